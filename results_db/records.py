@@ -1,0 +1,163 @@
+"""Records in and out of the store; SQLAlchemy models never leave `results_db`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from search_spaces.records import Config, Device, Status, Toolchain, Value, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class TaskKey:
+    """What one search is about, and what makes two results interchangeable.
+
+    protocol is the digest of the measuring protocol's constants.
+    """
+
+    kernel: str
+    source_hash: str
+    space_hash: str
+    workload: Workload
+    device: Device
+    toolchain: Toolchain
+    protocol: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRecord:
+    """One finished trial, ready to be stored in one transaction.
+
+    attempt_id: unique; storing the same attempt twice stores it once. number: position in the
+    task's ask order. source: `measured`, `built` (no device: compiled and, where possible,
+    verified), `binary` (same binary as another trial of the task) or `reused` (from an earlier
+    run). twin: attempt_id of the trial a `binary` or `reused` result was taken from.
+    median_us: calibrated time, None when nothing was timed. log_ratio with its 95 % interval is
+    against the champion whose config key is `champion`. error: ||out - ref|| / ||ref||.
+    """
+
+    attempt_id: str
+    number: int
+    config: Config
+    status: Status
+    source: str = "measured"
+    message: str = ""
+    detail: str = ""
+    strategy: str = ""
+    twin: str = ""
+    binary_hash: str = ""
+    registers: int | None = None
+    spill_bytes: int | None = None
+    shared_bytes: int | None = None
+    binary_bytes: int | None = None
+    build_s: float = 0.0
+    device_s: float = 0.0
+    worker: str = ""
+    method: str = ""
+    cache: str = ""
+    champion: str = ""
+    median_us: float | None = None
+    log_ratio: float | None = None
+    log_ratio_low: float | None = None
+    log_ratio_high: float | None = None
+    error: float | None = None
+    compiled: int = 0
+    verified_by: str = ""
+    samples_us: tuple[float, ...] = field(default=(), repr=False)
+    champion_samples_us: tuple[float, ...] = field(default=(), repr=False)
+    clocks: Mapping[str, float | str] = field(default_factory=dict)
+    finished_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineRecord:
+    """A baseline's time in the confirmation pass; status says why it has none.
+
+    log_ratio is ln(baseline time / winner time): positive when the winner is faster.
+    """
+
+    name: str
+    status: Status
+    median_us: float | None = None
+    log_ratio: float | None = None
+    log_ratio_low: float | None = None
+    log_ratio_high: float | None = None
+    error: float | None = None
+    message: str = ""
+    samples_us: tuple[float, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionRecord:
+    """The outcome of a task: the winner, all that cannot be told from it, and the verdict.
+
+    winner, tie_set and runner_up are configs. verdict compares the winner with the default
+    config: `faster`, `slower`, `same`, `undecided`. median_us and default_us come from the
+    confirmation only. log_ratio is ln(default time / winner time) with its 95 % interval.
+    reason: how the winner was chosen among its tie set.
+    """
+
+    winner: Config
+    tie_set: tuple[Config, ...]
+    verdict: str
+    reason: str = ""
+    runner_up: Config | None = None
+    default: Config | None = None
+    median_us: float | None = None
+    default_us: float | None = None
+    log_ratio: float | None = None
+    log_ratio_low: float | None = None
+    log_ratio_high: float | None = None
+    samples_us: tuple[float, ...] = field(default=(), repr=False)
+    compiled: int = 0
+    clocks: Mapping[str, float | str] = field(default_factory=dict)
+    confirmed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """One execution of a campaign, as listings show it. status: `running`, `finished`,
+    `interrupted` or `failed`."""
+
+    run_id: int
+    campaign: str
+    status: str
+    started_at: datetime
+    finished_at: datetime | None
+    spec_hash: str
+    seed: int
+    environment: Mapping[str, Value] = field(default_factory=dict)
+    summary: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInfo:
+    """One task of a run: its key, its stage (`search`, `finals`, `confirm`, `done`) and result."""
+
+    task_id: int
+    run_id: int
+    key: TaskKey
+    stage: str
+    flops: float = 0.0
+    bytes: float = 0.0
+    tolerance: float | None = None
+    note: str = ""
+    selection: SelectionRecord | None = None
+    baselines: tuple[BaselineRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fire:
+    """One firing of a schedule: UNIQUE (schedule, instant) makes it happen once.
+
+    state: `started`, `finished`, `failed`, `missed` (coalesced into a later one).
+    """
+
+    schedule: str
+    instant: datetime
+    state: str
+    host: str = ""
+    run_id: int | None = None
+    fired_at: datetime | None = None
+    message: str = ""

@@ -1,0 +1,38 @@
+"""The one exception root of the farm: a message and the command or edit that mends it."""
+
+from __future__ import annotations
+
+
+class TunerError(Exception):
+    """A condition the user can mend; the command line prints it as two lines and exits with 2.
+
+    `message` names the thing and the place; `hint` names the remedy.
+    """
+
+    exit_code = 2
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[type[TunerError], tuple[str, str]]:
+        return type(self), (self.message, self.hint)
+
+
+class FindingError(TunerError):
+    """The tool worked and found something the user should look at; exits with 1."""
+
+    exit_code = 1
+
+
+class KernelError(TunerError):
+    """A kernel that cannot be found, imported, or does not keep its promises."""
+
+
+class SpaceError(TunerError):
+    """A search space that is empty, contradictory, or whose constraint raises."""
+
+
+class WorkloadError(TunerError):
+    """A workload the kernel cannot take."""

@@ -1,0 +1,160 @@
+"""The `Kernel` role: one tunable operation with its inputs, reference, cost model and baselines.
+
+Torch is imported by the kernel families where they use it, never by this module.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from search_spaces.records import Config, Device, Workload, digest
+
+if TYPE_CHECKING:
+    import torch
+
+    from search_spaces.space import SearchSpace
+
+    Tensors: TypeAlias = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How far an output may be from the reference: ||out - ref|| / ||ref|| and per element.
+
+    elementwise: |out - ref| <= elementwise * (1 + |ref|) for every element.
+    """
+
+    relative: float
+    elementwise: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The least work any correct variant must do: operations, and bytes through device memory."""
+
+    flops: float
+    bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """Shape and dtype (torch's name for it, `float32`) of an output or scratch buffer."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One Triton launch of a variant: `fn[grid](*args, **kwargs)`.
+
+    A builder hands the same arguments, with tensors on the `meta` device, to `fn.warmup`, so what
+    is built is what is launched. `kwargs` holds constexprs and options (num_warps, num_stages).
+    """
+
+    fn: Any
+    grid: tuple[int, ...]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Kernel(ABC):
+    """One tunable operation. Subclasses are stateless; every method is a pure function.
+
+    Life of a task: `check_workload` -> `space` -> (builder) `launches` on meta tensors or
+    `compile_cpu` -> (runner) `make_inputs`, `run`, `reference`, `tolerance` -> `cost` in reports.
+    """
+
+    name: ClassVar[str]
+    #: kinds of backend that can run it: ("cuda", "hip") for Triton, ("cpu",) for Inductor's C++.
+    kinds: ClassVar[tuple[str, ...]] = ("cuda", "hip")
+    #: where to import it from in another process: a registered name, `module:object` or
+    #: `path.py:object`. The registry fills it in.
+    spec: str = ""
+
+    # -- the problem ---------------------------------------------------------------------------
+    @abstractmethod
+    def workloads(self) -> Sequence[Workload]:
+        """The workloads tuned when a campaign names none."""
+
+    @abstractmethod
+    def check_workload(self, workload: Workload) -> None:
+        """Raise `WorkloadError`, with the reason and the remedy, when it cannot be taken."""
+
+    def small_workload(self, workload: Workload) -> Workload:
+        """An odd-shaped workload of the same dtypes, small enough for Triton's interpreter."""
+        return workload
+
+    @abstractmethod
+    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
+        """Random inputs from `seed`, never zeros, on `device` (`cuda`, `cpu`, `meta`)."""
+
+    @abstractmethod
+    def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        """What a variant writes; the harness allocates, poisons and guards these buffers."""
+
+    def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
+        """Work space of a variant (split-K partial sums); contents are undefined on entry."""
+        return {}
+
+    @abstractmethod
+    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
+        """The outputs in float64 (or float32 for very large problems), by plain torch."""
+
+    @abstractmethod
+    def tolerance(self, workload: Workload) -> Tolerance:
+        """How far from the reference an admissible variant may be."""
+
+    @abstractmethod
+    def cost(self, workload: Workload) -> Cost:
+        """The least flops and bytes of the problem."""
+
+    # -- the variants --------------------------------------------------------------------------
+    @abstractmethod
+    def space(self, workload: Workload) -> SearchSpace:
+        """Parameters and constraints; `space.bind(workload, device)` makes it searchable."""
+
+    @abstractmethod
+    def default_config(self, workload: Workload, device: Device) -> Config:
+        """What a user would run today without tuning; a point of the space."""
+
+    def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
+        """A Triton variant as its launches, in order, on named inputs, outputs and scratch."""
+        raise NotImplementedError(f"{self.name} has no Triton variants")
+
+    def cpu_callable(
+        self, workload: Workload, config: Config
+    ) -> Callable[[Tensors], Mapping[str, torch.Tensor]]:
+        """A CPU variant: a function of the inputs, compiled on its first call by torch."""
+        raise NotImplementedError(f"{self.name} has no CPU variants")
+
+    def cpu_threads(self, workload: Workload, config: Config) -> int:
+        """Threads a CPU variant runs on."""
+        return 1
+
+    @abstractmethod
+    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+        """What a user would run instead, by name (`eager`, `compile`, `vendor`): inputs -> outputs."""
+
+    # -- identity ------------------------------------------------------------------------------
+    def sources(self) -> Sequence[object]:
+        """The objects whose source decides what is built; by default the whole module."""
+        module = inspect.getmodule(type(self))
+        return (module,) if module is not None else (type(self),)
+
+    def source_hash(self) -> str:
+        """A digest of the sources: results and tables of other sources are not reused."""
+        sha = hashlib.sha256()
+        for item in self.sources():
+            source = getattr(item, "src", None) or inspect.getsource(item)  # type: ignore[arg-type]
+            sha.update(source.encode())
+        return sha.hexdigest()[:16]
+
+    def space_hash(self, workload: Workload) -> str:
+        """A digest of the declared space."""
+        return digest(self.space(workload).describe())

@@ -1,0 +1,162 @@
+"""The nouns every layer shares: configs, workloads, devices, toolchains, statuses.
+
+Nothing here imports more than the standard library, so a record can cross any process boundary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+Value: TypeAlias = bool | int | float | str | None
+Config: TypeAlias = Mapping[str, Value]
+
+
+class Status(StrEnum):
+    """How a trial ended; the names of the T4 results schema of the autotuning community."""
+
+    CORRECT = "correct"
+    CONSTRAINTS = "constraints"
+    COMPILE = "compile"
+    RUNTIME = "runtime"
+    TIMEOUT = "timeout"
+    CORRECTNESS = "correctness"
+
+
+def canonical_json(value: object) -> str:
+    """The one byte-stable JSON text of a value: sorted keys, no blanks, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def digest(value: object, length: int = 16) -> str:
+    """A short SHA-256 over the canonical JSON of a value, as lower-case hexadecimal."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:length]
+
+
+def config_key(config: Config) -> str:
+    """The identity of a config: its canonical JSON."""
+    return canonical_json(dict(config))
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """The problem one task is about: named sizes, dtypes and, where it matters, a tolerance.
+
+    Built by `Workload.of(M=4096, N=4096, dtype="bfloat16")`; order of names does not matter.
+    """
+
+    dims: tuple[tuple[str, Value], ...]
+
+    @classmethod
+    def of(cls, **dims: Value) -> Workload:
+        return cls(tuple(sorted(dims.items())))
+
+    @classmethod
+    def from_mapping(cls, dims: Mapping[str, Value]) -> Workload:
+        return cls(tuple(sorted(dims.items())))
+
+    def __getitem__(self, name: str) -> Value:
+        for key, value in self.dims:
+            if key == name:
+                return value
+        raise KeyError(name)
+
+    def __contains__(self, name: str) -> bool:
+        return any(key == name for key, _ in self.dims)
+
+    def __iter__(self) -> Iterator[str]:
+        return (key for key, _ in self.dims)
+
+    def get(self, name: str, default: Value = None) -> Value:
+        return self[name] if name in self else default
+
+    def int(self, name: str) -> int:
+        """The size `name`; raises `KeyError` when absent and `TypeError` when not an integer."""
+        value = self[name]
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise TypeError(f"{name} is {value!r}, not an integer")
+        return value
+
+    def str(self, name: str) -> str:
+        """The text `name`, such as a dtype."""
+        return f"{self[name]}"
+
+    def as_dict(self) -> dict[str, Value]:
+        return dict(self.dims)
+
+    def with_dims(self, **dims: Value) -> Workload:
+        """The same workload with some dims replaced or added."""
+        return Workload.of(**{**self.as_dict(), **dims})
+
+    @property
+    def key(self) -> str:
+        """The workload as people write it: `K=4096 M=4096 N=4096 dtype=bfloat16`."""
+        return " ".join(f"{name}={value}" for name, value in self.dims)
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What a kernel runs on, or would run on: the facts constraints and lookups depend on.
+
+    kind: backend name (`cuda`, `hip`, `xpu`, `cpu`, `interpreter`, `simulated`).
+    name: the exact name the driver reports, never a marketing family.
+    target: what code is generated for (`cuda:90`, `hip:gfx942`, `cpu:x86-64-avx512`).
+    sm_count: multiprocessors (compute units; physical cores on a CPU).
+    shared_bytes: opt-in shared memory of one block, bytes; 0 on a CPU.
+    registers: 32-bit registers of one multiprocessor; 0 on a CPU.
+    power_limit_w: watts, 0.0 when unknown.
+    uuid: this very card; not part of the fingerprint.
+    """
+
+    kind: str
+    name: str
+    target: str
+    sm_count: int = 0
+    memory_bytes: int = 0
+    shared_bytes: int = 0
+    registers: int = 0
+    warp_size: int = 32
+    l2_bytes: int = 0
+    power_limit_w: float = 0.0
+    uuid: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity under which timings and tables are kept: equal cards share it."""
+        facts = asdict(self)
+        for unstable in ("uuid", "l2_bytes"):
+            del facts[unstable]
+        facts["memory_bytes"] = round(self.memory_bytes / 2**30)
+        return digest(facts)
+
+    @property
+    def measurable(self) -> bool:
+        """Whether times taken here mean anything; the interpreter only verifies."""
+        return self.kind != "interpreter"
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """Versions of everything between the source and the binary; empty text where it has no part."""
+
+    python: str = ""
+    torch: str = ""
+    triton: str = ""
+    cuda: str = ""
+    ptxas: str = ""
+    driver: str = ""
+    compiler: str = ""
+
+    @property
+    def build_key(self) -> str:
+        """What builder and runner must share for a binary to be loaded without compiling."""
+        return digest([self.torch, self.triton, self.cuda, self.ptxas, self.compiler])
+
+    @property
+    def key(self) -> str:
+        """What two timings must share to be comparable."""
+        return digest(asdict(self))

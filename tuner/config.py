@@ -1,0 +1,140 @@
+"""config.yaml: the farm's one documented configuration, validated where it enters.
+
+Sources in order of precedence: command-line overrides, environment `TUNER__...`, the file, defaults.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+Scalar = bool | int | float | str | None
+
+
+def parse_duration(value: object) -> object:
+    """Seconds from `90`, `"90s"`, `"30m"`, `"8h"` or `"1d"`."""
+    if not isinstance(value, str):
+        return value
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+    text = value.strip()
+    try:
+        return float(text[:-1]) * units[text[-1]] if text[-1:] in units else float(text)
+    except ValueError:
+        raise ValueError(f"{value!r} is not a duration; write 90s, 30m, 8h or 1d") from None
+
+
+Seconds = Annotated[float, BeforeValidator(parse_duration), Field(gt=0)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Budget(Section):
+    """When a task stops: whichever comes first. `device` is seconds of device time."""
+
+    trials: int | None = Field(default=None, gt=0)
+    device: Seconds | None = None
+    wall: Seconds | None = None
+
+
+class StrategyConfig(Section):
+    """Who suggests configs: tpe, gp, cmaes, random, grid, exhaustive, or an entry point's name.
+
+    polish: trials of each task kept for the champion's neighbourhood at the end.
+    """
+
+    name: str = "tpe"
+    seed: int = 0
+    polish: int = Field(default=0, ge=0)
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class TaskConfig(Section):
+    """One kernel of a campaign. workloads: `all` (the kernel's own) or a list of dims.
+
+    targets: overrides the campaign's. space: parameter name -> allowed values, to narrow the space.
+    """
+
+    kernel: str
+    workloads: Literal["all"] | list[dict[str, Scalar]] = "all"
+    targets: list[str] | None = None
+    budget: Budget | None = None
+    strategy: StrategyConfig | None = None
+    space: dict[str, list[Scalar]] = Field(default_factory=dict)
+
+
+class ScheduleConfig(Section):
+    """When a campaign starts by itself: a five-field cron line in a time zone."""
+
+    cron: str
+    timezone: str = "UTC"
+    grace: Seconds = 3600.0
+    enabled: bool = True
+
+
+class CampaignConfig(Section):
+    """A named set of tasks with budget and schedule.
+
+    targets: `cpu`, `cuda`, `hip` (each: the devices found), `cuda:90`-like (the devices found of
+    that capability; where there is none, cross-compile for it and verify in Triton's interpreter),
+    or `simulated:FILE`. in_flight: tasks searched at once.
+    """
+
+    description: str = ""
+    tasks: list[TaskConfig] = Field(min_length=1)
+    targets: list[str] = Field(default_factory=lambda: ["cpu"])
+    budget: Budget = Budget(trials=100)
+    strategy: StrategyConfig = StrategyConfig()
+    in_flight: int = Field(default=4, gt=0)
+    schedule: ScheduleConfig | None = None
+
+
+class DatabaseConfig(Section):
+    url: str = "sqlite:///results/tuner.db"
+
+
+class PathsConfig(Section):
+    """Where reports and tables are written, relative to config.yaml."""
+
+    results: str = "results"
+    tables: str = "results/tables"
+
+
+class PoolConfig(Section):
+    """Where workers live. kind `ray` with address null starts a local Ray; `local` uses child
+    processes. builders and cpu_runners: counts, or null for what the machine has."""
+
+    kind: str = "ray"
+    address: str | None = None
+    builders: int | None = Field(default=None, gt=0)
+    cpu_runners: int = Field(default=1, ge=0)
+    simulated_runners: int = Field(default=1, ge=0)
+    build_timeout: Seconds = 120.0
+    measure_timeout: Seconds = 120.0
+    connect_timeout: Seconds = 30.0
+
+
+class MeasureConfig(Section):
+    """The measuring protocol's constants; see `workers.records.Protocol`."""
+
+    pairs: list[int] = Field(default=[3, 9, 40], min_length=1)
+    final_pairs: int = Field(default=60, ge=8)
+    hopeless: float = Field(default=1.02, gt=1)
+    warm_ms: float = Field(default=100.0, ge=0)
+    cache: Literal["cold", "warm"] = "cold"
+    seeds: list[int] = Field(default=[1, 2], min_length=1)
+    finalists: int = Field(default=8, ge=2)
+
+
+class Settings(Section):
+    """The whole of config.yaml. kernels: more kernels, as `module:object` or `file.py:object`."""
+
+    version: Literal[1] = 1
+    database: DatabaseConfig = DatabaseConfig()
+    paths: PathsConfig = PathsConfig()
+    pool: PoolConfig = PoolConfig()
+    measure: MeasureConfig = MeasureConfig()
+    kernels: list[str] = Field(default_factory=list)
+    campaigns: dict[str, CampaignConfig] = Field(default_factory=dict)

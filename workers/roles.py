@@ -1,0 +1,63 @@
+"""The roles of this layer. Implementations are found by name; see `workers.pools` and `backends`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from workers.records import (
+    Artifact,
+    BuildJob,
+    Failure,
+    MeasureJob,
+    Measurement,
+    PoolEvent,
+    WorkerInfo,
+)
+
+
+class Builder(Protocol):
+    """Builds variants for a target; needs no device of that kind. Never raises for a bad config."""
+
+    def build(self, job: BuildJob) -> Artifact | Failure: ...
+
+    def close(self) -> None: ...
+
+
+class Runner(Protocol):
+    """Owns one device through one supervised child process, which it kills and respawns at need."""
+
+    @property
+    def info(self) -> WorkerInfo: ...
+
+    def measure(self, job: MeasureJob) -> Measurement | Failure: ...
+
+    def close(self) -> None: ...
+
+
+class Pool(Protocol):
+    """Where builders and runners live. One caller; every submitted job yields exactly one of
+    `Built`, `Measured` or `JobLost`, whatever dies meanwhile."""
+
+    @property
+    def builders(self) -> int:
+        """How many builds run at once."""
+        ...
+
+    def start(self) -> None:
+        """Bring the workers up; each runner announces itself by `WorkerReady`."""
+        ...
+
+    def submit_build(self, job: BuildJob) -> None: ...
+
+    def submit_measure(self, worker_id: str, job: MeasureJob) -> None:
+        """Give the job to that runner; a runner has one job at a time."""
+        ...
+
+    def poll(self, timeout_s: float) -> Sequence[PoolEvent]:
+        """Events since the last call; waits up to `timeout_s` for the first."""
+        ...
+
+    def close(self, *, kill: bool = False) -> None:
+        """Stop all workers; with `kill`, without waiting for jobs in flight."""
+        ...
