@@ -102,6 +102,21 @@ class PathsConfig(Section):
     tables: str = "results/tables"
 
 
+class SimulatedConfig(Section):
+    """Simulated devices: how many, and the share of configs on which each fault is injected.
+
+    time_scale: seconds really waited per second simulated.
+    """
+
+    runners: int = Field(default=1, ge=0)
+    crash: float = Field(default=0.0, ge=0, le=1)
+    hang: float = Field(default=0.0, ge=0, le=1)
+    wrong: float = Field(default=0.0, ge=0, le=1)
+    lost: float = Field(default=0.0, ge=0, le=1)
+    seed: int = 0
+    time_scale: float = Field(default=0.0, ge=0)
+
+
 class PoolConfig(Section):
     """Where workers live. kind `ray` with address null starts a local Ray; `local` uses child
     processes. builders and cpu_runners: counts, or null for what the machine has."""
@@ -110,7 +125,7 @@ class PoolConfig(Section):
     address: str | None = None
     builders: int | None = Field(default=None, gt=0)
     cpu_runners: int = Field(default=1, ge=0)
-    simulated_runners: int = Field(default=1, ge=0)
+    simulated: SimulatedConfig = SimulatedConfig()
     build_timeout: Seconds = 120.0
     measure_timeout: Seconds = 120.0
     connect_timeout: Seconds = 30.0

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from search_spaces.records import Config, Device, Status, Toolchain, Workload
+from search_spaces.records import Config, Device, Status, Toolchain, Value, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,3 +220,21 @@ class WorkerGone:
 
 
 PoolEvent = Built | Measured | JobLost | WorkerReady | WorkerGone
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSpec:
+    """What a pool is to bring up.
+
+    runners maps backend kinds (`cuda`, `hip`, `cpu`, `interpreter`, `simulated`) to how many, None
+    meaning one per device found. builders None means what the machine has to spare. options maps
+    backend kinds to the keyword arguments of their backend. paths are import paths of kernels.
+    """
+
+    kind: str = "local"
+    runners: Mapping[str, int | None] = field(default_factory=dict)
+    builders: int | None = None
+    address: str | None = None
+    connect_timeout_s: float = 30.0
+    options: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    paths: tuple[str, ...] = ()
