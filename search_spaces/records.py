@@ -74,14 +74,14 @@ class Workload:
     def get(self, name: str, default: Value = None) -> Value:
         return self[name] if name in self else default
 
-    def int(self, name: str) -> int:
+    def size(self, name: str) -> int:
         """The size `name`; raises `KeyError` when absent and `TypeError` when not an integer."""
         value = self[name]
         if not isinstance(value, int) or isinstance(value, bool):
             raise TypeError(f"{name} is {value!r}, not an integer")
         return value
 
-    def str(self, name: str) -> str:
+    def text(self, name: str) -> str:
         """The text `name`, such as a dtype."""
         return f"{self[name]}"
 
