@@ -139,7 +139,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
-        """What a user would run instead, by name (`eager`, `compile`, `vendor`): inputs -> outputs."""
+        """What a user would run instead, by name (`eager`, `vendor`): inputs -> outputs."""
 
     # -- identity ------------------------------------------------------------------------------
     def sources(self) -> Sequence[object]:

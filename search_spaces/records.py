@@ -72,7 +72,7 @@ class Workload:
         return (key for key, _ in self.dims)
 
     def get(self, name: str, default: Value = None) -> Value:
-        return self[name] if name in self else default
+        return dict(self.dims).get(name, default)
 
     def size(self, name: str) -> int:
         """The size `name`; raises `KeyError` when absent and `TypeError` when not an integer."""

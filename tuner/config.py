@@ -1,6 +1,6 @@
 """config.yaml: the farm's one documented configuration, validated where it enters.
 
-Sources in order of precedence: command-line overrides, environment `TUNER__...`, the file, defaults.
+Sources by precedence: command-line overrides, environment `TUNER__...`, the file, defaults.
 """
 
 from __future__ import annotations

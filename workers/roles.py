@@ -1,4 +1,4 @@
-"""The roles of this layer. Implementations are found by name; see `workers.pools` and `backends`."""
+"""The roles of this layer; implementations are found by name (`workers.pools`, `backends`)."""
 
 from __future__ import annotations
 
