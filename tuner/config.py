@@ -9,7 +9,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from search_spaces.errors import TunerError
+
 Scalar = bool | int | float | str | None
+
+
+class ConfigError(TunerError):
+    """A configuration that cannot be used; `message` names the file, the line and the key.
+
+    problems: every complaint about the file, of which `message` is the first.
+    """
+
+    problems: tuple[str, ...] = ()
 
 
 def parse_duration(value: object) -> object:

@@ -1,0 +1,8 @@
+"""Reading config.yaml: overrides over environment over file over defaults, all of it checked."""
+
+from __future__ import annotations
+
+from tuner.config import ConfigError
+from tuner.settings._load import CONFIG_NAME, find_campaign, load
+
+__all__ = ["CONFIG_NAME", "ConfigError", "find_campaign", "load"]

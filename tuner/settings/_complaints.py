@@ -1,0 +1,150 @@
+"""What pydantic says about a configuration, in the words and with the places of its author."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from tuner.config import ConfigError, Settings
+from tuner.settings._yaml import KeyPath
+
+Where = Callable[[KeyPath], str]
+
+
+SCHEMA_HINT = "`tuner config schema` prints what every key takes"
+
+
+def dotted(path: KeyPath) -> str:
+    """`campaigns.nightly.tasks[0].budget` for a path of keys and positions."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """`; did you mean 'budget'?`, or nothing when no known name is near."""
+    found = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"; did you mean {found[0]!r}?" if found else ""
+
+
+def translate(error: ValidationError, data: Mapping[str, object], where: Where) -> ConfigError:
+    """One `ConfigError` for everything pydantic refused; its message is the first complaint."""
+    found = _by_path(error.errors(include_url=False), data)
+    complaints = [_complaint(path, details, where) for path, details in found]
+    more = len(complaints) - 1
+    text, hint = complaints[0]
+    suffix = f" (and {more} more: `tuner config check` lists all)" if more else ""
+    result = ConfigError(text + suffix, hint)
+    result.problems = tuple(text for text, _ in complaints)
+    return result
+
+
+def _by_path(
+    errors: Sequence[ErrorDetails], data: Mapping[str, object]
+) -> list[tuple[KeyPath, list[ErrorDetails]]]:
+    """Errors grouped by the place they are about; the attempts of a union share one place.
+
+    Where one attempt of a union got further down than another, only the deeper one is kept.
+    """
+    grouped: dict[KeyPath, list[ErrorDetails]] = {}
+    for item in errors:
+        grouped.setdefault(_real_path(item, data), []).append(item)
+    return [
+        (path, items)
+        for path, items in grouped.items()
+        if not any(other != path and other[: len(path)] == path for other in grouped)
+    ]
+
+
+def _real_path(item: ErrorDetails, data: Any) -> KeyPath:
+    """pydantic's location without the names of the union members it tried."""
+    path: list[str | int] = []
+    last = len(item["loc"]) - 1
+    for index, part in enumerate(item["loc"]):
+        if _has(data, part):
+            data = data[part]
+        elif not (index == last and item["type"] == "missing"):
+            continue
+        path.append(part)
+    return tuple(path)
+
+
+def _has(data: Any, part: str | int) -> bool:
+    if isinstance(data, list):
+        return isinstance(part, int) and part < len(data)
+    return isinstance(data, Mapping) and part in data
+
+
+def _complaint(path: KeyPath, items: Sequence[ErrorDetails], where: Where) -> tuple[str, str]:
+    item = items[0]
+    place = f"{where(path)}: {dotted(path)}"
+    known = _keys_at(path[:-1])
+    if item["type"] == "extra_forbidden":
+        hint = f"valid keys here: {', '.join(known)}" if known else ""
+        return f"{place}: unknown key{nearest(str(path[-1]), known)}", hint
+    if item["type"] == "missing":
+        return f"{place}: missing", SCHEMA_HINT
+    if path == ("version",):
+        return _version(place, item["input"])
+    expected = " or ".join(dict.fromkeys(_expectation(item) for item in items))
+    if item["type"] == "value_error":
+        return f"{place}: {expected}", SCHEMA_HINT
+    return f"{place}: expected {expected}, found {_shown(item['input'])}", SCHEMA_HINT
+
+
+def _version(place: str, found: object) -> tuple[str, str]:
+    newer = isinstance(found, int) and found > 1
+    if newer:
+        return f"{place}: {found} is newer than this tuner, which reads 1", "upgrade tuner"
+    return f"{place}: expected 1, found {_shown(found)}", "write `version: 1`"
+
+
+def _expectation(item: ErrorDetails) -> str:
+    if item["type"] == "value_error":
+        return str(item.get("ctx", {}).get("error", item["msg"]))
+    if item["type"] == "too_short":
+        return f"at least {item['ctx']['min_length']} item"
+    text = item["msg"].split(", unable to")[0].removeprefix("Input should be ")
+    text = text.replace("dictionary or instance of", "mapping for").replace("dictionary", "mapping")
+    return text.replace("a valid string", "text").removeprefix("a valid ")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _keys_at(path: KeyPath) -> list[str]:
+    """The keys the model at `path` knows; none where any key may stand."""
+    annotation: Any = Settings
+    for part in path:
+        annotation = next(_step(annotation, part), None)
+    models = [model for model in _members(annotation) if _is_model(model)]
+    return sorted(models[0].model_fields) if models else []
+
+
+def _step(annotation: Any, part: str | int) -> Iterator[Any]:
+    for member in _members(annotation):
+        if _is_model(member):
+            if part in member.model_fields:
+                yield member.model_fields[part].annotation
+        elif get_origin(member) is dict and isinstance(part, str):
+            yield get_args(member)[1]
+        elif get_origin(member) is list and isinstance(part, int):
+            yield get_args(member)[0]
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    """The alternatives of a union, or the annotation itself."""
+    if annotation is None or _is_model(annotation) or get_origin(annotation) in (dict, list):
+        return (annotation,)
+    return get_args(annotation) or (annotation,)
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)

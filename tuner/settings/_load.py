@@ -1,0 +1,174 @@
+"""Sources in, one validated `Settings` out."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import ValidationError
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
+
+from tuner.config import CampaignConfig, ConfigError, Settings
+from tuner.settings._complaints import SCHEMA_HINT, dotted, nearest, translate
+from tuner.settings._yaml import Document, KeyPath, read
+
+CONFIG_NAME = "config.yaml"
+_PREFIX = "TUNER__"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_TARGETS = ("cpu", "cuda", "hip", "xpu", "interpreter", "simulated")
+
+
+def load(
+    path: Path | None = None, overrides: Mapping[str, object] | None = None
+) -> tuple[Settings, Path]:
+    """The settings and the folder that relative paths in them start from.
+
+    path: the file; None means `config.yaml` in the current folder, and the defaults where there is
+    none. overrides: dotted paths (`database.url`) to values that win over environment and file.
+    The database's URL and the result folders come back absolute. Raises `ConfigError`.
+    """
+    file = Path(CONFIG_NAME) if path is None else path
+    document = read(file) if path is not None or file.exists() else Document(file, {}, {})
+    if document.data and "version" not in document.data:
+        raise ConfigError(f"{file.name}: version: missing", "write `version: 1` as its first line")
+    environment = _environment()
+    command_line = _nested(overrides or {})
+
+    def where(at: KeyPath) -> str:
+        if _holds(command_line, at):
+            return "command line"
+        if _holds(environment, at):
+            return f"environment variable {_PREFIX}{'__'.join(map(str, at)).upper()}"
+        return document.where(at)
+
+    data = _merge(_merge(document.data, environment), command_line)
+    try:
+        settings = Settings.model_validate(data)
+    except ValidationError as error:
+        raise translate(error, data, where) from None
+    problems = [f"{where(at)}: {dotted(at)}: {text}" for at, text in _contradictions(settings)]
+    if problems:
+        failure = ConfigError(problems[0], SCHEMA_HINT)
+        failure.problems = tuple(problems)
+        raise failure
+    base = file.resolve().parent
+    return _anchored(settings, base), base
+
+
+def find_campaign(settings: Settings, name: str) -> CampaignConfig:
+    """The campaign of that name; raises `ConfigError` that names the nearest one."""
+    if name in settings.campaigns:
+        return settings.campaigns[name]
+    known = sorted(settings.campaigns)
+    hint = f"campaigns: {', '.join(known)}" if known else "write config.yaml with `tuner init`"
+    raise ConfigError(f"no campaign {name!r}{nearest(name, known)}", hint)
+
+
+def _environment() -> dict[str, Any]:
+    known = sorted(Settings.model_fields)
+    for variable in sorted(os.environ):
+        if variable.startswith(_PREFIX):
+            section = variable.removeprefix(_PREFIX).split("__")[0].lower()
+            if section not in known:
+                raise ConfigError(
+                    f"environment variable {variable}: unknown section "
+                    f"{section!r}{nearest(section, known)}",
+                    f"sections: {', '.join(known)}",
+                )
+    source = EnvSettingsSource(
+        cast("type[BaseSettings]", Settings), env_prefix=_PREFIX, env_nested_delimiter="__"
+    )
+    try:
+        return source()
+    except SettingsError as error:
+        section = re.search(r'field "(\w+)"', str(error))
+        raise ConfigError(
+            f"environment variable {_PREFIX}{section.group(1).upper() if section else '...'}: "
+            "not the JSON that a list or mapping is written as",
+            f"for example {_PREFIX}KERNELS='[\"package.module:kernel\"]'",
+        ) from None
+
+
+def _nested(overrides: Mapping[str, object]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for path, value in overrides.items():
+        at = result
+        *parents, last = path.split(".")
+        for part in parents:
+            at = at.setdefault(part, {})
+        at[last] = value
+    return result
+
+
+def _merge(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
+    """`low` with what `high` says laid over it, mapping by mapping; lists are replaced."""
+    result = dict(low)
+    for key, value in high.items():
+        old = result.get(key)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            value = _merge(old, value)
+        result[key] = value
+    return result
+
+
+def _holds(data: object, path: KeyPath) -> bool:
+    for part in path:
+        if not isinstance(data, Mapping) or part not in data:
+            return False
+        data = data[part]
+    return bool(path)
+
+
+def _contradictions(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
+    """What no single field can see: names, targets, schedules that never fire."""
+    from tuner.schedule import ScheduleError, check
+
+    for name, campaign in settings.campaigns.items():
+        at: KeyPath = ("campaigns", name)
+        if not _NAME.fullmatch(name):
+            yield at, "a campaign's name is made of letters, digits, `_`, `-` and `.`"
+        yield from _target_problems((*at, "targets"), campaign.targets)
+        for index, task in enumerate(campaign.tasks):
+            yield from _target_problems((*at, "tasks", index, "targets"), task.targets)
+            if task.workloads == []:
+                yield (*at, "tasks", index, "workloads"), "empty; write `all` or name one"
+        if campaign.schedule is not None:
+            try:
+                check(campaign.schedule.cron, campaign.schedule.timezone)
+            except ScheduleError as error:
+                yield (*at, "schedule", error.key), error.message
+
+
+def _target_problems(at: KeyPath, targets: list[str] | None) -> Iterator[tuple[KeyPath, str]]:
+    if targets == []:
+        yield at, "empty; name at least one target, such as `cpu` or `cuda:90`"
+    for index, target in enumerate(targets or ()):
+        kind, _, detail = target.partition(":")
+        if kind not in _TARGETS:
+            yield (*at, index), f"unknown target {target!r}{nearest(kind, _TARGETS)}"
+        elif kind == "simulated" and not detail:
+            yield (*at, index), "a simulated target names its recording: `simulated:FILE`"
+
+
+def _anchored(settings: Settings, base: Path) -> Settings:
+    """The same settings with the database and the result folders as absolute paths."""
+    database = settings.database.model_copy(update={"url": _anchored_url(settings, base)})
+    paths = settings.paths.model_copy(
+        update={
+            name: str(base / Path(value).expanduser())
+            for name, value in settings.paths.model_dump().items()
+        }
+    )
+    return settings.model_copy(update={"database": database, "paths": paths})
+
+
+def _anchored_url(settings: Settings, base: Path) -> str:
+    scheme, separator, rest = settings.database.url.partition(":///")
+    file, mark, query = rest.partition("?")
+    relative = file and not file.startswith(("/", ":memory:", "file:"))
+    if not scheme.startswith("sqlite") or not separator or not relative:
+        return settings.database.url
+    return f"{scheme}:///{base / file}{mark}{query}"

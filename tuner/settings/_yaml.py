@@ -1,0 +1,166 @@
+"""YAML as the farm reads it: one mapping, no surprises, and the line of every key.
+
+The YAML 1.2 core schema is used where YAML 1.1 surprises: `on`, `yes` and `12:30` stay text, and a
+number with a leading zero, an octal one in YAML 1.1, is refused rather than guessed at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import yaml
+
+from tuner.config import ConfigError
+
+Key: TypeAlias = str | int
+KeyPath: TypeAlias = tuple[Key, ...]
+
+_LEADING_ZERO = re.compile(r"^[-+]?0[0-9]+$")
+_SCALARS: tuple[tuple[str, str, str], ...] = (
+    ("bool", r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
+    ("int", r"^[-+]?(?:0|[1-9][0-9]*)$", "-+0123456789"),
+    ("float", r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$",
+     "-+.0123456789"),
+    ("null", r"^(?:~|null|Null|NULL|)$", "~nN\0"),
+    ("merge", r"^<<$", "<"),
+)  # fmt: skip
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader with the scalar rules above instead of YAML 1.1's."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
+
+
+for _tag, _pattern, _firsts in _SCALARS:
+    _Loader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_tag}",
+        re.compile(_pattern),
+        ["" if first == "\0" else first for first in _firsts],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A parsed file: its data and the 1-based line on which each dotted path is written."""
+
+    path: Path
+    data: dict[str, object]
+    lines: dict[KeyPath, int]
+
+    def where(self, path: KeyPath) -> str:
+        """`config.yaml:12` for the nearest written ancestor of `path`."""
+        while path and path not in self.lines:
+            path = path[:-1]
+        line = self.lines.get(path)
+        return f"{self.path.name}:{line}" if line else self.path.name
+
+
+def read(path: Path) -> Document:
+    """Parse one configuration file.
+
+    Raises `ConfigError`, with the line, for what cannot be read, is not YAML, is not one mapping,
+    repeats a key, or contains a number whose meaning depends on the YAML version.
+    """
+    text = _read_text(path)
+    try:
+        loader = _Loader(text)
+        try:
+            node = loader.get_single_node()
+            lines = dict(_walk(path, node, (), ()))
+            data = loader.construct_document(node) if node is not None else None
+        finally:
+            loader.dispose()
+    except yaml.YAMLError as error:
+        raise _yaml_error(path, error) from error
+    if data is None:
+        raise ConfigError(f"{path.name} is empty", _START)
+    if not isinstance(data, dict):
+        raise ConfigError(
+            f"{path.name}:1: expected a mapping of sections, found {_kind(data)}", _START
+        )
+    return Document(path, data, lines)
+
+
+_START = "start it with `version: 1`, or let `tuner init` write an example"
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{path}: no such file", "name an existing file with --config, or run `tuner init`"
+        ) from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path} is a folder", "name the file in it with --config") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{path.name}: not UTF-8 text (byte {error.start})", "save the file as UTF-8"
+        ) from None
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be read: {error.strerror}", "check its permissions"
+        ) from None
+
+
+def _walk(
+    path: Path, node: yaml.Node | None, at: KeyPath, parents: tuple[yaml.Node, ...]
+) -> Iterator[tuple[KeyPath, int]]:
+    """Yield the line of every path below `node`, refusing what a plain load would swallow."""
+    if node is None:
+        return
+    line = node.start_mark.line + 1
+    if node in parents:
+        raise ConfigError(f"{path.name}:{line}: an alias refers to its own parent", "remove it")
+    inside = (*parents, node)
+    if isinstance(node, yaml.MappingNode):
+        seen: dict[str, int] = {}
+        for key, value in node.value:
+            name, key_line = _key(path, key)
+            if name in seen:
+                raise ConfigError(
+                    f"{path.name}:{key_line}: key {name!r} is written twice "
+                    f"(first on line {seen[name]})",
+                    "keep one of them",
+                )
+            seen[name] = key_line
+            yield (*at, name), key_line
+            yield from _walk(path, value, at if name == "<<" else (*at, name), inside)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            yield (*at, index), item.start_mark.line + 1
+            yield from _walk(path, item, (*at, index), inside)
+    elif (
+        isinstance(node, yaml.ScalarNode) and node.style is None and _LEADING_ZERO.match(node.value)
+    ):
+        raise ConfigError(
+            f"{path.name}:{line}: {node.value} has a leading zero, which is octal in some YAML",
+            f'write {int(node.value)}, or "{node.value}" if it is text',
+        )
+
+
+def _key(path: Path, key: yaml.Node) -> tuple[str, int]:
+    line = key.start_mark.line + 1
+    plain = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
+    if not isinstance(key, yaml.ScalarNode) or key.tag not in plain:
+        shown = key.value if isinstance(key, yaml.ScalarNode) else "a collection"
+        raise ConfigError(f"{path.name}:{line}: key {shown} is not text", "put it in quotes")
+    return str(key.value), line
+
+
+def _yaml_error(path: Path, error: yaml.YAMLError) -> ConfigError:
+    mark = getattr(error, "problem_mark", None)
+    where = f"{path.name}:{mark.line + 1}" if mark is not None else path.name
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "not YAML"
+    if "'\\t'" in str(problem):
+        return ConfigError(f"{where}: a tab where YAML wants blanks", "indent with blanks only")
+    return ConfigError(f"{where}: {problem}", "quote text that contains `:`, `#`, `*` or `@`")
+
+
+def _kind(data: object) -> str:
+    return "a list" if isinstance(data, list) else f"the {type(data).__name__} {data!r}"
