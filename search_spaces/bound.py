@@ -1,0 +1,273 @@
+"""A search space on one workload and device: counting, enumerating, sampling, neighbours."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import islice
+
+from search_spaces.constraints import Constraint
+from search_spaces.errors import SpaceError
+from search_spaces.params import Parameter, Restricted, is_member
+from search_spaces.records import Config, Device, Value, Workload, config_key
+
+#: Raw configs up to which sampling enumerates the space instead of rejecting draws.
+_ENUMERATED = 100_000
+#: Draws per wanted point before rejection sampling gives up.
+_TRIES = 1_000
+#: Raw configs looked at to say which constraint empties a space.
+_BLAMED = 100_000
+
+
+class BoundSpace:
+    """The feasible configs of a workload on a device.
+
+    A config holds exactly the active parameters, in the order of declaration. Constraints are
+    pure, so counts and enumerations are cached.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[Parameter],
+        constraints: Sequence[Constraint],
+        workload: Workload,
+        device: Device,
+        *,
+        kernel: str = "",
+    ) -> None:
+        self.parameters = tuple(parameters)
+        self.workload = workload
+        self.device = device
+        self._constraints = tuple(constraints)
+        self._kernel = kernel
+        self._by_name = {parameter.name: parameter for parameter in self.parameters}
+        self._size: int | None = None
+        self._points: tuple[Config, ...] | None = None
+
+    # -- counting and listing ------------------------------------------------------------------
+    def cardinality(self) -> int:
+        """Configs before constraints; inactive conditional parameters are not multiplied in."""
+        named = {other for parameter in self.parameters for other in parameter.when or {}}
+
+        def count(at: int, partial: dict[str, Value]) -> int:
+            if at == len(self.parameters):
+                return 1
+            parameter = self.parameters[at]
+            if not _is_active(parameter, partial):
+                return count(at + 1, partial)
+            if parameter.name not in named:
+                return len(parameter.values()) * count(at + 1, partial)
+            return sum(
+                count(at + 1, {**partial, parameter.name: value}) for value in parameter.values()
+            )
+
+        return count(0, {})
+
+    def size(self) -> int:
+        """Feasible configs; walks the whole space once."""
+        if self._size is None:
+            self._size = sum(1 for _ in self.enumerate())
+        return self._size
+
+    def enumerate(self) -> Iterator[Config]:
+        """Every feasible config, lazily, in the order of declaration and values."""
+        if self._points is not None:
+            return iter(self._points)
+        return (config for config in self._raw() if self._failed(config) is None)
+
+    def _raw(self) -> Iterator[Config]:
+        def walk(at: int, partial: dict[str, Value]) -> Iterator[Config]:
+            if at == len(self.parameters):
+                yield dict(partial)
+                return
+            parameter = self.parameters[at]
+            if not _is_active(parameter, partial):
+                yield from walk(at + 1, partial)
+                return
+            for value in parameter.values():
+                partial[parameter.name] = value
+                yield from walk(at + 1, partial)
+            del partial[parameter.name]
+
+        return walk(0, {})
+
+    def require_feasible(self) -> None:
+        """Raise `SpaceError` when no config is feasible, naming the constraint to blame."""
+        if next(self.enumerate(), None) is not None:
+            return
+        removed = dict.fromkeys((item.name for item in self._constraints), 0)
+        seen = 0
+        for config in islice(self._raw(), _BLAMED):
+            seen += 1
+            for constraint in self._constraints:
+                removed[constraint.name] += not self._holds(constraint, config)
+        worst = max(self._constraints, key=lambda item: removed[item.name])
+        raise SpaceError(
+            f"{self._where()}: none of {seen} configs is feasible; {worst.name} "
+            f"({worst.reason}) rules out {removed[worst.name]} of them",
+            "widen the parameters, relax that constraint, or leave this workload out",
+        )
+
+    # -- drawing -------------------------------------------------------------------------------
+    def sample(self, rng: random.Random, n: int = 1) -> list[Config]:
+        """Up to `n` distinct feasible configs, uniformly.
+
+        Fewer come back when the space has fewer or, in a huge space, when feasible points are too
+        rare to be hit by chance.
+        """
+        if self.cardinality() <= _ENUMERATED:
+            if self._points is None:
+                self._points = tuple(self.enumerate())
+                self._size = len(self._points)
+            return [dict(item) for item in rng.sample(self._points, min(n, len(self._points)))]
+        found: dict[str, Config] = {}
+        for _ in range(_TRIES * n):
+            if len(found) == n:
+                break
+            config = self._draw(rng)
+            if config is not None and self._failed(config) is None:
+                found.setdefault(config_key(config), config)
+        return list(found.values())
+
+    def _draw(self, rng: random.Random) -> Config | None:
+        """A raw config, each equally likely, or None.
+
+        Every parameter draws, the inactive ones too; a config stands for as many draws as its
+        inactive parameters have values, so only the draw where all of them came first counts.
+        """
+        config: dict[str, Value] = {}
+        counts = True
+        for parameter in self.parameters:
+            values = parameter.values()
+            at = rng.randrange(len(values))
+            if _is_active(parameter, config):
+                config[parameter.name] = values[at]
+            else:
+                counts = counts and at == 0
+        return config if counts else None
+
+    # -- judging one config --------------------------------------------------------------------
+    def why_not(self, config: Config) -> str | None:
+        """Why a config is not a feasible point, in one line; None when it is one."""
+        for name in config:
+            if name not in self._by_name:
+                return f"unknown parameter {name}{_nearest(name, self._by_name)}"
+        for parameter in self.parameters:
+            name = parameter.name
+            if not _is_active(parameter, config):
+                if name in config:
+                    return f"{name} is given, but only applies when {_condition(parameter)}"
+            elif name not in config:
+                return f"{name} is missing"
+            elif not parameter.contains(config[name]):
+                return f"{name} is {config[name]!r}, not one of {_listing(parameter.values())}"
+        failed = self._failed(config)
+        return None if failed is None else f"{failed.name}: {failed.reason}"
+
+    def feasible(self, config: Config) -> bool:
+        return self.why_not(config) is None
+
+    def _failed(self, config: Config) -> Constraint | None:
+        for constraint in self._constraints:
+            if not self._holds(constraint, config):
+                return constraint
+        return None
+
+    def _holds(self, constraint: Constraint, config: Config) -> bool:
+        try:
+            return bool(constraint.check(config, self.workload, self.device))
+        except Exception as error:
+            raise SpaceError(
+                f"{self._where()}: constraint {constraint.name} raises {type(error).__name__}: "
+                f"{' '.join(str(error).split())} on {config_key(config)}",
+                "constraints must answer for every config; read conditional parameters "
+                "with config.get",
+            ) from error
+
+    # -- moving about --------------------------------------------------------------------------
+    def neighbours(self, config: Config) -> list[Config]:
+        """Feasible configs one parameter step away; conditional parameters are completed."""
+        found: dict[str, Config] = {}
+        for parameter in self.parameters:
+            if parameter.name not in config:
+                continue
+            for value in parameter.neighbours(config[parameter.name]):
+                moved = self.complete({**config, parameter.name: value})
+                if self._failed(moved) is None:
+                    found.setdefault(config_key(moved), moved)
+        found.pop(config_key(config), None)
+        return list(found.values())
+
+    def encode(self, config: Config) -> dict[str, float]:
+        """The active parameters as numbers, for optimisers and plots."""
+        return {
+            parameter.name: float(parameter.encode(config[parameter.name]))
+            for parameter in self.parameters
+            if parameter.name in config
+        }
+
+    def complete(self, partial: Config) -> Config:
+        """A whole config from part of one: what is inactive or unknown is dropped, what is missing
+        takes its default. Values are kept as they are, feasible or not."""
+        config: dict[str, Value] = {}
+        for parameter in self.parameters:
+            if _is_active(parameter, config):
+                config[parameter.name] = partial.get(parameter.name, parameter.default)
+        return config
+
+    def restrict(self, allowed: Mapping[str, Sequence[Value]]) -> BoundSpace:
+        """The same space with some parameters narrowed to the given values."""
+        for name, values in allowed.items():
+            if name not in self._by_name:
+                raise SpaceError(
+                    f"{self._where()}: no parameter {name}{_nearest(name, self._by_name)}",
+                    f"the parameters are {', '.join(self._by_name)}",
+                )
+            known = self._by_name[name].values()
+            listed = not isinstance(values, str) and isinstance(values, Sequence)
+            strangers = [item for item in values if not is_member(item, known)] if listed else []
+            if not listed or not values or strangers:
+                wrong = repr(strangers[0]) if strangers else f"{values!r}, not a list of values"
+                raise SpaceError(
+                    f"{self._where()}: parameter {name} cannot be {wrong}",
+                    f"list some of {_listing(known)}",
+                )
+        parameters = [
+            _narrowed(item, allowed[item.name]) if item.name in allowed else item
+            for item in self.parameters
+        ]
+        return BoundSpace(
+            parameters, self._constraints, self.workload, self.device, kernel=self._kernel
+        )
+
+    def _where(self) -> str:
+        return f"{self._kernel or 'space'} [{self.workload.key}] on {self.device.target}"
+
+
+def _narrowed(parameter: Parameter, allowed: Sequence[Value]) -> Parameter:
+    base = parameter.base if isinstance(parameter, Restricted) else parameter
+    return Restricted(base, tuple(item for item in base.values() if is_member(item, allowed)))
+
+
+def _is_active(parameter: Parameter, config: Config) -> bool:
+    return all(
+        other in config and is_member(config[other], values)
+        for other, values in (parameter.when or {}).items()
+    )
+
+
+def _condition(parameter: Parameter) -> str:
+    return " and ".join(
+        f"{other} is {_listing(values)}" for other, values in (parameter.when or {}).items()
+    )
+
+
+def _listing(values: Sequence[Value], shown: int = 12) -> str:
+    text = ", ".join(repr(value) for value in values[:shown])
+    return text if len(values) <= shown else f"{text}, ... {values[-1]!r}"
+
+
+def _nearest(name: str, names: Mapping[str, object]) -> str:
+    near = get_close_matches(name, names, n=1)
+    return f"; did you mean {near[0]}?" if near else ""

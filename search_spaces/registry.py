@@ -1,0 +1,224 @@
+"""Kernels by name: built-in families, entry points, `module:object`, `file.py:object`, recordings.
+
+Listing never imports a kernel; loading imports exactly the one asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+
+from search_spaces.errors import KernelError, TunerError
+from search_spaces.kernel import Kernel
+
+GROUP = "tuner.kernels"
+_BUILT_IN = {
+    "cpu_pointwise": "search_spaces.cpu_pointwise:CpuPointwise",
+    "matmul": "search_spaces.matmul:Matmul",
+    "softmax": "search_spaces.softmax:Softmax",
+}
+_RECORDED = "recorded:"
+
+
+def available() -> dict[str, str]:
+    """Registered names and where each kernel lives; entry points do not replace built-in names."""
+    found = {point.name: point.value for point in entry_points(group=GROUP)}
+    return dict(sorted((found | _BUILT_IN).items()))
+
+
+def load(spec: str, paths: Sequence[str] = ()) -> Kernel:
+    """The kernel a spec names, with `kernel.spec` set.
+
+    spec: a name of `available()`, `module:object`, `path/to/file.py:object` or `recorded:FILE`;
+    the object is a `Kernel` class, an instance, or a factory without arguments. paths: folders
+    added to the import path, and searched for files. Raises `KernelError` in one line.
+    """
+    for path in reversed(paths):
+        folder = str(Path(path).expanduser().resolve())
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+    if spec.startswith(_RECORDED):
+        return _load_recording(spec)
+    place, _, attribute = spec.rpartition(":")
+    if not place:
+        return _load_named(spec)
+    if place.endswith(".py"):
+        file = _find_file(spec, place, paths)
+        return _kernel_of(_import_file(file, spec), attribute, f"{file}:{attribute}")
+    return _kernel_of(_import_module(place, spec), attribute, spec)
+
+
+def spec_of(kernel: Kernel) -> str:
+    """A spec by which another process finds this kernel; raises `KernelError` when there is none.
+
+    Tried in order: the spec it was loaded by, a registered name, a module that holds the kernel (or
+    its class) under some name, and the file of the running script.
+    """
+    if kernel.spec:
+        return kernel.spec
+    owner = type(kernel)
+    for name, place in _BUILT_IN.items():
+        if place == f"{owner.__module__}:{owner.__qualname__}":
+            return name
+    for module, attribute in _holders(kernel):
+        spec = _module_spec(module, attribute)
+        if spec:
+            return spec
+    raise KernelError(
+        f"kernel {kernel.name}: no other process can find it",
+        "put it into a .py file or a module, at top level (not in a notebook cell or a function), "
+        "and load it as module:object or path/to/file.py:object",
+    )
+
+
+# -- loading ---------------------------------------------------------------------------------------
+def _load_named(name: str) -> Kernel:
+    place = available().get(name)
+    if place is None:
+        near = get_close_matches(name, available(), n=1)
+        raise KernelError(
+            f"no kernel is called {name!r}" + (f"; did you mean {near[0]}?" if near else ""),
+            f"known: {', '.join(available())}; or write module:object or path/to/file.py:object",
+        )
+    module, _, attribute = place.partition(":")
+    return _kernel_of(_import_module(module, name), attribute, name)
+
+
+def _load_recording(spec: str) -> Kernel:
+    recorded = _import_module("search_spaces.recorded", spec)
+    kernel: Kernel = recorded.load_kernel(spec.removeprefix(_RECORDED))
+    kernel.spec = spec
+    return kernel
+
+
+def _find_file(spec: str, place: str, paths: Sequence[str]) -> Path:
+    for folder in (".", *paths):
+        file = (Path(folder).expanduser() / Path(place).expanduser()).resolve()
+        if file.is_file():
+            return file
+    raise KernelError(
+        f"kernel {spec}: there is no file {place}",
+        "give an absolute path, or one relative to the working folder",
+    )
+
+
+def _import_file(file: Path, spec: str) -> ModuleType:
+    """Import a file once, under a name that is the same in every process."""
+    tag = hashlib.sha256(str(file).encode()).hexdigest()[:8]
+    name = f"tuner_kernels_{file.stem.replace('-', '_').replace('.', '_')}_{tag}"
+    if name in sys.modules:
+        return sys.modules[name]
+    found = importlib.util.spec_from_file_location(name, file)
+    if found is None or found.loader is None:
+        raise KernelError(f"kernel {spec}: {file} is no Python file", "name a .py file")
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module
+    try:
+        found.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise _import_failed(spec, error) from error
+    return module
+
+
+def _import_module(name: str, spec: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        raise _import_failed(spec, error) from error
+
+
+def _import_failed(spec: str, error: BaseException) -> KernelError:
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    return KernelError(
+        f"kernel {spec}: importing it fails with {_one_line(error)}",
+        f"install {missing}, or add its folder to the import path"
+        if missing
+        else "mend the module, and try `python -c 'import ...'` on it",
+    )
+
+
+def _kernel_of(module: ModuleType, attribute: str, spec: str) -> Kernel:
+    found: object = module
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            near = get_close_matches(part, vars(module), n=1)
+            raise KernelError(
+                f"kernel {spec}: {module.__name__} has no {attribute}"
+                + (f"; did you mean {near[0]}?" if near else ""),
+                "name a Kernel class, an instance, or a function that returns one",
+            )
+        found = getattr(found, part)
+    kernel = _instance(found, spec)
+    kernel.spec = spec
+    return kernel
+
+
+def _instance(found: object, spec: str) -> Kernel:
+    if inspect.isclass(found) and inspect.isabstract(found):
+        missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
+        raise KernelError(f"kernel {spec}: it does not define {missing}", "define them")
+    if not isinstance(found, Kernel) and (inspect.isclass(found) or inspect.isroutine(found)):
+        try:
+            found = found()
+        except TunerError:
+            raise
+        except Exception as error:
+            raise KernelError(
+                f"kernel {spec}: making it fails with {_one_line(error)}",
+                "it is called without arguments",
+            ) from error
+    if isinstance(found, Kernel):
+        return found
+    adoptable = hasattr(found, "configs") and hasattr(found, "keys")
+    raise KernelError(
+        f"kernel {spec}: it is a {type(found).__name__}, not a Kernel",
+        "wrap it with search_spaces.adopt.adopt(...)" if adoptable else "see docs/search_spaces.md",
+    )
+
+
+def _one_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+# -- finding a spec --------------------------------------------------------------------------------
+def _holders(kernel: Kernel) -> Iterator[tuple[ModuleType, str]]:
+    """Modules and names that hold the kernel itself, then its class; its own module first."""
+    home = type(kernel).__module__
+    modules = sorted(sys.modules.items(), key=lambda item: item[0] != home)
+    for module_name, module in modules:
+        if not isinstance(module, ModuleType) or module_name == "__mp_main__":
+            continue
+        for attribute, value in list(vars(module).items()):
+            if value is kernel:
+                yield module, attribute
+    owner = type(kernel)
+    module = sys.modules.get(home)
+    if module is not None and _is_stateless(kernel):
+        for attribute, value in list(vars(module).items()):
+            if value is owner:
+                yield module, attribute
+
+
+def _is_stateless(kernel: Kernel) -> bool:
+    """Whether calling the class again makes an equal kernel."""
+    return not getattr(kernel, "__dict__", None)
+
+
+def _module_spec(module: ModuleType, attribute: str) -> str | None:
+    found = getattr(module, "__spec__", None)
+    name = found.name if module.__name__ == "__main__" and found else module.__name__
+    if name != "__main__" and not name.startswith("tuner_kernels_"):
+        return f"{name}:{attribute}"
+    file = getattr(module, "__file__", None)
+    if file is None or not Path(file).is_file():
+        return None
+    return f"{Path(file).resolve()}:{attribute}"

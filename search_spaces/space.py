@@ -1,0 +1,73 @@
+"""A search space: parameters, constraints, and what it becomes on a workload and a device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from search_spaces.bound import BoundSpace
+from search_spaces.constraints import Check, Constraint
+from search_spaces.errors import SpaceError
+from search_spaces.params import Parameter
+from search_spaces.records import Device, Workload
+
+__all__ = ["BoundSpace", "Check", "Constraint", "SearchSpace"]
+
+
+class SearchSpace:
+    """What may be tuned: parameters and the constraints among them.
+
+    Parameters a condition names come before the parameter that has the condition. `kernel` only
+    names the space in messages. Raises `SpaceError` for a contradictory declaration.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[Parameter],
+        constraints: Sequence[Constraint] = (),
+        *,
+        kernel: str = "",
+    ) -> None:
+        self.parameters = tuple(parameters)
+        self.constraints = tuple(constraints)
+        self.kernel = kernel
+        _check_names(self.parameters, self.constraints)
+        _check_conditions(self.parameters)
+
+    def describe(self) -> dict[str, object]:
+        """The declaration as JSON: parameters, and constraints with digests of their sources."""
+        return {
+            "parameters": [parameter.describe() for parameter in self.parameters],
+            "constraints": [constraint.describe() for constraint in self.constraints],
+        }
+
+    def bind(self, workload: Workload, device: Device) -> BoundSpace:
+        """The space of this workload on this device."""
+        return BoundSpace(self.parameters, self.constraints, workload, device, kernel=self.kernel)
+
+
+def _check_names(parameters: Sequence[Parameter], constraints: Sequence[Constraint]) -> None:
+    for kind, items in (("parameter", parameters), ("constraint", constraints)):
+        seen: set[str] = set()
+        for item in items:
+            if item.name in seen:
+                raise SpaceError(f"{kind} {item.name} is declared twice", "rename or remove one")
+            seen.add(item.name)
+
+
+def _check_conditions(parameters: Sequence[Parameter]) -> None:
+    earlier: dict[str, Parameter] = {}
+    for parameter in parameters:
+        for other, values in (parameter.when or {}).items():
+            if other not in earlier:
+                raise SpaceError(
+                    f"parameter {parameter.name}: its condition names {other}, "
+                    "which is not declared before it",
+                    f"declare {other} first, or mend the name",
+                )
+            strangers = [value for value in values if not earlier[other].contains(value)]
+            if strangers:
+                raise SpaceError(
+                    f"parameter {parameter.name}: {other} never is {strangers[0]!r}",
+                    f"{other} has the values {list(earlier[other].values())}",
+                )
+        earlier[parameter.name] = parameter
