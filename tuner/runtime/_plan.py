@@ -1,0 +1,91 @@
+"""Whether a tabled config can be launched in place of the kernel's own, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ._read import printable
+from ._table import Hit
+
+if TYPE_CHECKING:
+    from ._launch import Autotuned
+
+#: Launch options a table may set. Options that name files, compiler flags or code
+#: (`ir_override`, `extern_libs`, `ptx_options`) are refused: a table is data.
+OPTIONS = frozenset(
+    [
+        *("num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion"),
+        *("waves_per_eu", "matrix_instr_nonkdim", "kpack", "grf_mode"),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a launch adds to its arguments. proven: it has been launched once."""
+
+    hit: Hit
+    config: dict[str, Any]
+    pre_hook: Callable[[Mapping[str, Any]], object] | None = None
+    proven: bool = False
+
+    @property
+    def text(self) -> str:
+        return f"config {printable(self.config)} of table {self.hit.table}"
+
+    def trusted(self) -> Plan:
+        return replace(self, proven=True)
+
+
+def plan_for(
+    kernel: Autotuned, hit: Hit, named: Mapping[str, Any], kwargs: Mapping[str, Any]
+) -> tuple[Plan | None, str]:
+    """The plan for a hit, or None and the reason why the config must not be launched."""
+    config = {
+        name: value for name, value in hit.config.items() if not (value is None and name in OPTIONS)
+    }
+    if problem := _misfit(kernel, config, named):
+        return None, problem
+    own = _same(kernel.configs, config)
+    hooks = {getattr(item, "pre_hook", None) for item in ([own] if own else kernel.configs)}
+    if len(hooks) > 1:
+        return None, f"has {printable(config)}, for which no pre_hook is known"
+    if hit.how != "exact" and own is not None and _pruned(kernel, own, named, kwargs):
+        return None, f"has {printable(config)} nearest, which early_config_prune rejects here"
+    return Plan(hit, config, next(iter(hooks), None)), ""
+
+
+def _misfit(kernel: Autotuned, config: Mapping[str, Any], named: Mapping[str, Any]) -> str:
+    tuned = {name for item in kernel.configs for name in item.kwargs}
+    for name, value in config.items():
+        shown = printable(name, 40)
+        if name in named or not (name in kernel.arg_names or name in OPTIONS or name in tuned):
+            return f"sets {shown}, which is not a parameter of the kernel to set"
+        kinds = {type(item.kwargs[name]) for item in kernel.configs if name in item.kwargs}
+        if name in OPTIONS and name not in tuned:
+            kinds = {int, bool}
+        if kinds and type(value) not in kinds:
+            return f"sets {shown} to {printable(repr(value), 40)}, not a value of its kind"
+    missing = tuned - config.keys() - named.keys()
+    return f"lacks {', '.join(sorted(missing))}" if missing else ""
+
+
+def _same(configs: list[Any], config: Mapping[str, Any]) -> Any:
+    """The kernel's own config equal to a tabled one, options that the table leaves out aside."""
+    for item in configs:
+        full = item.all_kwargs()
+        if config.keys() <= full.keys() and all(full[name] == config[name] for name in config):
+            return item
+    return None
+
+
+def _pruned(
+    kernel: Autotuned, own: Any, named: Mapping[str, Any], kwargs: Mapping[str, Any]
+) -> bool:
+    prune = (kernel.options.get("prune_configs_by") or {}).get("early_config_prune")
+    if prune is None:
+        return False
+    positional = {name: value for name, value in named.items() if name not in kwargs}
+    return own not in prune(list(kernel.configs), positional, **kwargs)

@@ -1,0 +1,187 @@
+"""Reading a table file that anybody may have written: everything is checked, nothing is run."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ._table import SCHEMA, DeviceFacts, Entry, Rule, Table, Value, key_of
+
+MAX_BYTES = 16 * 2**20
+RULES = ("exact", "nearest_log2", "fallback")
+VERDICTS = ("faster", "slower", "same", "undecided")
+
+T = TypeVar("T")
+
+
+class TableError(ValueError):
+    """A table that cannot be used; the message is one line naming the place and the fault."""
+
+
+def read(path: str | os.PathLike[str]) -> Table:
+    """The table in a file; raises `TableError` naming what is wrong, and where."""
+    try:
+        return _table(_json(Path(path)), str(path))
+    except TableError:
+        raise
+    except OSError as error:
+        raise TableError(f"cannot be read ({error.strerror or error})") from None
+    except RecursionError:
+        raise TableError("is nested too deeply") from None
+    except (ValueError, TypeError, OverflowError) as error:
+        raise TableError(f"is not a table ({printable(error)})") from None
+
+
+def printable(value: object, limit: int = 120) -> str:
+    """A value as one short line that is safe to print: no control characters, no escapes."""
+    text = "".join(c if c.isprintable() else "?" for c in str(value)[: limit + 1])
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _json(path: Path) -> object:
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise TableError("is not a file")
+    if status.st_size > MAX_BYTES:
+        raise TableError(f"is too large ({status.st_size} bytes, at most {MAX_BYTES})")
+    try:
+        return json.loads(
+            path.read_bytes().decode(), object_pairs_hook=_object, parse_constant=_constant
+        )
+    except UnicodeDecodeError:
+        raise TableError("is not UTF-8 text") from None
+    except json.JSONDecodeError as error:
+        raise TableError(f"is not JSON (line {error.lineno}, column {error.colno})") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise TableError("has a name twice in one object")
+    return found
+
+
+def _constant(name: str) -> None:
+    raise TableError(f"holds {name}, which is not JSON")
+
+
+def _table(data: object, path: str) -> Table:
+    top = _mapping(data, "the file")
+    schema = top.get("schema")
+    if schema != SCHEMA:
+        if isinstance(schema, str) and schema.startswith("tuner-table/"):
+            raise TableError(f"has schema {printable(schema, 40)}; this runtime reads {SCHEMA}")
+        raise TableError(f"is not a table of schema {SCHEMA}")
+    kernel = _mapping(top.get("kernel"), "kernel")
+    entries = _list(top.get("entries"), "entries")
+    default = top.get("default")
+    table = Table(
+        kernel=_text(kernel.get("name"), "kernel.name"),
+        source_hash=_text(kernel.get("source_hash"), "kernel.source_hash"),
+        space_hash=_text(kernel.get("space_hash", ""), "kernel.space_hash"),
+        device=_device(_mapping(top.get("device"), "device")),
+        toolchain={
+            name: _text(version, f"toolchain.{printable(name, 40)}")
+            for name, version in _mapping(top.get("toolchain"), "toolchain").items()
+        },
+        entries=tuple(_entry(item, f"entries[{i}]") for i, item in enumerate(entries)),
+        rule=_rule(_mapping(top.get("lookup"), "lookup")),
+        default=None if default is None else _scalars(default, "default"),
+        provenance=_scalars(top.get("provenance", {}), "provenance"),
+        path=path,
+    )
+    if len(table.index) != len(table.entries):
+        raise TableError("has two entries for one key")
+    return table
+
+
+def _device(data: Mapping[str, Any]) -> DeviceFacts:
+    facts: dict[str, Any] = {"name": _text(data.get("name"), "device.name")}
+    for name in ("kind", "target", "fingerprint"):
+        facts[name] = _text(data.get(name, ""), f"device.{name}")
+    for name in ("sm_count", "memory_bytes", "shared_bytes"):
+        facts[name] = int(_number(data.get(name, 0), f"device.{name}"))
+    facts["power_limit_w"] = _number(data.get("power_limit_w", 0), "device.power_limit_w")
+    return DeviceFacts(**facts)
+
+
+def _rule(data: Mapping[str, Any]) -> Rule:
+    numeric = _list(data.get("numeric", []), "lookup.numeric")
+    return Rule(
+        rule=_among(data.get("rule"), RULES, "lookup.rule"),
+        max_distance=_number(data.get("max_distance", 0), "lookup.max_distance"),
+        numeric=tuple(_text(name, "lookup.numeric") for name in numeric),
+    )
+
+
+def _entry(data: object, place: str) -> Entry:
+    item = _mapping(data, place)
+    interval = item.get("interval")
+    if interval is not None:
+        ends = _list(interval, f"{place}.interval")
+        if len(ends) != 2:
+            raise TableError(f"{place}.interval is not a pair")
+        interval = tuple(_number(end, f"{place}.interval") for end in ends)
+    ties = _list(item.get("tie_set", []), f"{place}.tie_set")
+    entry = Entry(
+        key=_scalars(item.get("key"), f"{place}.key"),
+        config=_scalars(item.get("config"), f"{place}.config"),
+        verdict=_among(item.get("verdict"), VERDICTS, f"{place}.verdict"),
+        median_us=_optional(_number, item.get("median_us"), f"{place}.median_us"),
+        speedup_over_default=_optional(
+            _number, item.get("speedup_over_default"), f"{place}.speedup_over_default"
+        ),
+        interval=interval,
+        tie_set=tuple(_scalars(tie, f"{place}.tie_set") for tie in ties),
+        provenance=_scalars(item.get("provenance", {}), f"{place}.provenance"),
+    )
+    hash(key_of(entry.key))
+    return entry
+
+
+def _mapping(value: object, place: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TableError(f"{place} is not an object")
+    return value
+
+
+def _list(value: object, place: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise TableError(f"{place} is not a list")
+    return value
+
+
+def _text(value: object, place: str) -> str:
+    if not isinstance(value, str):
+        raise TableError(f"{place} is not text")
+    return value
+
+
+def _number(value: object, place: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise TableError(f"{place} is not a number of at least 0")
+    return value
+
+
+def _among(value: object, allowed: tuple[str, ...], place: str) -> str:
+    if not isinstance(value, str) or value not in allowed:
+        raise TableError(f"{place} is {printable(value, 40)}, not one of {', '.join(allowed)}")
+    return value
+
+
+def _scalars(value: object, place: str) -> dict[str, Value]:
+    for name, item in _mapping(value, place).items():
+        if isinstance(item, float) and not math.isfinite(item):
+            raise TableError(f"{place}.{printable(name, 40)} is not finite")
+        if not isinstance(item, bool | int | float | str | None):
+            raise TableError(f"{place}.{printable(name, 40)} is not a number, text or null")
+    return value  # type: ignore[return-value]
+
+
+def _optional(check: Callable[[object, str], T], value: object, place: str) -> T | None:
+    return None if value is None else check(value, place)

@@ -1,0 +1,168 @@
+"""A table: the configs found best for one kernel on one device, and the rule to look them up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+SCHEMA = "tuner-table/1"
+
+Value: TypeAlias = bool | int | float | str | None
+Key: TypeAlias = tuple[tuple[str, Value], ...]
+
+#: Memory sizes of one card differ by who reports them (the driver counts what torch cannot use).
+MEMORY_TOLERANCE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFacts:
+    """What identifies a device: in a table, or as the running process sees it.
+
+    name: exact, as the driver reports it. target: `cuda:90`. Empty or zero facts are unknown and
+    are not compared; power_limit_w and fingerprint are provenance, since torch cannot see them.
+    """
+
+    name: str
+    kind: str = ""
+    target: str = ""
+    sm_count: int = 0
+    memory_bytes: int = 0
+    shared_bytes: int = 0
+    power_limit_w: float = 0.0
+    fingerprint: str = ""
+
+    def matches(self, other: DeviceFacts) -> bool:
+        """Whether both describe the same card model, by every fact that both know."""
+        if self.name != other.name:
+            return False
+        if self.target and other.target and self.target != other.target:
+            return False
+        if self.sm_count and other.sm_count and self.sm_count != other.sm_count:
+            return False
+        if self.memory_bytes and other.memory_bytes:
+            gap = abs(self.memory_bytes - other.memory_bytes)
+            return gap <= MEMORY_TOLERANCE * max(self.memory_bytes, other.memory_bytes)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How a key that is not in the table is treated.
+
+    rule: `exact` (a miss), `nearest_log2` (the nearest entry within max_distance, else a miss) or
+    `fallback` (as before, else the table's default config). max_distance: Euclidean, in log2 of
+    the dims named in numeric; 1.0 is a factor of two in one dim. Other dims must be equal.
+    """
+
+    rule: str = "exact"
+    max_distance: float = 0.0
+    numeric: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The config of one workload.
+
+    median_us, speedup_over_default and its 95 % interval come from the confirmation; None when it
+    did not take place. verdict compares the measured winner with the default; after `slower` the
+    config written is the default. tie_set: all configs that could not be told from the winner.
+    """
+
+    key: Mapping[str, Value]
+    config: Mapping[str, Value]
+    verdict: str = "undecided"
+    median_us: float | None = None
+    speedup_over_default: float | None = None
+    interval: tuple[float, float] | None = None
+    tie_set: tuple[Mapping[str, Value], ...] = ()
+    provenance: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A config and where it came from. how: `exact`, `nearest` or `default`."""
+
+    config: Mapping[str, Value]
+    how: str
+    distance: float = 0.0
+    entry: Entry | None = None
+    table: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One kernel's configs on one device. `path` is where it was read from."""
+
+    kernel: str
+    source_hash: str
+    space_hash: str
+    device: DeviceFacts
+    toolchain: Mapping[str, str]
+    entries: tuple[Entry, ...]
+    rule: Rule = Rule()
+    default: Mapping[str, Value] | None = None
+    provenance: Mapping[str, Value] = field(default_factory=dict)
+    path: str = field(default="", compare=False)
+    index: Mapping[Key, Entry] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        ordered = sorted(self.entries, key=lambda entry: key_order(entry.key))
+        object.__setattr__(self, "index", {key_of(entry.key): entry for entry in ordered})
+
+    def find(self, key: Mapping[str, Value]) -> Hit | None:
+        """The config for a workload by the table's rule, or None; equal distances go to the
+        entry with the smaller key."""
+        entry = self.index.get(key_of(key))
+        if entry is not None:
+            return Hit(entry.config, "exact", 0.0, entry, self.path)
+        if self.rule.rule == "exact":
+            return None
+        distance, near = self._nearest(key)
+        if near is not None:
+            return Hit(near.config, "nearest", distance, near, self.path)
+        if self.rule.rule == "fallback" and self.default is not None:
+            return Hit(self.default, "default", table=self.path)
+        return None
+
+    def _nearest(self, key: Mapping[str, Value]) -> tuple[float, Entry | None]:
+        best: tuple[float, Entry | None] = (math.inf, None)
+        for entry in self.index.values():
+            distance = self._distance(key, entry.key)
+            if distance <= self.rule.max_distance and distance < best[0]:
+                best = distance, entry
+        return best
+
+    def _distance(self, asked: Mapping[str, Value], known: Mapping[str, Value]) -> float:
+        if asked.keys() != known.keys():
+            return math.inf
+        total = 0.0
+        for name, value in asked.items():
+            other = known[name]
+            if value == other:
+                continue
+            if name not in self.rule.numeric or not (_positive(value) and _positive(other)):
+                return math.inf
+            total += (math.log2(value) - math.log2(other)) ** 2  # type: ignore[arg-type]
+        # Rounded, so that ties are ties whatever the order the squares were added in.
+        return round(math.sqrt(total), 12)
+
+
+def key_of(key: Mapping[str, Value]) -> Key:
+    """A workload as a dictionary key; the order of its names does not matter."""
+    return tuple(sorted(key.items()))
+
+
+def key_order(key: Mapping[str, Value]) -> tuple[Any, ...]:
+    """A total order over workloads: names, then numbers by size, then text."""
+    return tuple(
+        (name, *((0, value, "") if isinstance(value, int | float) else (1, 0, str(value))))
+        for name, value in sorted(key.items())
+    )
+
+
+def _positive(value: Value) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return 0 < value < math.inf
