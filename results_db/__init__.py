@@ -1,0 +1,55 @@
+"""The results database: records in, records and frames out.
+
+SQLAlchemy is loaded at the first use of `Store`, not when this package is imported.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from results_db.errors import StoreError
+from results_db.records import (
+    BaselineRecord,
+    ExportInfo,
+    Fire,
+    RunInfo,
+    SelectionRecord,
+    TaskInfo,
+    TaskKey,
+    TrialRecord,
+)
+
+if TYPE_CHECKING:
+    from results_db.frames import BASELINE_COLUMNS, SELECTION_COLUMNS, TRIAL_COLUMNS
+    from results_db.store import Store
+
+__all__ = [
+    "BASELINE_COLUMNS",
+    "SELECTION_COLUMNS",
+    "TRIAL_COLUMNS",
+    "BaselineRecord",
+    "ExportInfo",
+    "Fire",
+    "RunInfo",
+    "SelectionRecord",
+    "Store",
+    "StoreError",
+    "TaskInfo",
+    "TaskKey",
+    "TrialRecord",
+]
+
+_HOMES = {
+    "Store": "results_db.store",
+    "BASELINE_COLUMNS": "results_db.frames",
+    "SELECTION_COLUMNS": "results_db.frames",
+    "TRIAL_COLUMNS": "results_db.frames",
+}
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

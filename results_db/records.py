@@ -161,3 +161,15 @@ class Fire:
     run_id: int | None = None
     fired_at: datetime | None = None
     message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportInfo:
+    """One table or file written from results: its format, SHA-256 and the tasks it holds."""
+
+    path: str
+    format: str
+    run_id: int | None
+    sha256: str
+    task_ids: tuple[int, ...]
+    exported_at: datetime

@@ -1,0 +1,216 @@
+"""Records to column values and rows to records, with nothing lost between."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+from results_db import models
+from results_db.columns import json_text
+from results_db.errors import StoreError
+from results_db.records import (
+    BaselineRecord,
+    ExportInfo,
+    Fire,
+    RunInfo,
+    SelectionRecord,
+    TaskInfo,
+    TaskKey,
+    TrialRecord,
+)
+from search_spaces.records import Config, Device, Status, Toolchain, Workload, digest
+
+_MEASURED = (
+    "method",
+    "cache",
+    "champion",
+    "median_us",
+    "log_ratio",
+    "log_ratio_low",
+    "log_ratio_high",
+    "error",
+    "compiled",
+    "verified_by",
+    "samples_us",
+    "champion_samples_us",
+    "clocks",
+)
+_BUILT = tuple(field.name for field in fields(TrialRecord) if field.name not in _MEASURED)
+_DEVICE = tuple(field.name for field in fields(Device))
+_TOOLCHAIN = tuple(field.name for field in fields(Toolchain))
+_DEFAULTS = {
+    "method": "",
+    "cache": "",
+    "champion": "",
+    "compiled": 0,
+    "verified_by": "",
+    "samples_us": (),
+    "champion_samples_us": (),
+    "clocks": {},
+}
+
+
+def config_hash(config: Config) -> str:
+    """The identity of a config in indexes."""
+    return identity(dict(config))
+
+
+def identity(value: Any) -> str:
+    """A digest of a JSON value, long enough never to collide; `StoreError` when not JSON."""
+    json_text(value)
+    return digest(value, 32)
+
+
+def reuse_key(key: TaskKey) -> str:
+    """What two tasks must share for one's results to be the other's. The space is no part of it:
+    narrowing a space changes which configs are tried, not what they yield."""
+    return identity(
+        [
+            key.kernel,
+            key.source_hash,
+            key.workload.as_dict(),
+            key.device.fingerprint,
+            key.toolchain.key,
+            key.protocol,
+        ]
+    )
+
+
+def device_values(device: Device) -> dict[str, Any]:
+    facts = asdict(device)
+    return {"identity": identity(facts), "fingerprint": device.fingerprint, **facts}
+
+
+def toolchain_values(toolchain: Toolchain) -> dict[str, Any]:
+    return {"key": toolchain.key, "build_key": toolchain.build_key, **asdict(toolchain)}
+
+
+def workload_values(workload: Workload) -> dict[str, Any]:
+    dims = workload.as_dict()
+    return {"identity": identity(dims), "key": workload.key, "dims": dims}
+
+
+def trial_values(record: TrialRecord) -> dict[str, Any]:
+    """Columns of `trial` but task and time of recording; refuses NaN."""
+    values = _plain(record, _BUILT)
+    values["config"] = dict(record.config)
+    return {**values, "config_hash": config_hash(record.config)}
+
+
+def measurement_values(record: TrialRecord) -> dict[str, Any] | None:
+    """Columns of `measurement` but the trial; None for a trial that was neither timed nor
+    verified."""
+    values = _plain(record, _MEASURED)
+    values["clocks"] = dict(record.clocks)
+    return values if any(values[n] != _DEFAULTS.get(n) for n in _MEASURED) else None
+
+
+def baseline_values(record: BaselineRecord, position: int) -> dict[str, Any]:
+    return {**_plain(record, _names(record)), "position": position}
+
+
+def selection_values(record: SelectionRecord) -> dict[str, Any]:
+    values = _plain(record, _names(record))
+    default = values.pop("default")
+    return {
+        **values,
+        "winner": dict(record.winner),
+        "tie_set": [dict(config) for config in record.tie_set],
+        "runner_up": None if record.runner_up is None else dict(record.runner_up),
+        "default_config": None if default is None else dict(default),
+        "clocks": dict(record.clocks),
+    }
+
+
+def run_info(row: models.Run) -> RunInfo:
+    return RunInfo(
+        run_id=row.id,
+        campaign=row.campaign.name,
+        status=row.status,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        spec_hash=row.spec_hash,
+        seed=row.seed,
+        environment=row.environment,
+        summary=row.summary,
+    )
+
+
+def task_info(row: models.Task) -> TaskInfo:
+    key = TaskKey(
+        kernel=row.kernel.name,
+        source_hash=row.kernel.source_hash,
+        space_hash=row.kernel.space_hash,
+        workload=Workload.from_mapping(row.workload.dims),
+        device=Device(**{name: getattr(row.device, name) for name in _DEVICE}),
+        toolchain=Toolchain(**{name: getattr(row.toolchain, name) for name in _TOOLCHAIN}),
+        protocol=row.protocol,
+    )
+    return TaskInfo(
+        task_id=row.id,
+        run_id=row.run_id,
+        key=key,
+        stage=row.stage,
+        flops=row.flops,
+        bytes=row.bytes,
+        tolerance=row.tolerance,
+        note=row.note,
+        selection=None if row.selection is None else selection_record(row.selection),
+        baselines=tuple(baseline_record(baseline) for baseline in row.baselines),
+    )
+
+
+def trial_record(row: models.Trial) -> TrialRecord:
+    values = {name: getattr(row, name) for name in _BUILT}
+    values["status"] = Status(row.status)
+    if row.measurement is not None:
+        values |= {name: getattr(row.measurement, name) for name in _MEASURED}
+    return TrialRecord(**values)
+
+
+def baseline_record(row: models.Baseline) -> BaselineRecord:
+    values = {field.name: getattr(row, field.name) for field in fields(BaselineRecord)}
+    return BaselineRecord(**{**values, "status": Status(row.status)})
+
+
+def selection_record(row: models.Selection) -> SelectionRecord:
+    names = [field.name for field in fields(SelectionRecord) if field.name != "default"]
+    values = {name: getattr(row, name) for name in names}
+    values["tie_set"] = tuple(row.tie_set)
+    return SelectionRecord(**values, default=row.default_config)
+
+
+def fire(row: models.ScheduleFire) -> Fire:
+    return Fire(**{field.name: getattr(row, field.name) for field in fields(Fire)})
+
+
+def export_info(row: models.Export) -> ExportInfo:
+    return ExportInfo(
+        path=row.path,
+        format=row.format,
+        run_id=row.run_id,
+        sha256=row.sha256,
+        task_ids=tuple(row.task_ids),
+        exported_at=row.exported_at,
+    )
+
+
+def _names(record: BaselineRecord | SelectionRecord) -> Sequence[str]:
+    return [field.name for field in fields(record)]
+
+
+def _plain(record: object, names: Sequence[str]) -> dict[str, Any]:
+    values = {name: getattr(record, name) for name in names}
+    _refuse_nan(values)
+    return values
+
+
+def _refuse_nan(values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        numbers = value if name.endswith("samples_us") else (value,)
+        if any(isinstance(number, float) and math.isnan(number) for number in numbers):
+            raise StoreError(
+                f"{name} is not a number", "leave it out, or record the trial as failed"
+            )

@@ -1,0 +1,51 @@
+"""What goes wrong with a database, said in one line with its remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from search_spaces.errors import TunerError
+
+_HINTS = (
+    ("disk is full", "free some space, then run again: finished trials are kept and resumed from"),
+    ("no space left", "free some space, then run again: finished trials are kept and resumed from"),
+    ("disk i/o error", "check the disk, then run `tuner db check`"),
+    ("database is locked", "another process is writing; wait for it, or stop it, and run again"),
+    ("readonly", "make the file and its folder writable, or set database.url to another place"),
+    ("read-only", "make the database writable, or set database.url to another place"),
+    ("unable to open", "check that the folder exists and is writable, or set database.url"),
+    ("not a database", "set database.url to another file; this one is not SQLite's"),
+    ("malformed", "run `tuner db check`, and restore the file from a backup"),
+    ("foreign key", "the run or task it belongs to is not in this database"),
+    ("authentication", "check user and password in database.url"),
+    ("does not exist", "create it with `createdb`, or check the name in database.url"),
+    ("connection", "check host and port in database.url and that the server runs"),
+)
+
+
+class StoreError(TunerError):
+    """A results database that cannot be opened, read or written, or a record it cannot hold."""
+
+
+@contextmanager
+def translated(where: str) -> Iterator[None]:
+    """Turn what drivers and conversions raise into a `StoreError` that names the database."""
+    import sqlite3
+
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (SQLAlchemyError, sqlite3.Error, OverflowError, OSError) as error:
+        raise _store_error(where, error) from error
+
+
+def _store_error(where: str, error: Exception) -> StoreError:
+    cause = getattr(error, "orig", None) or error
+    if isinstance(cause, StoreError):
+        return cause
+    lines = [line.strip() for line in f"{cause}".splitlines() if line.strip()]
+    reason = lines[0] if lines else type(cause).__name__
+    hint = next((hint for mark, hint in _HINTS if mark in f"{cause}".lower()), "")
+    return StoreError(f"{where}: {reason}", hint or "run `tuner db check`")

@@ -1,0 +1,203 @@
+"""Results as pandas frames, for reports and notebooks; one documented dictionary per frame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import ColumnElement, Connection, Select, func, select
+
+from results_db.models import (
+    Baseline,
+    Campaign,
+    Device,
+    Kernel,
+    Measurement,
+    Run,
+    Selection,
+    Task,
+    Toolchain,
+    Trial,
+    Workload,
+)
+from search_spaces.records import canonical_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_Columns = Mapping[str, tuple[Any, str, str]]
+
+_TASK: _Columns = {
+    "run_id": (Run.id, "int64", "the run"),
+    "campaign": (Campaign.name, "str", "its campaign"),
+    "task_id": (Task.id, "int64", "the task"),
+    "kernel": (Kernel.name, "str", "name of the kernel"),
+    "source_hash": (Kernel.source_hash, "str", "digest of the kernel's sources"),
+    "space_hash": (Kernel.space_hash, "str", "digest of the declared search space"),
+    "workload": (Workload.key, "str", "the workload as people write it"),
+    "dims": (Workload.dims, "json", "the workload as JSON"),
+    "device": (Device.name, "str", "exact name of the device"),
+    "device_kind": (Device.kind, "str", "backend: cuda, hip, xpu, cpu, interpreter, simulated"),
+    "fingerprint": (Device.fingerprint, "str", "identity of equal devices"),
+    "target": (Device.target, "str", "what code was generated for"),
+    "toolchain": (Toolchain.key, "str", "digest of the versions of the toolchain"),
+    "protocol": (Task.protocol, "str", "digest of the measuring protocol's constants"),
+    "flops": (Task.flops, "float64", "least operations of the workload"),
+    "bytes": (Task.bytes, "float64", "least bytes of the workload through device memory"),
+}
+
+_RATIOS = {
+    "log_ratio_low": "its 95 % interval, lower end",
+    "log_ratio_high": "its 95 % interval, upper end",
+}
+
+
+def _figures(model: type[Measurement | Baseline | Selection], median: str, ratio: str) -> _Columns:
+    described = {"median_us": median, "log_ratio": ratio, **_RATIOS}
+    return {name: (getattr(model, name), "float64", text) for name, text in described.items()}
+
+
+_TRIAL: _Columns = {
+    **_TASK,
+    "attempt_id": (Trial.attempt_id, "str", "unique name of the attempt"),
+    "number": (Trial.number, "int64", "position in the task's ask order, from 0"),
+    "config": (Trial.config, "json", "the config as canonical JSON"),
+    "status": (Trial.status, "str", "how it ended; T4 names"),
+    "source": (Trial.source, "str", "measured, built, binary (twin's) or reused (earlier run's)"),
+    "strategy": (Trial.strategy, "str", "who asked for it"),
+    "twin": (Trial.twin, "str", "attempt a binary or reused result was taken from"),
+    "message": (Trial.message, "str", "one line on a failure"),
+    "binary_hash": (Trial.binary_hash, "str", "equal hashes run the same machine code"),
+    "registers": (Trial.registers, "Int64", "32-bit registers per thread"),
+    "spill_bytes": (Trial.spill_bytes, "Int64", "local memory per thread"),
+    "shared_bytes": (Trial.shared_bytes, "Int64", "shared memory of a block"),
+    "binary_bytes": (Trial.binary_bytes, "Int64", "size of the binaries"),
+    "build_s": (Trial.build_s, "float64", "seconds of building"),
+    "device_s": (Trial.device_s, "float64", "seconds the device was held"),
+    "worker": (Trial.worker, "str", "the runner or builder"),
+    "method": (Measurement.method, "str", "how time was taken; empty when it was not"),
+    "cache": (Measurement.cache, "str", "cold or warm last-level cache"),
+    **_figures(Measurement, "calibrated time", "ln(time / champion's time) in the same pass"),
+    "champion": (Measurement.champion, "str", "config key of that champion"),
+    "error": (Measurement.error, "float64", "||out - ref|| / ||ref||, the worst seed"),
+    "compiled": (Measurement.compiled, "Int64", "launches that compiled on the device worker"),
+    "verified_by": (Measurement.verified_by, "str", "what checked the outputs"),
+    "finished_at": (
+        func.coalesce(Trial.finished_at, Trial.recorded_at),
+        "datetime64[us, UTC]",
+        "when it finished",
+    ),
+}
+
+_SELECTION: _Columns = {
+    **_TASK,
+    "stage": (Task.stage, "str", "search, finals, confirm or done"),
+    "winner": (Selection.winner, "json", "the chosen config as canonical JSON"),
+    "default": (Selection.default_config, "json", "the default config"),
+    "runner_up": (Selection.runner_up, "json", "the runner-up"),
+    "tie_set": (Selection.tie_set, "json", "all that cannot be told from the winner"),
+    "verdict": (
+        Selection.verdict,
+        "str",
+        "winner against default: faster, slower, same, undecided",
+    ),
+    "reason": (Selection.reason, "str", "how the winner was chosen among its ties"),
+    **_figures(Selection, "the winner's confirmed time", "ln(default time / winner time)"),
+    "default_us": (Selection.default_us, "float64", "the default's confirmed time"),
+    "compiled": (Selection.compiled, "int64", "launches that compiled in the confirmation"),
+    "confirmed_at": (Selection.confirmed_at, "datetime64[us, UTC]", "when it was confirmed"),
+}
+
+_BASELINE: _Columns = {
+    **_TASK,
+    "name": (Baseline.name, "str", "the baseline: eager, compile, vendor..."),
+    "status": (Baseline.status, "str", "why it has no time, else correct"),
+    **_figures(Baseline, "its confirmed time", "ln(baseline time / winner time)"),
+    "error": (Baseline.error, "float64", "||out - ref|| / ||ref||"),
+    "message": (Baseline.message, "str", "one line on a failure"),
+}
+
+#: Column of `Store.trials_frame` -> what it holds. Each parameter adds a `config.<name>`, which is
+#: None where a config does not have it.
+TRIAL_COLUMNS = {name: text for name, (_, _, text) in _TRIAL.items()}
+#: Column of `Store.selections_frame` -> what it holds.
+SELECTION_COLUMNS = {name: text for name, (_, _, text) in _SELECTION.items()}
+#: Column of `Store.baselines_frame` -> what it holds.
+BASELINE_COLUMNS = {name: text for name, (_, _, text) in _BASELINE.items()}
+
+
+def trials(connection: Connection, run_id: int | None, task_id: int | None) -> pd.DataFrame:
+    query = (
+        _of_tasks(_TRIAL, run_id)
+        .join(Trial, Trial.task_id == Task.id)
+        .outerjoin(Measurement, Measurement.trial_id == Trial.id)
+        .order_by(Task.id, Trial.number)
+    )
+    if task_id is not None:
+        query = query.where(Task.id == task_id)
+    rows = connection.execute(query).all()
+    configs = [row[list(_TRIAL).index("config")] for row in rows]
+    frame = _frame(rows, _TRIAL)
+    for name in sorted({name for config in configs for name in config}):
+        frame[f"config.{name}"] = _values([config.get(name) for config in configs])
+    return frame
+
+
+def selections(connection: Connection, run_id: int | None) -> pd.DataFrame:
+    query = _of_tasks(_SELECTION, run_id).join(Selection, Selection.task_id == Task.id)
+    return _frame(connection.execute(query.order_by(Task.id)).all(), _SELECTION)
+
+
+def baselines(connection: Connection, run_id: int | None) -> pd.DataFrame:
+    query = _of_tasks(_BASELINE, run_id).join(Baseline, Baseline.task_id == Task.id)
+    return _frame(connection.execute(query.order_by(Task.id, Baseline.position)).all(), _BASELINE)
+
+
+def _of_tasks(columns: _Columns, run_id: int | None) -> Select[Any]:
+    wanted: list[ColumnElement[Any]] = [column for column, _, _ in columns.values()]
+    query = (
+        select(*wanted)
+        .select_from(Task)
+        .join(Run, Task.run_id == Run.id)
+        .join(Campaign, Run.campaign_id == Campaign.id)
+        .join(Kernel, Task.kernel_id == Kernel.id)
+        .join(Workload, Task.workload_id == Workload.id)
+        .join(Device, Task.device_id == Device.id)
+        .join(Toolchain, Task.toolchain_id == Toolchain.id)
+    )
+    return query if run_id is None else query.where(Run.id == run_id)
+
+
+def _frame(rows: Sequence[Any], columns: _Columns) -> pd.DataFrame:
+    import pandas as pd
+
+    data = {}
+    for position, (name, (_, kind, _)) in enumerate(columns.items()):
+        values = [row[position] for row in rows]
+        data[name] = _series(values, kind)
+    return pd.DataFrame(data)
+
+
+def _series(values: list[Any], kind: str) -> pd.Series[Any]:
+    import pandas as pd
+
+    if kind == "json":
+        return pd.Series([_json(value) for value in values], dtype=object)
+    if kind == "str":
+        return pd.Series(["" if value is None else value for value in values], dtype=object)
+    dtype: Any = kind
+    series: pd.Series[Any] = pd.Series(values, dtype=dtype)
+    return series
+
+
+def _values(values: list[Any]) -> pd.Series[Any]:
+    """Values of one parameter: a plain column where all are numbers of one type, else objects."""
+    import pandas as pd
+
+    series = pd.Series(values, dtype=object)
+    types = {type(value) for value in values}
+    return series.infer_objects() if len(types) == 1 and types < {bool, int, float} else series
+
+
+def _json(value: Any) -> str | None:
+    return None if value is None else canonical_json(value)

@@ -1,0 +1,101 @@
+"""How a database is doing: its size, its contents, and whether anything in it is damaged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, func, select, text
+
+from results_db import migrate
+from results_db.columns import unpack_samples
+from results_db.engine import Database, sqlite_path
+from results_db.errors import StoreError
+from results_db.models import Base, Baseline, Measurement, Selection, Task, Trial
+
+
+def stats(database: Database) -> dict[str, Any]:
+    """Rows per table, trials per status, bytes and schema revision."""
+    with database.read() as connection:
+        rows = {
+            table.name: connection.scalar(select(func.count()).select_from(table))
+            for table in Base.metadata.sorted_tables
+        }
+        by_status = select(Trial.status, func.count()).group_by(Trial.status)
+        return {
+            "revision": migrate.revision(connection, database.name),
+            "head": migrate.head(),
+            "file_bytes": _size(database, connection),
+            "rows": dict(sorted(rows.items())),
+            "trials": {status: count for status, count in connection.execute(by_status)},
+        }
+
+
+def check(database: Database) -> list[str]:
+    """One line per problem: damaged pages, dangling references, wrong revision, odd rows."""
+    with database.read() as connection:
+        problems = _damage(connection) if database.is_sqlite else []
+        found, head = migrate.revision(connection, database.name), migrate.head()
+        if found != head:
+            problems.append(f"schema revision {found}, this program needs {head}")
+        if not problems:
+            problems += _orphans(connection) + _unreadable(connection)
+        return problems
+
+
+def _size(database: Database, connection: Connection) -> int:
+    path = sqlite_path(database.url)
+    if path is not None:
+        files = (path, path.with_name(f"{path.name}-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
+    if database.is_sqlite:
+        pages = text("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
+        return int(connection.scalar(pages) or 0)
+    return int(connection.scalar(text("SELECT pg_database_size(current_database())")) or 0)
+
+
+def _damage(connection: Connection) -> list[str]:
+    pages = connection.scalars(text("PRAGMA integrity_check")).all()
+    references = connection.execute(text("PRAGMA foreign_key_check")).all()
+    return [f"integrity: {line}" for line in pages if line != "ok"] + [
+        f"{row[0]} row {row[1]} refers to a {row[2]} that does not exist" for row in references
+    ]
+
+
+def _orphans(connection: Connection) -> list[str]:
+    attempts = select(Trial.attempt_id)
+    twins = select(Trial.id, Trial.twin).where(Trial.twin != "", Trial.twin.not_in(attempts))
+    timed = select(Measurement.trial_id)
+    untimed = select(Trial.id).where(
+        Trial.source == "measured", Trial.status == "correct", Trial.id.not_in(timed)
+    )
+    chosen = select(Selection.task_id)
+    open_ended = select(Task.id).where(
+        Task.id.in_(select(Baseline.task_id)), Task.id.not_in(chosen)
+    )
+    return (
+        [
+            f"trial {row[0]} is the twin of the unknown {row[1]!r}"
+            for row in connection.execute(twins)
+        ]
+        + [f"trial {row[0]} has no measurement" for row in connection.execute(untimed)]
+        + [
+            f"task {row[0]} has baselines, but no selection"
+            for row in connection.execute(open_ended)
+        ]
+    )
+
+
+def _unreadable(connection: Connection) -> list[str]:
+    problems = []
+    for table in ("measurement", "baseline", "selection"):
+        columns = Base.metadata.tables[table].c
+        names = [name for name in sorted(columns.keys()) if name.endswith("samples_us")]
+        key = columns.trial_id if table == "measurement" else columns.id
+        for name in names:
+            query = text(f"SELECT {key.name}, {name} FROM {table} WHERE {name} IS NOT NULL")
+            for row_id, blob in connection.execute(query):
+                try:
+                    unpack_samples(bytes(blob))
+                except StoreError as error:
+                    problems.append(f"{table} {row_id}: {error.message}")
+    return problems

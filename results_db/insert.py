@@ -1,0 +1,98 @@
+"""Inserts that tolerate a second writer: nothing is stored twice, whoever comes first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, delete, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from results_db import convert
+from results_db.models import (
+    Base,
+    Baseline,
+    Campaign,
+    Device,
+    Kernel,
+    Measurement,
+    Selection,
+    Task,
+    Toolchain,
+    Trial,
+    Workload,
+)
+from results_db.records import TaskKey
+
+
+def new_id(connection: Connection, model: type[Base], values: dict[str, Any]) -> int | None:
+    """Insert a row and return its id; None when a UNIQUE constraint has it already."""
+    statement = _insert(connection, model).values(**values).on_conflict_do_nothing()
+    found = connection.execute(statement.returning(model.metadata.tables[model.__tablename__].c.id))
+    row = found.first()
+    return None if row is None else int(row[0])
+
+
+def intern(connection: Connection, model: type[Base], values: dict[str, Any], *key: str) -> int:
+    """The id of the row whose `key` columns equal those of `values`, inserted where missing."""
+    columns = model.metadata.tables[model.__tablename__].c
+    query = select(columns.id).where(*(columns[name] == values[name] for name in key))
+    found: int | None = connection.scalar(query)
+    if found is None:
+        found = new_id(connection, model, values)
+    return connection.execute(query).scalar_one() if found is None else found
+
+
+def campaign_id(connection: Connection, name: str) -> int:
+    return intern(connection, Campaign, {"name": name}, "name")
+
+
+def task_id(connection: Connection, run_id: int, key: TaskKey, facts: dict[str, Any]) -> int:
+    """The id of a run's task, inserted where missing; `facts` are kept from the first time."""
+    kernel = {
+        "name": key.kernel,
+        "source_hash": key.source_hash,
+        "space_hash": key.space_hash,
+    }
+    values = {
+        "run_id": run_id,
+        "kernel_id": intern(connection, Kernel, kernel, *kernel),
+        "workload_id": intern(
+            connection, Workload, convert.workload_values(key.workload), "identity"
+        ),
+        "device_id": intern(connection, Device, convert.device_values(key.device), "identity"),
+        "toolchain_id": intern(
+            connection, Toolchain, convert.toolchain_values(key.toolchain), "key"
+        ),
+        "protocol": key.protocol,
+        "reuse_key": convert.reuse_key(key),
+        **facts,
+    }
+    return intern(connection, Task, values, "run_id", "kernel_id", "reuse_key")
+
+
+def trial(
+    connection: Connection, values: dict[str, Any], measurement: dict[str, Any] | None
+) -> bool:
+    """Insert a trial with its measurement; False when its attempt, config or number is known."""
+    found = new_id(connection, Trial, values)
+    if found is not None and measurement is not None:
+        connection.execute(_insert(connection, Measurement).values(trial_id=found, **measurement))
+    return found is not None
+
+
+def selection(
+    connection: Connection, values: dict[str, Any], baselines: list[dict[str, Any]]
+) -> None:
+    """Store a task's outcome, in place of an earlier one."""
+    statement = _insert(connection, Selection).values(**values)
+    connection.execute(statement.on_conflict_do_update(index_elements=["task_id"], set_=values))
+    connection.execute(delete(Baseline).where(Baseline.task_id == values["task_id"]))
+    if baselines:
+        connection.execute(_insert(connection, Baseline), baselines)
+
+
+def _insert(connection: Connection, model: type[Base]) -> Any:
+    table = model.metadata.tables[model.__tablename__]
+    if connection.dialect.name == "postgresql":
+        return postgresql.insert(table)
+    return sqlite.insert(table)

@@ -1,0 +1,149 @@
+"""The schema's revision: what a database has, what this program needs, and the way there.
+
+Revisions are numbers of four digits, so newer and older can be told without loading alembic.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, inspect, text
+
+from results_db.engine import Database, sqlite_path
+from results_db.errors import StoreError, translated
+
+if TYPE_CHECKING:
+    from alembic.config import Config as AlembicConfig
+
+SCRIPTS = Path(__file__).parent / "migrations"
+_LOCK = 0x74756E65
+
+
+def head(scripts: Path = SCRIPTS) -> str:
+    """The revision this program needs."""
+    return max(path.name[:4] for path in (scripts / "versions").glob("[0-9]*.py"))
+
+
+def current(url: str) -> str:
+    """The revision of a database; empty text for one without a schema."""
+    database = Database(url, create=False)
+    try:
+        with database.read() as connection:
+            return revision(connection, database.name)
+    finally:
+        database.close()
+
+
+def upgrade(url: str, *, scripts: Path = SCRIPTS) -> tuple[str, str]:
+    """Bring a database to the newest schema; returns the revisions before and after.
+
+    Creates the schema where there is none. An SQLite file is copied beside itself first, to
+    `NAME.REVISION.bak`. scripts: the folder of migrations, the program's own by default.
+    """
+    # Rebuilding a table on SQLite drops the old one, which foreign keys would not allow.
+    database = Database(url, create=True, foreign_keys=False)
+    try:
+        with database.read() as connection:
+            before = revision(connection, database.name)
+        after = head(scripts)
+        _refuse_newer(before, after, database.name)
+        if before and before != after:
+            _back_up(database, before)
+        with database.write() as connection:
+            migrate(connection, database.name, scripts)
+        return before, after
+    finally:
+        database.close()
+
+
+def ensure(database: Database, *, create: bool) -> None:
+    """Check that a database has this program's schema; create it in an empty one."""
+    with database.read() as connection:
+        found = revision(connection, database.name)
+    if not found:
+        if not create:
+            raise StoreError(
+                f"{database.name}: the database is empty", "run a campaign, or `tuner db upgrade`"
+            )
+        with database.write() as connection:
+            migrate(connection, database.name, SCRIPTS)
+        return
+    _refuse_newer(found, head(), database.name)
+    if found != head():
+        raise StoreError(
+            f"{database.name}: the schema {found} is older than this program's, {head()}",
+            "run `tuner db upgrade`",
+        )
+
+
+def revision(connection: Connection, name: str) -> str:
+    """The revision of an open database; empty text when it has no tables at all."""
+    tables = inspect(connection).get_table_names()
+    if "alembic_version" not in tables:
+        if tables:
+            raise StoreError(
+                f"{name}: holds other tables ({', '.join(sorted(tables)[:3])}), not results",
+                "set database.url to an empty or a new database",
+            )
+        return ""
+    found = connection.scalars(text("SELECT version_num FROM alembic_version")).all()
+    if len(found) != 1:
+        raise StoreError(
+            f"{name}: has {len(found)} schema revisions instead of one",
+            "restore the database from a backup",
+        )
+    return f"{found[0]}"
+
+
+def migrate(connection: Connection, name: str, scripts: Path) -> None:
+    """Run the missing migrations inside the caller's transaction; safe against a second caller."""
+    from alembic import command
+
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
+    command.upgrade(alembic_config(connection, scripts), "head")
+    if connection.dialect.name == "sqlite":
+        broken = connection.execute(text("PRAGMA foreign_key_check")).all()
+        if broken:
+            raise StoreError(
+                f"{name}: {len(broken)} rows would refer to rows that do not exist",
+                "the database is as it was; run `tuner db check`",
+            )
+
+
+def alembic_config(connection: Connection, scripts: Path = SCRIPTS) -> AlembicConfig:
+    """alembic's configuration, on an open connection and without any file."""
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", f"{scripts}".replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    return config
+
+
+def _refuse_newer(found: str, known: str, name: str) -> None:
+    if found > known:
+        raise StoreError(
+            f"{name}: the schema {found} is newer than this program's, {known}",
+            "install a newer tuner, or set database.url to another database",
+        )
+
+
+def _back_up(database: Database, before: str) -> None:
+    path = sqlite_path(database.url)
+    if path is None:
+        return
+    number, target = 0, path.with_name(f"{path.name}.{before}.bak")
+    while target.exists():
+        number += 1
+        target = path.with_name(f"{path.name}.{before}.{number}.bak")
+    with (
+        translated(f"{target}"),
+        closing(sqlite3.connect(path)) as source,
+        closing(sqlite3.connect(target)) as copy,
+    ):
+        source.backup(copy)

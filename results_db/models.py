@@ -1,0 +1,290 @@
+"""The tables. What they mean, column by column, is in docs/database.md."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, ClassVar
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Double,
+    ForeignKey,
+    Integer,
+    MetaData,
+    UniqueConstraint,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+from results_db.columns import AnyText, Json, Samples, UtcDateTime
+from search_spaces.records import Status
+
+NAMING = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+# Only an INTEGER primary key numbers itself on SQLite.
+Id = Annotated[int, mapped_column(BigInteger().with_variant(Integer, "sqlite"), primary_key=True)]
+JsonValue = Annotated[Any, mapped_column(Json)]
+Array = Annotated[tuple[float, ...], mapped_column(Samples, nullable=True)]
+
+
+def one_of(column: str, *values: str) -> CheckConstraint:
+    """CHECK that a column holds one of a closed set of words."""
+    words = ", ".join(f"'{value}'" for value in values)
+    return CheckConstraint(f"{column} IN ({words})", name=column)
+
+
+class Base(DeclarativeBase):
+    metadata = MetaData(naming_convention=NAMING)
+    type_annotation_map: ClassVar[dict[Any, Any]] = {
+        str: AnyText,
+        int: BigInteger,
+        float: Double,
+        datetime: UtcDateTime,
+    }
+
+
+class Figures:
+    """Columns of whatever was timed: a median and its ratio to a reference, in one pass."""
+
+    median_us: Mapped[float | None]
+    log_ratio: Mapped[float | None]
+    log_ratio_low: Mapped[float | None]
+    log_ratio_high: Mapped[float | None]
+    samples_us: Mapped[Array]
+
+
+class Device(Base):
+    __tablename__ = "device"
+
+    id: Mapped[Id]
+    identity: Mapped[str]
+    fingerprint: Mapped[str] = mapped_column(index=True)
+    kind: Mapped[str]
+    name: Mapped[str]
+    target: Mapped[str]
+    sm_count: Mapped[int]
+    memory_bytes: Mapped[int]
+    shared_bytes: Mapped[int]
+    registers: Mapped[int]
+    warp_size: Mapped[int]
+    l2_bytes: Mapped[int]
+    power_limit_w: Mapped[float]
+    uuid: Mapped[str]
+
+    __table_args__ = (UniqueConstraint("identity"),)
+
+
+class Toolchain(Base):
+    __tablename__ = "toolchain"
+
+    id: Mapped[Id]
+    key: Mapped[str]
+    build_key: Mapped[str]
+    python: Mapped[str]
+    torch: Mapped[str]
+    triton: Mapped[str]
+    cuda: Mapped[str]
+    ptxas: Mapped[str]
+    driver: Mapped[str]
+    compiler: Mapped[str]
+
+    __table_args__ = (UniqueConstraint("key"),)
+
+
+class Kernel(Base):
+    __tablename__ = "kernel"
+
+    id: Mapped[Id]
+    name: Mapped[str]
+    source_hash: Mapped[str]
+    space_hash: Mapped[str]
+
+    __table_args__ = (UniqueConstraint("name", "source_hash", "space_hash"),)
+
+
+class Workload(Base):
+    __tablename__ = "workload"
+
+    id: Mapped[Id]
+    identity: Mapped[str]
+    key: Mapped[str]
+    dims: Mapped[JsonValue]
+
+    __table_args__ = (UniqueConstraint("identity"),)
+
+
+class Campaign(Base):
+    __tablename__ = "campaign"
+
+    id: Mapped[Id]
+    name: Mapped[str]
+
+    __table_args__ = (UniqueConstraint("name"),)
+
+
+class Run(Base):
+    __tablename__ = "run"
+
+    id: Mapped[Id]
+    campaign_id: Mapped[int] = mapped_column(ForeignKey("campaign.id"), index=True)
+    status: Mapped[str]
+    started_at: Mapped[datetime]
+    finished_at: Mapped[datetime | None]
+    spec_hash: Mapped[str]
+    seed: Mapped[int]
+    environment: Mapped[JsonValue]
+    spec: Mapped[JsonValue]
+    summary: Mapped[JsonValue]
+
+    campaign: Mapped[Campaign] = relationship(lazy="joined", innerjoin=True)
+
+    __table_args__ = (one_of("status", "running", "finished", "interrupted", "failed"),)
+
+
+class Task(Base):
+    __tablename__ = "task"
+
+    id: Mapped[Id]
+    run_id: Mapped[int] = mapped_column(ForeignKey("run.id"))
+    kernel_id: Mapped[int] = mapped_column(ForeignKey("kernel.id"), index=True)
+    workload_id: Mapped[int] = mapped_column(ForeignKey("workload.id"))
+    device_id: Mapped[int] = mapped_column(ForeignKey("device.id"))
+    toolchain_id: Mapped[int] = mapped_column(ForeignKey("toolchain.id"))
+    protocol: Mapped[str]
+    reuse_key: Mapped[str] = mapped_column(index=True)
+    stage: Mapped[str]
+    flops: Mapped[float]
+    bytes: Mapped[float]
+    tolerance: Mapped[float | None]
+    note: Mapped[str]
+
+    run: Mapped[Run] = relationship()
+    kernel: Mapped[Kernel] = relationship(lazy="joined", innerjoin=True)
+    workload: Mapped[Workload] = relationship(lazy="joined", innerjoin=True)
+    device: Mapped[Device] = relationship(lazy="joined", innerjoin=True)
+    toolchain: Mapped[Toolchain] = relationship(lazy="joined", innerjoin=True)
+    selection: Mapped[Selection | None] = relationship(lazy="joined")
+    baselines: Mapped[list[Baseline]] = relationship(lazy="selectin", order_by="Baseline.position")
+
+    __table_args__ = (UniqueConstraint("run_id", "kernel_id", "reuse_key"),)
+
+
+class Trial(Base):
+    __tablename__ = "trial"
+
+    id: Mapped[Id]
+    task_id: Mapped[int] = mapped_column(ForeignKey("task.id"))
+    attempt_id: Mapped[str]
+    number: Mapped[int]
+    config_hash: Mapped[str]
+    config: Mapped[JsonValue]
+    status: Mapped[str]
+    source: Mapped[str]
+    message: Mapped[str]
+    detail: Mapped[str]
+    strategy: Mapped[str]
+    twin: Mapped[str]
+    binary_hash: Mapped[str]
+    registers: Mapped[int | None]
+    spill_bytes: Mapped[int | None]
+    shared_bytes: Mapped[int | None]
+    binary_bytes: Mapped[int | None]
+    build_s: Mapped[float]
+    device_s: Mapped[float]
+    worker: Mapped[str]
+    finished_at: Mapped[datetime | None]
+    recorded_at: Mapped[datetime]
+
+    measurement: Mapped[Measurement | None] = relationship(lazy="joined")
+
+    __table_args__ = (
+        UniqueConstraint("attempt_id"),
+        UniqueConstraint("task_id", "config_hash"),
+        UniqueConstraint("task_id", "number"),
+        one_of("status", *Status),
+        one_of("source", "measured", "built", "binary", "reused"),
+    )
+
+
+class Measurement(Figures, Base):
+    __tablename__ = "measurement"
+
+    trial_id: Mapped[int] = mapped_column(ForeignKey("trial.id"), primary_key=True)
+    method: Mapped[str]
+    cache: Mapped[str]
+    champion: Mapped[str]
+    error: Mapped[float | None]
+    compiled: Mapped[int]
+    verified_by: Mapped[str]
+    champion_samples_us: Mapped[Array]
+    clocks: Mapped[JsonValue]
+
+
+class Baseline(Figures, Base):
+    __tablename__ = "baseline"
+
+    id: Mapped[Id]
+    task_id: Mapped[int] = mapped_column(ForeignKey("task.id"))
+    position: Mapped[int]
+    name: Mapped[str]
+    status: Mapped[str]
+    error: Mapped[float | None]
+    message: Mapped[str]
+
+    __table_args__ = (UniqueConstraint("task_id", "name"), one_of("status", *Status))
+
+
+class Selection(Figures, Base):
+    __tablename__ = "selection"
+
+    id: Mapped[Id]
+    task_id: Mapped[int] = mapped_column(ForeignKey("task.id"))
+    winner: Mapped[JsonValue]
+    tie_set: Mapped[JsonValue]
+    runner_up: Mapped[JsonValue | None]
+    default_config: Mapped[JsonValue | None]
+    verdict: Mapped[str]
+    reason: Mapped[str]
+    default_us: Mapped[float | None]
+    compiled: Mapped[int]
+    clocks: Mapped[JsonValue]
+    confirmed_at: Mapped[datetime | None]
+    recorded_at: Mapped[datetime]
+
+    __table_args__ = (UniqueConstraint("task_id"),)
+
+
+class ScheduleFire(Base):
+    __tablename__ = "schedule_fire"
+
+    id: Mapped[Id]
+    schedule: Mapped[str]
+    instant: Mapped[datetime]
+    state: Mapped[str]
+    host: Mapped[str]
+    run_id: Mapped[int | None] = mapped_column(ForeignKey("run.id"))
+    fired_at: Mapped[datetime | None]
+    message: Mapped[str]
+
+    __table_args__ = (
+        UniqueConstraint("schedule", "instant"),
+        one_of("state", "started", "finished", "failed", "missed"),
+    )
+
+
+class Export(Base):
+    __tablename__ = "export"
+
+    id: Mapped[Id]
+    path: Mapped[str] = mapped_column(index=True)
+    format: Mapped[str]
+    run_id: Mapped[int | None] = mapped_column(ForeignKey("run.id"))
+    sha256: Mapped[str]
+    task_ids: Mapped[JsonValue]
+    exported_at: Mapped[datetime]

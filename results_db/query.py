@@ -1,0 +1,133 @@
+"""What the store reads, as records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, func, select
+from sqlalchemy.orm import Session
+
+from results_db import convert
+from results_db.models import (
+    Campaign,
+    Device,
+    Export,
+    Kernel,
+    Run,
+    ScheduleFire,
+    Selection,
+    Task,
+    Trial,
+)
+from results_db.models import Workload as WorkloadRow
+from results_db.records import ExportInfo, Fire, RunInfo, TaskInfo, TaskKey, TrialRecord
+from search_spaces.records import Config, Workload, config_key
+
+UNFINISHED = ("running", "interrupted")
+
+
+def runs(
+    connection: Connection,
+    *,
+    campaign: str | None = None,
+    spec_hash: str | None = None,
+    statuses: Sequence[str] = (),
+    limit: int | None = None,
+) -> list[RunInfo]:
+    """Runs, the newest first."""
+    query = select(Run).join(Run.campaign).order_by(Run.id.desc()).limit(limit)
+    if campaign is not None:
+        query = query.where(Campaign.name == campaign)
+    if spec_hash is not None:
+        query = query.where(Run.spec_hash == spec_hash)
+    if statuses:
+        query = query.where(Run.status.in_(statuses))
+    with Session(connection) as session:
+        return [convert.run_info(row) for row in session.scalars(query)]
+
+
+def run(connection: Connection, run_id: int) -> RunInfo | None:
+    with Session(connection) as session:
+        row = session.get(Run, run_id)
+        return None if row is None else convert.run_info(row)
+
+
+def tasks(connection: Connection, run_id: int) -> list[TaskInfo]:
+    """The tasks of a run in the order they were declared."""
+    query = select(Task).where(Task.run_id == run_id).order_by(Task.id)
+    with Session(connection) as session:
+        return [convert.task_info(row) for row in session.scalars(query)]
+
+
+def task(connection: Connection, task_id: int) -> TaskInfo | None:
+    with Session(connection) as session:
+        row = session.get(Task, task_id)
+        return None if row is None else convert.task_info(row)
+
+
+def trials(connection: Connection, task_id: int) -> list[TrialRecord]:
+    """The trials of a task by number."""
+    query = select(Trial).where(Trial.task_id == task_id).order_by(Trial.number)
+    with Session(connection) as session:
+        return [convert.trial_record(row) for row in session.scalars(query)]
+
+
+def known_trials(
+    connection: Connection, key: TaskKey, exclude_task: int | None
+) -> list[TrialRecord]:
+    """The newest trial of each config that any task with the same reuse key really evaluated."""
+    newest = (
+        select(func.max(Trial.id))
+        .join(Task, Trial.task_id == Task.id)
+        .where(Task.reuse_key == convert.reuse_key(key), Trial.source.in_(("measured", "built")))
+        .group_by(Trial.config_hash)
+    )
+    if exclude_task is not None:
+        newest = newest.where(Task.id != exclude_task)
+    query = select(Trial).where(Trial.id.in_(newest)).order_by(Trial.id)
+    with Session(connection) as session:
+        return [convert.trial_record(row) for row in session.scalars(query)]
+
+
+def winners(
+    connection: Connection, kernel: str, fingerprint: str | None, limit: int
+) -> list[tuple[Workload, Config]]:
+    """Winners of a kernel, the newest first, each workload and config once."""
+    query = (
+        select(WorkloadRow.dims, Selection.winner)
+        .select_from(Selection)
+        .join(Task, Selection.task_id == Task.id)
+        .join(Kernel, Task.kernel_id == Kernel.id)
+        .join(Device, Task.device_id == Device.id)
+        .join(WorkloadRow, Task.workload_id == WorkloadRow.id)
+        .where(Kernel.name == kernel)
+        .order_by(Selection.recorded_at.desc(), Selection.id.desc())
+    )
+    if fingerprint is not None:
+        query = query.where(Device.fingerprint == fingerprint)
+    found: dict[tuple[str, str], tuple[Workload, Config]] = {}
+    for dims, winner in connection.execute(query):
+        found.setdefault((config_key(dims), config_key(winner)), (_workload(dims), winner))
+        if len(found) == limit:
+            break
+    return list(found.values())
+
+
+def fires(connection: Connection, schedule: str | None, limit: int | None) -> list[Fire]:
+    """Firings, the latest instant first."""
+    query = select(ScheduleFire).order_by(ScheduleFire.instant.desc(), ScheduleFire.id.desc())
+    if schedule is not None:
+        query = query.where(ScheduleFire.schedule == schedule)
+    with Session(connection) as session:
+        return [convert.fire(row) for row in session.scalars(query.limit(limit))]
+
+
+def exports(connection: Connection) -> list[ExportInfo]:
+    """What was exported, the newest first."""
+    with Session(connection) as session:
+        rows = session.scalars(select(Export).order_by(Export.id.desc()))
+        return [convert.export_info(row) for row in rows]
+
+
+def _workload(dims: dict[str, bool | int | float | str | None]) -> Workload:
+    return Workload.from_mapping(dims)
