@@ -44,6 +44,11 @@ class Pool(Protocol):
         """How many builds run at once."""
         ...
 
+    @property
+    def runners(self) -> int:
+        """How many runners were asked for, known once `start` has returned."""
+        ...
+
     def start(self) -> None:
         """Bring the workers up; each runner announces itself by `WorkerReady`."""
         ...

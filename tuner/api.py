@@ -1,0 +1,106 @@
+"""The farm from Python, for notebooks and libraries: the same engine as the command line."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from search_spaces import registry
+from search_spaces.errors import TunerError
+from search_spaces.kernel import Kernel
+from search_spaces.records import Config, Value, Workload
+from tuner.campaign import RunOptions, run_campaign
+from tuner.config import Budget, CampaignConfig, Settings, StrategyConfig, TaskConfig
+from tuner.progress import ProgressCallback
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """The outcome of `tune`.
+
+    winner and tie_set are configs (winner None when nothing ran correctly); median_us is the
+    confirmed time in microseconds; speedup is over the default config; verdict is `faster`,
+    `slower`, `same` or `undecided`; baselines maps names to microseconds (None: failed).
+    """
+
+    winner: Config | None
+    tie_set: tuple[Config, ...]
+    verdict: str
+    median_us: float | None
+    speedup: float | None
+    baselines: Mapping[str, float | None]
+    trials: pd.DataFrame
+    device: str
+    note: str = ""
+
+
+def tune(
+    kernel: str | Kernel,
+    workload: Workload | Mapping[str, Value],
+    *,
+    budget: int | Mapping[str, Any] = 100,
+    target: str | None = None,
+    strategy: str = "tpe",
+    seed: int = 0,
+    pool: str = "local",
+    database: str | None = None,
+    fresh: bool = False,
+    settings: Mapping[str, Any] | None = None,
+    on_progress: ProgressCallback | None = None,
+) -> TuneResult:
+    """Tune one kernel for one workload and return the winner, its tie set and all trials.
+
+    kernel: a registered name, `module:object`, `file.py:object`, or a `Kernel` that another process
+    can import. budget: trials, or a mapping of `trials`, `device`, `wall` (seconds or `"30m"`).
+    target: `cpu`, `cuda`, `cuda:90`...; by default the kernel's own kind. database: a SQLAlchemy
+    URL; by default a temporary one, so that nothing is kept. settings: more of config.yaml, such as
+    `{"measure": {"final_pairs": 40}}`. Raises `TunerError` for whatever the caller can mend.
+    """
+    found = registry.load(kernel) if isinstance(kernel, str) else kernel
+    spec = registry.spec_of(found)
+    dims = workload.as_dict() if isinstance(workload, Workload) else dict(workload)
+    limits = {"trials": budget} if isinstance(budget, int) else dict(budget)
+    campaign = CampaignConfig(
+        tasks=[TaskConfig(kernel=spec, workloads=[dims])],
+        targets=[target] if target else list(found.kinds),
+        budget=Budget(**limits),
+        strategy=StrategyConfig(name=strategy, seed=seed),
+    )
+    with tempfile.TemporaryDirectory(prefix="tuner-") as scratch:
+        url = database or f"sqlite:///{scratch}/tuner.db"
+        more = dict(settings or {})
+        more["pool"] = {"kind": pool, **more.get("pool", {})}
+        full = Settings(**more, database={"url": url}, campaigns={"tune": campaign})  # type: ignore[arg-type]
+        options = RunOptions(fresh=fresh, report=False, export=False, base=Path.cwd())
+        outcome = run_campaign(full, "tune", options=options, on_progress=on_progress)
+        return _result(url, outcome.run_id, outcome.summary)
+
+
+def _result(url: str, run_id: int, summary: str) -> TuneResult:
+    from results_db import Store
+
+    with Store.open(url) as store:
+        tasks = store.tasks(run_id)
+        if not tasks:
+            raise TunerError(f"nothing was tuned: {summary}", "run `tuner doctor`")
+        task = next((t for t in tasks if t.selection is not None), tasks[0])
+        chosen = task.selection
+        ratio = chosen.median_us if chosen else None
+        default = chosen.default_us if chosen else None
+        return TuneResult(
+            winner=chosen.winner if chosen else None,
+            tie_set=chosen.tie_set if chosen else (),
+            verdict=chosen.verdict if chosen else "undecided",
+            median_us=ratio,
+            speedup=default / ratio if default and ratio else None,
+            baselines={b.name: b.median_us for b in task.baselines},
+            trials=store.trials_frame(task_id=task.task_id),
+            device=task.key.device.name,
+            note=task.note,
+        )

@@ -1,0 +1,36 @@
+"""One run of a campaign: plan it, bring workers up, drive the engine, select, report, export."""
+
+from __future__ import annotations
+
+from tuner import environment
+from tuner.config import Settings
+from tuner.driver import Control
+from tuner.options import RunOptions, RunOutcome, adjusted, campaign_of, chosen
+from tuner.plan import PlannedTask, plan
+from tuner.progress import ProgressCallback
+from tuner.session import Session
+
+__all__ = ["Control", "PlannedTask", "RunOptions", "RunOutcome", "plan", "run_campaign"]
+
+
+def run_campaign(
+    settings: Settings,
+    name: str,
+    *,
+    options: RunOptions,
+    on_progress: ProgressCallback | None = None,
+    control: Control | None = None,
+) -> RunOutcome:
+    """Run a campaign, or go on with its interrupted run; returns when it is over.
+
+    Raises `TunerError` for whatever the user can mend. Finished trials are stored one by one, so
+    that an end of any kind loses none of them.
+    """
+    from results_db import Store
+
+    campaign = adjusted(campaign_of(settings, name), options)
+    wanted = chosen(campaign, options)
+    url = environment.database_url(settings.database.url, options.base)
+    with Store.open(url) as store:
+        session = Session(settings, name, campaign, options, store, control or Control())
+        return session.run(wanted, on_progress)

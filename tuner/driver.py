@@ -1,0 +1,125 @@
+"""The loop between the engine and the world: events from the pool in, instructions carried out."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from results_db import Store
+from tuner.engine import (
+    Build,
+    Drain,
+    Engine,
+    Event,
+    Finish,
+    Instruction,
+    Measure,
+    Record,
+    Select,
+    SetStage,
+    Tick,
+    progress,
+)
+from tuner.progress import ProgressCallback
+from workers.records import WorkerInfo, WorkerReady
+from workers.roles import Pool
+
+_POLL_S = 0.1
+_PROGRESS_S = 0.25
+
+
+class Control:
+    """How a running campaign is asked to stop; may be called from any thread or signal handler."""
+
+    def __init__(self) -> None:
+        self._drain = threading.Event()
+        self._kill = threading.Event()
+
+    def drain(self) -> None:
+        """Finish what is in flight, start nothing new."""
+        self._drain.set()
+
+    def kill(self) -> None:
+        """Stop at once; what is in flight is lost, what is recorded stays."""
+        self._kill.set()
+
+    @property
+    def draining(self) -> bool:
+        return self._drain.is_set()
+
+    @property
+    def killed(self) -> bool:
+        return self._kill.is_set()
+
+
+@dataclass(slots=True)
+class Driver:
+    """Runs an engine to its end over a pool and a store. recorded counts trials stored by it."""
+
+    engine: Engine
+    pool: Pool
+    store: Store
+    control: Control = field(default_factory=Control)
+    on_progress: ProgressCallback | None = None
+    clock: Callable[[], float] = time.monotonic
+    recorded: int = 0
+    _started: float = 0.0
+    _shown: float = 0.0
+    _drained: bool = False
+    _end: Finish | None = None
+
+    def run(self, ready: list[WorkerInfo]) -> Finish:
+        """Drive until the engine finishes; `ready` are workers the pool has announced already."""
+        self._started = self.clock()
+        for worker in ready:
+            self._handle(WorkerReady(worker))
+        while self._end is None:
+            if self.control.killed:
+                return Finish("interrupted", "stopped at once")
+            if self.control.draining and not self._drained:
+                self._drained = True
+                self._handle(Drain())
+                continue
+            for event in self.pool.poll(_POLL_S) or (Tick(),):
+                self._handle(event)
+            self._show()
+        self._show(last=True)
+        return self._end
+
+    def _handle(self, event: Event) -> None:
+        for instruction in self.engine.handle(event, self.clock()):
+            self._carry_out(instruction)
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        match instruction:
+            case Record():
+                self.recorded += self.store.record_trial(instruction.task_id, instruction.record)
+            case Build():
+                self.pool.submit_build(instruction.job)
+            case Measure():
+                self.pool.submit_measure(instruction.worker_id, instruction.job)
+            case SetStage():
+                self.store.set_stage(instruction.task_id, instruction.stage, instruction.note)
+            case Select():
+                self.store.record_selection(
+                    instruction.task_id, instruction.selection, list(instruction.baselines)
+                )
+            case Finish():
+                self._end = instruction
+
+    def _show(self, *, last: bool = False) -> None:
+        now = self.clock()
+        if self.on_progress is None or (now - self._shown < _PROGRESS_S and not last):
+            return
+        self._shown = now
+        elapsed = now - self._started
+        self.on_progress(
+            progress(
+                self.engine,
+                elapsed_s=elapsed,
+                measured_s=elapsed * len(self.engine.workers),
+                fresh=self.recorded,
+            )
+        )

@@ -1,0 +1,158 @@
+"""From what workers return to what the database keeps: one place that builds `TrialRecord`s."""
+
+from __future__ import annotations
+
+import math
+
+from results_db.records import TrialRecord
+from search_spaces.records import Status, config_key
+from tuner.engine.task import TaskSpec, Trial
+from workers.records import Artifact, Failure, Measurement, StaticFacts, Timing
+
+
+def of_failed_build(spec: TaskSpec, trial: Trial, failure: Failure) -> TrialRecord:
+    return _record(
+        spec,
+        trial,
+        failure.status,
+        source="built" if spec.compile_only else "measured",
+        message=failure.message,
+        detail=failure.detail,
+        build_s=failure.build_s,
+        facts=failure.facts,
+        binary_hash=failure.binary_hash,
+    )
+
+
+def of_build(spec: TaskSpec, trial: Trial, artifact: Artifact) -> TrialRecord:
+    """A variant that was built and nothing more: no device and no interpreter to run it."""
+    return _record(spec, trial, Status.CORRECT, source="built", **_built(artifact))
+
+
+def of_twin(spec: TaskSpec, trial: Trial, artifact: Artifact, twin: TrialRecord) -> TrialRecord:
+    """The result of another trial whose binary is the same machine code."""
+    return _record(
+        spec,
+        trial,
+        twin.status,
+        source="binary",
+        twin=twin.attempt_id,
+        message=twin.message,
+        detail=twin.detail,
+        method=twin.method,
+        cache=twin.cache,
+        champion=twin.champion,
+        median_us=twin.median_us,
+        log_ratio=twin.log_ratio,
+        log_ratio_low=twin.log_ratio_low,
+        log_ratio_high=twin.log_ratio_high,
+        error=twin.error,
+        verified_by=twin.verified_by,
+        **_built(artifact),
+    )
+
+
+def of_failed_job(spec: TaskSpec, trial: Trial, worker: str, failure: Failure) -> TrialRecord:
+    """The whole job failed: the device process crashed or hung on this variant."""
+    built = _built(trial.artifact) if trial.artifact else {}
+    source = "built" if spec.compile_only else "measured"
+    return _record(
+        spec,
+        trial,
+        failure.status,
+        source=source,
+        worker=worker,
+        message=failure.message,
+        detail=failure.detail,
+        **built,
+    )
+
+
+def of_measurement(
+    spec: TaskSpec, trial: Trial, worker: str, measurement: Measurement
+) -> TrialRecord:
+    """The first entrant's outcome; a time is calibrated by the champion it was paired with."""
+    outcome = measurement.outcomes[0]
+    built = _built(trial.artifact) if trial.artifact else {}
+    common = {
+        "source": "built" if spec.compile_only else "measured",
+        "worker": worker,
+        "method": measurement.method,
+        "cache": measurement.cache,
+        "compiled": measurement.compiled,
+        "device_s": measurement.device_s,
+        "clocks": dict(measurement.clocks),
+        **built,
+    }
+    if isinstance(outcome, Failure):
+        return _record(
+            spec, trial, outcome.status, message=outcome.message, detail=outcome.detail, **common
+        )
+    verified = "interpreter" if measurement.method == "interpreter" else measurement.device.kind
+    return _record(
+        spec,
+        trial,
+        Status.CORRECT,
+        error=outcome.error if outcome.error >= 0 else None,
+        verified_by=verified,
+        samples_us=outcome.samples_us,
+        **common,
+        **_ratio(trial, outcome, measurement),
+    )
+
+
+def _ratio(trial: Trial, outcome: Timing, measurement: Measurement) -> dict[str, object]:
+    """median_us: the champion's calibrated time times the paired ratio, else the time itself."""
+    if not outcome.samples_us:
+        return {}
+    rival = trial.rival
+    paired = len(measurement.outcomes) > 1 and isinstance(measurement.outcomes[1], Timing)
+    if rival is None or rival.score is None or not paired:
+        return {"median_us": outcome.median_us}
+    champion = measurement.outcomes[1]
+    return {
+        "median_us": math.exp(rival.score + outcome.log_ratio),
+        "champion": config_key(rival.config),
+        "log_ratio": outcome.log_ratio,
+        "log_ratio_low": finite(outcome.log_ratio_low),
+        "log_ratio_high": finite(outcome.log_ratio_high),
+        "champion_samples_us": champion.samples_us if isinstance(champion, Timing) else (),
+    }
+
+
+def finite(value: float) -> float | None:
+    """None for an interval's end that is not known; databases and JSON have no infinity."""
+    return value if math.isfinite(value) else None
+
+
+def _built(artifact: Artifact) -> dict[str, object]:
+    return {
+        "facts": artifact.facts,
+        "binary_hash": artifact.binary_hash,
+        "build_s": artifact.build_s,
+    }
+
+
+def _record(
+    spec: TaskSpec,
+    trial: Trial,
+    status: Status,
+    *,
+    facts: StaticFacts | None = None,
+    **fields: object,
+) -> TrialRecord:
+    if facts is not None:
+        fields |= {
+            "registers": facts.registers,
+            "spill_bytes": facts.spill_bytes,
+            "shared_bytes": facts.shared_bytes,
+            "binary_bytes": facts.binary_bytes,
+        }
+    return TrialRecord(
+        attempt_id=f"{spec.task_id}:{trial.number}:{trial.attempt}",
+        number=trial.number,
+        config=trial.config,
+        status=status,
+        strategy=trial.strategy,
+        **fields,  # type: ignore[arg-type]
+    )

@@ -1,0 +1,279 @@
+"""One task's search: which configs were asked, what became of them, who is champion.
+
+Pure state. The engine calls it in one place, in the order of events.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from results_db.records import TrialRecord
+from search_spaces.records import Config, Device, Status, Workload, config_key
+from search_spaces.space import BoundSpace
+from tuner.strategies.base import Strategy
+from workers.records import Artifact, KernelRef, Protocol
+
+#: A strategy that learns may repeat itself this often before any unseen config is taken.
+_REPEATS = 20
+_PROTOCOL = Protocol()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskBudget:
+    """Whichever comes first ends the search; polish trials are part of `trials`."""
+
+    trials: int | None = None
+    device_s: float | None = None
+    wall_s: float | None = None
+    polish: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """Everything the engine needs to know of one task.
+
+    compile_only: no such device here; variants are built for the target and, if `verify`, run in
+    Triton's interpreter. finished: this run's trials from before an interruption.
+    known: results of other runs that count here. neighbours: winners of neighbouring workloads.
+    """
+
+    task_id: int
+    label: str
+    kernel: KernelRef
+    workload: Workload
+    device: Device
+    space: BoundSpace
+    strategy: Strategy
+    default: Config
+    budget: TaskBudget
+    compile_only: bool = False
+    verify: bool = True
+    baselines: tuple[str, ...] = ()
+    protocol: Protocol = _PROTOCOL
+    finalists: int = 8
+    build_timeout_s: float = 120.0
+    measure_timeout_s: float = 120.0
+    finished: Sequence[TrialRecord] = ()
+    known: Sequence[TrialRecord] = ()
+    neighbours: Sequence[Config] = ()
+
+
+class State(StrEnum):
+    ASKED = "asked"
+    BUILDING = "building"
+    READY = "ready"
+    WAITING = "waiting"
+    MEASURING = "measuring"
+    DONE = "done"
+
+
+@dataclass(slots=True)
+class Trial:
+    """One config on its way. score is ln(time in us) once it is known."""
+
+    number: int
+    config: Config
+    strategy: str
+    state: State = State.ASKED
+    attempt: int = 0
+    artifact: Artifact | None = None
+    record: TrialRecord | None = None
+    score: float | None = None
+    #: The champion the duel in flight is against.
+    rival: Trial | None = field(default=None, repr=False)
+
+
+class Search:
+    """The asked trials of a task and the order in which new ones are asked."""
+
+    def __init__(self, spec: TaskSpec) -> None:
+        self.spec = spec
+        self.trials: dict[str, Trial] = {}
+        self.by_binary: dict[str, Trial] = {}
+        self.verified: set[str] = set()
+        self.champion: Trial | None = None
+        self.device_s = 0.0
+        self.started: float | None = None
+        self.stopped = False
+        self._states: dict[State, dict[int, Trial]] = {state: {} for state in State}
+        self._numbers: set[int] = set()
+        self._known = {config_key(r.config): r for r in spec.known}
+        self._first: Iterator[Config] = itertools.chain(
+            [spec.default], (c for c in spec.neighbours if spec.space.feasible(c))
+        )
+        for record in spec.finished:
+            self._restore(record)
+
+    # -- asking --------------------------------------------------------------------------------
+    def next_trial(self, now: float) -> Trial | None:
+        """The next new trial, or None while there is nothing to ask (see `exhausted`)."""
+        if self.started is None:
+            self.started = now
+        if self.stopped or self._over_budget(now):
+            self.stopped = True
+            return None
+        config = next((c for c in self._first if config_key(c) not in self.trials), None)
+        if config is not None:
+            is_default = config_key(config) == config_key(self.spec.default)
+            return self._admit(config, "default" if is_default else "warm")
+        if self._polishing():
+            return self._polish()
+        config = self._ask()
+        if config is None:
+            self.stopped = True
+            return None
+        return self._admit(config, self.spec.strategy.name)
+
+    @property
+    def open_trials(self) -> int:
+        return len(self.trials) - len(self._states[State.DONE])
+
+    @property
+    def exhausted(self) -> bool:
+        """Nothing will be asked any more and nothing is in flight."""
+        return self.stopped and self.open_trials == 0
+
+    @property
+    def done(self) -> int:
+        return len(self._states[State.DONE])
+
+    def in_state(self, state: State) -> list[Trial]:
+        return list(self._states[state].values())
+
+    def first(self, state: State) -> Trial | None:
+        """The trial in that state that was asked first."""
+        numbers = self._states[state]
+        return numbers[min(numbers)] if numbers else None
+
+    def count(self, state: State) -> int:
+        return len(self._states[state])
+
+    def move(self, trial: Trial, state: State) -> None:
+        """The only way a trial changes its state."""
+        self._states[trial.state].pop(trial.number, None)
+        self._states[state][trial.number] = trial
+        trial.state = state
+
+    def stop(self) -> None:
+        """Ask no more, and give up what is not being worked on."""
+        self.stopped = True
+        for state in (State.ASKED, State.READY, State.WAITING):
+            for trial in self.in_state(state):
+                del self._states[state][trial.number]
+                del self.trials[config_key(trial.config)]
+                if trial.artifact and self.by_binary.get(trial.artifact.binary_hash) is trial:
+                    del self.by_binary[trial.artifact.binary_hash]
+
+    def known_result(self, trial: Trial) -> TrialRecord | None:
+        """A result of an earlier run for this config, as a record of this trial."""
+        known = self._known.get(config_key(trial.config))
+        if known is None:
+            return None
+        return replace(
+            known,
+            attempt_id=f"{self.spec.task_id}:{trial.number}:reused",
+            number=trial.number,
+            source="reused",
+            twin=known.attempt_id,
+            strategy=trial.strategy,
+            build_s=0.0,
+            device_s=0.0,
+        )
+
+    # -- results -------------------------------------------------------------------------------
+    def finish(self, trial: Trial, record: TrialRecord) -> None:
+        """The trial is over: remember it, tell the strategy, maybe crown a new champion."""
+        self.move(trial, State.DONE)
+        trial.record = record
+        trial.rival = None
+        self.device_s += record.device_s
+        self._learn(trial, record)
+        self._drop_losers()
+
+    def ranked(self) -> list[Trial]:
+        """Timed correct trials, fastest first; ties by number."""
+        timed = [t for t in self.trials.values() if t.score is not None]
+        return sorted(timed, key=lambda t: (t.score, t.number))
+
+    # -- inside --------------------------------------------------------------------------------
+    def _restore(self, record: TrialRecord) -> None:
+        trial = Trial(record.number, record.config, record.strategy, record=record)
+        self.trials[config_key(record.config)] = trial
+        self.move(trial, State.DONE)
+        self._numbers.add(record.number)
+        self.device_s += record.device_s
+        self._learn(trial, record)
+
+    def _learn(self, trial: Trial, record: TrialRecord) -> None:
+        if record.status is Status.CORRECT and record.median_us:
+            trial.score = math.log(record.median_us)
+            if self.champion is None or trial.score < (self.champion.score or math.inf):
+                self.champion = trial
+        if record.binary_hash and record.source in ("measured", "built", "reused"):
+            self.by_binary.setdefault(record.binary_hash, trial)
+            if record.status is Status.CORRECT and record.verified_by:
+                self.verified.add(record.binary_hash)
+        self.spec.strategy.tell(record.config, trial.score, record.status)
+
+    def _drop_losers(self) -> None:
+        """Artifacts of trials that will not reach the finals are not worth their memory."""
+        keep = {id(t) for t in self.ranked()[: 2 * self.spec.finalists]}
+        for trial in self.trials.values():
+            if trial.state is State.DONE and id(trial) not in keep:
+                trial.artifact = None
+
+    def _admit(self, config: Config, strategy: str) -> Trial:
+        number = next(n for n in itertools.count() if n not in self._numbers)
+        self._numbers.add(number)
+        trial = Trial(number, config, strategy)
+        self.trials[config_key(config)] = trial
+        self.move(trial, State.ASKED)
+        return trial
+
+    def _ask(self) -> Config | None:
+        """A config not tried yet; results of repeated suggestions are told back at once."""
+        strategy = self.spec.strategy
+        tries = 10**9 if strategy.replays else _REPEATS
+        for _ in range(tries):
+            asked = strategy.ask(1)
+            if not asked:
+                return None
+            trial = self.trials.get(config_key(asked[0]))
+            if trial is None:
+                return asked[0]
+            if trial.record is not None:
+                strategy.tell(asked[0], trial.score, trial.record.status)
+        return self._unseen()
+
+    def _unseen(self) -> Config | None:
+        feasible = self.spec.space.enumerate()
+        return next((c for c in feasible if config_key(c) not in self.trials), None)
+
+    def _over_budget(self, now: float) -> bool:
+        budget = self.spec.budget
+        return (
+            (budget.trials is not None and len(self.trials) >= budget.trials)
+            or (budget.device_s is not None and self.device_s >= budget.device_s)
+            or (budget.wall_s is not None and now - (self.started or now) >= budget.wall_s)
+        )
+
+    def _polishing(self) -> bool:
+        budget = self.spec.budget
+        if not budget.polish or budget.trials is None:
+            return False
+        return len(self.trials) >= budget.trials - budget.polish
+
+    def _polish(self) -> Trial | None:
+        """An untried neighbour of the champion, or of the next best; None while waiting for it."""
+        if self.open_trials:
+            return None
+        for trial in self.ranked():
+            for config in self.spec.space.neighbours(trial.config):
+                if config_key(config) not in self.trials:
+                    return self._admit(config, "polish")
+        self.stopped = True
+        return None

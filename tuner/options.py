@@ -1,0 +1,86 @@
+"""What one call of `tuner run` changes of a campaign, and what comes of it."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from search_spaces.errors import TunerError
+from tuner.config import Budget, CampaignConfig, Settings, StrategyConfig
+from tuner.tasks import Wanted, wanted_tasks
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What one call of `tuner run` changes of the campaign.
+
+    fresh: measure everything anew, in a new run. base: the folder relative paths start from.
+    """
+
+    fresh: bool = False
+    seed: int | None = None
+    kernels: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
+    trials: int | None = None
+    wall_s: float | None = None
+    device_s: float | None = None
+    strategy: str | None = None
+    report: bool = True
+    export: bool = True
+    base: Path = field(default_factory=Path)
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """What a run came to. status: `finished`, `interrupted` or `failed`."""
+
+    run_id: int
+    status: str
+    tasks: int
+    trials: int
+    failures: int
+    elapsed_s: float
+    summary: str
+    report: Path | None = None
+    tables: tuple[Path, ...] = ()
+
+
+def campaign_of(settings: Settings, name: str) -> CampaignConfig:
+    """The campaign of that name; `TunerError` with the nearest name otherwise."""
+    if name in settings.campaigns:
+        return settings.campaigns[name]
+    near = difflib.get_close_matches(name, settings.campaigns, 1)
+    known = ", ".join(sorted(settings.campaigns)) or "none"
+    hint = f"did you mean {near[0]!r}?" if near else f"campaigns in config.yaml: {known}"
+    raise TunerError(f"no campaign {name!r} in the configuration", hint)
+
+
+def adjusted(campaign: CampaignConfig, options: RunOptions) -> CampaignConfig:
+    """The campaign with the overrides of the command line applied to every task."""
+    changes = {"trials": options.trials, "wall": options.wall_s, "device": options.device_s}
+    changes = {k: v for k, v in changes.items() if v is not None}
+    strategy = {"name": options.strategy, "seed": options.seed}
+    strategy = {k: v for k, v in strategy.items() if v is not None}
+    tasks = [
+        line.model_copy(
+            update={
+                "budget": Budget(**{**(line.budget or campaign.budget).model_dump(), **changes}),
+                "strategy": StrategyConfig(
+                    **{**(line.strategy or campaign.strategy).model_dump(), **strategy}
+                ),
+            }
+        )
+        for line in campaign.tasks
+    ]
+    return campaign.model_copy(update={"tasks": tasks})
+
+
+def chosen(campaign: CampaignConfig, options: RunOptions) -> list[Wanted]:
+    """The tasks of an adjusted campaign that the options leave."""
+    return wanted_tasks(
+        campaign,
+        paths=(str(options.base.resolve()),),
+        kernels=options.kernels,
+        workloads=options.workloads,
+    )

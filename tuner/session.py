@@ -1,0 +1,251 @@
+"""The parts of one run that belong together while it lasts: pool, store, engine and products."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from results_db.records import RunInfo, TaskInfo, TaskKey
+from search_spaces.errors import TunerError
+from search_spaces.records import Config, Status, config_key, digest
+from tuner import environment
+from tuner.config import CampaignConfig, Settings
+from tuner.driver import Control, Driver
+from tuner.engine import Engine, TaskBudget, TaskSpec
+from tuner.options import RunOptions, RunOutcome
+from tuner.progress import ProgressCallback
+from tuner.tasks import Placed, Wanted, place, runner_kinds
+from workers.records import KernelRef, PoolSpec, Protocol, WorkerInfo, WorkerReady
+
+if TYPE_CHECKING:
+    from results_db import Store
+    from workers.roles import Pool
+
+
+@dataclass(slots=True)
+class Session:
+    """One run of one campaign."""
+
+    settings: Settings
+    name: str
+    campaign: CampaignConfig
+    options: RunOptions
+    store: Store
+    control: Control
+
+    def run(self, wanted: list[Wanted], on_progress: ProgressCallback | None) -> RunOutcome:
+        from workers import pools
+
+        started = time.monotonic()
+        pool = pools.create(self._pool_spec(wanted))
+        killed = True
+        try:
+            pool.start()
+            workers = self._await_workers(pool)
+            info, specs, notes = self._prepare(wanted, workers)
+            engine = Engine(specs, builders=pool.builders, in_flight=self.campaign.in_flight)
+            driver = Driver(engine, pool, self.store, self.control, on_progress)
+            end = driver.run(workers)
+            killed = self.control.killed
+        finally:
+            pool.close(kill=killed)
+        return self._conclude(info, end.status, end.message, notes, time.monotonic() - started)
+
+    # -- workers -------------------------------------------------------------------------------
+    def _pool_spec(self, wanted: list[Wanted]) -> PoolSpec:
+        pool = self.settings.pool
+        counts: dict[str, int | None] = {
+            "cpu": pool.cpu_runners,
+            "simulated": pool.simulated.runners,
+            "interpreter": 1,
+        }
+        simulated = pool.simulated.model_dump(exclude={"runners"})
+        return PoolSpec(
+            kind=pool.kind,
+            runners={kind: counts.get(kind) for kind in sorted(runner_kinds(wanted))},
+            builders=pool.builders,
+            address=pool.address,
+            connect_timeout_s=pool.connect_timeout,
+            options={"simulated": simulated},
+            paths=(str(self.options.base.resolve()),),
+        )
+
+    def _await_workers(self, pool: Pool) -> list[WorkerInfo]:
+        """The workers that come up in time; at least one must."""
+        ready: list[WorkerInfo] = []
+        deadline = time.monotonic() + self.settings.pool.connect_timeout * 4
+        while len(ready) < pool.runners and time.monotonic() < deadline:
+            if self.control.draining:
+                break
+            ready += [e.worker for e in pool.poll(0.2) if isinstance(e, WorkerReady)]
+        if not ready and pool.runners:
+            raise TunerError(
+                "no worker came up", "run `tuner doctor`, and see the workers' logs for the cause"
+            )
+        return ready
+
+    # -- tasks ---------------------------------------------------------------------------------
+    def _prepare(
+        self, wanted: list[Wanted], workers: list[WorkerInfo]
+    ) -> tuple[RunInfo, list[TaskSpec], list[str]]:
+        from workers import toolchain
+
+        placed, notes = place(wanted, workers, toolchain.current("cuda"))
+        if not placed:
+            raise TunerError(
+                f"campaign {self.name!r} has no task it can run here: {notes[0]}",
+                "run `tuner workers list` and compare with the targets",
+            )
+        info = self._run_info(placed)
+        fresh = bool(info.environment.get("fresh"))
+        protocol = self._protocol()
+        specs = []
+        for item in placed:
+            task = self._ensure(info, item, protocol)
+            if task.stage != "done":
+                specs.append(self._spec(item, task, protocol, fresh=fresh))
+        return info, specs, notes
+
+    def _run_info(self, placed: Sequence[Placed]) -> RunInfo:
+        """The interrupted run of the very same campaign, or a new one."""
+        spec = self.campaign.model_dump(mode="json", exclude={"schedule", "description"})
+        spec["measure"] = self.settings.measure.model_dump(mode="json")
+        spec["only"] = [list(self.options.kernels), list(self.options.workloads)]
+        spec_hash = digest(spec)
+        if not self.options.fresh:
+            open_run = self.store.unfinished_run(self.name, spec_hash)
+            if open_run is not None:
+                return open_run
+        facts = environment.facts(self.options.base, fresh=self.options.fresh)
+        facts["devices"] = ", ".join(sorted({p.device.name for p in placed}))
+        seed = self.campaign.tasks[0].strategy or self.campaign.strategy
+        return self.store.begin_run(self.name, spec_hash, seed.seed, facts, spec)
+
+    def _ensure(self, info: RunInfo, item: Placed, protocol: Protocol) -> TaskInfo:
+        kernel, workload = item.wanted.kernel, item.wanted.workload
+        cost = kernel.cost(workload)
+        note = ""
+        if item.compile_only:
+            note = (
+                f"no {item.device.target} device here: compiled for it and verified in Triton's "
+                "interpreter, not timed"
+            )
+        return self.store.ensure_task(
+            info.run_id,
+            TaskKey(
+                kernel=kernel.name,
+                source_hash=kernel.source_hash(),
+                space_hash=kernel.space_hash(workload),
+                workload=workload,
+                device=item.device,
+                toolchain=item.toolchain,
+                protocol=environment.protocol_key(protocol),
+            ),
+            flops=cost.flops,
+            bytes=cost.bytes,
+            tolerance=kernel.tolerance(workload).relative,
+            note=note,
+        )
+
+    def _spec(self, item: Placed, task: TaskInfo, protocol: Protocol, *, fresh: bool) -> TaskSpec:
+        from tuner import strategies
+
+        wanted, kernel, workload = item.wanted, item.wanted.kernel, item.wanted.workload
+        space = wanted.bind(item.device)
+        seed = environment.task_seed(wanted.strategy.seed, kernel.name, workload)
+        budget = wanted.budget
+        known = [] if fresh else self.store.known_trials(task.key, exclude_task=task.task_id)
+        return TaskSpec(
+            task_id=task.task_id,
+            label=wanted.label,
+            kernel=KernelRef(kernel.spec, (str(self.options.base.resolve()),)),
+            workload=workload,
+            device=item.device,
+            space=space,
+            strategy=strategies.create(wanted.strategy.name, space, seed, wanted.strategy.options),
+            default=self._default(item),
+            budget=TaskBudget(budget.trials, budget.device, budget.wall, wanted.strategy.polish),
+            compile_only=item.compile_only,
+            baselines=tuple(sorted(kernel.baselines(workload))),
+            protocol=protocol,
+            finalists=self.settings.measure.finalists,
+            build_timeout_s=self.settings.pool.build_timeout,
+            measure_timeout_s=self.settings.pool.measure_timeout,
+            finished=self.store.trials(task.task_id),
+            known=[r for r in known if space.feasible(r.config)],
+            neighbours=self._neighbours(kernel.name, item, task.run_id),
+        )
+
+    def _default(self, item: Placed) -> Config:
+        """The kernel's default, or the nearest start in a space that was narrowed without it."""
+        space = item.wanted.bind(item.device)
+        default = item.wanted.kernel.default_config(item.wanted.workload, item.device)
+        if not space.feasible(default):
+            default = next(iter(space.enumerate()))
+        return dict(default)
+
+    def _neighbours(self, kernel: str, item: Placed, run_id: int) -> list[Config]:
+        """Winners of the nearest workloads of the same device from earlier runs, nearest first."""
+        found = self.store.winners(kernel, item.device.fingerprint, before_run=run_id)
+        here = item.wanted.workload
+        near = sorted(found, key=lambda pair: environment.distance(here, pair[0]))
+        distinct = {config_key(config): dict(config) for _, config in near}
+        return list(distinct.values())[:3]
+
+    def _protocol(self) -> Protocol:
+        measure = self.settings.measure
+        return Protocol(
+            pairs=tuple(measure.pairs),
+            final_pairs=measure.final_pairs,
+            hopeless=measure.hopeless,
+            warm_ms=measure.warm_ms,
+            cache=measure.cache,
+            seeds=tuple(measure.seeds),
+        )
+
+    # -- the end -------------------------------------------------------------------------------
+    def _conclude(
+        self, info: RunInfo, status: str, message: str, notes: list[str], elapsed_s: float
+    ) -> RunOutcome:
+        tasks = self.store.tasks(info.run_id)
+        records = [r for t in tasks for r in self.store.trials(t.task_id)]
+        failures = sum(r.status is not Status.CORRECT for r in records)
+        selected = sum(t.selection is not None for t in tasks)
+        summary = (
+            f"{len(records)} trials ({failures} failed) over {len(tasks)} tasks, "
+            f"{selected} with a winner"
+        )
+        summary = "; ".join([summary, *([message] if message else []), *notes])
+        facts = {"summary": summary, "elapsed_s": round(elapsed_s, 3), "notes": "; ".join(notes)}
+        self.store.finish_run(info.run_id, status, facts)
+        report, tables = self._products(info.run_id)
+        return RunOutcome(
+            info.run_id,
+            status,
+            len(tasks),
+            len(records),
+            failures,
+            elapsed_s,
+            summary,
+            report,
+            tables,
+        )
+
+    def _products(self, run_id: int) -> tuple[Path | None, tuple[Path, ...]]:
+        """Report and tables, also of a run that was interrupted: they say so."""
+        report: Path | None = None
+        tables: tuple[Path, ...] = ()
+        if self.options.report:
+            import reports
+
+            target = self.options.base / self.settings.paths.results / "report.html"
+            report = reports.write(self.store, run_id, target)
+        if self.options.export:
+            from tuner import tables as exporters
+
+            folder = self.options.base / self.settings.paths.tables
+            tables = tuple(exporters.export(self.store, run_id, folder, "tuner"))
+        return report, tables

@@ -1,0 +1,170 @@
+"""From a campaign's lines to tasks: kernels x workloads x the devices that targets name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from search_spaces import registry
+from search_spaces.errors import TunerError, WorkloadError
+from search_spaces.kernel import Kernel
+from search_spaces.records import Device, Toolchain, Workload
+from search_spaces.space import BoundSpace
+from tuner.config import Budget, CampaignConfig, StrategyConfig, TaskConfig
+from workers.records import WorkerInfo
+
+_DEVICE_KINDS = ("cpu", "cuda", "hip", "xpu", "simulated")
+_CROSS_KINDS = ("cuda", "hip")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A kernel and workload that a campaign names, with the targets that apply to the kernel."""
+
+    kernel: Kernel
+    workload: Workload
+    targets: tuple[str, ...]
+    budget: Budget
+    strategy: StrategyConfig
+    config: TaskConfig
+
+    def bind(self, device: Device) -> BoundSpace:
+        """The feasible space on a device, narrowed as the campaign says; never empty."""
+        bound = self.kernel.space(self.workload).bind(self.workload, device)
+        if self.config.space:
+            bound = bound.restrict(self.config.space)
+        bound.require_feasible()
+        return bound
+
+    @property
+    def label(self) -> str:
+        return f"{self.kernel.name} {self.workload.key}"
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A wanted task on a device that is there, or compile-only on one that is not."""
+
+    wanted: Wanted
+    device: Device
+    toolchain: Toolchain
+    compile_only: bool = False
+
+
+def wanted_tasks(
+    campaign: CampaignConfig,
+    *,
+    paths: Sequence[str] = (),
+    kernels: Sequence[str] = (),
+    workloads: Sequence[str] = (),
+) -> list[Wanted]:
+    """All tasks a campaign names, filtered by kernel names and by words of the workload key.
+
+    Raises `TunerError` for kernels that do not import, workloads a kernel cannot take and filters
+    that leave nothing.
+    """
+    found = [w for line in campaign.tasks for w in _line(campaign, line, paths)]
+    kept = [
+        w
+        for w in found
+        if (not kernels or w.kernel.name in kernels or w.config.kernel in kernels)
+        and all(word in w.workload.key.split() for text in workloads for word in text.split())
+    ]
+    if not kept:
+        names = sorted({w.kernel.name for w in found})
+        raise TunerError(
+            "no task of the campaign matches --kernel/--workload",
+            f"its kernels are {', '.join(names)}; a workload filter looks like 'dtype=bfloat16'",
+        )
+    return kept
+
+
+def _line(campaign: CampaignConfig, line: TaskConfig, paths: Sequence[str]) -> Iterator[Wanted]:
+    kernel = registry.load(line.kernel, paths)
+    named = line.targets or campaign.targets
+    targets = tuple(t for t in named if _kind(t) in kernel.kinds)
+    if not targets:
+        raise TunerError(
+            f"kernel {kernel.name!r} runs on {', '.join(kernel.kinds)}, but its targets are "
+            f"{', '.join(named)}",
+            f"add one of {', '.join(kernel.kinds)} to the targets of the campaign or the task",
+        )
+    if line.workloads == "all":
+        workloads = list(kernel.workloads())
+    else:
+        workloads = [Workload.from_mapping(dims) for dims in line.workloads]
+    for workload in workloads:
+        try:
+            kernel.check_workload(workload)
+        except WorkloadError as error:
+            message = f"{kernel.name} cannot take workload {workload.key!r}: {error.message}"
+            raise WorkloadError(message, error.hint) from error
+        yield Wanted(
+            kernel=kernel,
+            workload=workload,
+            targets=targets,
+            budget=_merge(campaign.budget, line.budget),
+            strategy=line.strategy or campaign.strategy,
+            config=line,
+        )
+
+
+def _merge(campaign: Budget, line: Budget | None) -> Budget:
+    if line is None:
+        return campaign
+    return Budget(**{**campaign.model_dump(), **line.model_dump(exclude_none=True)})
+
+
+def _kind(target: str) -> str:
+    kind = target.partition(":")[0]
+    if kind not in _DEVICE_KINDS:
+        raise TunerError(
+            f"unknown target {target!r}",
+            f"targets are {', '.join(_DEVICE_KINDS)}, or a code target such as cuda:90",
+        )
+    return kind
+
+
+def runner_kinds(wanted: Sequence[Wanted]) -> set[str]:
+    """The backend kinds whose runners a pool has to bring up; code targets also want an
+    interpreter, for the case that no such device is there."""
+    kinds: set[str] = set()
+    for target in (t for w in wanted for t in w.targets):
+        kinds.add(_kind(target))
+        if ":" in target:
+            kinds.add("interpreter")
+    return kinds
+
+
+def place(
+    wanted: Sequence[Wanted], workers: Sequence[WorkerInfo], cross_toolchain: Toolchain
+) -> tuple[list[Placed], list[str]]:
+    """Put tasks on the devices that workers hold; also one line per task without a device.
+
+    `cross_toolchain` is what compiles for code targets nobody here owns.
+    """
+    placed: list[Placed] = []
+    notes: list[str] = []
+    for task in wanted:
+        seen: set[str] = set()
+        for target in task.targets:
+            for item in _place(task, target, workers, cross_toolchain):
+                if item.device.fingerprint not in seen:
+                    seen.add(item.device.fingerprint)
+                    placed.append(item)
+        if not seen:
+            notes.append(f"{task.label}: no device for {', '.join(task.targets)}")
+    return placed, notes
+
+
+def _place(
+    task: Wanted, target: str, workers: Sequence[WorkerInfo], cross_toolchain: Toolchain
+) -> Iterator[Placed]:
+    kind, _, code = target.partition(":")
+    here = [w for w in workers if w.device.kind == kind and (not code or w.device.target == target)]
+    for worker in here:
+        yield Placed(task, worker.device, worker.toolchain)
+    if code and not here and kind in _CROSS_KINDS:
+        from workers import device
+
+        yield Placed(task, device.offline(target), cross_toolchain, compile_only=True)
