@@ -201,11 +201,11 @@ def _holders(kernel: Kernel) -> Iterator[tuple[ModuleType, str]]:
             if value is kernel:
                 yield module, attribute
     owner = type(kernel)
-    module = sys.modules.get(home)
-    if module is not None and _is_stateless(kernel):
-        for attribute, value in list(vars(module).items()):
+    own = sys.modules.get(home)
+    if own is not None and _is_stateless(kernel):
+        for attribute, value in list(vars(own).items()):
             if value is owner:
-                yield module, attribute
+                yield own, attribute
 
 
 def _is_stateless(kernel: Kernel) -> bool:

@@ -1,0 +1,99 @@
+"""Tensors from specs and seeds, and the arithmetic of blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import gcd
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from search_spaces.kernel import TensorSpec
+
+if TYPE_CHECKING:
+    from search_spaces.kernel import Tensors
+
+#: Programs a persistent launch uses where the device is not at hand (built, not launched).
+_UNKNOWN_SM_COUNT = 132
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """torch's dtype of that name (`bfloat16`)."""
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"torch has no dtype {name!r}")
+    return dtype
+
+
+def element_bytes(name: str) -> int:
+    return torch_dtype(name).itemsize
+
+
+def generator(seed: int, device: str) -> torch.Generator | None:
+    """A generator seeded for that device; None on `meta`, where nothing is drawn."""
+    if device == "meta":
+        return None
+    return torch.Generator(device=device).manual_seed(seed)
+
+
+def random_tensor(
+    spec: TensorSpec, source: torch.Generator | None, device: str, scale: float = 1.0
+) -> torch.Tensor:
+    """Normally distributed values of a spec, `scale` their standard deviation.
+
+    Integers are uniform in [0, 128), booleans fair. Without a generator the tensor is empty.
+    """
+    dtype = torch_dtype(spec.dtype)
+    if source is None:
+        return torch.empty(spec.shape, dtype=dtype, device=device)
+    if dtype == torch.bool:
+        return torch.randint(2, spec.shape, generator=source, device=device).bool()
+    if not dtype.is_floating_point:
+        return torch.randint(128, spec.shape, generator=source, device=device).to(dtype)
+    values = torch.randn(spec.shape, generator=source, device=device, dtype=torch.float32)
+    return values.mul_(scale).to(dtype)
+
+
+def sm_count(tensor: torch.Tensor) -> int:
+    """Multiprocessors of the device the tensor is on."""
+    if tensor.device.type != "cuda":
+        return _UNKNOWN_SM_COUNT
+    return int(torch.cuda.get_device_properties(tensor.device).multi_processor_count)
+
+
+def next_power_of_two(value: int) -> int:
+    return 1 << max(value - 1, 0).bit_length()
+
+
+def ceil_div(value: int, by: int) -> int:
+    return -(-value // by)
+
+
+def alignment(stride: int) -> int:
+    """The largest power of two up to 16 that divides a stride in elements.
+
+    Triton only sees whether an argument is divisible by 16; saying 8, 4 or 2 lets rows of, say,
+    1000 elements be read in wide words.
+    """
+    return gcd(stride, 16)
+
+
+def compiled(
+    fn: Callable[..., torch.Tensor],
+) -> Callable[..., torch.Tensor]:
+    """`torch.compile` of a function for exactly the shapes it is called with."""
+    return torch.compile(fn, dynamic=False)
+
+
+def named(name: str, fn: Callable[..., torch.Tensor], *arguments: str) -> Callable[..., Tensors]:
+    """A function of named tensors to one tensor, as a baseline: inputs -> {name: output}."""
+
+    def run(inputs: Tensors) -> Mapping[str, torch.Tensor]:
+        return {name: fn(*(inputs[argument] for argument in arguments))}
+
+    return run
+
+
+def python_functions(*functions: Any) -> tuple[object, ...]:
+    """The plain functions under `@triton.jit`, whose source reads the same interpreted or not."""
+    return tuple(getattr(function, "fn", function) for function in functions)

@@ -1,0 +1,48 @@
+"""Run variants through Triton's interpreter and print, per line, error and bound as JSON.
+
+Usage: TRITON_INTERPRET=1 python spaces_interpret.py < jobs.json, where a job is
+{"spec": ..., "workload": {...}, "config": {...}} and runs on the workload as given.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import torch
+
+from search_spaces.kernel import Kernel
+from search_spaces.records import Workload
+from search_spaces.registry import load
+from search_spaces.tensors import torch_dtype
+
+
+def run(kernel: Kernel, workload: Workload, config: dict) -> dict[str, float | bool]:
+    inputs = dict(kernel.make_inputs(workload, 1, "cpu"))
+    before = {name: tensor.clone() for name, tensor in inputs.items()}
+    tensors = dict(inputs)
+    for name, spec in {**kernel.outputs(workload), **kernel.scratch(workload, config)}.items():
+        tensors[name] = torch.full(spec.shape, float("nan")).to(torch_dtype(spec.dtype))
+    for launch in kernel.launches(workload, config, tensors):
+        launch.fn[launch.grid](*launch.args, **launch.kwargs)
+    tolerance = kernel.tolerance(workload)
+    worst, off, intact = 0.0, 0.0, True
+    for name, expected in kernel.reference(workload, inputs).items():
+        got, wanted = tensors[name].double(), expected.double()
+        worst = max(worst, float((got - wanted).norm() / wanted.norm()))
+        off = max(off, float(((got - wanted).abs() / (1 + wanted.abs())).max()))
+        intact = intact and bool(torch.isfinite(got).all())
+    intact = intact and all(torch.equal(before[name], inputs[name]) for name in inputs)
+    passed = intact and worst <= tolerance.relative and off <= tolerance.elementwise
+    return {"passed": passed, "error": worst, "bound": tolerance.relative}
+
+
+def main() -> None:
+    for job in json.load(sys.stdin):
+        kernel = load(job["spec"])
+        workload = Workload.from_mapping(job["workload"])
+        print(json.dumps(run(kernel, workload, job["config"])), flush=True)
+
+
+if __name__ == "__main__":
+    main()
