@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tuner.config import ConfigError
-from tuner.settings._load import CONFIG_NAME, find_campaign, load
+from tuner.settings._load import CONFIG_NAME, load
 
-__all__ = ["CONFIG_NAME", "ConfigError", "find_campaign", "load"]
+__all__ = ["CONFIG_NAME", "ConfigError", "load"]

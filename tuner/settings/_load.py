@@ -11,14 +11,14 @@ from typing import Any, cast
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
-from tuner.config import CampaignConfig, ConfigError, Settings
+from tuner.config import ConfigError, Settings
 from tuner.settings._complaints import SCHEMA_HINT, dotted, nearest, translate
 from tuner.settings._yaml import Document, KeyPath, read
 
 CONFIG_NAME = "config.yaml"
 _PREFIX = "TUNER__"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_TARGETS = ("cpu", "cuda", "hip", "xpu", "interpreter", "simulated")
+_TARGETS = ("cpu", "cuda", "hip", "xpu", "simulated")
 
 
 def load(
@@ -58,15 +58,6 @@ def load(
     return _anchored(settings, base), base
 
 
-def find_campaign(settings: Settings, name: str) -> CampaignConfig:
-    """The campaign of that name; raises `ConfigError` that names the nearest one."""
-    if name in settings.campaigns:
-        return settings.campaigns[name]
-    known = sorted(settings.campaigns)
-    hint = f"campaigns: {', '.join(known)}" if known else "write config.yaml with `tuner init`"
-    raise ConfigError(f"no campaign {name!r}{nearest(name, known)}", hint)
-
-
 def _environment() -> dict[str, Any]:
     known = sorted(Settings.model_fields)
     for variable in sorted(os.environ):
@@ -84,9 +75,9 @@ def _environment() -> dict[str, Any]:
     try:
         return source()
     except SettingsError as error:
-        section = re.search(r'field "(\w+)"', str(error))
+        found = re.search(r'field "(\w+)"', str(error))
         raise ConfigError(
-            f"environment variable {_PREFIX}{section.group(1).upper() if section else '...'}: "
+            f"environment variable {_PREFIX}{found.group(1).upper() if found else '...'}: "
             "not the JSON that a list or mapping is written as",
             f"for example {_PREFIX}KERNELS='[\"package.module:kernel\"]'",
         ) from None

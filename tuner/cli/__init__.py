@@ -1,0 +1,10 @@
+"""The command line: `tuner`, its commands, and the exit codes they end with.
+
+0 fine, 1 a finding, 2 usage, configuration or input/output, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+from tuner.cli._app import app, invoke, main
+
+__all__ = ["app", "invoke", "main"]

@@ -1,0 +1,193 @@
+"""`tuner run`: one campaign from plan to report."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Protocol
+
+import typer
+
+from search_spaces.errors import TunerError
+from tuner.cli._console import Format, FormatOption, emit, inert, note
+from tuner.cli._progress import duration, watched
+from tuner.cli._session import ConfigOption, settings_of
+
+if TYPE_CHECKING:
+    from tuner.campaign import PlannedTask, RunOptions, RunOutcome
+    from tuner.config import Settings
+
+_PLAN = (
+    "kernel",
+    "workload",
+    "device",
+    "target",
+    "mode",
+    "configs",
+    "budget",
+    "known",
+    "minutes",
+    "note",
+)
+
+
+def run(
+    campaign: Annotated[str, typer.Argument(help="The campaign's name in config.yaml.")],
+    config: ConfigOption = None,
+    kernel: Annotated[
+        list[str] | None, typer.Option(help="Only this kernel; may be repeated.")
+    ] = None,
+    workload: Annotated[
+        list[str] | None,
+        typer.Option(help="Only workloads with these dims, as 'M=32 dtype=float16'; repeatable."),
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Trials per task, instead of the budget's.")
+    ] = None,
+    wall: Annotated[
+        str | None, typer.Option(help="Time after which the run ends, as 90s, 30m or 8h.")
+    ] = None,
+    strategy: Annotated[
+        str | None, typer.Option(help="Search strategy, instead of the configured one.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the strategy.")] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Measure anew what the database already knows.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan and stop; needs no GPU and no Ray.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Write no HTML report.")] = False,
+    style: FormatOption = Format.TABLE,
+) -> None:
+    """Run a campaign; one that was interrupted goes on where it stopped.
+
+    The first Ctrl-C finishes what is in flight and stops, the second kills the workers.
+    """
+    from tuner.campaign import RunOptions
+
+    settings, base = settings_of(config)
+    if not settings.campaigns:
+        raise TunerError(f"there are no campaigns in {base}", "write config.yaml with `tuner init`")
+    options = RunOptions(
+        fresh=fresh,
+        seed=seed,
+        kernels=tuple(kernel or ()),
+        workloads=tuple(workload or ()),
+        trials=trials,
+        wall_s=_seconds(wall),
+        strategy=strategy,
+        report=not no_report,
+        base=base,
+    )
+    if dry_run:
+        _print_plan(settings, campaign, options, style)
+        return
+    outcome = _execute(settings, campaign, options, quiet=quiet)
+    _print_outcome(outcome)
+    if outcome.status != "finished":
+        raise typer.Exit(130 if outcome.status == "interrupted" else 2)
+
+
+def _execute(settings: Settings, name: str, options: RunOptions, *, quiet: bool) -> RunOutcome:
+    from tuner.campaign import Control, run_campaign
+
+    control = Control()
+    with interruptible(control), watched(quiet=quiet) as show:
+        return run_campaign(settings, name, options=options, on_progress=show, control=control)
+
+
+class Stoppable(Protocol):
+    def drain(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+@contextmanager
+def interruptible(control: Stoppable) -> Iterator[None]:
+    """The first SIGINT or SIGTERM drains, the second kills, a third has its usual effect.
+
+    The control is called from a thread of its own: a signal may arrive while the main thread
+    holds the very lock that the control needs.
+    """
+    received = 0
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal received
+        received += 1
+        if received == 1:
+            note("finishing what is in flight; once more to stop at once")
+            threading.Thread(target=control.drain, daemon=True).start()
+        else:
+            note("stopping")
+            threading.Thread(target=control.kill, daemon=True).start()
+            for each, handler in previous.items():
+                signal.signal(each, handler)
+
+    for number in previous:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _print_plan(settings: Settings, name: str, options: RunOptions, style: Format) -> None:
+    from tuner.campaign import plan
+
+    tasks = plan(settings, name, options)
+    emit([_plan_row(task) for task in tasks], _PLAN, style, empty="the plan has no tasks")
+    known_s = [task.estimate_s for task in tasks if task.estimate_s is not None]
+    total = f"about {duration(sum(known_s)).strip()}" if known_s else "of unknown length"
+    unknown = len(tasks) - len(known_s) if known_s else 0
+    note(
+        f"{len(tasks)} tasks, {total}"
+        + (f" without the {unknown} tasks that have no estimate" if unknown else "")
+    )
+
+
+def _plan_row(task: PlannedTask) -> dict[str, object]:
+    return {
+        "kernel": task.kernel,
+        "workload": task.workload.key,
+        "device": task.device.name,
+        "target": task.device.target,
+        "mode": task.mode,
+        "configs": task.space_size,
+        "budget": task.budget_trials,
+        "known": task.known,
+        "minutes": None if task.estimate_s is None else task.estimate_s / 60,
+        "note": task.note,
+    }
+
+
+def _print_outcome(outcome: RunOutcome) -> None:
+    print(inert(outcome.summary))
+    if outcome.report is not None:
+        print(f"report: {inert(outcome.report)}")
+    for path in outcome.tables:
+        print(f"table: {inert(path)}")
+    sys.stdout.flush()
+    if outcome.status == "interrupted":
+        note(f"run {outcome.run_id} was interrupted; the same command goes on from here")
+
+
+def _seconds(text: str | None) -> float | None:
+    from tuner.config import parse_duration
+
+    if text is None:
+        return None
+    try:
+        value = parse_duration(text)
+    except ValueError as error:
+        raise TunerError(f"--wall: {error}", "for example `--wall 30m`") from None
+    if not isinstance(value, float) or not 0 < value < float("inf"):
+        raise TunerError(f"--wall: {text!r} is not a time to spend", "for example `--wall 30m`")
+    return value

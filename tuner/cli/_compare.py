@@ -1,0 +1,123 @@
+"""`tuner compare`: two runs, task by task, from what each confirmed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from search_spaces.records import config_key
+from tuner.cli._console import Format, FormatOption, emit, note
+from tuner.cli._session import ConfigOption, pick_run, settings_of, store_of
+
+if TYPE_CHECKING:
+    from results_db.records import SelectionRecord, TaskInfo
+
+#: Two times within this ratio of each other are the same for all that anyone can use.
+SAME = 1.01
+_COLUMNS = (
+    "kernel",
+    "workload",
+    "device",
+    "a_us",
+    "b_us",
+    "ratio",
+    "low",
+    "high",
+    "verdict",
+    "why",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """B against A: `faster`, `slower`, `same`, `undecided`. ratio is B's time over A's, with its
+    95 % interval; None where the two have no common yardstick."""
+
+    word: str
+    why: str = ""
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+def compare(
+    a: Annotated[int, typer.Argument(help="The run to compare with.", metavar="A")],
+    b: Annotated[int, typer.Argument(help="The run to judge.", metavar="B")],
+    config: ConfigOption = None,
+    style: FormatOption = Format.TABLE,
+) -> None:
+    """Compare the winners of two runs; exits with 1 if any task of B is slower.
+
+    Times of different passes are not comparable as they stand. Each run confirmed its winner beside
+    the default config, so the default is the yardstick; measuring both anew, side by side, decides.
+    """
+    settings, _ = settings_of(config)
+    with store_of(settings) as store:
+        first, second = pick_run(store, a), pick_run(store, b)
+        old = {_identity(task): task for task in store.tasks(first.run_id)}
+        new = {_identity(task): task for task in store.tasks(second.run_id)}
+    rows = [_row(old[key], new[key]) for key in old if key in new]
+    emit(rows, _COLUMNS, style, empty="the two runs have no task in common")
+    words = [str(row["verdict"]) for row in rows]
+    counts = [f"{words.count(word)} {word}" for word in ("faster", "slower", "same", "undecided")]
+    note(f"run {b} against run {a}: {', '.join(counts)}; {len(old) + len(new) - 2 * len(rows)} "
+         "tasks in one of them only")  # fmt: skip
+    note("from stored confirmations, with the default config as yardstick; re-measuring decides")
+    if "slower" in words:
+        raise typer.Exit(1)
+
+
+def judge(old: SelectionRecord | None, new: SelectionRecord | None) -> Verdict:
+    """The verdict on two winners that were each confirmed beside the default config."""
+    if old is None or new is None:
+        return Verdict("undecided", f"{'A' if old is None else 'B'} confirmed no winner")
+    if old.default is None or new.default is None:
+        return Verdict("undecided", "no default config was measured")
+    if config_key(old.default) != config_key(new.default):
+        return Verdict("undecided", "the default config has changed")
+    gain_a, gain_b = _gain(old), _gain(new)
+    if gain_a is None or gain_b is None:
+        return Verdict("undecided", "nothing was timed")
+    middle = gain_a[0] - gain_b[0]
+    spread = math.hypot(gain_a[1], gain_b[1])
+    low, high = middle - spread, middle + spread
+    return Verdict(_word(low, high), "", math.exp(middle), math.exp(low), math.exp(high))
+
+
+def _word(low: float, high: float) -> str:
+    if -math.log(SAME) <= low and high <= math.log(SAME):
+        return "same"
+    if high < 0:
+        return "faster"
+    return "slower" if low > 0 else "undecided"
+
+
+def _gain(chosen: SelectionRecord) -> tuple[float, float] | None:
+    """ln(default time / winner time) and half its interval's width."""
+    ratio, low, high = chosen.log_ratio, chosen.log_ratio_low, chosen.log_ratio_high
+    if ratio is None or low is None or high is None:
+        return None
+    return ratio, (high - low) / 2
+
+
+def _identity(task: TaskInfo) -> tuple[str, str, str]:
+    return task.key.kernel, task.key.workload.key, task.key.device.fingerprint
+
+
+def _row(old: TaskInfo, new: TaskInfo) -> dict[str, object]:
+    verdict = judge(old.selection, new.selection)
+    return {
+        "kernel": new.key.kernel,
+        "workload": new.key.workload.key,
+        "device": new.key.device.name,
+        "a_us": old.selection.median_us if old.selection else None,
+        "b_us": new.selection.median_us if new.selection else None,
+        "ratio": verdict.ratio,
+        "low": verdict.low,
+        "high": verdict.high,
+        "verdict": verdict.word,
+        "why": verdict.why,
+    }

@@ -1,0 +1,57 @@
+"""`tuner config`: check, show and describe config.yaml."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import typer
+
+from tuner.cli._console import fail, note
+from tuner.cli._session import ConfigOption, settings_of
+
+app = typer.Typer(help="Check, show and describe config.yaml.", no_args_is_help=True)
+
+
+@app.command()
+def check(config: ConfigOption = None) -> None:
+    """Check config.yaml; exits with 2 and one line for each mistake."""
+    from tuner.settings import ConfigError
+
+    try:
+        settings, base = settings_of(config)
+    except ConfigError as error:
+        for problem in error.problems[1:]:
+            fail(problem)
+        raise
+    count = len(settings.campaigns)
+    note(f"{base}: fine, {count} campaign{'' if count == 1 else 's'}")
+
+
+@app.command()
+def show(config: ConfigOption = None) -> None:
+    """Print the settings in force, with defaults and environment, as YAML."""
+    import yaml
+
+    settings, _ = settings_of(config)
+    data = settings.model_dump(mode="json")
+    data["database"]["url"] = re.sub(r"(//[^:/@]+):[^@]*@", r"\1:***@", data["database"]["url"])
+    print(yaml.safe_dump(data, sort_keys=False, allow_unicode=False), end="")
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of config.yaml, for editors."""
+    print(schema_text(), end="")
+
+
+def schema_text() -> str:
+    """The JSON Schema of config.yaml as it is committed in docs/config.schema.json."""
+    from tuner.config import Settings
+
+    described = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **Settings.model_json_schema(),
+        "title": "tuner config.yaml",
+    }
+    return json.dumps(described, indent=2, sort_keys=True) + "\n"

@@ -1,0 +1,145 @@
+"""What is printed and where: data to stdout, everything else to stderr, hostile text inert."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+#: C0 and C1 controls, DEL, line separators and the characters that reorder text on screen.
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+class Format(StrEnum):
+    """How a listing is written to stdout."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+    MD = "md"
+
+
+FormatOption = Annotated[
+    Format, typer.Option("--format", "-f", help="How to write the listing to stdout.")
+]
+
+
+def inert(text: object) -> str:
+    """Text as one line that no terminal interprets: control characters become escapes."""
+    return _CONTROLS.sub(lambda found: ascii(found.group())[1:-1], str(text))
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that honours NO_COLOR, and does not cut lines where nobody looks at them."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(
+        file=stream, markup=False, highlight=False, width=None if stream.isatty() else 1000
+    )
+
+
+def note(text: object) -> None:
+    """One line for people, to stderr."""
+    print(inert(text), file=sys.stderr)
+
+
+def fail(message: object, hint: object = "") -> None:
+    """The two lines of an error, to stderr."""
+    print(f"error: {inert(message)}", file=sys.stderr)
+    if hint:
+        print(f"hint: {inert(hint)}", file=sys.stderr)
+
+
+def emit(
+    rows: Sequence[Mapping[str, object]],
+    columns: Sequence[str],
+    style: Format = Format.TABLE,
+    *,
+    empty: str = "nothing to list",
+) -> None:
+    """Write a listing to stdout; an empty table says so on stderr, for people only."""
+    if style is Format.JSON:
+        picked = [{name: _plain(row.get(name)) for name in columns} for row in rows]
+        print(json.dumps(picked, indent=2))
+    elif style is Format.CSV:
+        print(_csv(rows, columns), end="")
+    elif style is Format.MD:
+        print(_markdown(rows, columns))
+    elif rows:
+        console().print(table(rows, columns))
+    else:
+        note(empty)
+
+
+def table(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> RenderableType:
+    """A borderless table; numbers are flush right and wrap nowhere."""
+    from rich.table import Table
+    from rich.text import Text
+
+    result = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        numeric = all(isinstance(row.get(name), int | float | None) for row in rows)
+        result.add_column(Text(name.replace("_", " ")), justify="right" if numeric else "left")
+    for row in rows:
+        result.add_row(*(Text(cell(row.get(name))) for name in columns))
+    return result
+
+
+def cell(value: object) -> str:
+    """A value as people read it."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, datetime):
+        return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+    if isinstance(value, Mapping):
+        return inert(" ".join(f"{key}={item}" for key, item in value.items()))
+    return inert(value)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return str(value)
+
+
+def _csv(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> str:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        plain = (_plain(row.get(name)) for name in columns)
+        writer.writerow(["" if item is None else inert(item) for item in plain])
+    return buffer.getvalue()
+
+
+def _markdown(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> str:
+    def line(cells: Sequence[str]) -> str:
+        return f"| {' | '.join(cells)} |"
+
+    def quoted(value: object) -> str:
+        return re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", cell(value))
+
+    head = [line([name.replace("_", " ") for name in columns]), line(["---"] * len(columns))]
+    return "\n".join([*head, *(line([quoted(row.get(name)) for name in columns]) for row in rows)])

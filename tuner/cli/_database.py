@@ -1,0 +1,45 @@
+"""`tuner db`: the results database itself."""
+
+from __future__ import annotations
+
+import typer
+
+from tuner.cli._console import Format, FormatOption, emit, inert, note
+from tuner.cli._session import ConfigOption, settings_of, store_of
+
+app = typer.Typer(help="Upgrade, check and measure the results database.", no_args_is_help=True)
+
+
+@app.command()
+def upgrade(config: ConfigOption = None) -> None:
+    """Bring the database to this version's schema; back it up first."""
+    from results_db import migrate
+
+    settings, _ = settings_of(config)
+    before, after = migrate.upgrade(settings.database.url)
+    note(f"schema {after}" + ("" if before == after else f", was {before or 'not there'}"))
+
+
+@app.command()
+def check(config: ConfigOption = None) -> None:
+    """Check the database's integrity; exits with 1 and one line for each thing found."""
+    settings, _ = settings_of(config)
+    with store_of(settings) as store:
+        findings = list(store.check())
+    for finding in findings:
+        print(inert(finding))
+    if findings:
+        raise typer.Exit(1)
+    note("nothing was found")
+
+
+@app.command()
+def stats(config: ConfigOption = None, style: FormatOption = Format.TABLE) -> None:
+    """Count what the database holds."""
+    settings, _ = settings_of(config)
+    with store_of(settings) as store:
+        stats = store.stats()
+    rows = [{"what": name, "value": stats[name]} for name in ("revision", "head", "file_bytes")]
+    rows += [{"what": f"rows of {name}", "value": n} for name, n in stats["rows"].items()]
+    rows += [{"what": f"trials {name}", "value": n} for name, n in stats["trials"].items()]
+    emit(rows, ("what", "value"), style)

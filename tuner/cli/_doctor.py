@@ -1,0 +1,204 @@
+"""`tuner doctor`: whether this machine has what a campaign needs, and what to do about it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from search_spaces.errors import TunerError
+from tuner.cli._console import Format, FormatOption, emit, note
+from tuner.cli._session import ConfigOption, settings_of
+
+if TYPE_CHECKING:
+    from tuner.config import Settings
+
+_PACKAGES = ("torch", "triton", "ray", "optuna", "sqlalchemy", "alembic", "plotly", "pandas")
+_COLUMNS = ("check", "state", "found", "remedy")
+_LOW_DISK_GIB = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line. state: `ok`, `warn` (something will be missing) or `fail` (campaigns will fail)."""
+
+    check: str
+    state: str
+    found: str
+    remedy: str = ""
+
+
+def doctor(config: ConfigOption = None, style: FormatOption = Format.TABLE) -> None:
+    """Check this machine; exits with 1 if anything is missing without which campaigns fail."""
+    findings = list(examine(config))
+    rows = [
+        {
+            "check": item.check,
+            "state": item.state,
+            "found": item.found,
+            "remedy": item.remedy or None,
+        }
+        for item in findings
+    ]
+    emit(rows, _COLUMNS, style)
+    states = [item.state for item in findings]
+    note(
+        f"{states.count('ok')} ok, {states.count('warn')} warnings, {states.count('fail')} failures"
+    )
+    if "fail" in states:
+        raise typer.Exit(1)
+
+
+def examine(config: Path | None) -> Iterator[Finding]:
+    """All findings, in order; a check that itself breaks is a finding too."""
+    yield from _guarded("python", _python)
+    yield from _guarded("packages", _packages)
+    yield from _guarded("compiler", _compiler)
+    yield from _guarded("triton tools", _triton_tools)
+    yield from _guarded("devices", _devices)
+    try:
+        settings, base = settings_of(config)
+    except TunerError as error:
+        yield Finding("config", "fail", error.message, error.hint)
+        return
+    yield from _guarded("config", lambda: _configured(settings, base))
+    yield from _guarded("database", lambda: _database(settings))
+    yield from _guarded("ray", lambda: _ray(settings))
+    yield from _guarded("disk", lambda: _disk(settings))
+
+
+def _guarded(check: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    try:
+        yield from look()
+    except TunerError as error:
+        yield Finding(check, "fail", error.message, error.hint)
+    except Exception as error:
+        yield Finding(check, "fail", f"{type(error).__name__}: {error}", "see the message")
+
+
+def _python() -> Iterator[Finding]:
+    found = ".".join(str(part) for part in sys.version_info[:3])
+    yield Finding("python", "ok", found)
+    header = Path(sysconfig.get_path("include"), "Python.h")
+    if not header.exists():
+        yield Finding(
+            "python headers", "warn", f"no {header}",
+            "install them (Debian: python3-dev); Triton and Inductor compile against them",
+        )  # fmt: skip
+
+
+def _packages() -> Iterator[Finding]:
+    for name in _PACKAGES:
+        try:
+            yield Finding(name, "ok", version(name))
+        except PackageNotFoundError:
+            yield Finding(name, "fail", "not installed", f"pip install {name}")
+
+
+def _compiler() -> Iterator[Finding]:
+    for label, variable, names in (
+        ("C compiler", "CC", ("gcc", "cc", "clang")),
+        ("C++ compiler", "CXX", ("g++", "clang++")),
+    ):
+        wanted = os.environ.get(variable)
+        found = next(filter(None, map(shutil.which, (wanted,) if wanted else names)), None)
+        if found:
+            yield Finding(label, "ok", found)
+        else:
+            yield Finding(
+                label, "fail", f"{wanted or ', '.join(names)}: not found",
+                "install one (Debian: g++); Triton's launcher and CPU variants are compiled by it",
+            )  # fmt: skip
+
+
+def _triton_tools() -> Iterator[Finding]:
+    found = find_spec("triton")
+    if found is None or not found.origin:
+        return
+    folder = Path(found.origin).parent / "backends" / "nvidia" / "bin"
+    for tool in ("ptxas", "cuobjdump"):
+        path = folder / tool
+        if path.exists() or shutil.which(tool):
+            yield Finding(tool, "ok", str(path if path.exists() else shutil.which(tool)))
+        else:
+            yield Finding(tool, "warn", "not found", "reinstall triton; its wheel contains it")
+
+
+def _devices() -> Iterator[Finding]:
+    from tuner.cli._workers import KINDS
+    from workers.device import found
+
+    count = 0
+    for kind in KINDS:
+        for device in found(kind):
+            yield Finding(f"{kind} device", "ok", f"{device.name} ({device.target})")
+            count += kind != "cpu"
+    if not count:
+        yield Finding(
+            "GPU", "warn", "none found",
+            "Triton kernels will be cross-compiled and verified, not measured",
+        )  # fmt: skip
+
+
+def _configured(settings: Settings, base: Path) -> Iterator[Finding]:
+    if settings.campaigns:
+        yield Finding("config", "ok", f"{base}: {', '.join(sorted(settings.campaigns))}")
+    else:
+        yield Finding("config", "warn", f"{base}: no campaigns", "write one with `tuner init`")
+
+
+def _database(settings: Settings) -> Iterator[Finding]:
+    from results_db import migrate
+    from results_db.engine import describe, parse_url, sqlite_path
+
+    url = parse_url(settings.database.url)
+    name, path = describe(url), sqlite_path(url)
+    if path is not None and not path.exists():
+        yield Finding("database", "ok", f"{name}: will be created")
+        return
+    found, needed = migrate.current(settings.database.url), migrate.head()
+    if found and found < needed:
+        yield Finding("database", "fail", f"{name}: schema {found}", "run `tuner db upgrade`")
+    elif found > needed:
+        yield Finding("database", "fail", f"{name}: schema {found} is newer", "upgrade tuner")
+    else:
+        yield Finding("database", "ok", f"{name}: schema {found or 'none yet'}")
+
+
+def _ray(settings: Settings) -> Iterator[Finding]:
+    address = settings.pool.address
+    if settings.pool.kind != "ray" or address in (None, "local", "auto"):
+        yield Finding("pool", "ok", f"{settings.pool.kind}, {address or 'started on this machine'}")
+        return
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=3.0):
+            yield Finding("pool", "ok", f"{address} answers")
+    except (OSError, ValueError) as error:
+        yield Finding(
+            "pool", "fail", f"{address}: {error}",
+            "start Ray there, or set pool.address to null for a local one",
+        )  # fmt: skip
+
+
+def _disk(settings: Settings) -> Iterator[Finding]:
+    folder = Path(settings.paths.results)
+    while not folder.exists():
+        folder = folder.parent
+    if not os.access(folder, os.W_OK):
+        yield Finding("disk", "fail", f"{folder}: not writable", "set paths.results elsewhere")
+        return
+    free_gib = shutil.disk_usage(folder).free / 2**30
+    state = "ok" if free_gib >= _LOW_DISK_GIB else "warn"
+    remedy = "" if state == "ok" else "free some; raw samples and compiler caches need room"
+    yield Finding("disk", state, f"{folder}: {free_gib:.1f} GiB free", remedy)

@@ -1,0 +1,33 @@
+"""`tuner init`: a folder to start from."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from search_spaces.errors import TunerError
+from tuner.cli._console import inert, note
+
+#: What is written, by the name of its template.
+FILES = {"config.yaml": "config.yaml", "my_kernel.py": "my_kernel.py"}
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(help="Where to write.", metavar="DIR")] = Path(),
+    force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
+) -> None:
+    """Write a commented config.yaml and an example kernel that works."""
+    targets = {folder / name: template for name, template in FILES.items()}
+    existing = [path for path in targets if path.exists()]
+    if existing and not force:
+        names = ", ".join(f"{path}" for path in existing)
+        raise TunerError(f"{names} exists already", "add --force to replace it")
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, template in targets.items():
+        path.write_text(files("tuner").joinpath("templates", template).read_text("utf-8"), "utf-8")
+        print(inert(path))
+    there = "" if folder == Path() else f"cd {folder} && "
+    note(f"next: {there}tuner run first --dry-run, then {there}tuner run first")

@@ -1,0 +1,126 @@
+"""A running campaign, shown to whoever watches: a live display on a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tuner.cli._console import console, inert
+from tuner.progress import Progress, ProgressCallback, TaskProgress
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+LINE_EVERY_S = 5.0
+_LABEL_WIDTH = 46
+
+
+@contextmanager
+def watched(*, quiet: bool = False) -> Iterator[ProgressCallback | None]:
+    """A callback that shows progress on stderr for as long as the block lasts."""
+    if quiet:
+        yield None
+    elif sys.stderr.isatty():
+        with _live() as show:
+            yield show
+    else:
+        yield Lines(sys.stderr.write)
+
+
+@contextmanager
+def _live() -> Iterator[ProgressCallback]:
+    from rich.live import Live
+
+    with Live(console=console(stderr=True), refresh_per_second=4, transient=True) as live:
+        yield lambda progress: live.update(picture(progress))
+
+
+class Lines:
+    """One line every few seconds, and one whenever a task is done, for logs."""
+
+    def __init__(
+        self, write: Callable[[str], object], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._write = write
+        self._clock = clock
+        self._next_s = 0.0
+        self._tasks_done = 0
+
+    def __call__(self, progress: Progress) -> None:
+        now_s = self._clock()
+        if now_s < self._next_s and progress.tasks_done == self._tasks_done:
+            return
+        self._next_s = now_s + LINE_EVERY_S
+        self._tasks_done = progress.tasks_done
+        self._write(summary(progress) + "\n")
+
+
+def summary(progress: Progress) -> str:
+    """The whole run in one line."""
+    parts = [
+        f"{counted(progress.done, progress.total).strip()} trials",
+        f"{progress.trials_per_s:.1f}/s",
+        f"device busy {progress.busy_share:.0%}",
+        f"task {progress.tasks_done} of {progress.tasks_total}",
+        f"left {duration(progress.left_s).strip()}",
+    ]
+    best = [f"{inert(task.label)} {best_of(task)}" for task in progress.tasks if task.best_us]
+    return ", ".join(parts) + (f"; best: {'; '.join(best)}" if best else "")
+
+
+def picture(progress: Progress) -> RenderableType:
+    """The live display; every figure has a fixed width, so nothing moves but what changes."""
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    head = Table.grid(padding=(0, 2))
+    head.add_row(
+        ProgressBar(total=progress.total or None, completed=progress.done, width=28),
+        Text(counted(progress.done, progress.total)),
+        Text(f"{progress.trials_per_s:6.1f} trials/s"),
+        Text(f"device busy {progress.busy_share:4.0%}"),
+        Text(f"left {duration(progress.left_s)}"),
+    )
+    body = Table.grid(padding=(0, 2))
+    for task in progress.tasks:
+        label = inert(task.label)
+        if len(label) > _LABEL_WIDTH:
+            label = f"{label[: _LABEL_WIDTH - 1]}…"
+        body.add_row(
+            Text(label.ljust(_LABEL_WIDTH)),
+            Text(task.stage.ljust(7)),
+            Text(counted(task.done, task.total)),
+            Text(best_of(task)),
+        )
+    foot = Text(
+        f"tasks {progress.tasks_done} of {progress.tasks_total}, building {progress.building:3d}, "
+        f"measuring {progress.measuring:3d}, elapsed {duration(progress.elapsed_s)}"
+    )
+    return Group(head, body, foot)
+
+
+def counted(done: int, total: int | None) -> str:
+    """`  12 of   90`; the total is a dash while unknown."""
+    return f"{done:5d} of {'-' if total is None else total:>5}"
+
+
+def duration(seconds: float | None) -> str:
+    """`1h02m03s`, nine characters wide; dashes while unknown."""
+    if seconds is None:
+        return "--m--s".rjust(9)
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return (f"{hours}h{minutes:02d}m{rest:02d}s" if hours else f"{minutes}m{rest:02d}s").rjust(9)
+
+
+def best_of(task: TaskProgress) -> str:
+    """The champion so far, and how it compares with the default."""
+    if task.best_us is None:
+        return " " * 20
+    gain = "" if task.speedup is None else f" {task.speedup:6.2f}x"
+    return f"{task.best_us:10.2f} us{gain}"

@@ -1,0 +1,173 @@
+"""`tuner status`, `tuner report` and `tuner export`: what runs have left in the database."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from search_spaces.errors import TunerError
+from tuner.cli._console import Format, FormatOption, console, emit, inert, note, table
+from tuner.cli._session import ConfigOption, RunArgument, pick_run, settings_of, store_of
+
+if TYPE_CHECKING:
+    from results_db import Store
+    from results_db.records import RunInfo, TaskInfo
+
+_RUNS = ("run", "campaign", "status", "started_at", "finished_at", "seed")
+_TASKS = ("kernel", "workload", "device", "stage", "best_us", "default_us", "verdict", "note")
+_WATCH_EVERY_S = 2.0
+
+
+def status(
+    run: RunArgument = None,
+    config: ConfigOption = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="List all runs instead of one's tasks.")
+    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on until the run ends.")] = False,
+    style: FormatOption = Format.TABLE,
+) -> None:
+    """Show where a run stands, task by task."""
+    settings, _ = settings_of(config)
+    with store_of(settings) as store:
+        if every:
+            runs = [_run_row(info) for info in store.runs()]
+            emit(runs, _RUNS, style, empty="no run is on record yet")
+            return
+        info = pick_run(store, run)
+        if watch:
+            info = _watch(store, info)
+        if style is Format.TABLE:
+            print(inert(headline(info)))
+        emit([task_row(task) for task in store.tasks(info.run_id)], _TASKS, style)
+
+
+def report(
+    run: RunArgument = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The HTML file to write.")
+    ] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Write the HTML report of a run."""
+    settings, _ = settings_of(config)
+    with store_of(settings) as store:
+        import reports
+
+        info = pick_run(store, run)
+        path = output or Path(settings.paths.results) / "report.html"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        reports.write(store, info.run_id, path)
+    print(inert(path))
+    if show:
+        import webbrowser
+
+        if not webbrowser.open(path.resolve().as_uri()):
+            note("no browser could be started")
+
+
+def export(
+    run: RunArgument = None,
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            "-f",
+            help="tuner, triton, t4, csv, parquet, space or another exporter's name.",
+        ),
+    ] = "tuner",
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The folder to write to.")
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Write nothing; exit with 1 if the files there are stale."),
+    ] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Write the winners of a run as tables that kernels load, or as data for other tools."""
+    from tuner import tables
+
+    settings, _ = settings_of(config)
+    folder = output or Path(settings.paths.tables)
+    with store_of(settings) as store:
+        info = pick_run(store, run)
+        if check:
+            stale = list(tables.check(store, info.run_id, folder, kind))
+            for finding in stale:
+                print(inert(finding))
+            if stale:
+                raise typer.Exit(1)
+            note(f"{folder}: up to date with run {info.run_id}")
+            return
+        written = list(tables.export(store, info.run_id, folder, kind))
+    for path in written:
+        print(inert(path))
+    if not written:
+        raise TunerError(
+            f"run {info.run_id} has nothing to export as {kind}",
+            "only tasks with a confirmed winner go into tables; see `tuner status`",
+        )
+
+
+def headline(info: RunInfo) -> str:
+    """One line about a run."""
+    parts = [f"run {info.run_id} of {info.campaign}: {info.status}"]
+    parts.append(f"started {info.started_at:%Y-%m-%d %H:%M}Z")
+    if info.finished_at is not None:
+        parts.append(f"took {(info.finished_at - info.started_at).total_seconds():.0f} s")
+    return ", ".join(parts)
+
+
+def task_row(task: TaskInfo) -> dict[str, object]:
+    """One task as the listings show it."""
+    chosen = task.selection
+    return {
+        "kernel": task.key.kernel,
+        "workload": task.key.workload.key,
+        "device": task.key.device.name,
+        "stage": task.stage,
+        "best_us": chosen.median_us if chosen else None,
+        "default_us": chosen.default_us if chosen else None,
+        "verdict": chosen.verdict if chosen else None,
+        "note": task.note,
+    }
+
+
+def _run_row(info: RunInfo) -> dict[str, object]:
+    return {
+        "run": info.run_id,
+        "campaign": info.campaign,
+        "status": info.status,
+        "started_at": info.started_at,
+        "finished_at": info.finished_at,
+        "seed": info.seed,
+    }
+
+
+def _watch(store: Store, info: RunInfo) -> RunInfo:
+    """Show the tasks on stderr until the run has ended."""
+    from rich.console import Group
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=console(stderr=True), auto_refresh=False, transient=True) as live:
+        for current in _until_ended(store, info):
+            rows = [task_row(task) for task in store.tasks(current.run_id)]
+            live.update(Group(Text(inert(headline(current))), table(rows, _TASKS)), refresh=True)
+            info = current
+    return info
+
+
+def _until_ended(store: Store, info: RunInfo) -> Iterator[RunInfo]:
+    while True:
+        info = pick_run(store, info.run_id)
+        yield info
+        if info.status != "running":
+            return
+        time.sleep(_WATCH_EVERY_S)

@@ -1,0 +1,172 @@
+"""`tuner schedule`: what starts by itself, and the starting of it."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner.cli._campaign import interruptible
+from tuner.cli._console import Format, FormatOption, emit, note
+from tuner.cli._session import ConfigOption, settings_of, store_of
+
+if TYPE_CHECKING:
+    from results_db import Fire, Store
+    from tuner.campaign import Control, RunOutcome
+    from tuner.config import Settings
+
+app = typer.Typer(help="Campaigns that start by themselves.", no_args_is_help=True)
+_LIST = ("schedule", "cron", "timezone", "enabled", "last", "state", "run", "next")
+_FIRED = ("schedule", "instant", "state", "run", "message")
+
+
+@app.command("list")
+def list_schedules(config: ConfigOption = None, style: FormatOption = Format.TABLE) -> None:
+    """List the schedules with their last and next firing, in UTC."""
+    from tuner.schedule import next_fires, schedules
+
+    settings, _ = settings_of(config)
+    now = datetime.now(UTC)
+    rows = []
+    with store_of(settings, create=True) as store:
+        for plan in schedules(settings):
+            last = store.last_fire(plan.name)
+            rows.append(
+                {
+                    "schedule": plan.name,
+                    "cron": plan.cron,
+                    "timezone": plan.timezone,
+                    "enabled": plan.enabled,
+                    "last": last.instant if last else None,
+                    "state": last.state if last else None,
+                    "run": last.run_id if last else None,
+                    "next": next(iter(next_fires(plan, now)), None),
+                }
+            )
+    emit(rows, _LIST, style, empty="no campaign has a schedule")
+
+
+@app.command("next")
+def next_ones(
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000)] = 5,
+    config: ConfigOption = None,
+    style: FormatOption = Format.TABLE,
+) -> None:
+    """List the next firings of all schedules, soonest first, in UTC."""
+    from tuner.schedule import next_fires, schedules
+
+    settings, _ = settings_of(config)
+    now = datetime.now(UTC)
+    fires = sorted(
+        (instant, plan.name)
+        for plan in schedules(settings)
+        for instant in next_fires(plan, now, count)
+    )
+    rows = [{"instant": instant, "schedule": name} for instant, name in fires[:count]]
+    emit(rows, ("instant", "schedule"), style, empty="nothing is scheduled")
+
+
+@app.command()
+def tick(
+    config: ConfigOption = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    style: FormatOption = Format.TABLE,
+) -> None:
+    """Start what is due and has not been started by any host; exits with 1 if a run failed.
+
+    For cron, systemd or Kubernetes to call as often as they like.
+    """
+    settings, base = settings_of(config)
+    with store_of(settings, create=True) as store:
+        service = _Service(settings, base, quiet=quiet)
+        with interruptible(service):
+            fires = service.tick(store, datetime.now(UTC))
+    emit([_fired(fire) for fire in fires], _FIRED, style, empty="nothing is due")
+    if service.stop.is_set():
+        raise typer.Exit(130)
+    if any(fire.state != "finished" for fire in fires):
+        raise typer.Exit(1)
+
+
+@app.command()
+def serve(
+    config: ConfigOption = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Tick every minute until SIGTERM or Ctrl-C, which let the run in flight drain."""
+    from tuner.scheduler import serve as serve_until
+
+    settings, base = settings_of(config)
+    with store_of(settings, create=True) as store:
+        service = _Service(settings, base, quiet=quiet)
+        note(f"serving the schedules of {base}; Ctrl-C drains and stops")
+        with interruptible(service):
+            serve_until(lambda now: _tell(service.tick(store, now)), service.stop, report=note)
+
+
+class _Service:
+    """Runs campaigns one after another and passes a request to stop on to the one in flight."""
+
+    def __init__(self, settings: Settings, base: Path, *, quiet: bool) -> None:
+        self.stop = threading.Event()
+        self._settings = settings
+        self._base = base
+        self._quiet = quiet
+        self._control: Control | None = None
+
+    def tick(self, store: Store, now: datetime) -> list[Fire]:
+        from tuner.scheduler import tick as tick_once
+
+        return tick_once(self._settings, store, now, host_name(), self.start, self.stop)
+
+    def start(self, campaign: str) -> RunOutcome:
+        from tuner.campaign import Control, RunOptions, run_campaign
+        from tuner.cli._progress import watched
+
+        self._control = Control()
+        if self.stop.is_set():
+            self._control.drain()
+        note(f"starting campaign {campaign}")
+        with watched(quiet=self._quiet) as show:
+            return run_campaign(
+                self._settings,
+                campaign,
+                options=RunOptions(base=self._base),
+                on_progress=show,
+                control=self._control,
+            )
+
+    def drain(self) -> None:
+        self.stop.set()
+        if self._control is not None:
+            self._control.drain()
+
+    def kill(self) -> None:
+        self.stop.set()
+        if self._control is not None:
+            self._control.kill()
+
+
+def host_name() -> str:
+    """This host, as a firing's record names it."""
+    import socket
+
+    return socket.gethostname()
+
+
+def _tell(fires: list[Fire]) -> None:
+    for fire in fires:
+        note(f"{fire.schedule}: {fire.state}: {fire.message}")
+
+
+def _fired(fire: Fire) -> dict[str, object]:
+    return {
+        "schedule": fire.schedule,
+        "instant": fire.instant,
+        "state": fire.state,
+        "run": fire.run_id,
+        "message": fire.message,
+    }

@@ -1,0 +1,170 @@
+"""`tuner spaces`: the kernels that can be tuned and what their search spaces hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from search_spaces.errors import SpaceError, TunerError, WorkloadError
+from search_spaces.records import canonical_json
+from tuner.cli._console import Format, FormatOption, emit, inert, note
+from tuner.cli._session import ConfigOption, settings_of
+
+if TYPE_CHECKING:
+    from search_spaces.kernel import Kernel
+    from search_spaces.records import Device, Workload
+
+app = typer.Typer(
+    help="The kernels that can be tuned, and their search spaces.", no_args_is_help=True
+)
+_KERNELS = ("kernel", "from", "place")
+_WORKLOADS = ("workload", "configs", "feasible", "default", "gflops", "mib")
+_PARAMETERS = ("parameter", "values", "when", "default")
+_OFFLINE = {"cuda": "cuda:90", "hip": "hip:gfx942"}
+
+
+@app.command("list")
+def list_spaces(config: ConfigOption = None, style: FormatOption = Format.TABLE) -> None:
+    """List the kernels known by name and those that config.yaml adds; imports none of them."""
+    from search_spaces import registry
+
+    settings, _ = settings_of(config)
+    rows = [
+        {"kernel": name, "from": _origin(place), "place": place}
+        for name, place in registry.available().items()
+    ]
+    rows += [{"kernel": spec, "from": "config.yaml", "place": spec} for spec in settings.kernels]
+    emit(rows, _KERNELS, style)
+
+
+@app.command()
+def show(
+    kernel: Annotated[
+        str, typer.Argument(help="A name, module:object or file.py:object.", metavar="KERNEL")
+    ],
+    workload: Annotated[
+        str | None,
+        typer.Option(help="Show the parameters for the workload with these dims, as 'M=32 N=64'."),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="The device to bind to, as cuda:90; one found by default.")
+    ] = None,
+    validate: Annotated[
+        bool, typer.Option("--validate", help="Check every workload; exit with 1 on a finding.")
+    ] = False,
+    config: ConfigOption = None,
+    style: FormatOption = Format.TABLE,
+) -> None:
+    """Show a kernel's workloads with the sizes of their spaces, or one workload's parameters."""
+    from search_spaces import registry
+
+    _, base = settings_of(config)
+    found = registry.load(kernel, (str(base),))
+    device = _device(found, target)
+    chosen = _chosen(found, workload)
+    if validate:
+        _validate(found, chosen, device)
+    elif workload is None:
+        rows = [_workload_row(found, item, device) for item in chosen]
+        emit(rows, _WORKLOADS, style)
+        note(f"on {device.name} ({device.target})")
+    else:
+        emit(_parameter_rows(found, chosen[0], device), _PARAMETERS, style)
+        bound = found.space(chosen[0]).bind(chosen[0], device)
+        note(f"{chosen[0].key}: {bound.size()} of {bound.cardinality()} configs are feasible "
+             f"on {device.name} ({device.target})")  # fmt: skip
+
+
+def _origin(place: str) -> str:
+    return "built in" if place.startswith("search_spaces.") else "entry point"
+
+
+def _device(kernel: Kernel, target: str | None) -> Device:
+    """The device named, else the first found that the kernel runs on, else a stand-in for one."""
+    from workers import device
+
+    if target is not None and ":" in target:
+        return device.offline(target)
+    kinds = kernel.kinds if target is None else (target,)
+    for kind in kinds:
+        if kind == "cpu":
+            return device.detect("cpu")
+        for one in device.found(kind):
+            return one
+    for kind in kinds:
+        if kind in _OFFLINE:
+            return device.offline(_OFFLINE[kind])
+    raise TunerError(f"no {' or '.join(kinds)} device was found", "name one with --target cuda:90")
+
+
+def _chosen(kernel: Kernel, text: str | None) -> Sequence[Workload]:
+    workloads = kernel.workloads()
+    words = (text or "").replace(",", " ").split()
+    kept = [item for item in workloads if all(word in item.key.split() for word in words)]
+    if kept:
+        return kept
+    raise WorkloadError(
+        f"{kernel.name} lists no workload with {text!r}",
+        f"its first is {workloads[0].key!r}; `tuner spaces show {kernel.spec}` lists all"
+        if workloads
+        else "it lists none at all",
+    )
+
+
+def _workload_row(kernel: Kernel, workload: Workload, device: Device) -> dict[str, object]:
+    bound = kernel.space(workload).bind(workload, device)
+    cost = kernel.cost(workload)
+    return {
+        "workload": workload.key,
+        "configs": bound.cardinality(),
+        "feasible": bound.size(),
+        "default": canonical_json(dict(kernel.default_config(workload, device))),
+        "gflops": cost.flops / 1e9,
+        "mib": cost.bytes / 2**20,
+    }
+
+
+def _parameter_rows(kernel: Kernel, workload: Workload, device: Device) -> list[dict[str, object]]:
+    default = kernel.default_config(workload, device)
+    return [
+        {
+            "parameter": parameter.name,
+            "values": ", ".join(f"{value}" for value in parameter.values()),
+            "when": " and ".join(
+                f"{name} in {list(values)}" for name, values in (parameter.when or {}).items()
+            ),
+            "default": default.get(parameter.name),
+        }
+        for parameter in kernel.space(workload).bind(workload, device).parameters
+    ]
+
+
+def _validate(kernel: Kernel, workloads: Sequence[Workload], device: Device) -> None:
+    findings = [line for workload in workloads for line in _problems(kernel, workload, device)]
+    for line in findings:
+        print(inert(line))
+    if findings:
+        raise typer.Exit(1)
+    note(f"{kernel.name}: {len(workloads)} workloads are fine on {device.name} ({device.target})")
+
+
+def _problems(kernel: Kernel, workload: Workload, device: Device) -> Iterator[str]:
+    """What is wrong with one workload's space, one line each."""
+    place = f"{kernel.name} {workload.key}"
+    try:
+        kernel.check_workload(workload)
+        bound = kernel.space(workload).bind(workload, device)
+        bound.require_feasible()
+        default = kernel.default_config(workload, device)
+        reason = bound.why_not(default)
+        if reason is not None:
+            yield f"{place}: the default config is not feasible: {reason}"
+        cost = kernel.cost(workload)
+        if cost.bytes <= 0:
+            yield f"{place}: the cost model counts no bytes"
+        if not kernel.outputs(workload):
+            yield f"{place}: there are no outputs to verify"
+    except (SpaceError, WorkloadError) as error:
+        yield f"{place}: {error.message}"
