@@ -1,0 +1,329 @@
+"""The device kind `simulated`: replays recorded spaces with their noise, and injects faults.
+
+Times are drawn, everything else is real: the duel, the race and their statistics are those of every
+other backend. A config's samples depend on the seed and the config alone, so they are the same on
+every worker and in every attempt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import platform
+import random
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from search_spaces.errors import TunerError
+from search_spaces.recorded_space import Noise, RecordedConfig, RecordedSpace
+from search_spaces.records import Config, Device, Status, Toolchain, config_key, digest
+from workers.builder import WorkerLost
+from workers.records import (
+    Artifact,
+    BuildJob,
+    Failure,
+    KernelRef,
+    MeasureJob,
+    Measurement,
+    Mode,
+    StaticFacts,
+    Timing,
+)
+
+if TYPE_CHECKING:
+    from workers.measure.duel import Contestant
+
+_PREFIX = "recorded:"
+#: Keeps the names of baselines apart from those of entrants inside one pass.
+_BASELINE = "baseline "
+_BUILD_FAILURES = (Status.CONSTRAINTS, Status.COMPILE)
+
+
+def simulate_build(job: BuildJob, time_scale: float = 0.0) -> Artifact | Failure:
+    """What was recorded of building a config; really waits `time_scale` of the time it took."""
+    space = _space(job.kernel)
+    if job.config not in space:
+        return _unrecorded(job.config)
+    entry = space[job.config]
+    time.sleep(entry.build_s * time_scale)
+    facts = StaticFacts(entry.registers, entry.spill_bytes, entry.shared_bytes)
+    if entry.status in _BUILD_FAILURES:
+        return _recorded_failure(entry, build_s=entry.build_s, facts=facts)
+    return Artifact(
+        config=job.config,
+        target=job.device.target,
+        toolchain=space.toolchain,
+        binary_hash=entry.binary or digest(dict(job.config)),
+        facts=facts,
+        build_s=entry.build_s,
+    )
+
+
+class SimulatedBackend:
+    """Answers measuring jobs of recorded kernels; implements `workers.backends.base.Backend`.
+
+    crash, hang, wrong, lost: shares of configs on which the process dies of SIGSEGV, never answers,
+    reports a wrong result, or takes its supervisor down; decided by seed and config. A config
+    loses a worker once: marks in `lost_dir` tell. supervisor_pid: the process to kill then; 0 when
+    the supervisor is the driver itself, which is told by WorkerLost instead. time_scale: seconds
+    really waited per second simulated.
+    """
+
+    kind = "simulated"
+    poisoned = False
+
+    def __init__(
+        self,
+        *,
+        index: int = 0,
+        cache_dir: str = "",
+        crash: float = 0.0,
+        hang: float = 0.0,
+        wrong: float = 0.0,
+        lost: float = 0.0,
+        seed: int = 0,
+        time_scale: float = 0.0,
+        lost_dir: str = "",
+        supervisor_pid: int = 0,
+    ) -> None:
+        self._index, self._seed, self._time_scale = index, seed, time_scale
+        self._shares = {"crash": crash, "hang": hang, "wrong": wrong, "lost": lost}
+        self._lost_dir, self._supervisor_pid = lost_dir, supervisor_pid
+
+    def info(self) -> tuple[Device, Toolchain]:
+        """A stand-in: the device of a measurement is that of the recorded space."""
+        device = Device("simulated", "Simulated Device", "simulated", uuid=f"SIM-{self._index}")
+        return device, Toolchain(python=platform.python_version())
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def measure(self, job: MeasureJob) -> Measurement | Failure:
+        space = _space(job.kernel)
+        outcomes = [self._verify(space, entrant, job) for entrant in job.entrants]
+        timer = _SimulatedTimer(space.noise, self._stream(job), job.protocol.cache)
+        baselines: dict[str, Timing | Failure] = {}
+        if job.mode is not Mode.VERIFY:
+            names = [name for name in job.baselines if name in space.baselines]
+            missing = Failure(Status.RUNTIME, "no such baseline was recorded")
+            timings = _time(space, job, timer, outcomes, names)
+            for name in job.baselines:
+                baselines[name] = timings.get(f"{_BASELINE}{name}", missing)
+            outcomes = [
+                timings.get(outcome.name, outcome) if isinstance(outcome, Timing) else outcome
+                for outcome in outcomes
+            ]
+        time.sleep(timer.device_s * self._time_scale)
+        return Measurement(
+            device=replace(space.device, kind="simulated"),
+            toolchain=space.toolchain,
+            outcomes=tuple(outcomes),
+            baselines=baselines,
+            method=timer.method,
+            cache=timer.cache,
+            device_s=timer.device_s,
+        )
+
+    def _stream(self, job: MeasureJob) -> str:
+        first = config_key(job.entrants[0].config) if job.entrants else ""
+        return f"{self._seed}/{job.mode}/{first}"
+
+    def _verify(
+        self, space: RecordedSpace, artifact: Artifact, job: MeasureJob
+    ) -> Timing | Failure:
+        if artifact.config not in space:
+            return _unrecorded(artifact.config)
+        entry = space[artifact.config]
+        self._suffer(artifact.config)
+        if self._fault(artifact.config) == "wrong":
+            message = "output differs from the reference (injected)"
+            return Failure(Status.CORRECTNESS, message, binary_hash=artifact.binary_hash)
+        if entry.status is not Status.CORRECT:
+            return _recorded_failure(entry, binary_hash=artifact.binary_hash)
+        known = artifact.binary_hash in job.verified
+        error = -1.0 if known else space.tolerance / 10
+        return Timing(config_key(artifact.config), 0.0, error=error)
+
+    def _fault(self, config: Config) -> str:
+        raw = hashlib.sha256(f"{self._seed}/fault/{config_key(config)}".encode()).digest()
+        left = int.from_bytes(raw[:8], "big") / 2**64
+        for name, share in self._shares.items():
+            if left < share:
+                return name
+            left -= share
+        return ""
+
+    def _suffer(self, config: Config) -> None:
+        fault = self._fault(config)
+        if fault == "crash":
+            print("simulated crash: illegal memory access", file=sys.stderr)
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if fault == "hang":
+            while True:
+                time.sleep(3600)
+        if fault == "lost" and self._first_loss(config):
+            if self._supervisor_pid:
+                os.kill(self._supervisor_pid, signal.SIGKILL)
+                time.sleep(3600)
+            raise WorkerLost("the worker was lost (injected)")
+
+    def _first_loss(self, config: Config) -> bool:
+        if not self._lost_dir:
+            return False
+        folder = Path(self._lost_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            (folder / digest(dict(config))).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+
+def _time(
+    space: RecordedSpace,
+    job: MeasureJob,
+    timer: _SimulatedTimer,
+    outcomes: Sequence[Timing | Failure],
+    baselines: Sequence[str],
+) -> dict[str, Timing]:
+    """Timings by name of what passed the gate and of the baselines, all in one pass."""
+    from workers.measure.duel import Contestant, run_duel, run_race
+    from workers.measure.statistics import paired
+
+    field: list[Contestant] = []
+    errors = {}
+    for artifact, outcome in zip(job.entrants, outcomes, strict=True):
+        if isinstance(outcome, Timing):
+            errors[outcome.name] = outcome.error
+            source = _Source.of_config(space[artifact.config], timer, outcome.name)
+            field.append(Contestant(outcome.name, source.sample))
+    if not field or (job.mode is Mode.DUEL and isinstance(outcomes[0], Failure)):
+        return {}
+    for name in baselines:
+        source = _Source(space.baselines[name], (), timer, name)
+        field.append(Contestant(f"{_BASELINE}{name}", source.sample))
+    constants = job.protocol
+    if job.mode is Mode.DUEL and len(field) == 2:
+        samples = [*run_duel(timer, field[0], field[1], constants)]
+        reference = samples[1]
+    else:
+        rounds = constants.pairs[-1] if job.mode is Mode.DUEL else constants.final_pairs
+        samples = run_race(timer, field, rounds, constants.warm_ms)
+        reference = samples[0]
+    timings = {}
+    for contestant, times in zip(field, samples, strict=True):
+        ratio = paired(times, reference)
+        timings[contestant.name] = Timing(
+            name=contestant.name.removeprefix(_BASELINE),
+            median_us=statistics.median(times),
+            samples_us=tuple(times),
+            log_ratio=ratio.log_ratio,
+            log_ratio_low=ratio.low,
+            log_ratio_high=ratio.high,
+            error=errors.get(contestant.name, -1.0),
+        )
+    return timings
+
+
+class _SimulatedTimer:
+    """A clock that advances by what is drawn; implements `workers.measure.duel.Timer`."""
+
+    method = "simulated"
+    quantum_us = 0.0
+
+    def __init__(self, noise: Noise, stream: str, cache: str) -> None:
+        self.noise, self.stream, self.cache = noise, stream, cache
+        self.device_s = 0.0
+        self._drift_rng = random.Random(f"{stream}/drift")
+        self._drift = self._drift_rng.gauss(0.0, noise.drift_sd)
+
+    def warm(self, contestant: Contestant, warm_ms: float) -> None:
+        self._advance(warm_ms / 1e3)
+
+    def collect(
+        self, contestants: Sequence[Contestant], orders: Sequence[Sequence[int]]
+    ) -> list[list[float]]:
+        times: list[list[float]] = [[] for _ in contestants]
+        for order in orders:
+            for position in order:
+                taken = contestants[position].run()
+                assert isinstance(taken, float)
+                times[position].append(taken)
+                self._advance((taken + self.noise.overhead_us) / 1e6)
+        return times
+
+    @property
+    def common(self) -> float:
+        """ln of what slows down everything at this moment: drift and the falling clock."""
+        noise = self.noise
+        return self._drift + noise.ramp * (1 - math.exp(-self.device_s / noise.ramp_tau_s))
+
+    def _advance(self, seconds: float) -> None:
+        self.device_s += seconds
+        kept = math.exp(-seconds / self.noise.drift_tau_s)
+        shock = self._drift_rng.gauss(0.0, self.noise.drift_sd)
+        self._drift = kept * self._drift + math.sqrt(1 - kept * kept) * shock
+
+
+class _Source:
+    """Samples of one contestant: its recorded median and the noise, or its recorded samples."""
+
+    def __init__(
+        self, median_us: float, recorded: Sequence[float], timer: _SimulatedTimer, name: str
+    ) -> None:
+        self._median_us, self._recorded, self._timer = median_us, recorded, timer
+        self._name = name
+
+    @classmethod
+    def of_config(cls, entry: RecordedConfig, timer: _SimulatedTimer, name: str) -> _Source:
+        return cls(entry.median_us or 0.0, entry.samples_us, timer, name)
+
+    @cached_property
+    def _rng(self) -> random.Random:
+        return random.Random(f"{self._timer.stream}/{self._name}")
+
+    def sample(self) -> float:
+        if self._recorded:
+            return self._rng.choice(self._recorded)
+        noise = self._timer.noise
+        log = self._timer.common + self._rng.gauss(0.0, noise.sigma)
+        if self._rng.random() < noise.outlier_share:
+            log += self._rng.expovariate(1 / noise.outlier_mean) if noise.outlier_mean else 0.0
+        return self._median_us * math.exp(log)
+
+
+def _space(kernel: KernelRef) -> RecordedSpace:
+    if not kernel.spec.startswith(_PREFIX):
+        raise TunerError(
+            f"kernel {kernel.spec}: the simulated backend runs recordings only",
+            f"name a recorded space as {_PREFIX}FILE",
+        )
+    return _loaded(os.path.abspath(kernel.spec.removeprefix(_PREFIX)))
+
+
+@lru_cache(maxsize=16)
+def _loaded(path: str) -> RecordedSpace:
+    return RecordedSpace.load(path)
+
+
+def _unrecorded(config: Config) -> Failure:
+    return Failure(Status.CONSTRAINTS, f"nothing was recorded for {config_key(config)}")
+
+
+def _recorded_failure(
+    entry: RecordedConfig,
+    *,
+    build_s: float = 0.0,
+    facts: StaticFacts | None = None,
+    binary_hash: str = "",
+) -> Failure:
+    message = entry.message or f"recorded as {entry.status}"
+    return Failure(entry.status, message, build_s=build_s, facts=facts, binary_hash=binary_hash)

@@ -1,0 +1,124 @@
+"""The builder role: one supervised child process that compiles, and sees no device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from search_spaces.records import Status, Value
+from workers.child import ChildDied, ChildError, ChildTimeout, SupervisedChild
+from workers.records import Artifact, BuildJob, Failure
+
+
+class WorkerLost(Exception):
+    """The worker, not the job, is at fault; the pool gives the job up as lost and starts again."""
+
+
+class ProcessBuilder:
+    """Builds in a child process of low priority; implements `workers.roles.Builder`.
+
+    build_options: `time_scale` for simulated builds. A build that takes too long is killed; one
+    whose compiler crashes is tried once more in a fresh process, for the crash may have come from
+    outside. Raises WorkerLost when no child process can be started.
+    """
+
+    def __init__(
+        self,
+        build_options: Mapping[str, Value] | None = None,
+        worker_id: str = "builder",
+        nice: int = 10,
+        paths: tuple[str, ...] = (),
+        cwd: str | None = None,
+    ) -> None:
+        self._child = SupervisedChild(
+            "workers.builder:BuildService",
+            dict(build_options or {}),
+            environment=_environment,
+            paths=paths,
+            cwd=cwd,
+            name=worker_id,
+            nice=nice,
+        )
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the living child."""
+        return self._child.pid
+
+    def build(self, job: BuildJob) -> Artifact | Failure:
+        deaths = 0
+        while True:
+            try:
+                start(self._child)
+                result: Artifact | Failure = self._child.request(
+                    "build", job, timeout_s=job.timeout_s
+                )
+                return result
+            except ChildTimeout:
+                message = f"the build took longer than {job.timeout_s:g} s"
+                return Failure(Status.TIMEOUT, message, build_s=job.timeout_s)
+            except ChildError as error:
+                return Failure(Status.COMPILE, one_line(f"{error}"), error.trace)
+            except ChildDied as death:
+                deaths += 1
+                if deaths == 2:
+                    cause = f"the compiler crashed ({death.ended}) twice"
+                    return Failure(Status.COMPILE, explained(cause, death), death.output)
+
+    def kill(self) -> None:
+        """End the child at once, also from another thread."""
+        self._child.kill()
+
+    def close(self) -> None:
+        self._child.close()
+
+
+class BuildService:
+    """What lives in a builder's child process."""
+
+    def __init__(self, cache_dir: Path, time_scale: float = 0.0) -> None:
+        self._cache_dir, self._time_scale = cache_dir, time_scale
+
+    def build(self, job: BuildJob) -> Artifact | Failure:
+        if job.device.kind == "simulated":
+            from workers.backends.simulated import simulate_build
+
+            return simulate_build(job, self._time_scale)
+        from workers.build import build
+
+        return build(job, self._cache_dir)
+
+
+def _environment(cache_dir: Path) -> dict[str, str | None]:
+    """Compilers write into the private folder, start no helpers and find no device."""
+    folder = str(cache_dir)
+    hidden = dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"), "")
+    return {
+        **hidden,
+        "TRITON_CACHE_DIR": folder,
+        "TORCHINDUCTOR_CACHE_DIR": folder,
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        "TRITON_INTERPRET": None,
+    }
+
+
+def start(child: SupervisedChild) -> None:
+    """Start a child before its job, so that a death while starting is not taken for the job's."""
+    try:
+        child.start()
+    except (ChildDied, ChildTimeout, ChildError, OSError) as error:
+        reason = f"{error}"
+        if isinstance(error, ChildDied):
+            reason = explained(reason, error)
+        raise WorkerLost(f"the child process cannot be started: {one_line(reason)}") from None
+
+
+def explained(cause: str, death: ChildDied) -> str:
+    """The cause, with the last telling line the child printed."""
+    words = death.last_words
+    return one_line(f"{cause}: {words}" if words else cause)
+
+
+def one_line(text: str, limit: int = 300) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= limit else f"{flat[: limit - 3]}..."
