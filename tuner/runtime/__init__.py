@@ -9,9 +9,9 @@ from __future__ import annotations
 from ._device import current_device
 from ._launch import Autotuned, autotune
 from ._read import TableError, read
-from ._search import clear, load, lookup
+from ._search import clear, file_stem, load, lookup, staleness
 from ._source import source_hash
-from ._table import SCHEMA, DeviceFacts, Entry, Hit, Rule, Table
+from ._table import SCHEMA, DeviceFacts, Entry, Hit, Rule, Table, key_order
 
 __all__ = [
     "SCHEMA",
@@ -25,8 +25,11 @@ __all__ = [
     "autotune",
     "clear",
     "current_device",
+    "file_stem",
+    "key_order",
     "load",
     "lookup",
     "read",
     "source_hash",
+    "staleness",
 ]

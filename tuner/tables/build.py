@@ -1,0 +1,157 @@
+"""From a run's selections to tables, one per kernel and device. Never worse than the default."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib import metadata
+
+from results_db.records import SelectionRecord, TaskInfo
+from search_spaces.kernel import Kernel
+from search_spaces.records import Config, Device, Value, config_key, digest
+from tuner.runtime import DeviceFacts, Entry, Table, key_order
+from tuner.tables.nearest import rule_for
+from tuner.tables.results import Results, ResultStore
+
+#: An undecided winner is only kept when it is at most this much slower, with confidence.
+NOT_WORSE = 0.99
+
+
+def build(
+    store: ResultStore, run_id: int, kernels: Mapping[str, Kernel] | None = None
+) -> list[Table]:
+    """The tables of a run, by kernel and device; tasks without a confirmed time are left out.
+
+    kernels: declarations by name, for kernels the registry does not know; without one, the table's
+    rule is `exact`, since nothing says which configs are valid for neighbouring workloads.
+    """
+    return Results(store, run_id, kernels).tables
+
+
+def tables_of(results: Results) -> list[Table]:
+    """One table per kernel, source, device and build toolchain that occur together in a run."""
+    groups: dict[tuple[str, ...], list[TaskInfo]] = defaultdict(list)
+    for task in results.tasks:
+        if task.selection is None or task.selection.median_us is None:
+            continue
+        key = task.key
+        if key.device.measurable:
+            build_key = key.toolchain.build_key
+            identity = (key.kernel, key.device.fingerprint, key.source_hash, build_key)
+            groups[identity].append(task)
+    return [_table(results, groups[identity]) for identity in sorted(groups)]
+
+
+def _table(results: Results, tasks: Sequence[TaskInfo]) -> Table:
+    key = tasks[0].key
+    newest = {task.key.workload: task for task in sorted(tasks, key=lambda task: task.task_id)}
+    entries = sorted(
+        (_entry(results, task) for task in newest.values()), key=lambda e: key_order(e.key)
+    )
+    return Table(
+        kernel=key.kernel,
+        source_hash=key.source_hash,
+        space_hash=_joint([task.key.space_hash for task in newest.values()]),
+        device=_facts(key.device),
+        toolchain={name: text for name, text in asdict(key.toolchain).items() if text},
+        entries=tuple(entries),
+        rule=rule_for(results.kernel(key.kernel), key.device, entries),
+        default=_common_default(list(newest.values())),
+        provenance=_provenance(results, list(newest.values())),
+    )
+
+
+def _entry(results: Results, task: TaskInfo) -> Entry:
+    selection = task.selection
+    assert selection is not None
+    config, ties = selection.winner, selection.tie_set
+    median_us = selection.median_us
+    speedup, interval = _speedup(selection)
+    if selection.default is not None and not _not_worse(selection):
+        config, ties = selection.default, (selection.default,)
+        median_us, speedup, interval = selection.default_us, 1.0, (1.0, 1.0)
+    wanted = config_key(config)
+    trial = next((t for t in results.trials(task.task_id) if config_key(t.config) == wanted), None)
+    confirmed = selection.confirmed_at
+    return Entry(
+        key=task.key.workload.as_dict(),
+        config=dict(config),
+        verdict=selection.verdict,
+        median_us=None if median_us is None else round(median_us, 4),
+        speedup_over_default=speedup,
+        interval=interval,
+        tie_set=tuple(dict(tie) for tie in sorted(ties, key=config_key)),
+        provenance={
+            "run": task.run_id,
+            "task": task.task_id,
+            "trial": trial.number if trial else None,
+            "attempt": trial.attempt_id if trial else None,
+            "confirmed_at": confirmed.isoformat() if confirmed else None,
+            "space_hash": task.key.space_hash,
+        },
+    )
+
+
+def _not_worse(selection: SelectionRecord) -> bool:
+    if selection.verdict == "slower":
+        return False
+    low = selection.log_ratio_low
+    return selection.verdict != "undecided" or low is None or math.exp(low) >= NOT_WORSE
+
+
+def _speedup(selection: SelectionRecord) -> tuple[float | None, tuple[float, float] | None]:
+    """exp of ln(default / winner) and of its interval."""
+    if selection.log_ratio is None:
+        return None, None
+    speedup = round(math.exp(selection.log_ratio), 4)
+    if selection.log_ratio_low is None or selection.log_ratio_high is None:
+        return speedup, None
+    low, high = math.exp(selection.log_ratio_low), math.exp(selection.log_ratio_high)
+    return speedup, (round(low, 4), round(high, 4))
+
+
+def _facts(device: Device) -> DeviceFacts:
+    return DeviceFacts(
+        name=device.name,
+        kind=device.kind,
+        target=device.target,
+        sm_count=device.sm_count,
+        memory_bytes=device.memory_bytes,
+        shared_bytes=device.shared_bytes,
+        power_limit_w=device.power_limit_w,
+        fingerprint=device.fingerprint,
+    )
+
+
+def _joint(hashes: Sequence[str]) -> str:
+    """The space's hash, or, where workloads have spaces of their own, the digest of all."""
+    distinct = sorted(set(hashes))
+    return distinct[0] if len(distinct) == 1 else digest(distinct)
+
+
+def _common_default(tasks: Sequence[TaskInfo]) -> Config | None:
+    """The default config when it is one for all workloads."""
+    found = {
+        config_key(task.selection.default): task.selection.default
+        for task in tasks
+        if task.selection is not None and task.selection.default is not None
+    }
+    return dict(next(iter(found.values()))) if len(found) == 1 else None
+
+
+def _provenance(results: Results, tasks: Sequence[TaskInfo]) -> dict[str, Value]:
+    """Where a table came from. Nothing in it depends on when the table is written, so that the
+    same results give the same bytes."""
+    run = results.run
+    confirmed = [t.selection.confirmed_at for t in tasks if t.selection]
+    latest = max((moment for moment in confirmed if moment), default=run.finished_at)
+    return {
+        "run": run.run_id,
+        "campaign": run.campaign,
+        "generated_at": (latest or run.started_at).isoformat(),
+        "git_sha": f"{run.environment.get('git') or ''}",
+        "git_dirty": bool(run.environment.get("dirty")),
+        "tuner": metadata.version("tuner"),
+    }

@@ -1,0 +1,98 @@
+"""Whether tables still speak for today's kernels, toolchain and results; one line per finding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from search_spaces.errors import TunerError
+from search_spaces.kernel import Kernel
+from search_spaces.records import Workload, digest
+from tuner.runtime import Table, TableError, read, staleness
+from tuner.tables.exporters import load
+from tuner.tables.results import Results, ResultStore
+
+
+def check(paths: Iterable[str | Path], kernels: Mapping[str, Kernel] | None = None) -> list[str]:
+    """What is wrong with tables on disk; empty when nothing is.
+
+    paths: files, and folders of which all `*@*.json` are read. kernels: declarations by name; those
+    that are missing are looked for in the registry. A finding is a malformed table, changed kernel
+    source or search space, another Triton (or torch) than the installed one, an unknown device.
+    """
+    findings: list[str] = []
+    for path in _files(paths):
+        try:
+            table = read(path)
+        except TableError as error:
+            findings.append(f"{path}: {error}")
+            continue
+        kernel = (kernels or {}).get(table.kernel) or _registered(table.kernel)
+        findings += [f"{path}: {problem}" for problem in _problems(table, kernel)]
+    return findings
+
+
+def check_export(
+    store: ResultStore,
+    run_id: int,
+    out_dir: str | Path,
+    format: str = "tuner",
+    kernels: Mapping[str, Kernel] | None = None,
+) -> list[str]:
+    """What `export` with these arguments would change on disk, and what `check` finds there."""
+    findings = []
+    paths = []
+    for file in load(format).files(Results(store, run_id, kernels)):
+        path = Path(out_dir) / file.name
+        paths.append(path)
+        try:
+            current = path.read_bytes()
+        except FileNotFoundError:
+            findings.append(f"{path}: is missing")
+        except OSError as error:
+            findings.append(f"{path}: cannot be read ({error.strerror or error})")
+        else:
+            if current != file.content:
+                findings.append(f"{path}: differs from the results of run {run_id}")
+    if format == "tuner":
+        findings += check([path for path in paths if path.is_file()], kernels)
+    return findings
+
+
+def _files(paths: Iterable[str | Path]) -> Iterator[Path]:
+    for given in paths:
+        path = Path(given)
+        if path.is_dir():
+            yield from (
+                file for file in sorted(path.glob("*@*.json")) if file.suffixes == [".json"]
+            )
+        else:
+            yield path
+
+
+def _registered(name: str) -> Kernel | None:
+    from search_spaces import registry
+
+    try:
+        return registry.load(name)
+    except TunerError:
+        return None
+
+
+def _problems(table: Table, kernel: Kernel | None) -> Iterator[str]:
+    if not table.device.name or not table.device.fingerprint:
+        yield "does not say which device it was measured on"
+    if reason := staleness(table):
+        yield reason
+    if kernel is None:
+        yield f"is of kernel {table.kernel!r}, which is not known here"
+        return
+    if kernel.source_hash() != table.source_hash:
+        yield f"was made for other source code of {table.kernel}"
+    elif (changed := _space_hash(table, kernel)) != table.space_hash:
+        yield f"was made for another search space of {table.kernel} ({changed})"
+
+
+def _space_hash(table: Table, kernel: Kernel) -> str:
+    hashes = {kernel.space_hash(Workload.from_mapping(entry.key)) for entry in table.entries}
+    return next(iter(hashes)) if len(hashes) == 1 else digest(sorted(hashes))

@@ -1,0 +1,66 @@
+"""The farm's own tables, and lists of Triton configs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from search_spaces.records import Value, digest
+from tuner.runtime import Table
+from tuner.tables.exporters import File
+from tuner.tables.results import Results
+from tuner.tables.text import file_name, text_of
+
+#: Arguments of `triton.Config` beside its kwargs.
+_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+
+
+class Tables:
+    """`tuner`: one table per kernel and device, as `tuner.runtime` reads them."""
+
+    def files(self, results: Results) -> Iterator[File]:
+        for name, table in _named(results):
+            yield File(name, text_of(table).encode(), _tasks(table))
+
+
+class TritonConfigs:
+    """`triton`: per key a list of configs, the winner first, each `triton.Config(**config)`."""
+
+    def files(self, results: Results) -> Iterator[File]:
+        for name, table in _named(results):
+            rows = [
+                {
+                    "key": dict(entry.key),
+                    "configs": [
+                        _config(entry.config),
+                        *(_config(tie) for tie in entry.tie_set if tie != entry.config),
+                    ],
+                }
+                for entry in table.entries
+            ]
+            text = json.dumps(rows, indent=2, sort_keys=True, allow_nan=False) + "\n"
+            yield File(name.replace(".json", ".triton.json"), text.encode(), _tasks(table))
+
+
+def _named(results: Results) -> Iterator[tuple[str, Table]]:
+    """Tables and their file names; made with two toolchains, they are told apart by a mark."""
+    count = Counter(file_name(table) for table in results.tables)
+    for table in results.tables:
+        name = file_name(table)
+        if count[name] > 1:
+            mark = digest([table.source_hash, dict(table.toolchain)], 6)
+            name = name.replace(".json", f"-{mark}.json")
+        yield name, table
+
+
+def _tasks(table: Table) -> tuple[int, ...]:
+    found = (entry.provenance.get("task") for entry in table.entries)
+    return tuple(sorted(task for task in found if isinstance(task, int)))
+
+
+def _config(config: Mapping[str, Value]) -> dict[str, Any]:
+    options = {name: config[name] for name in _OPTIONS if name in config}
+    kwargs = {name: value for name, value in config.items() if name not in _OPTIONS}
+    return {"kwargs": kwargs, **options}

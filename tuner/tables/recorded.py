@@ -1,0 +1,112 @@
+"""Recorded spaces: a task's trials as the simulated backend replays them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from results_db.records import TaskInfo, TrialRecord
+from search_spaces.errors import TunerError
+from search_spaces.recorded_file import encoded
+from search_spaces.recorded_space import RecordedConfig, RecordedParameter, RecordedSpace
+from search_spaces.records import Config, Status, Value, config_key
+from tuner.tables.exporters import File
+from tuner.tables.results import Results
+from tuner.tables.t4 import task_name
+
+
+class Recorded:
+    """`space`: one `tuner-space/1` file per task of which anything was timed."""
+
+    def files(self, results: Results) -> Iterator[File]:
+        for task in results.tasks:
+            trials = [t for t in results.trials(task.task_id) if _usable(t)]
+            if any(trial.median_us for trial in trials):
+                space = _space(task, trials)
+                name = f"{task_name(task)}.space.json"
+                yield File(name, encoded(space).encode(), (task.task_id,))
+
+
+def _usable(trial: TrialRecord) -> bool:
+    return trial.status is not Status.CORRECT or bool(trial.median_us)
+
+
+def _space(task: TaskInfo, trials: Sequence[TrialRecord]) -> RecordedSpace:
+    newest = {config_key(trial.config): trial for trial in trials}
+    kept = sorted(newest.values(), key=lambda trial: trial.number)
+    timed = [trial for trial in kept if trial.median_us]
+    selection = task.selection
+    default: Config = min(timed, key=lambda trial: (trial.median_us, trial.number)).config
+    if selection and selection.default and config_key(selection.default) in newest:
+        default = selection.default
+    return RecordedSpace(
+        kernel=task.key.kernel,
+        workload=task.key.workload,
+        device=replace(task.key.device, uuid=""),
+        toolchain=task.key.toolchain,
+        parameters=_parameters([trial.config for trial in kept]),
+        default=default,
+        configs=tuple(_config(trial) for trial in kept),
+        flops=task.flops,
+        bytes=task.bytes,
+        tolerance=task.tolerance or 0.0,
+        baselines={b.name: b.median_us for b in task.baselines if b.median_us},
+    )
+
+
+def _parameters(configs: Sequence[Config]) -> tuple[RecordedParameter, ...]:
+    """Parameters, their values and their conditions, as far as the configs show them."""
+    names = list(dict.fromkeys(name for config in configs for name in config))
+    everywhere = [name for name in names if all(name in config for config in configs)]
+    found = []
+    for name in names:
+        having = [config for config in configs if name in config]
+        values = tuple(dict((repr(config[name]), config[name]) for config in having).values())
+        when = {} if name in everywhere else _condition(name, configs, everywhere)
+        found.append(RecordedParameter(name, _kind(values), _ordered(values), when))
+    return tuple(found)
+
+
+def _condition(
+    name: str, configs: Sequence[Config], others: Sequence[str]
+) -> Mapping[str, tuple[Value, ...]]:
+    """The parameter whose value decides whether a config has `name`, and for which values."""
+    for other in others:
+        present = {c[other] for c in configs if name in c}
+        if present.isdisjoint(c[other] for c in configs if name not in c):
+            return {other: _ordered(tuple(sorted(present, key=repr)))}
+    raise TunerError(
+        f"parameter {name} is in some configs only, and no other parameter says in which",
+        "export the task as t4 or csv, which need no search space",
+    )
+
+
+def _kind(values: Sequence[Value]) -> str:
+    if all(isinstance(value, bool) for value in values):
+        return "boolean"
+    if not all(type(value) is int for value in values):
+        return "choice"
+    numbers = [value for value in values if isinstance(value, int)]
+    if all(number > 0 and number & (number - 1) == 0 for number in numbers):
+        return "power_of_two"
+    return "integer"
+
+
+def _ordered(values: tuple[Value, ...]) -> tuple[Value, ...]:
+    numbers = [value for value in values if isinstance(value, int | float)]
+    return tuple(sorted(numbers)) if len(numbers) == len(values) else values
+
+
+def _config(trial: TrialRecord) -> RecordedConfig:
+    return RecordedConfig(
+        config=dict(trial.config),
+        status=trial.status,
+        median_us=trial.median_us if trial.status is Status.CORRECT else None,
+        binary=trial.binary_hash,
+        registers=trial.registers or 0,
+        spill_bytes=trial.spill_bytes or 0,
+        shared_bytes=trial.shared_bytes or 0,
+        build_s=trial.build_s,
+        message=trial.message,
+        samples_us=trial.samples_us if trial.status is Status.CORRECT else (),
+    )

@@ -1,0 +1,95 @@
+"""A table as text: sorted, the same bytes for the same content, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from search_spaces.errors import TunerError
+from tuner.runtime import SCHEMA, Entry, Table, file_stem, key_order
+
+
+def file_name(table: Table) -> str:
+    """`softmax@NVIDIA_H200-1a2b3c4d.json`: kernel, device, and the start of its fingerprint."""
+    device = file_stem(table.device.name)
+    mark = f"-{table.device.fingerprint[:8]}" if table.device.fingerprint else ""
+    return f"{file_stem(table.kernel)}@{device}{mark}.json"
+
+
+def text_of(table: Table) -> str:
+    """The table's JSON: two-space indent, sorted names, entries by key, a newline at the end."""
+    return json.dumps(document_of(table), indent=2, sort_keys=True, allow_nan=False) + "\n"
+
+
+def document_of(table: Table) -> dict[str, Any]:
+    """The table as plain data, as docs/table.schema.json describes it."""
+    device = table.device
+    ordered = sorted(table.entries, key=lambda entry: key_order(entry.key))
+    return {
+        "schema": SCHEMA,
+        "kernel": {
+            "name": table.kernel,
+            "source_hash": table.source_hash,
+            "space_hash": table.space_hash,
+        },
+        "device": {
+            "name": device.name,
+            "kind": device.kind,
+            "target": device.target,
+            "sm_count": device.sm_count,
+            "memory_bytes": device.memory_bytes,
+            "shared_bytes": device.shared_bytes,
+            "power_limit_w": device.power_limit_w,
+            "fingerprint": device.fingerprint,
+        },
+        "toolchain": dict(table.toolchain),
+        "lookup": {
+            "rule": table.rule.rule,
+            "max_distance": table.rule.max_distance,
+            "numeric": list(table.rule.numeric),
+        },
+        "default": None if table.default is None else dict(table.default),
+        "entries": [_entry(entry) for entry in ordered],
+        "provenance": dict(table.provenance),
+    }
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace a file's content in one step; raises `TunerError` and leaves the old file."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise TunerError(
+            f"{path}: cannot be written ({error.strerror or error})",
+            "free some space or choose another folder with --output; results are kept",
+        ) from error
+
+
+def _entry(entry: Entry) -> Mapping[str, Any]:
+    return {
+        "key": dict(entry.key),
+        "config": dict(entry.config),
+        "verdict": entry.verdict,
+        "median_us": entry.median_us,
+        "speedup_over_default": entry.speedup_over_default,
+        "interval": None if entry.interval is None else list(entry.interval),
+        "tie_set": [dict(config) for config in entry.tie_set],
+        "provenance": dict(entry.provenance),
+    }
