@@ -1,0 +1,84 @@
+"""Device kinds by name; each is imported only when it is asked for."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import cast
+
+from search_spaces.errors import TunerError
+from search_spaces.records import Value
+from workers.backends.base import Backend
+from workers.build.cache import INDUCTOR, TRITON
+
+__all__ = ["Backend", "create", "environment", "names"]
+
+_BACKENDS = {
+    "cuda": "workers.backends.cuda:CudaBackend",
+    "hip": "workers.backends.cuda:HipBackend",
+    "cpu": "workers.backends.cpu:CpuBackend",
+    "interpreter": "workers.backends.interpreter:InterpreterBackend",
+    "simulated": "workers.backends.simulated:SimulatedBackend",
+}
+_GROUP = "tuner.backends"
+
+
+def names() -> tuple[str, ...]:
+    """All known device kinds: the built-in ones and those of entry points `tuner.backends`."""
+    return tuple(sorted({*_BACKENDS, *(entry.name for entry in entry_points(group=_GROUP))}))
+
+
+def create(kind: str, *, index: int = 0, cache_dir: str, **options: Value) -> Backend:
+    """The backend of a device kind on device number `index`.
+
+    cache_dir: where artifacts are installed; `environment(kind, cache_dir)` must have been in the
+    process environment when Python started. options: the backend's own keyword arguments. Raises
+    `TunerError` for an unknown kind or option.
+    """
+    factory = _find(kind)
+    try:
+        backend = factory(index=index, cache_dir=cache_dir, **options)  # type: ignore[operator]
+    except TypeError as error:
+        if not any(name in f"{error}" for name in options):
+            raise
+        raise TunerError(
+            f"backend `{kind}` was given an option it does not know: {error}",
+            hint=f"check `options` of runner kind `{kind}`",
+        ) from error
+    return cast("Backend", backend)
+
+
+def environment(kind: str, cache_dir: str) -> dict[str, str]:
+    """Environment variables a child process of this kind needs before Python starts.
+
+    The compilers' caches lie below `cache_dir`, where `workers.build.install` puts artifacts.
+    """
+    root = Path(cache_dir).resolve()
+    variables = {
+        "TRITON_CACHE_DIR": str(root / TRITON),
+        "TORCHINDUCTOR_CACHE_DIR": str(root / INDUCTOR),
+        # Baselines are compiled here; a pool of compiler processes would disturb the timing.
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    }
+    if kind == "interpreter":
+        variables["TRITON_INTERPRET"] = "1"
+    if kind == "cpu":
+        # Waiting threads must not burn the cores that the next entrant is timed on.
+        variables["OMP_WAIT_POLICY"] = "passive"
+        variables["OMP_DYNAMIC"] = "false"
+    return variables
+
+
+def _find(kind: str) -> object:
+    for entry in entry_points(group=_GROUP, name=kind):
+        return entry.load()
+    if kind not in _BACKENDS:
+        near = difflib.get_close_matches(kind, names(), n=1)
+        raise TunerError(
+            f"there is no backend `{kind}`",
+            hint=f"did you mean `{near[0]}`?" if near else f"known: {', '.join(names())}",
+        )
+    module, _, attribute = _BACKENDS[kind].partition(":")
+    return getattr(importlib.import_module(module), attribute)

@@ -1,0 +1,129 @@
+"""The CPU: variants compiled by Inductor, timed by the performance counter."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from search_spaces.errors import TunerError
+from search_spaces.records import config_key
+from workers.build import count_compilations
+from workers.measure.duel import Contestant
+from workers.measure.gate import check_variant
+from workers.measure.session import Entry
+from workers.measure.task import Task
+from workers.measure.timers import PerfCounterTimer
+from workers.measure.torch_bench import TorchBench
+from workers.records import Artifact, Failure, MeasureJob, Measurement
+from workers.records import Protocol as Constants
+
+#: loaded variants kept per task: the champion comes back in every duel
+_LOADED = 16
+#: every variant is an entry of its own in Dynamo's cache; eager must never stand in for one
+_DYNAMO = {
+    "recompile_limit": 10_000,
+    "accumulated_recompile_limit": 100_000,
+    "fail_on_recompile_limit_hit": True,
+}
+
+
+class CpuBackend(TorchBench):
+    """Times functions of the inputs on one CPU; caches are warm whatever the protocol asks.
+
+    cores: the cores the process may use, such as `0,2-5`; by default all it is given.
+    """
+
+    kind = "cpu"
+    torch_device = "cpu"
+
+    def __init__(
+        self,
+        *,
+        index: int = 0,
+        cache_dir: str | os.PathLike[str],
+        tasks: int = 4,
+        cores: str | None = None,
+    ) -> None:
+        import torch
+
+        if cores is not None:
+            os.sched_setaffinity(0, _cores(cores))
+        super().__init__(index=index, cache_dir=cache_dir, tasks=tasks)
+        self._baseline_threads = torch.get_num_threads()
+
+    def measure(self, job: MeasureJob) -> Measurement | Failure:
+        import torch._dynamo
+
+        with torch._dynamo.config.patch(_DYNAMO), _threads_restored():
+            return super().measure(job)
+
+    def prepare(self, task: Task, artifact: Artifact, *, check: bool) -> Entry | Failure:
+        try:
+            if refused := self._install(artifact):
+                return refused
+            threads = task.kernel.cpu_threads(task.workload, artifact.config)
+            _use_threads(threads)
+            variant = self._variant(task, artifact)
+            with count_compilations("cpu") as compilations:
+                variant(task.inputs)
+                error = check_variant(task, lambda: variant(task.inputs)) if check else -1.0
+        except Exception as problem:
+            return self._failed(problem)
+        if isinstance(error, Failure):
+            return error
+        contestant = Contestant(
+            config_key(artifact.config),
+            run=lambda: variant(task.inputs),
+            enter=lambda: _use_threads(threads),
+        )
+        return Entry(contestant, task.keep, error, compilations.count)
+
+    def timer(self, constants: Constants) -> PerfCounterTimer:
+        return PerfCounterTimer(constants.min_batch_us, self._warmth)
+
+    def _enter_baseline(self) -> None:
+        _use_threads(self._baseline_threads)
+
+    def _variant(self, task: Task, artifact: Artifact) -> Callable[..., Mapping[str, Any]]:
+        key = artifact.binary_hash + config_key(artifact.config)
+        if key not in task.loaded:
+            while len(task.loaded) >= _LOADED:
+                task.loaded.popitem(last=False)
+            task.loaded[key] = task.kernel.cpu_callable(task.workload, artifact.config)
+        task.loaded.move_to_end(key)
+        variant: Callable[..., Mapping[str, Any]] = task.loaded[key]
+        return variant
+
+
+def _use_threads(threads: int) -> None:
+    import torch
+
+    if torch.get_num_threads() != threads:
+        torch.set_num_threads(threads)
+
+
+@contextmanager
+def _threads_restored() -> Iterator[None]:
+    import torch
+
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _cores(text: str) -> set[int]:
+    """The cores of `0,2-5`."""
+    cores: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if not (first.strip().isdigit() and (last or first).strip().isdigit()):
+            raise TunerError(f"cores {text!r} is not a list of cores", "write them as 0,2-5")
+        cores.update(range(int(first), int(last or first) + 1))
+    if not cores <= os.sched_getaffinity(0):
+        allowed = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+        raise TunerError(f"cores {text!r} are not all there", f"this process may use {allowed}")
+    return cores

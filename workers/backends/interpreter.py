@@ -1,0 +1,69 @@
+"""Triton's interpreter: verifies Triton variants on a machine without a GPU and times nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+from search_spaces.errors import TunerError
+from search_spaces.kernel import Kernel
+from search_spaces.records import Workload
+from workers.measure.duel import Contestant, Timer
+from workers.measure.gate import check_variant
+from workers.measure.session import Entry
+from workers.measure.task import Task
+from workers.measure.torch_bench import TorchBench
+from workers.measure.variants import bind
+from workers.records import Artifact, Failure, MeasureJob, Measurement, Mode
+from workers.records import Protocol as Constants
+
+
+class InterpreterBackend(TorchBench):
+    """Runs a variant's launches on CPU tensors of the kernel's small workload.
+
+    Whatever the mode of a job, it is verified. Of an artifact only the config is used; the
+    binary, built for some GPU, is not run and remains unproven. Raises `TunerError` when the
+    process was not started with `TRITON_INTERPRET=1`.
+    """
+
+    kind = "interpreter"
+    torch_device = "cpu"
+
+    def __init__(
+        self, *, index: int = 0, cache_dir: str | os.PathLike[str], tasks: int = 8
+    ) -> None:
+        if os.environ.get("TRITON_INTERPRET") != "1":
+            raise TunerError(
+                "the interpreter backend needs TRITON_INTERPRET=1 before Python starts",
+                "start its process with the variables of workers.backends.environment",
+            )
+        super().__init__(index=index, cache_dir=cache_dir, tasks=tasks)
+
+    def measure(self, job: MeasureJob) -> Measurement | Failure:
+        found = super().measure(replace(job, mode=Mode.VERIFY))
+        if isinstance(found, Failure):
+            return found
+        return replace(found, method="interpreter", cache="")
+
+    def prepare(self, task: Task, artifact: Artifact, *, check: bool) -> Entry | Failure:
+        import numpy
+
+        try:
+            variant = bind(task, artifact.config)
+            # A GPU does not warn of the infinities and NaN the gate looks for.
+            with numpy.errstate(all="ignore"):
+                error = check_variant(
+                    task, variant.run, outputs=variant.outputs, scratch=variant.scratch
+                )
+        except Exception as problem:
+            return self._failed(problem)
+        if isinstance(error, Failure):
+            return error
+        return Entry(Contestant(task.kernel.name, variant.run), task.keep, error)
+
+    def timer(self, constants: Constants) -> Timer:
+        raise TypeError("the interpreter does not time")
+
+    def _verify_workloads(self, kernel: Kernel, workload: Workload) -> Sequence[Workload]:
+        return (kernel.small_workload(workload),)

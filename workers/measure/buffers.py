@@ -1,0 +1,73 @@
+"""Output and scratch tensors between guard bands, filled with poison before a kernel runs."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from search_spaces.kernel import TensorSpec
+
+if TYPE_CHECKING:
+    import torch
+
+GUARD_BYTES = 64 * 1024
+ALIGNMENT = 256
+#: fill bytes of the first and the second seed: NaN in every float type, then huge, mostly finite
+POISONS = (0xFF, 0x7F)
+_CANARY = 0xC7
+
+
+class GuardedTensor:
+    """A tensor aligned to 256 bytes, with a band of 64 KiB of canaries on either side of it."""
+
+    def __init__(self, name: str, spec: TensorSpec, memory: torch.Tensor, start: int) -> None:
+        import torch
+
+        dtype = getattr(torch, spec.dtype)
+        end = start + math.prod(spec.shape) * dtype.itemsize
+        self.name = name
+        self.spec = spec
+        self.bytes = memory[start:end]
+        self.tensor: torch.Tensor = self.bytes.view(dtype).view(spec.shape)
+        self._before = memory[start - GUARD_BYTES : start]
+        self._after = memory[end : end + GUARD_BYTES]
+
+    def poison(self, byte: int) -> None:
+        """Fill the tensor with `byte` and renew the guard bands."""
+        self._before.fill_(_CANARY)
+        self._after.fill_(_CANARY)
+        self.bytes.fill_(byte)
+
+    def unwritten(self, byte: int) -> torch.Tensor:
+        """Which elements still hold `byte` throughout, as booleans of the tensor's shape."""
+        width = self.tensor.element_size()
+        return (self.bytes == byte).view(-1, width).all(dim=1).view(self.spec.shape)
+
+    def broken_band(self) -> str:
+        """Which guard band has been written to: `before`, `after` or, empty, neither."""
+        if bool((self._before != _CANARY).any()):
+            return "before"
+        return "after" if bool((self._after != _CANARY).any()) else ""
+
+
+class Arena:
+    """Memory for one named buffer, grown to the largest tensor asked of it.
+
+    Variants with scratch of different sizes so share one place; they run one after another.
+    """
+
+    def __init__(self, name: str, device: str) -> None:
+        self._name = name
+        self._device = device
+        self._memory: torch.Tensor | None = None
+
+    def tensor(self, spec: TensorSpec) -> GuardedTensor:
+        """A tensor of this shape and dtype at the start of the arena; contents are undefined."""
+        import torch
+
+        size = math.prod(spec.shape) * getattr(torch, spec.dtype).itemsize
+        total = size + 2 * GUARD_BYTES + ALIGNMENT
+        if self._memory is None or len(self._memory) < total:
+            self._memory = torch.empty(total, dtype=torch.uint8, device=self._device)
+        start = GUARD_BYTES + (-self._memory.data_ptr() - GUARD_BYTES) % ALIGNMENT
+        return GuardedTensor(self._name, spec, self._memory, start)

@@ -1,0 +1,115 @@
+"""Who is timed next, and when a comparison is over: the same for every kind of device.
+
+Times are only ever compared inside one interleaved pass. A duel alternates its order (AB BA AB...)
+and may drop a hopeless challenger at a checkpoint; a race rotates and reverses its order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from workers.measure.statistics import paired
+from workers.records import Protocol as Constants
+
+_ALPHA = 0.05
+
+
+def _nothing(_: object = None) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """One thing to time: `run` does its work once (or enqueues it) on the shared buffers.
+
+    enter: untimed switch to this contestant (threads on a CPU), before a block of its runs.
+    settle: given what the last run of a pass returned, right after it and untimed.
+    """
+
+    name: str
+    run: Callable[[], object]
+    enter: Callable[[], None] = field(default=_nothing)
+    settle: Callable[[object], None] = field(default=_nothing)
+
+
+class Timer(Protocol):
+    """A device kind's clock. `quantum_us` is its step; `method` and `cache` go into the record."""
+
+    method: str
+    cache: str
+    quantum_us: float
+
+    def warm(self, contestant: Contestant, warm_ms: float) -> None:
+        """Bring clocks up by running the contestant, unless the device is still warm."""
+        ...
+
+    def collect(
+        self, contestants: Sequence[Contestant], orders: Sequence[Sequence[int]]
+    ) -> list[list[float]]:
+        """Times in us of all rounds, per contestant in the contestants' order.
+
+        orders: for each round, the positions of the contestants in the order they are to run.
+        """
+        ...
+
+
+def race_orders(count: int, rounds: int, first: int = 0) -> list[list[int]]:
+    """Orders of the rounds `first` .. `first + rounds` of a field: rotated, then reversed.
+
+    Over 2 x count rounds everyone runs in every position equally often, and follows every
+    neighbour from both sides.
+    """
+    orders = []
+    for position in range(first, first + rounds):
+        shift = position // 2 % count
+        order = [(shift + step) % count for step in range(count)]
+        orders.append(order if position % 2 == 0 else order[::-1])
+    return orders
+
+
+def duel_orders(rounds: int, first: int = 0) -> list[list[int]]:
+    """Orders of a pair: AB BA AB ..."""
+    return [[0, 1] if position % 2 == 0 else [1, 0] for position in range(first, first + rounds)]
+
+
+def run_duel(
+    timer: Timer, challenger: Contestant, champion: Contestant, constants: Constants
+) -> tuple[list[float], list[float]]:
+    """Samples in us of challenger and champion; equal positions are pairs.
+
+    Stops at the first checkpoint of `constants.pairs` at which the challenger is slower than
+    `constants.hopeless` times the champion, with confidence union-bounded over the checkpoints.
+    """
+    timer.warm(champion, constants.warm_ms)
+    checkpoints = sorted({max(2, pairs) for pairs in constants.pairs})
+    ours: list[float] = []
+    theirs: list[float] = []
+    for checkpoint in checkpoints:
+        orders = duel_orders(checkpoint - len(ours), first=len(ours))
+        more = timer.collect([challenger, champion], orders)
+        ours += more[0]
+        theirs += more[1]
+        if _hopeless(ours, theirs, len(checkpoints), constants.hopeless, timer.quantum_us):
+            break
+    return ours, theirs
+
+
+def run_race(
+    timer: Timer, contestants: Sequence[Contestant], rounds: int, warm_ms: float
+) -> list[list[float]]:
+    """Samples in us per contestant over `rounds` interleaved rounds (at least 2)."""
+    if not contestants:
+        return []
+    timer.warm(contestants[0], warm_ms)
+    return timer.collect(contestants, race_orders(len(contestants), max(2, rounds)))
+
+
+def _hopeless(
+    ours: Sequence[float], theirs: Sequence[float], looks: int, ratio: float, quantum_us: float
+) -> bool:
+    confidence = 1 - _ALPHA / looks
+    estimate = paired(ours, theirs, confidence=confidence, quantum_us=quantum_us)
+    return estimate.low > math.log(ratio)

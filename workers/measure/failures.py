@@ -1,0 +1,44 @@
+"""Exceptions of kernels and compilers turned into values."""
+
+from __future__ import annotations
+
+import traceback
+
+from search_spaces.errors import TunerError
+from search_spaces.records import Status
+from workers.records import Artifact, Failure
+
+_LINE_CHARS = 300
+_DETAIL_CHARS = 20_000
+#: by class name, so that neither triton nor torch is imported to look at an error
+_STATUSES = {
+    "OutOfResources": Status.CONSTRAINTS,
+    "CompilationError": Status.COMPILE,
+    "PTXASError": Status.COMPILE,
+    "BackendCompilerFailed": Status.COMPILE,
+    "CppCompileError": Status.COMPILE,
+    "InductorError": Status.COMPILE,
+}
+
+
+def failure_of(error: Exception, *, doing: str = "", artifact: Artifact | None = None) -> Failure:
+    """The failure an exception amounts to: its status, one line for people, the traceback.
+
+    doing: what was being done, put before the message.
+    """
+    if isinstance(error, TunerError):
+        line = error.message + (f" ({error.hint})" if error.hint else "")
+    else:
+        said = f"{error}".strip().splitlines()
+        line = f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
+    message = f"{doing}: {line}" if doing else line
+    status = Status.RUNTIME
+    for base in type(error).__mro__:
+        status = _STATUSES.get(base.__name__, status)
+    return Failure(
+        status,
+        message[:_LINE_CHARS],
+        detail="".join(traceback.format_exception(error))[-_DETAIL_CHARS:],
+        facts=artifact.facts if artifact is not None else None,
+        binary_hash=artifact.binary_hash if artifact is not None else "",
+    )

@@ -1,0 +1,147 @@
+"""What all device kinds have in common whose tensors are torch's."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import ClassVar
+
+from search_spaces.kernel import Kernel
+from search_spaces.records import Device, Status, Toolchain, Workload
+from search_spaces.registry import load
+from workers import toolchain as toolchains
+from workers.build import install
+from workers.device import detect
+from workers.measure.duel import Contestant, Timer
+from workers.measure.failures import failure_of
+from workers.measure.gate import check_variant
+from workers.measure.monitor import Monitor
+from workers.measure.session import Entry, Session
+from workers.measure.task import Task, TaskCache
+from workers.measure.timers import Warmth
+from workers.records import Artifact, Failure, KernelRef, MeasureJob, Measurement, Mode
+from workers.records import Protocol as Constants
+
+_BASELINE_WARM_CALLS = 3
+
+
+class TorchBench(ABC):
+    """Kernels, tasks and artifacts of one device; subclasses launch and time.
+
+    index: number of the device. cache_dir: where artifacts are installed. tasks: how many tasks
+    keep their tensors on the device.
+    """
+
+    kind: str
+    #: what torch calls the device
+    torch_device: ClassVar[str]
+
+    def __init__(
+        self, *, index: int = 0, cache_dir: str | os.PathLike[str], tasks: int = 4
+    ) -> None:
+        self.poisoned = False
+        self._device = detect(self.kind, index)
+        self._toolchain = toolchains.current(self.kind)
+        self._cache_dir = Path(cache_dir)
+        self._installed: set[str] = set()
+        self._kernels: dict[KernelRef, Kernel] = {}
+        self._tasks = TaskCache(self._build_task, tasks)
+        self._warmth = Warmth()
+
+    # -- the Backend role ----------------------------------------------------------------------
+    def info(self) -> tuple[Device, Toolchain]:
+        return self._device, self._toolchain
+
+    def measure(self, job: MeasureJob) -> Measurement | Failure:
+        import torch
+
+        try:
+            with torch.no_grad():
+                return self._measure(job)
+        except Exception as error:
+            return self._failed(error, f"kernel `{job.kernel.spec}`")
+        finally:
+            self._tasks.drop_suspects()
+
+    def close(self) -> None:
+        self._tasks.clear()
+
+    # -- what a kind decides ------------------------------------------------------------------
+    @abstractmethod
+    def prepare(self, task: Task, artifact: Artifact, *, check: bool) -> Entry | Failure: ...
+
+    @abstractmethod
+    def timer(self, constants: Constants) -> Timer: ...
+
+    def monitor(self) -> AbstractContextManager[Monitor]:
+        return Monitor(None)
+
+    def floor_us(self, task: Task, cache: str) -> float:
+        return 0.0
+
+    def _verify_workloads(self, kernel: Kernel, workload: Workload) -> Sequence[Workload]:
+        """On what a variant is checked when it is not timed."""
+        return (workload,)
+
+    def _enter_baseline(self) -> None:  # noqa: B027
+        """Untimed switch to a baseline."""
+
+    def _failed(self, error: Exception, doing: str = "") -> Failure:
+        """The failure of an exception; a kind whose device it has broken says so here."""
+        return failure_of(error, doing=doing)
+
+    # -- shared -------------------------------------------------------------------------------
+    def prepare_baseline(self, task: Task, name: str) -> Entry | Failure:
+        if name not in task.baselines:
+            known = ", ".join(task.baselines) or "none"
+            return Failure(
+                Status.RUNTIME, f"`{task.kernel.name}` has no baseline `{name}` (it has: {known})"
+            )
+        function = task.baselines[name]
+
+        def run() -> object:
+            return function(task.inputs)
+
+        try:
+            self._enter_baseline()
+            for _ in range(_BASELINE_WARM_CALLS):
+                run()
+            error = check_variant(task, lambda: function(task.inputs))
+        except Exception as problem:
+            return self._failed(problem, f"baseline `{name}`")
+        if isinstance(error, Failure):
+            return error
+        return Entry(Contestant(name, run, enter=self._enter_baseline), task.keep, error)
+
+    def _measure(self, job: MeasureJob) -> Measurement:
+        kernel = self._kernel(job.kernel)
+        seeds = job.protocol.seeds
+        if job.mode is not Mode.VERIFY:
+            task = self._tasks.get(job.kernel, job.workload, seeds)
+            return Session(self, job, task).compete()
+        workloads = self._verify_workloads(kernel, job.workload)
+        tasks = [self._tasks.get(job.kernel, workload, seeds) for workload in workloads]
+        return Session(self, job, tasks[0]).verify(tasks)
+
+    def _kernel(self, ref: KernelRef) -> Kernel:
+        if ref not in self._kernels:
+            self._kernels[ref] = load(ref.spec, ref.paths)
+        return self._kernels[ref]
+
+    def _build_task(self, ref: KernelRef, workload: Workload, seeds: tuple[int, ...]) -> Task:
+        return Task(self._kernel(ref), workload, seeds, self.torch_device)
+
+    def _install(self, artifact: Artifact) -> Failure | None:
+        """Put the artifact where the compiler looks for it, unless it cannot run here."""
+        if artifact.target != self._device.target:
+            problem = f"built for {artifact.target}, but the device is {self._device.target}"
+            return Failure(Status.RUNTIME, problem)
+        if different := toolchains.mismatch(artifact.toolchain, self._toolchain):
+            return Failure(Status.RUNTIME, different)
+        if artifact.binary_hash not in self._installed:
+            install(artifact, self._cache_dir)
+            self._installed.add(artifact.binary_hash)
+        return None

@@ -1,0 +1,42 @@
+"""Triton variants as functions to call: their launches bound to shared, guarded tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from search_spaces.records import Config
+from workers.measure.buffers import GuardedTensor
+from workers.measure.task import Task
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class WritingVariant:
+    """`run` launches everything in order, reading `task.inputs` and writing `outputs`."""
+
+    run: Callable[[], None]
+    outputs: dict[str, GuardedTensor]
+    scratch: tuple[GuardedTensor, ...]
+
+
+def bind(task: Task, config: Config) -> WritingVariant:
+    """The variant of a task; raises what the kernel's own functions raise."""
+    outputs = task.outputs()
+    scratch = task.scratch(task.kernel.scratch(task.workload, config))
+    tensors: dict[str, torch.Tensor] = dict(task.inputs)
+    for name, buffer in (*outputs.items(), *scratch.items()):
+        tensors[name] = buffer.tensor
+    launches = [
+        (launch.fn[launch.grid], launch.args, dict(launch.kwargs))
+        for launch in task.kernel.launches(task.workload, config, tensors)
+    ]
+
+    def run() -> None:
+        for start, args, kwargs in launches:
+            start(*args, **kwargs)
+
+    return WritingVariant(run, outputs, tuple(scratch.values()))
