@@ -1,0 +1,155 @@
+"""The compilers' caches as portable files: packed by a builder, installed by a runner.
+
+Layout below one cache folder: `triton/` and `inductor/` are the compilers' own cache folders,
+`isa/` holds what is known of the C++ compiler's vector instructions.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import uuid
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+from search_spaces.errors import TunerError
+from workers.records import Artifact
+
+TRITON = "triton"
+INDUCTOR = "inductor"
+ISA = "isa"
+_GROUP = "__grp__"
+_MAX_FILE_BYTES = 1 << 29
+
+
+@contextmanager
+def environment(**values: str) -> Iterator[None]:
+    """Environment variables inside the block; restored afterwards."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def use_cache(cache_dir: Path) -> None:
+    """Let this process's Triton and Inductor keep their caches below `cache_dir` from now on.
+
+    Inductor compiles in this thread alone: its worker processes would outlive a killed child and
+    would hide their compilations from `count_compilations`.
+    """
+    root = cache_dir.resolve()
+    os.environ["TRITON_CACHE_DIR"] = str(root / TRITON)
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(root / INDUCTOR)
+    compile_in_this_thread()
+
+
+def compile_in_this_thread() -> None:
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    config = sys.modules.get("torch._inductor.config")
+    if config is not None:
+        config.compile_threads = 1  # type: ignore[attr-defined]
+
+
+def pack_files(root: Path, paths: Iterable[Path], prefix: str) -> dict[str, bytes]:
+    """Files below `root`, compressed, keyed by `prefix/` and their path relative to `root`."""
+    return {
+        f"{prefix}/{path.relative_to(root).as_posix()}": zlib.compress(path.read_bytes())
+        for path in sorted(paths)
+    }
+
+
+def pack_group(group: Mapping[str, str], keep: frozenset[str]) -> dict[str, bytes]:
+    """One Triton kernel's cache group: the files whose suffix is in `keep`, and the index of them.
+
+    group: file name -> absolute path, as `CompiledKernel.metadata_group` has it. The index names
+    its files relative to its own folder; `install` makes them absolute again.
+    """
+    kept = {name: Path(path) for name, path in group.items() if Path(name).suffix in keep}
+    folder = next(iter(kept.values())).parent
+    files = pack_files(folder.parent, kept.values(), TRITON)
+    metadata = next(name for name in kept if name.endswith(".json"))
+    index = json.dumps({"child_paths": {name: path.name for name, path in sorted(kept.items())}})
+    files[f"{TRITON}/{folder.name}/{_GROUP}{metadata}"] = zlib.compress(index.encode())
+    return files
+
+
+def install(artifact: Artifact, cache_dir: Path) -> None:
+    """Write an artifact's files into this process's compiler caches, below `cache_dir`.
+
+    Idempotent, and safe beside other processes doing the same: files appear whole, and the index
+    of a group after its members. Raises `TunerError` for a name that leaves `cache_dir` or for
+    contents that cannot be unpacked, with nothing written in the first case.
+    """
+    root = cache_dir.resolve()
+    places = {name: _inside(root, name) for name in artifact.files}
+    for name in sorted(places, key=lambda name: _GROUP in name):
+        content = _unpack(name, artifact.files[name])
+        if places[name].name.startswith(_GROUP):
+            content = _absolute_index(name, content, places[name].parent)
+        write_atomic(places[name], content)
+    use_cache(root)
+    if artifact.target.startswith("cpu:"):
+        from workers.build import isa
+
+        isa.remember(root)
+        isa.without_header_precompilation()
+
+
+def _inside(root: Path, name: str) -> Path:
+    """The place of `name` below `root`; raises when it would be anywhere else."""
+    relative = PurePosixPath(name)
+    unsafe = (
+        not relative.parts
+        or relative.is_absolute()
+        or ".." in relative.parts
+        or any(sign in name for sign in ("\\", "\0", ":"))
+        or not (root / relative).resolve().is_relative_to(root)
+    )
+    if unsafe:
+        raise TunerError(
+            f"artifact file {name!r} would be written outside the cache",
+            "build the variant again; do not use artifacts of unknown origin",
+        )
+    return root / relative
+
+
+def _unpack(name: str, data: bytes) -> bytes:
+    unzip = zlib.decompressobj()
+    try:
+        content = unzip.decompress(data, _MAX_FILE_BYTES)
+    except zlib.error as error:
+        raise TunerError(f"artifact file {name!r} is damaged: {error}", "build it again") from None
+    if not unzip.eof:
+        raise TunerError(f"artifact file {name!r} is truncated or too large", "build it again")
+    return content
+
+
+def _absolute_index(name: str, content: bytes, folder: Path) -> bytes:
+    try:
+        members = json.loads(content)["child_paths"]
+        absolute = {child: str(_inside(folder, path)) for child, path in members.items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise TunerError(f"artifact index {name!r} is damaged", "build it again") from None
+    return json.dumps({"child_paths": absolute}).encode()
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Write a file so that no reader sees a part of it; equal content is left alone."""
+    if path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name[:80]}.{uuid.uuid4().hex}")
+    try:
+        partial.write_bytes(content)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

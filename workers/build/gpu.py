@@ -1,0 +1,149 @@
+"""Triton variants: compiled by `warmup` on tensors without storage, for a device not present."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from search_spaces.errors import KernelError
+from search_spaces.records import Status, canonical_json
+from workers import toolchain
+from workers.build.binary import code_hash, code_object_resources, cubin_resources
+from workers.build.cache import TRITON, environment, pack_group
+from workers.build.limits import refusal
+from workers.build.target import OfflineDriver, use_target
+from workers.records import Artifact, BuildJob, Failure, StaticFacts
+
+if TYPE_CHECKING:
+    import torch
+
+    from search_spaces.kernel import Kernel, Launch, TensorSpec
+
+_BINARIES = (".cubin", ".hsaco")
+_KEEP = frozenset({".json", *_BINARIES})
+
+
+def build_gpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
+    """Compile all launches of a Triton variant; read, check and pack what came out."""
+    device = job.device
+    files: dict[str, bytes] = {}
+    facts = StaticFacts()
+    identity = hashlib.sha256()
+    with environment(TRITON_CACHE_DIR=str(cache_dir / TRITON)), use_target(device.target) as driver:
+        tensors = meta_tensors(kernel, job)
+        for launch in kernel.launches(job.workload, job.config, tensors):
+            for compiled in compile_launch(launch, driver):
+                facts = _worst(facts, _facts(compiled))
+                identity.update(_identity(launch, compiled, tensors).encode())
+                files.update(pack_group(compiled.metadata_group, _KEEP))
+    if not files:
+        raise KernelError(f"{kernel.name} has no launch for {job.workload.key}")
+    found = refusal(facts, device)
+    if found is not None:
+        return Failure(Status.CONSTRAINTS, found, facts=facts, binary_hash=identity.hexdigest())
+    return Artifact(
+        config=dict(job.config),
+        target=device.target,
+        toolchain=toolchain.current(device.target.partition(":")[0]),
+        binary_hash=identity.hexdigest(),
+        facts=facts,
+        files=files,
+    )
+
+
+def meta_tensors(kernel: Kernel, job: BuildJob) -> dict[str, torch.Tensor]:
+    """Inputs, outputs and scratch by name, on the `meta` device: shapes and dtypes, no memory."""
+    import torch
+
+    def empty(spec: TensorSpec) -> torch.Tensor:
+        return torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="meta")
+
+    tensors = dict(kernel.make_inputs(job.workload, 0, "meta"))
+    for specs in (kernel.outputs(job.workload), kernel.scratch(job.workload, job.config)):
+        tensors.update({name: empty(spec) for name, spec in specs.items()})
+    return tensors
+
+
+def compile_launch(launch: Launch, driver: OfflineDriver) -> list[Any]:
+    """The launch's compiled kernels (one, unless an autotuner wraps it), from cache or compiler."""
+    try:
+        done = launch.fn.warmup(*launch.args, grid=launch.grid, **launch.kwargs)
+    finally:
+        caches = getattr(_jit_function(launch.fn), "device_caches", {})
+        caches.pop(driver.scope, None)
+    compiled = list(done) if isinstance(done, list) else [done]
+    if any(getattr(kernel, "metadata_group", None) is None for kernel in compiled):
+        raise KernelError(
+            f"{getattr(launch.fn, '__name__', launch.fn)} was not compiled by Triton's compiler",
+            "unset TRITON_INTERPRET for builders, and launch functions under @triton.jit",
+        )
+    return compiled
+
+
+def _jit_function(fn: Any) -> Any:
+    """The jitted function below its wrappers (heuristics, autotuners)."""
+    while not hasattr(fn, "device_caches") and hasattr(fn, "fn"):
+        fn = fn.fn
+    return fn
+
+
+def _facts(compiled: Any) -> StaticFacts:
+    if "cubin" in compiled.asm:
+        resources = cubin_resources(compiled.asm["cubin"])
+    else:
+        resources = code_object_resources(compiled.asm["amdgcn"])
+    return StaticFacts(
+        registers=resources.registers,
+        spill_bytes=resources.spill_bytes,
+        shared_bytes=int(compiled.metadata.shared),
+        num_warps=int(compiled.metadata.num_warps),
+        binary_bytes=len(compiled.kernel),
+    )
+
+
+def _worst(one: StaticFacts, other: StaticFacts) -> StaticFacts:
+    """The larger of each fact; binaries add up."""
+    both = zip(dataclasses.astuple(one), dataclasses.astuple(other), strict=True)
+    worst = StaticFacts(*(max(pair) for pair in both))
+    return dataclasses.replace(worst, binary_bytes=one.binary_bytes + other.binary_bytes)
+
+
+def _identity(launch: Launch, compiled: Any, tensors: Mapping[str, torch.Tensor]) -> str:
+    """All that decides what one launch does: machine code, grid, options, run-time arguments."""
+    metadata = compiled.metadata
+    options = ("num_warps", "num_ctas", "shared", "launch_cooperative_grid", "launch_pdl")
+    return canonical_json(
+        {
+            "code": code_hash(compiled.kernel),
+            "grid": list(launch.grid),
+            "options": {name: repr(getattr(metadata, name, None)) for name in options},
+            "arguments": _runtime_arguments(launch, tensors),
+        }
+    )
+
+
+def _runtime_arguments(launch: Launch, tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    """Arguments that reach the device at launch; constexprs are in the machine code already."""
+    jitted = _jit_function(launch.fn)
+    given = {**dict(zip(jitted.arg_names, launch.args, strict=False)), **launch.kwargs}
+    runtime = [param.name for param in jitted.params if not param.is_constexpr]
+    names = {id(tensor): name for name, tensor in tensors.items()}
+    return {name: _describe(given[name], names) for name in runtime if name in given}
+
+
+def _describe(value: Any, names: Mapping[int, str]) -> str:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return repr(value)
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_describe(item, names) for item in value)}]"
+    if hasattr(value, "data_ptr"):
+        strides = value.stride() if hasattr(value, "stride") else ()
+        name = names.get(id(value), "")
+        return f"{name} {value.dtype} {tuple(value.shape)} {tuple(strides)}"
+    if dataclasses.is_dataclass(value):
+        parts = (getattr(value, field.name) for field in dataclasses.fields(value))
+        return f"{type(value).__name__}{_describe(list(parts), names)}"
+    return type(value).__name__

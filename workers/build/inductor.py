@@ -1,0 +1,138 @@
+"""CPU variants: compiled by calling them once, in an Inductor cache of their own."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from search_spaces.errors import TunerError
+from search_spaces.records import canonical_json, config_key, digest
+from workers import toolchain
+from workers.build import isa
+from workers.build.cache import (
+    INDUCTOR,
+    ISA,
+    compile_in_this_thread,
+    environment,
+    pack_files,
+)
+from workers.device import detect
+from workers.records import Artifact, BuildJob, Failure, StaticFacts
+
+if TYPE_CHECKING:
+    from search_spaces.kernel import Kernel
+
+_VARIANTS = "variants"
+
+
+def build_cpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
+    """Compile a CPU variant for this very machine; pack its Inductor cache.
+
+    Every variant has a cache folder of its own below `cache_dir/variants`, so that all files there
+    are its own and an unchanged variant is not compiled again.
+    """
+    _check_machine(job)
+    compile_in_this_thread()
+    isa.probe_once(cache_dir)
+    if not isa.headers_precompilable():
+        isa.without_header_precompilation()
+    threads = kernel.cpu_threads(job.workload, job.config)
+    tools = toolchain.current("cpu")
+    identity = [kernel.source_hash(), job.workload.as_dict(), dict(job.config), tools.build_key]
+    folder = cache_dir / _VARIANTS / digest([*identity, threads], 32)
+    with _fresh_compiler(folder), cpu_conditions(threads):
+        inputs = kernel.make_inputs(job.workload, 1, "cpu")
+        kernel.cpu_callable(job.workload, job.config)(inputs)
+    binaries = sorted(folder.rglob("*.so"))
+    caches = [p for top in ("fxgraph", "aotautograd") for p in (folder / top).rglob("*")]
+    files = pack_files(folder, [*binaries, *(p for p in caches if p.is_file())], INDUCTOR)
+    verdicts = isa.verdict_file(cache_dir)
+    if verdicts.is_file():
+        files |= pack_files(verdicts.parent, [verdicts], ISA)
+    return Artifact(
+        config=dict(job.config),
+        target=job.device.target,
+        toolchain=tools,
+        binary_hash=_identity(folder, job, threads),
+        facts=StaticFacts(binary_bytes=sum(path.stat().st_size for path in binaries)),
+        files=files,
+    )
+
+
+@contextmanager
+def cpu_conditions(threads: int) -> Iterator[None]:
+    """Run a CPU variant as it was built: `threads` threads, no gradients.
+
+    Both are part of Inductor's cache key, so a runner calls variants inside this block.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def _fresh_compiler(folder: Path) -> Iterator[None]:
+    """Dynamo and Inductor that remember nothing of other variants, with their cache in `folder`."""
+    import torch
+    from torch._inductor import utils
+
+    clear = getattr(utils, "clear_caches", None) or utils.clear_inductor_caches
+    torch._dynamo.reset()
+    clear()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with environment(TORCHINDUCTOR_CACHE_DIR=str(folder)):
+            yield
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    finally:
+        torch._dynamo.reset()
+        clear()
+
+
+def _check_machine(job: BuildJob) -> None:
+    here = detect("cpu").target
+    if job.device.target != here:
+        raise TunerError(
+            f"{job.device.target} cannot be built for on a {here} machine",
+            "give the campaign builders of the same kind of CPU as its runners",
+        )
+    if not toolchain.compiler_version():
+        raise TunerError(
+            "no C++ compiler for CPU kernels: neither $CXX, g++ nor clang++ is there",
+            "install g++",
+        )
+
+
+def _identity(folder: Path, job: BuildJob, threads: int) -> str:
+    """All that decides what a variant does: generated C++ and its flags, call order, threads.
+
+    Inductor names a C++ file by a hash of its text and of the compiler's command line.
+    """
+    sha = hashlib.sha256()
+    sources = sorted(folder.rglob("*.cpp"))
+    for path in sources:
+        sha.update(f"{path.name}\n".encode())
+    for path in sorted(folder.rglob("*.py")):
+        sha.update(_code_lines(path.read_text()).encode())
+    run: list[Any] = [threads, job.config.get("precision")]
+    if not sources:
+        run.append(config_key(job.config))
+    sha.update(canonical_json(run).encode())
+    return sha.hexdigest()
+
+
+def _code_lines(text: str) -> str:
+    """A generated wrapper without its comments, which name places in the kernel's source."""
+    return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))

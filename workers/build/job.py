@@ -1,0 +1,84 @@
+"""One build job: load the kernel, build the variant for its target, tell failure from fault."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from search_spaces.errors import TunerError
+from search_spaces.records import Status
+from workers.records import Artifact, BuildJob, Failure
+
+if TYPE_CHECKING:
+    from search_spaces.kernel import Kernel
+
+_LINE_CHARS = 300
+_DETAIL_CHARS = 6000
+
+
+def build(job: BuildJob, cache_dir: Path) -> Artifact | Failure:
+    """Build one variant for the target of `job.device`, with compiler caches below `cache_dir`.
+
+    Returns a `Failure` with status `compile` when the config does not compile, and `constraints`
+    when its binary cannot run on the device. Raises `KernelError`, any other `TunerError` or
+    `ImportError` when the kernel, the target or this machine is at fault rather than the config.
+    """
+    from search_spaces.registry import load
+
+    return build_kernel(load(job.kernel.spec, job.kernel.paths), job, cache_dir)
+
+
+def build_kernel(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
+    """`build` for a kernel already at hand; `job.kernel` is not looked at."""
+    started = time.perf_counter()
+    result: Artifact | Failure
+    try:
+        # ptxas failures print the whole program to stdout, which may carry a worker's protocol.
+        with contextlib.redirect_stdout(io.StringIO()):
+            result = _by_target(kernel, job, cache_dir.resolve())
+    except (TunerError, ImportError):
+        raise
+    except Exception as error:
+        result = Failure(Status.COMPILE, headline(error), detail=_trimmed(str(error)))
+    return dataclasses.replace(result, build_s=time.perf_counter() - started)
+
+
+def _by_target(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
+    backend = job.device.target.partition(":")[0]
+    if backend == "cpu":
+        from workers.build.inductor import build_cpu
+
+        return build_cpu(kernel, job, cache_dir)
+    if backend in ("cuda", "hip"):
+        from workers.build.gpu import build_gpu
+
+        return build_gpu(kernel, job, cache_dir)
+    raise TunerError(
+        f"no builder for target {job.device.target!r}",
+        "targets are cuda:NN, hip:gfxNNN and cpu:NAME",
+    )
+
+
+def headline(error: BaseException) -> str:
+    """The one line that says most of a compiler's error: its type and what was wrong."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    name = type(error).__name__
+    if not lines:
+        return name
+    # Triton quotes the source first and ends with the reason; others mark it as an error.
+    at_fault = [line for line in lines if re.search(r"\b(error|fatal)\s*:", line, re.IGNORECASE)]
+    said = lines[-1] if name == "CompilationError" else (at_fault or lines)[0]
+    return f"{name}: {said}"[:_LINE_CHARS]
+
+
+def _trimmed(text: str) -> str:
+    """The beginning and the end of a long text; compilers put the reason at either."""
+    if len(text) <= _DETAIL_CHARS:
+        return text
+    half = _DETAIL_CHARS // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half:,} characters left out ...]\n{text[-half:]}"
