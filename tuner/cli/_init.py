@@ -12,7 +12,7 @@ from search_spaces.errors import TunerError
 from tuner.cli._console import inert, note
 
 #: What is written, by the name of its template.
-FILES = {"config.yaml": "config.yaml", "my_kernel.py": "my_kernel.py"}
+FILES = {"config.yaml": "config.yaml", "my_kernel.py": "my_kernel.py.txt"}
 
 
 def init(

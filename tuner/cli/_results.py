@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +16,8 @@ from tuner.cli._session import ConfigOption, RunArgument, pick_run, settings_of,
 if TYPE_CHECKING:
     from results_db import Store
     from results_db.records import RunInfo, TaskInfo
+    from search_spaces.kernel import Kernel
+    from tuner.config import Settings
 
 _RUNS = ("run", "campaign", "status", "started_at", "finished_at", "seed")
 _TASKS = ("kernel", "workload", "device", "stage", "best_us", "default_us", "verdict", "note")
@@ -86,26 +88,26 @@ def export(
     ] = None,
     check: Annotated[
         bool,
-        typer.Option("--check", help="Write nothing; exit with 1 if the files there are stale."),
+        typer.Option(
+            "--check",
+            help="Write nothing; exit with 1 if the tables there are malformed or stale and, where "
+            "RUN is given, if they are not what that run found.",
+        ),
     ] = False,
     config: ConfigOption = None,
 ) -> None:
     """Write the winners of a run as tables that kernels load, or as data for other tools."""
     from tuner import tables
 
-    settings, _ = settings_of(config)
+    settings, base = settings_of(config)
     folder = output or Path(settings.paths.tables)
+    if check:
+        _check(settings, base, run, folder, kind)
+        return
     with store_of(settings) as store:
         info = pick_run(store, run)
-        if check:
-            stale = list(tables.check(store, info.run_id, folder, kind))
-            for finding in stale:
-                print(inert(finding))
-            if stale:
-                raise typer.Exit(1)
-            note(f"{folder}: up to date with run {info.run_id}")
-            return
-        written = list(tables.export(store, info.run_id, folder, kind))
+        kernels = _own_kernels(settings, base, store.tasks(info.run_id))
+        written = tables.export(store, info.run_id, folder, kind, kernels)
     for path in written:
         print(inert(path))
     if not written:
@@ -113,6 +115,38 @@ def export(
             f"run {info.run_id} has nothing to export as {kind}",
             "only tasks with a confirmed winner go into tables; see `tuner status`",
         )
+
+
+def _check(settings: Settings, base: Path, run: int | None, folder: Path, kind: str) -> None:
+    from tuner import tables
+
+    if run is None:
+        if not folder.exists():
+            raise TunerError(f"{folder}: there are no tables", "write them with `tuner export`")
+        findings = tables.check([folder], _own_kernels(settings, base, None))
+    else:
+        with store_of(settings) as store:
+            kernels = _own_kernels(settings, base, store.tasks(run))
+            findings = tables.check_export(store, run, folder, kind, kernels)
+    for finding in findings:
+        print(inert(finding))
+    if findings:
+        raise typer.Exit(1)
+    note(f"{folder}: up to date")
+
+
+def _own_kernels(
+    settings: Settings, base: Path, tasks: Sequence[TaskInfo] | None
+) -> dict[str, Kernel]:
+    """Kernels that only the configuration knows; imported only where a task is one of theirs."""
+    from search_spaces import registry
+
+    if tasks is not None and {task.key.kernel for task in tasks} <= set(registry.available()):
+        return {}
+    lines = [task.kernel for plan in settings.campaigns.values() for task in plan.tasks]
+    specs = dict.fromkeys(spec for spec in [*settings.kernels, *lines] if ":" in spec)
+    found = [registry.load(spec, (str(base),)) for spec in specs]
+    return {kernel.name: kernel for kernel in found}
 
 
 def headline(info: RunInfo) -> str:

@@ -69,12 +69,12 @@ def show(
     elif workload is None:
         rows = [_workload_row(found, item, device) for item in chosen]
         emit(rows, _WORKLOADS, style)
-        note(f"on {device.name} ({device.target})")
+        note(f"on {_named(device)}")
     else:
         emit(_parameter_rows(found, chosen[0], device), _PARAMETERS, style)
         bound = found.space(chosen[0]).bind(chosen[0], device)
         note(f"{chosen[0].key}: {bound.size()} of {bound.cardinality()} configs are feasible "
-             f"on {device.name} ({device.target})")  # fmt: skip
+             f"on {_named(device)}")  # fmt: skip
 
 
 def _origin(place: str) -> str:
@@ -97,6 +97,11 @@ def _device(kernel: Kernel, target: str | None) -> Device:
         if kind in _OFFLINE:
             return device.offline(_OFFLINE[kind])
     raise TunerError(f"no {' or '.join(kinds)} device was found", "name one with --target cuda:90")
+
+
+def _named(device: Device) -> str:
+    known = device.target in device.name
+    return device.name if known else f"{device.name} ({device.target})"
 
 
 def _chosen(kernel: Kernel, text: str | None) -> Sequence[Workload]:
@@ -147,7 +152,7 @@ def _validate(kernel: Kernel, workloads: Sequence[Workload], device: Device) -> 
         print(inert(line))
     if findings:
         raise typer.Exit(1)
-    note(f"{kernel.name}: {len(workloads)} workloads are fine on {device.name} ({device.target})")
+    note(f"{kernel.name}: {len(workloads)} workloads are fine on {_named(device)}")
 
 
 def _problems(kernel: Kernel, workload: Workload, device: Device) -> Iterator[str]:
