@@ -8,7 +8,7 @@ from tuner.driver import Control
 from tuner.options import RunOptions, RunOutcome, adjusted, campaign_of, chosen
 from tuner.plan import PlannedTask, plan
 from tuner.progress import ProgressCallback
-from tuner.session import Session
+from tuner.run import CampaignRun
 
 __all__ = ["Control", "PlannedTask", "RunOptions", "RunOutcome", "plan", "run_campaign"]
 
@@ -32,5 +32,5 @@ def run_campaign(
     wanted = chosen(campaign, options)
     url = environment.database_url(settings.database.url, options.base)
     with Store.open(url) as store:
-        session = Session(settings, name, campaign, options, store, control or Control())
-        return session.run(wanted, on_progress)
+        run = CampaignRun(settings, name, campaign, options, store, control or Control())
+        return run.drive(wanted, on_progress)

@@ -204,6 +204,8 @@ class Engine:
         else:
             trial.rival = None
             job.task.search.move(trial, State.READY if job.worker_id else State.ASKED)
+            if self.draining:
+                job.task.search.stop()
 
     def _finish(
         self, task: Task, trial: Trial, record: TrialRecord, out: list[Instruction]
@@ -324,11 +326,9 @@ class Engine:
     def _next_build(self, task: Task, now: float, out: list[Instruction]) -> Trial | None:
         if task.finals is not None:
             return next((t for t in task.finals.missing() if not self._in_build(t)), None)
-        champion = task.search.champion
-        lacking = champion is not None and champion.artifact is None
-        if lacking and not task.spec.compile_only and task.search.count(State.READY):
-            if champion is not None and not self._in_build(champion):
-                return champion
+        champion = self._champion_to_rebuild(task)
+        if champion is not None:
+            return champion
         asked = task.search.first(State.ASKED)
         if asked is not None:
             return asked
@@ -341,6 +341,14 @@ class Engine:
                 return trial
             self._finish(task, trial, known, out)
         return None
+
+    def _champion_to_rebuild(self, task: Task) -> Trial | None:
+        """After a resume the champion's artifact is not at hand, and duels wait for it."""
+        champion = task.search.champion
+        if champion is None or champion.artifact is not None or task.spec.compile_only:
+            return None
+        wanted = task.search.count(State.READY) and not self._in_build(champion)
+        return champion if wanted else None
 
     def _has_room(self, task: Task) -> bool:
         """Builders stay ahead of the devices, but not without bound."""

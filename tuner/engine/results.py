@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from results_db.records import TrialRecord
 from search_spaces.records import Status, config_key
@@ -74,7 +75,7 @@ def of_measurement(
     """The first entrant's outcome; a time is calibrated by the champion it was paired with."""
     outcome = measurement.outcomes[0]
     built = _built(trial.artifact) if trial.artifact else {}
-    common = {
+    common: dict[str, Any] = {
         "source": "built" if spec.compile_only else "measured",
         "worker": worker,
         "method": measurement.method,
@@ -101,7 +102,7 @@ def of_measurement(
     )
 
 
-def _ratio(trial: Trial, outcome: Timing, measurement: Measurement) -> dict[str, object]:
+def _ratio(trial: Trial, outcome: Timing, measurement: Measurement) -> dict[str, Any]:
     """median_us: the champion's calibrated time times the paired ratio, else the time itself."""
     if not outcome.samples_us:
         return {}
@@ -125,7 +126,7 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _built(artifact: Artifact) -> dict[str, object]:
+def _built(artifact: Artifact) -> dict[str, Any]:
     return {
         "facts": artifact.facts,
         "binary_hash": artifact.binary_hash,
@@ -139,7 +140,7 @@ def _record(
     status: Status,
     *,
     facts: StaticFacts | None = None,
-    **fields: object,
+    **fields: Any,
 ) -> TrialRecord:
     if facts is not None:
         fields |= {
@@ -154,5 +155,5 @@ def _record(
         config=trial.config,
         status=status,
         strategy=trial.strategy,
-        **fields,  # type: ignore[arg-type]
+        **fields,
     )

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _TRIES = 200
 _PENALTY = math.log(2.0)
+#: Samplers that use constraints; the others see the penalty alone.
+_CONSTRAINED = ("tpe", "gp")
 
 
 class OptunaStrategy:
@@ -64,43 +66,65 @@ class OptunaStrategy:
         value = self._penalty() if score is None or violated else score
         trial = self._open.pop(config_key(config), None)
         if trial is not None:
-            trial.set_constraint("runs", 1.0 if violated else -1.0)
-            self._study.tell(trial, value)
+            self._constrain(trial, violated=violated)
+            self._close(trial, value)
         elif not self.replays:
             self._add(config, value, violated=violated)
+
+    def _close(self, trial: optuna.trial.Trial, value: float | None) -> None:
+        """Tell a value, or None for a suggestion that was not used."""
+        from optuna.trial import TrialState
+
+        try:
+            if value is None:
+                self._study.tell(trial, state=TrialState.FAIL)
+            else:
+                self._study.tell(trial, value)
+        except RuntimeError as error:
+            # A grid that is used up stops its study, which outside `optimize` is an error.
+            if self.name != "grid" or "Study.stop" not in f"{error}":
+                raise
+            self._list_unseen()
+
+    def _constrain(self, trial: optuna.trial.Trial, *, violated: bool) -> None:
+        if self.name in _CONSTRAINED:
+            trial.set_constraint("runs", 1.0 if violated else -1.0)
 
     def _penalty(self) -> float:
         return (self._worst or 0.0) + _PENALTY
 
     def _suggest(self) -> Config | None:
         """The next feasible config; after many misses, any feasible one not suggested yet."""
-        import optuna
-
-        for _ in range(_TRIES if self._left is None else 0):
+        for _ in range(_TRIES):
+            if self._left is not None:
+                break
             trial = self._study.ask(self._distributions)
             config = self._space.complete(_decode(self._space, trial.params))
             key = config_key(config)
             if key in self._open or (self.replays and key in self._asked):
-                self._study.tell(trial, state=optuna.trial.TrialState.FAIL)
+                self._close(trial, None)
             elif self._space.feasible(config):
                 self._open[key] = trial
                 self._asked.add(key)
                 return config
             else:
-                trial.set_constraint("feasible", 1.0)
-                self._study.tell(trial, self._penalty())
+                self._constrain(trial, violated=True)
+                self._close(trial, self._penalty())
         return self._sample_unseen()
 
     def _sample_unseen(self) -> Config | None:
         if self._left is None:
-            self._left = [c for c in self._space.enumerate() if config_key(c) not in self._asked]
-            self._rng.shuffle(self._left)
+            self._list_unseen()
         while self._left:
             config = self._left.pop()
             if config_key(config) not in self._asked:
                 self._asked.add(config_key(config))
                 return config
         return None
+
+    def _list_unseen(self) -> None:
+        self._left = [c for c in self._space.enumerate() if config_key(c) not in self._asked]
+        self._rng.shuffle(self._left)
 
     def _add(self, config: Config, value: float, *, violated: bool) -> None:
         import optuna
@@ -110,7 +134,9 @@ class OptunaStrategy:
                 params=_encode(self._space, config),
                 distributions=self._distributions,
                 value=value,
-                constraints={"runs": 1.0 if violated else -1.0},
+                constraints={"runs": 1.0 if violated else -1.0}
+                if self.name in _CONSTRAINED
+                else None,
             )
         )
 
@@ -127,21 +153,28 @@ def _distribution(parameter: Parameter) -> optuna.distributions.BaseDistribution
 
 
 def _decode(space: BoundSpace, params: Mapping[str, Any]) -> dict[str, Value]:
-    config: dict[str, Value] = {}
-    for parameter in space.parameters:
-        raw = params[parameter.name]
-        config[parameter.name] = raw if isinstance(parameter, Integer) else parameter.decode(raw)
-    return config
+    return {p.name: _value(p, params[p.name]) for p in space.parameters}
 
 
-def _encode(space: BoundSpace, config: Config) -> dict[str, Any]:
-    params: dict[str, Any] = {}
-    for parameter in space.parameters:
-        value = config.get(parameter.name, parameter.default)
-        params[parameter.name] = (
-            value if isinstance(parameter, Integer) else parameter.encode(value)
-        )
-    return params
+def _value(parameter: Parameter, raw: int) -> Value:
+    if isinstance(parameter, PowerOfTwo):
+        return parameter.decode(raw)
+    return raw if isinstance(parameter, Integer) else parameter.values()[raw]
+
+
+def _encode(space: BoundSpace, config: Config) -> dict[str, int]:
+    return {p.name: _raw(p, config.get(p.name, p.default)) for p in space.parameters}
+
+
+def _raw(parameter: Parameter, value: Any) -> int:
+    if isinstance(parameter, PowerOfTwo):
+        return int(parameter.encode(value))
+    if isinstance(parameter, Integer):
+        return int(value)
+    # Not `index(value)`: among choices, True is not 1.
+    return next(
+        i for i, v in enumerate(parameter.values()) if v == value and type(v) is type(value)
+    )
 
 
 def _sampler(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Session:
+class CampaignRun:
     """One run of one campaign."""
 
     settings: Settings
@@ -36,7 +36,7 @@ class Session:
     store: Store
     control: Control
 
-    def run(self, wanted: list[Wanted], on_progress: ProgressCallback | None) -> RunOutcome:
+    def drive(self, wanted: list[Wanted], on_progress: ProgressCallback | None) -> RunOutcome:
         from workers import pools
 
         started = time.monotonic()
@@ -192,7 +192,7 @@ class Session:
         found = self.store.winners(kernel, item.device.fingerprint, before_run=run_id)
         here = item.wanted.workload
         near = sorted(found, key=lambda pair: environment.distance(here, pair[0]))
-        distinct = {config_key(config): dict(config) for _, config in near}
+        distinct: dict[str, Config] = {config_key(config): config for _, config in near}
         return list(distinct.values())[:3]
 
     def _protocol(self) -> Protocol:

@@ -1,0 +1,167 @@
+"""The engine against worlds that answer in any order and lose workers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from world import DEVICE, TOOLS, World, spec, toy_binary, toy_fault, toy_space, toy_us
+
+from search_spaces.records import Status, config_key
+from tuner.engine import Engine, Finish, TaskBudget, Tick
+from workers.records import Built, JobLost, Mode, WorkerGone, WorkerInfo, WorkerReady
+
+SIMPLE = settings(max_examples=25, deadline=None)
+
+
+def outcome_of(records):
+    """What must not depend on the order of events: trial for trial, apart from times."""
+    return sorted((r.number, config_key(r.config), r.status, r.binary_hash) for _, r in records)
+
+
+@SIMPLE
+@given(seed=st.integers(0, 10**6), workers=st.integers(1, 5), losses=st.sampled_from([0, 0.1]))
+def test_every_asked_trial_is_recorded_once_whatever_the_order(seed, workers, losses):
+    undisturbed = World(Engine([spec()], builders=1), seed=0, workers=1).run()
+    world = World(Engine([spec()], builders=3), seed=seed, workers=workers, losses=losses).run()
+    assert world.finish == Finish("finished")
+    assert outcome_of(world.records) == outcome_of(undisturbed.records)
+    attempts = [r.attempt_id for _, r in world.records]
+    assert len(set(attempts)) == len(attempts) == 30
+
+
+@SIMPLE
+@given(
+    seed=st.integers(0, 10**6),
+    stop=st.integers(0, 29),
+    name=st.sampled_from(["random", "exhaustive"]),
+)
+def test_a_resumed_run_equals_an_undisturbed_one(seed, stop, name):
+    whole = World(Engine([spec(strategy=name)], builders=2), seed=seed).run()
+    broken = World(Engine([spec(strategy=name)], builders=2), seed=seed + 1, stop_after=stop).run()
+    kept = tuple(r for _, r in broken.records)
+    resumed = World(Engine([spec(strategy=name, finished=kept)], builders=2), seed=seed + 2).run()
+    assert outcome_of(broken.records + resumed.records) == outcome_of(whole.records)
+
+
+@SIMPLE
+@given(seed=st.integers(0, 10**6), stop=st.integers(0, 25))
+def test_tpe_loses_no_finished_trial_and_stores_none_twice_over_a_resume(seed, stop):
+    broken = World(Engine([spec(strategy="tpe")], builders=2), seed=seed, stop_after=stop).run()
+    kept = tuple(r for _, r in broken.records)
+    resumed = World(Engine([spec(strategy="tpe", finished=kept)], builders=2), seed=seed).run()
+    records = [r for _, r in broken.records + resumed.records]
+    assert len({config_key(r.config) for r in records}) == len(records) == max(30, len(kept))
+    assert len({r.number for r in records}) == len(records)
+
+
+def test_it_finds_the_best_and_confirms_it_against_the_default_and_baselines():
+    size = toy_space().size()
+    world = World(Engine([spec(strategy="exhaustive", budget=TaskBudget())], builders=2)).run()
+    assert len(world.records) == size
+    correct = [c for c in toy_space().enumerate() if toy_fault(c) is None]
+    chosen = world.selections[1]
+    assert toy_us(chosen.winner) == min(map(toy_us, correct))
+    assert chosen.verdict == "faster"
+    assert chosen.default_us > chosen.median_us
+    assert [b.name for b in world.baselines[1]] == ["eager"]
+    assert world.stages[1] == ["search", "finals", "confirm", "done"]
+
+
+def test_no_binary_is_measured_twice_and_followers_get_the_result():
+    world = World(Engine([spec(strategy="exhaustive", budget=TaskBudget())], builders=4)).run()
+    duels = [j.entrants[0].binary_hash for j in world.measured if j.mode is Mode.DUEL]
+    assert len(duels) == len(set(duels))
+    twins = [r for _, r in world.records if r.source == "binary"]
+    assert twins
+    by_attempt = {r.attempt_id: r for _, r in world.records}
+    for record in twins:
+        assert toy_binary(by_attempt[record.twin].config) == toy_binary(record.config)
+        assert record.median_us == by_attempt[record.twin].median_us
+
+
+def test_known_results_are_taken_over_without_building_or_measuring():
+    first = World(Engine([spec()], builders=2)).run()
+    known = tuple(replace(r, source="measured") for _, r in first.records)
+    again = World(Engine([spec(task_id=2, known=known)], builders=2)).run()
+    assert {r.source for _, r in again.records} == {"reused"}
+    assert not [j for j in again.measured if j.mode is Mode.DUEL]
+    assert outcome_of(again.records) == outcome_of(first.records)
+
+
+def test_a_task_without_its_device_is_compiled_and_verified_but_never_timed():
+    engine = Engine([spec(compile_only=True)], builders=2)
+    world = World(engine, kind="interpreter").run()
+    assert {j.mode for j in world.measured} == {Mode.VERIFY}
+    assert all(r.median_us is None for _, r in world.records)
+    assert not world.selections
+    assert world.finish == Finish("finished")
+
+
+def test_a_trial_that_keeps_losing_workers_is_given_up_and_the_rest_goes_on():
+    engine = Engine([spec(budget=TaskBudget(trials=1))], builders=1)
+    out = engine.handle(WorkerReady(WorkerInfo("w", DEVICE, TOOLS)), 0.0)
+    records = []
+    for _ in range(40):
+        builds = [i.job for i in out if type(i).__name__ == "Build"]
+        records += [i.record for i in out if type(i).__name__ == "Record"]
+        if not builds:
+            break
+        out = engine.handle(JobLost(builds[0].job_id, "node gone"), 0.0)
+    assert [r.status for r in records] == [Status.RUNTIME]
+    assert "node gone" in records[0].message
+
+
+def test_without_any_worker_the_run_fails_and_says_for_which_task():
+    engine = Engine([spec()], builders=1)
+    pending = engine.handle(Tick(), 0.0)
+    for _ in range(200):
+        builds = [i.job for i in pending if type(i).__name__ == "Build"]
+        pending = []
+        for job in builds:
+            from world import build
+
+            pending += engine.handle(Built(job.job_id, build(job)), 1.0)
+    engine.handle(Tick(), 2.0)
+    ended = engine.handle(Tick(), 1000.0)
+    assert ended[-1] == Finish("failed", "no worker is left for toy 1")
+
+
+@SIMPLE
+@given(seed=st.integers(0, 10**6), losses=st.sampled_from([0, 0.2]))
+def test_draining_finishes_what_is_in_flight_and_nothing_else(seed, losses):
+    engine = Engine([spec(), spec(task_id=2)], builders=1, in_flight=1)
+    world = World(engine, seed=seed, losses=losses, drain_after=5).run()
+    assert world.finish == Finish("interrupted")
+    in_flight = 2 + 2 + 2  # building, measuring, and events that were under way
+    assert 5 <= len(world.records) <= 5 + in_flight
+    assert not world.selections
+    assert world.stages[1][-1] == "search"
+
+
+@pytest.mark.parametrize("event", [WorkerGone("nobody", "?"), JobLost("nothing", "?")])
+def test_events_about_strangers_are_harmless(event):
+    world = World(Engine([spec()], builders=1), stop_after=3).run()
+    assert not [i for i in world.engine.handle(event, 0.0) if type(i).__name__ == "Record"]
+    world.stop_after = None
+    assert world.run().finish == Finish("finished")
+
+
+def test_budgets_in_device_seconds_and_wall_time_end_a_task():
+    by_device = World(Engine([spec(budget=TaskBudget(device_s=0.05))], builders=1), workers=1).run()
+    assert 5 <= len(by_device.records) <= 20
+    by_wall = World(Engine([spec(budget=TaskBudget(wall_s=0.2))], builders=1), workers=1).run()
+    assert 0 < len(by_wall.records) < toy_space().size()
+
+
+def test_polish_asks_the_neighbours_of_the_best():
+    budget = TaskBudget(trials=20, polish=6)
+    world = World(Engine([spec(budget=budget)], builders=1), workers=1).run()
+    polished = [r for _, r in world.records if r.strategy == "polish"]
+    assert len(polished) == 6
+    others = [r for _, r in world.records if r.strategy != "polish" and r.median_us]
+    best = min(others, key=lambda r: r.median_us)
+    near = {config_key(c) for c in toy_space().neighbours(best.config)}
+    assert config_key(polished[0].config) in near

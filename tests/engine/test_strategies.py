@@ -1,0 +1,135 @@
+"""Every strategy by the same contract, over a real space."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from world import toy_fault, toy_space, toy_us
+
+from search_spaces.errors import TunerError
+from search_spaces.params import Boolean, Choice, Integer, PowerOfTwo
+from search_spaces.records import Device, Status, Workload, config_key
+from search_spaces.space import SearchSpace
+from tuner import strategies
+
+ALL = ["tpe", "gp", "cmaes", "random", "grid", "exhaustive"]
+
+
+def answer(strategy, config):
+    fault = toy_fault(config)
+    score = None if fault else math.log(toy_us(config))
+    strategy.tell(config, score, fault or Status.CORRECT)
+    return score
+
+
+class StrategyContract:
+    """What the engine relies on; subclass it with a `make(space, seed)` for a strategy of yours."""
+
+    def make(self, space, seed):
+        raise NotImplementedError
+
+    def test_suggestions_are_feasible(self):
+        space = toy_space()
+        strategy = self.make(space, 1)
+        for _ in range(14):
+            for config in strategy.ask(1):
+                assert space.why_not(config) is None
+                answer(strategy, config)
+
+    def test_the_same_seed_gives_the_same_suggestions(self):
+        def run():
+            strategy = self.make(toy_space(), 7)
+            configs = []
+            for _ in range(12):
+                (config,) = strategy.ask(1)
+                answer(strategy, config)
+                configs.append(config_key(config))
+            return configs
+
+        assert run() == run()
+
+    def test_what_it_did_not_ask_may_be_told(self):
+        space = toy_space()
+        strategy = self.make(space, 3)
+        for config in list(space.enumerate())[:10]:
+            answer(strategy, config)
+        assert len(strategy.ask(2)) == 2
+
+    def test_a_strategy_that_replays_does_not_listen(self):
+        deaf, told = self.make(toy_space(), 5), self.make(toy_space(), 5)
+        if not deaf.replays:
+            pytest.skip("learns from results")
+        for _ in range(20):
+            (a,), (b,) = deaf.ask(1), told.ask(1)
+            assert a == b
+            answer(told, b)
+
+    def test_an_exhausted_strategy_says_so(self):
+        space = toy_space().restrict({"block": [64], "order": ["row"]})
+        strategy = self.make(space, 0)
+        if not strategy.replays:
+            pytest.skip("may repeat itself; the engine then takes an unseen config")
+        seen = set()
+        for _ in range(50):
+            asked = strategy.ask(1)
+            if not asked:
+                break
+            seen.add(config_key(asked[0]))
+            answer(strategy, asked[0])
+        assert len(seen) == space.size()
+
+
+def contract(name):
+    return type(
+        f"Test{name.title()}",
+        (StrategyContract,),
+        {"make": lambda self, space, seed: strategies.create(name, space, seed)},
+    )
+
+
+for _name in ALL:
+    globals()[f"Test{_name.title()}"] = contract(_name)
+
+
+def test_learning_beats_chance_on_an_easy_landscape():
+    name = "tpe"
+    best = {}
+    for which in (name, "random"):
+        found = []
+        for seed in range(5):
+            strategy = strategies.create(which, toy_space(), seed)
+            seen = {}
+            while len(seen) < 25:
+                (config,) = strategy.ask(1)
+                answer(strategy, config)
+                seen[config_key(config)] = toy_us(config) if not toy_fault(config) else math.inf
+            found.append(min(seen.values()))
+        best[which] = sum(found)
+    assert best[name] <= best["random"]
+
+
+def test_conditional_and_all_kinds_of_parameters():
+    parameters = (
+        PowerOfTwo("block", 16, 64),
+        Integer("unroll", 1, 7, step=3),
+        Boolean("split"),
+        Choice("how", ("atomic", "tree"), when={"split": (True,)}),
+    )
+    space = SearchSpace(parameters).bind(Workload.of(n=1), Device("cpu", "x", "cpu:x86-64"))
+    everything = {config_key(c) for c in space.enumerate()}
+    for name in ALL:
+        strategy = strategies.create(name, space, 0)
+        for _ in range(20):
+            for config in strategy.ask(1):
+                assert config_key(config) in everything
+                strategy.tell(config, 1.0, Status.CORRECT)
+
+
+def test_unknown_names_and_options_get_a_remedy():
+    with pytest.raises(TunerError) as unknown:
+        strategies.create("tpee", toy_space())
+    assert "tpe" in unknown.value.hint
+    with pytest.raises(TunerError) as option:
+        strategies.create("exhaustive", toy_space(), 0, {"shuffel": True})
+    assert "shuffel" in str(option.value)

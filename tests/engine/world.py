@@ -1,0 +1,236 @@
+"""A world for the engine: answers instructions in a seeded random order, with seeded mishaps."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+from dataclasses import dataclass, field
+
+from results_db.records import SelectionRecord, TrialRecord
+from search_spaces.params import Choice, PowerOfTwo
+from search_spaces.records import Config, Device, Status, Toolchain, Workload, config_key
+from search_spaces.space import BoundSpace, Constraint, SearchSpace
+from tuner import strategies
+from tuner.engine import (
+    Build,
+    Drain,
+    Engine,
+    Event,
+    Finish,
+    Measure,
+    Record,
+    Select,
+    SetStage,
+    TaskBudget,
+    TaskSpec,
+    Tick,
+)
+from workers.records import (
+    Artifact,
+    BuildJob,
+    Built,
+    Failure,
+    JobLost,
+    KernelRef,
+    Measured,
+    MeasureJob,
+    Measurement,
+    Mode,
+    Timing,
+    WorkerGone,
+    WorkerInfo,
+    WorkerReady,
+)
+
+DEVICE = Device("simulated", "toy", "simulated")
+TOOLS = Toolchain(python="3")
+WORKLOAD = Workload.of(n=1024)
+
+
+def toy_space() -> BoundSpace:
+    parameters = (
+        PowerOfTwo("block", 16, 1024),
+        Choice("stages", (1, 2, 3, 4)),
+        Choice("order", ("row", "column")),
+    )
+    small = Constraint("fits", lambda c, w, d: c["block"] * c["stages"] <= 2048, "too large")
+    return SearchSpace(parameters, (small,)).bind(WORKLOAD, DEVICE)
+
+
+def toy_us(config: Config) -> float:
+    """The true time: best at block 128, three stages, by column."""
+    block, stages = math.log2(config["block"]), config["stages"]
+    return 50 * (1 + abs(block - 7) / 4 + abs(stages - 3) / 5 + (config["order"] == "row") / 10)
+
+
+def toy_fault(config: Config) -> Status | None:
+    """Some configs fail, always in the same way."""
+    byte = hashlib.sha256(config_key(config).encode()).digest()[0]
+    return {0: Status.COMPILE, 1: Status.RUNTIME, 2: Status.CORRECTNESS}.get(byte % 16)
+
+
+def toy_binary(config: Config) -> str:
+    """One stage or two is the same binary where the block is small."""
+    stages = max(2, config["stages"]) if config["block"] <= 32 else config["stages"]
+    return f"{config['block']}/{stages}/{config['order']}"
+
+
+def spec(
+    task_id: int = 1,
+    *,
+    strategy: str = "random",
+    seed: int = 0,
+    budget: TaskBudget | None = None,
+    finished: tuple[TrialRecord, ...] = (),
+    known: tuple[TrialRecord, ...] = (),
+    default: Config | None = None,
+    compile_only: bool = False,
+    **more: object,
+) -> TaskSpec:
+    space = toy_space()
+    return TaskSpec(
+        task_id=task_id,
+        label=f"toy {task_id}",
+        kernel=KernelRef("toy"),
+        workload=WORKLOAD,
+        device=DEVICE,
+        space=space,
+        strategy=strategies.create(strategy, space, seed),
+        default=default or {"block": 1024, "stages": 1, "order": "row"},
+        budget=budget or TaskBudget(trials=30),
+        baselines=("eager",),
+        finished=finished,
+        known=known,
+        compile_only=compile_only,
+        **more,
+    )
+
+
+@dataclass
+class World:
+    """Plays pool and store. losses: share of jobs whose worker dies; crashes: of whole jobs."""
+
+    engine: Engine
+    seed: int = 0
+    workers: int = 2
+    kind: str = "simulated"
+    losses: float = 0.0
+    stop_after: int | None = None
+    drain_after: int | None = None
+    records: list[tuple[int, TrialRecord]] = field(default_factory=list)
+    selections: dict[int, SelectionRecord] = field(default_factory=dict)
+    baselines: dict[int, list[object]] = field(default_factory=dict)
+    stages: dict[int, list[str]] = field(default_factory=dict)
+    measured: list[MeasureJob] = field(default_factory=list)
+    built: list[BuildJob] = field(default_factory=list)
+    finish: Finish | None = None
+    queue: list[Event] = field(default_factory=list)
+
+    def run(self) -> World:
+        rng = random.Random(self.seed)
+        queue = self.queue
+        if not self.records:
+            queue += [WorkerReady(self._worker(i)) for i in range(self.workers)]
+        busy: dict[str, str] = {}
+        now = 0.0
+        for _ in range(20_000):
+            if self.finish is not None:
+                return self
+            if self.stop_after is not None and len(self.records) >= self.stop_after:
+                return self
+            if self.drain_after is not None and len(self.records) >= self.drain_after:
+                self.drain_after = None
+                event: Event = Drain()
+            else:
+                event = queue.pop(rng.randrange(len(queue))) if queue else Tick()
+            now += rng.random() * 0.01
+            for instruction in self.engine.handle(event, now):
+                queue.extend(self._react(instruction, rng, busy))
+        raise AssertionError("the engine does not come to an end")
+
+    def _worker(self, index: int) -> WorkerInfo:
+        device = Device(self.kind, "toy", "simulated")
+        return WorkerInfo(f"w{index}", device, TOOLS)
+
+    def _react(self, instruction, rng, busy) -> list[Event]:
+        match instruction:
+            case Record():
+                self.records.append((instruction.task_id, instruction.record))
+            case Select():
+                assert instruction.task_id not in self.selections, "selected twice"
+                self.selections[instruction.task_id] = instruction.selection
+                self.baselines[instruction.task_id] = list(instruction.baselines)
+            case SetStage():
+                self.stages.setdefault(instruction.task_id, []).append(instruction.stage)
+            case Finish():
+                self.finish = instruction
+            case Build():
+                self.built.append(instruction.job)
+                if rng.random() < self.losses:
+                    return [JobLost(instruction.job.job_id, "the builder died")]
+                return [Built(instruction.job.job_id, build(instruction.job))]
+            case Measure():
+                return self._measure(instruction, rng)
+        return []
+
+    def _measure(self, order: Measure, rng: random.Random) -> list[Event]:
+        job = order.job
+        self.measured.append(job)
+        if rng.random() < self.losses:
+            index = int(order.worker_id[1:])
+            # In this order: the job is lost, the worker goes and comes back.
+            events = [
+                JobLost(job.job_id, "the worker died"),
+                WorkerGone(order.worker_id, "died"),
+                WorkerReady(self._worker(index)),
+            ]
+            for event in events[:2]:
+                for instruction in self.engine.handle(event, 0.0):
+                    events.extend(self._react(instruction, rng, {}))
+            return events[2:]
+        return [Measured(job.job_id, order.worker_id, measure(job, rng))]
+
+
+def build(job: BuildJob) -> Artifact | Failure:
+    if toy_fault(job.config) is Status.COMPILE:
+        return Failure(Status.COMPILE, "ptxas: out of luck")
+    return Artifact(job.config, "simulated", TOOLS, toy_binary(job.config))
+
+
+def measure(job: MeasureJob, rng: random.Random) -> Measurement | Failure:
+    first = job.entrants[0]
+    if job.mode is Mode.DUEL and toy_fault(first.config) is Status.RUNTIME:
+        return Failure(Status.RUNTIME, "crashed the device process twice")
+    n = 40
+    drift = [rng.gauss(0, 0.01) for _ in range(n)]
+    reference: tuple[float, ...] | None = None
+    rivals = job.entrants[1:2] if job.mode is Mode.DUEL else job.entrants[:1]
+    if rivals and job.mode is not Mode.VERIFY:
+        reference = samples(toy_us(rivals[0].config), drift, rng)
+    outcomes = [outcome(job, entrant, reference, drift, rng) for entrant in job.entrants]
+    baselines = {}
+    if job.baselines and reference:
+        eager = samples(200.0, drift, rng)
+        ratio = math.log(200.0 / toy_us(first.config))
+        baselines["eager"] = Timing("eager", 200.0, eager, ratio, ratio - 0.001, ratio + 0.001)
+    return Measurement(DEVICE, TOOLS, tuple(outcomes), baselines, device_s=0.01, method="simulated")
+
+
+def outcome(job, entrant, reference, drift, rng) -> Timing | Failure:
+    if toy_fault(entrant.config) is Status.CORRECTNESS:
+        return Failure(Status.CORRECTNESS, "relative error 0.3 over 0.01 (seed 1)")
+    name = config_key(entrant.config)
+    if job.mode is Mode.VERIFY:
+        return Timing(name, 0.0, error=1e-7)
+    us = toy_us(entrant.config)
+    values = samples(us, drift, rng)
+    ratio = math.log(us) - (math.log(sorted(reference)[len(reference) // 2]) if reference else 0)
+    if not reference:
+        ratio = 0.0
+    median = sorted(values)[len(values) // 2]
+    return Timing(name, median, values, ratio, ratio - 0.002, ratio + 0.002, error=1e-7)
+
+
+def samples(us: float, drift: list[float], rng: random.Random) -> tuple[float, ...]:
+    return tuple(us * math.exp(d + rng.gauss(0, 0.001)) for d in drift)
