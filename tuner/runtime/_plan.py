@@ -63,13 +63,20 @@ def _misfit(kernel: Autotuned, config: Mapping[str, Any], named: Mapping[str, An
         shown = printable(name, 40)
         if name in named or not (name in kernel.arg_names or name in OPTIONS or name in tuned):
             return f"sets {shown}, which is not a parameter of the kernel to set"
-        kinds = {type(item.kwargs[name]) for item in kernel.configs if name in item.kwargs}
-        if name in OPTIONS and name not in tuned:
-            kinds = {int, bool}
-        if kinds and type(value) not in kinds:
+        own = [item.kwargs[name] for item in kernel.configs if name in item.kwargs]
+        if not (_alike(value, own) if own or name not in OPTIONS else type(value) in (int, bool)):
             return f"sets {shown} to {printable(repr(value), 40)}, not a value of its kind"
     missing = tuned - config.keys() - named.keys()
     return f"lacks {', '.join(sorted(missing))}" if missing else ""
+
+
+def _alike(value: Any, own: list[Any]) -> bool:
+    """Whether a value has a type, and where it matters the sign, of the kernel's own values."""
+    if own and type(value) not in {type(item) for item in own}:
+        return False
+    if type(value) is int and own and all(type(item) is int and item > 0 for item in own):
+        return value > 0
+    return True
 
 
 def _same(configs: list[Any], config: Mapping[str, Any]) -> Any:

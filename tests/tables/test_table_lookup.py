@@ -1,0 +1,242 @@
+"""Looking up a workload: exact, nearest, bounded, deterministic, remembered, said once."""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from table_documents import document, written
+
+from tuner import runtime
+from tuner.runtime import DeviceFacts, Entry, Rule, Table
+
+sizes = st.integers(1, 2**20)
+keys = st.fixed_dictionaries(
+    {"M": sizes, "N": sizes, "dtype": st.sampled_from(["float16", "float32"])}
+)
+H200 = DeviceFacts("NVIDIA H200", target="cuda:90", sm_count=132, memory_bytes=150_100_000_000)
+
+
+@pytest.fixture(autouse=True)
+def _afresh(monkeypatch):
+    monkeypatch.delenv("TUNER_TABLES", raising=False)
+    monkeypatch.delenv("TUNER_DEVICE", raising=False)
+    runtime.clear()
+
+
+def table(entry_keys, rule=None) -> Table:
+    entries = tuple(Entry(key, {"at": number}) for number, key in enumerate(entry_keys))
+    rule = rule or Rule("nearest_log2", 1.0, ("M", "N"))
+    return Table("k", "", "", DeviceFacts("d"), {}, entries, rule)
+
+
+def distance(a, b) -> float:
+    if a["dtype"] != b["dtype"]:
+        return math.inf
+    return math.hypot(*(math.log2(a[name]) - math.log2(b[name]) for name in ("M", "N")))
+
+
+@given(st.lists(keys, min_size=1, max_size=8, unique_by=lambda k: tuple(k.items())), keys)
+def test_nearest_obeys_its_law(entry_keys, asked):
+    entry_keys = [dict(key) for key in entry_keys]
+    hit = table(entry_keys).find(asked)
+    best = min(distance(asked, key) for key in entry_keys)
+    if asked in entry_keys:
+        assert hit is not None
+        assert (hit.how, hit.entry.key) == ("exact", asked)
+    elif best <= 1.0 - 1e-9:
+        assert hit is not None
+        assert hit.how == "nearest"
+        assert hit.distance == pytest.approx(best, abs=1e-9)
+        assert distance(asked, hit.entry.key) == pytest.approx(best, abs=1e-9)
+    elif best > 1.0 + 1e-9:
+        assert hit is None
+
+
+@given(
+    st.lists(keys, min_size=2, max_size=8, unique_by=lambda k: tuple(k.items())),
+    keys,
+    st.randoms(use_true_random=False),
+)
+def test_the_order_of_entries_and_names_does_not_matter(entry_keys, asked, rng: random.Random):
+    shuffled = [dict(rng.sample(list(key.items()), len(key))) for key in entry_keys]
+    rng.shuffle(shuffled)
+    first, second = table(entry_keys).find(asked), table(shuffled).find(asked)
+    assert (first is None) == (second is None)
+    if first is not None and second is not None:
+        assert first.entry.key == second.entry.key
+
+
+def test_equal_distances_go_to_the_smaller_key():
+    ends = [{"M": 8, "N": 4, "dtype": "x"}, {"M": 2, "N": 4, "dtype": "x"}]
+    hit = table(ends).find({"M": 4, "N": 4, "dtype": "x"})
+    assert hit is not None
+    assert hit.entry.key["M"] == 2
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"M": 4},
+        {"M": 4, "N": 4, "dtype": "x", "extra": 1},
+        {"M": 0, "N": 4, "dtype": "x"},
+        {"M": -4, "N": 4, "dtype": "x"},
+        {"M": math.nan, "N": 4, "dtype": "x"},
+        {"M": math.inf, "N": 4, "dtype": "x"},
+        {"M": True, "N": 4, "dtype": "x"},
+        {"M": None, "N": 4, "dtype": "x"},
+        {"M": "4", "N": 4, "dtype": "x"},
+        {"M": 4, "N": 4, "dtype": "y"},
+        {},
+    ],
+)
+def test_what_is_no_neighbour_is_a_miss(asked):
+    assert table([{"M": 4, "N": 4, "dtype": "x"}]).find(asked) is None
+
+
+def test_the_rule_decides_what_a_miss_gets():
+    near, far = {"M": 5, "N": 4, "dtype": "x"}, {"M": 99, "N": 4, "dtype": "x"}
+    known = [{"M": 4, "N": 4, "dtype": "x"}]
+    assert table(known, Rule("exact", 1.0, ("M",))).find(near) is None
+    assert table(known, Rule("nearest_log2", 1.0, ("M",))).find(far) is None
+    assert table(known, Rule("nearest_log2", 1.0, ("N",))).find(near) is None
+    entries = (Entry(known[0], {"at": 0}),)
+    full = Table(
+        "k", "", "", DeviceFacts("d"), {}, entries, Rule("fallback", 1.0, ("M",)), {"at": 9}
+    )
+    found = [full.find(key) for key in (known[0], near, far)]
+    assert [(hit.how, hit.config["at"]) for hit in found] == [
+        ("exact", 0),
+        ("nearest", 0),
+        ("default", 9),
+    ]
+
+
+def test_lookup_finds_the_table_of_kernel_and_device(tmp_path, caplog):
+    written(tmp_path / "scale@NVIDIA_H200-1.json", document([({"n": 64}, {"BLOCK": 1})]))
+    written(
+        tmp_path / "scale@NVIDIA_H100.json",
+        document([({"n": 64}, {"BLOCK": 2})], device="NVIDIA H100"),
+    )
+    written(
+        tmp_path / "scale_up@NVIDIA_H200.json",
+        document([({"n": 64}, {"BLOCK": 3})], kernel="scale_up"),
+    )
+    for device, block in (("NVIDIA H200", 1), (H200, 1), ("NVIDIA H100", 2)):
+        hit = runtime.lookup("scale", {"n": 64}, tables=tmp_path, device=device)
+        assert hit is not None
+        assert hit.config["BLOCK"] == block
+        assert runtime.lookup("scale", {"n": 64}, tables=tmp_path, device=device) is hit
+    assert runtime.lookup("scale", {"n": 90}, tables=[tmp_path], device=H200).how == "nearest"
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        DeviceFacts("NVIDIA H200 NVL"),
+        DeviceFacts("NVIDIA H200", target="cuda:100"),
+        DeviceFacts("NVIDIA H200", target="cuda:90", sm_count=16),
+        DeviceFacts("NVIDIA H200", target="cuda:90", memory_bytes=18_000_000_000),
+    ],
+)
+def test_another_card_or_a_slice_of_one_is_another_device(tmp_path, caplog, facts):
+    written(tmp_path / "scale@x.json", document([({"n": 64}, {"BLOCK": 1})]))
+    for _ in range(3):
+        assert runtime.lookup("scale", {"n": 64}, tables=tmp_path, device=facts) is None
+    assert len(caplog.records) == 1
+    assert facts.name in caplog.text
+    assert str(tmp_path) in caplog.text
+
+
+def test_a_miss_gives_the_default_and_one_warning(tmp_path, caplog):
+    written(tmp_path / "scale@x.json", document([({"n": 64}, {"BLOCK": 1})]))
+    for n in (1000, 2000, 3000):
+        hit = runtime.lookup("scale", {"n": n}, tables=tmp_path, device=H200, default={"BLOCK": 7})
+        assert (hit.how, hit.config) == ("default", {"BLOCK": 7})
+    assert len(caplog.records) == 1
+    assert "n=1000" in caplog.text
+
+
+def test_keys_that_cannot_be_hashed_are_misses(tmp_path):
+    written(tmp_path / "scale@x.json", document([({"n": 64}, {"BLOCK": 1})]))
+    for value in ([64], {}, {64}):
+        assert runtime.lookup("scale", {"n": value}, tables=tmp_path, device=H200) is None
+
+
+def test_tables_of_the_environment_come_before_the_packaged(tmp_path, monkeypatch):
+    first, second = tmp_path / "a", tmp_path / "b"
+    written(first / "scale@x.json", document([({"n": 64}, {"BLOCK": 1})]))
+    written(second / "scale@x.json", document([({"n": 64}, {"BLOCK": 2})]))
+    monkeypatch.setenv("TUNER_TABLES", f"{tmp_path / 'none'}:{second}:{first}")
+    assert runtime.lookup("scale", {"n": 64}, device=H200).config["BLOCK"] == 2
+    monkeypatch.setenv("TUNER_DEVICE", "NVIDIA H200")
+    assert runtime.lookup("scale", {"n": 64}).config["BLOCK"] == 2
+
+
+def test_without_a_device_nothing_is_assumed(tmp_path, caplog, monkeypatch):
+    written(tmp_path / "scale@x.json", document([({"n": 64}, {"BLOCK": 1})]))
+    monkeypatch.setenv("TUNER_DEVICE", "")
+    monkeypatch.setattr("tuner.runtime._search.current_device", lambda: None)
+    assert runtime.lookup("scale", {"n": 64}, tables=tmp_path) is None
+    assert "unknown device" in caplog.text
+
+
+@pytest.mark.parametrize("made_with", [{"triton": "1.0"}, {"torch": "1.0"}])
+def test_a_table_of_another_toolchain_is_aged(tmp_path, caplog, made_with):
+    path = written(
+        tmp_path / "scale@x.json", document([({"n": 64}, {"BLOCK": 1})], toolchain=made_with)
+    )
+    for _ in range(2):
+        assert runtime.lookup("scale", {"n": 64}, tables=tmp_path, device=H200) is None
+    assert len(caplog.records) == 1
+    assert str(path) in caplog.text
+    assert "1.0" in caplog.text
+    used = runtime.lookup("scale", {"n": 64}, tables=tmp_path, device=H200, stale="use")
+    assert used is not None
+
+
+def test_a_table_of_other_source_is_aged_and_a_fresh_one_preferred(tmp_path, caplog):
+    written(tmp_path / "scale@a.json", document([({"n": 64}, {"BLOCK": 1})], source_hash="aa"))
+    asked = {"tables": tmp_path, "device": H200, "source": "bb"}
+    assert runtime.lookup("scale", {"n": 64}, **asked) is None
+    assert "other source code" in caplog.text
+    runtime.clear()
+    written(tmp_path / "scale@b.json", document([({"n": 64}, {"BLOCK": 2})], source_hash="bb"))
+    assert runtime.lookup("scale", {"n": 64}, **asked).config["BLOCK"] == 2
+
+
+def test_warnings_are_one_printable_line(tmp_path, caplog):
+    hostile = "evil\n\x1b[2J" + "x" * 5000
+    written(tmp_path / "scale.json", document(kernel=hostile))
+    with caplog.at_level(logging.WARNING):
+        runtime.lookup("scale", {"n": hostile}, tables=tmp_path / "scale.json", device=hostile)
+    (record,) = caplog.records
+    text = record.getMessage()
+    assert text.isprintable()
+    assert len(text) < 1000
+
+
+def test_what_is_remembered_is_bounded(tmp_path):
+    from tuner.runtime import _search
+
+    written(tmp_path / "scale@x.json", document([({"n": 64}, {"BLOCK": 1})]))
+    for n in range(_search.MAX_REMEMBERED + 10):
+        runtime.lookup("scale", {"n": n}, tables=tmp_path, device=H200)
+    assert len(_search._hits) <= _search.MAX_REMEMBERED
+
+
+def test_load_says_once_and_read_raises(tmp_path, caplog):
+    good = written(tmp_path / "good.json", document([({"n": 1}, {"B": 1})]))
+    assert runtime.load(good) == runtime.read(good)
+    bad = written(Path(tmp_path / "bad.json"), "{")
+    assert runtime.load(bad) is None
+    assert runtime.load(bad) is None
+    assert len(caplog.records) == 1
+    with pytest.raises(runtime.TableError, match="line 1"):
+        runtime.read(bad)
