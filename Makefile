@@ -1,0 +1,36 @@
+# Every target sets up what it needs; a second run finds it done.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+.PHONY: quickstart test lint types check clean
+
+quickstart: $(VENV)/.base  ## tune on this machine: database, report and tables under results/
+	$(BIN)/tuner run quickstart
+
+test: $(VENV)/.dev  ## the whole test suite; GPU tests run where there is a GPU
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+check: lint types test
+
+$(VENV)/.base: pyproject.toml constraints.txt scripts/system-packages
+	scripts/system-packages build
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) torch triton
+	$(PIP) --editable .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.base
+	$(PIP) --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) results build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
