@@ -9,11 +9,14 @@ from collections.abc import Mapping, Sequence
 from math import sqrt
 
 import torch
+import triton
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from search_spaces.checks import check_dims, tolerance_of
 from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
 from search_spaces.matmul_kernels import (
     _descriptor_tile,
+    _multiply_add,
     _tile_at,
     descriptor_matmul_kernel,
     matmul_kernel,
@@ -122,9 +125,10 @@ class Matmul(Kernel):
         ]
 
     def sources(self) -> Sequence[object]:
-        kernels = (_tile_at, matmul_kernel, _descriptor_tile, descriptor_matmul_kernel)
+        kernels = (_tile_at, _multiply_add, matmul_kernel, _descriptor_tile)
         makers = (_pointer_launch, _descriptor_launch, _sum_launch, Matmul.launches)
-        return python_functions(*kernels, sum_splits_kernel, *makers)
+        rest = (descriptor_matmul_kernel, sum_splits_kernel)
+        return python_functions(*kernels, *rest, *makers)
 
     def baselines(self, workload: Workload) -> Mapping[str, object]:
         def eager(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -172,6 +176,7 @@ def _tile_constants(config: Config) -> dict[str, object]:
     return {
         **{name: config[name] for name in names},
         "PRECISION": config.get("precision", "ieee"),
+        "INTERPRETED": bool(triton.knobs.runtime.interpret),
     }
 
 
@@ -204,8 +209,6 @@ def _pointer_launch(
 def _descriptor_launch(
     workload: Workload, config: Config, tensors: Mapping[str, torch.Tensor]
 ) -> Launch:
-    from triton.tools.tensor_descriptor import TensorDescriptor
-
     block_m, block_n, block_k = (int(config[f"BLOCK_{dim}"]) for dim in "MNK")
     blocks = {"a": [block_m, block_k], "b": [block_k, block_n], "out": [block_m, block_n]}
     described = (TensorDescriptor.from_tensor(tensors[name], blocks[name]) for name in blocks)

@@ -22,6 +22,15 @@ def _tile_at(tile, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: 
 
 
 @triton.jit
+def _multiply_add(a, b, acc, PRECISION: tl.constexpr, INTERPRETED: tl.constexpr):
+    """acc + a @ b. Triton's interpreter would multiply the bits of bfloat16 as integers."""
+    if INTERPRETED:
+        a = a.to(tl.float32)
+        b = b.to(tl.float32)
+    return tl.dot(a, b, acc, input_precision=PRECISION)
+
+
+@triton.jit
 def matmul_kernel(
     a_ptr,
     b_ptr,
@@ -44,6 +53,7 @@ def matmul_kernel(
     ALIGN_N: tl.constexpr,
     WIDE: tl.constexpr,
     PRECISION: tl.constexpr,
+    INTERPRETED: tl.constexpr,
 ):
     """One tile of out = a @ b per program; the second grid axis splits K into SPLIT_K parts.
 
@@ -86,7 +96,7 @@ def matmul_kernel(
             in_k = tl.arange(0, BLOCK_K) < K - step * BLOCK_K
             a = tl.load(a_ptrs, in_k[None, :], 0.0)
             b = tl.load(b_ptrs, in_k[:, None] & in_n, 0.0)
-        acc = tl.dot(a, b, acc, input_precision=PRECISION)
+        acc = _multiply_add(a, b, acc, PRECISION, INTERPRETED)
         a_ptrs += BLOCK_K
         b_ptrs += BLOCK_K * b_stride
 
@@ -117,6 +127,7 @@ def _descriptor_tile(
     BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
     PRECISION: tl.constexpr,
+    INTERPRETED: tl.constexpr,
 ):
     pid_m, pid_n = _tile_at(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
     row, col = pid_m * BLOCK_M, pid_n * BLOCK_N
@@ -124,7 +135,7 @@ def _descriptor_tile(
     for step in tl.range(tl.cdiv(K, BLOCK_K)):
         a = a_desc.load([row, step * BLOCK_K])
         b = b_desc.load([step * BLOCK_K, col])
-        acc = tl.dot(a, b, acc, input_precision=PRECISION)
+        acc = _multiply_add(a, b, acc, PRECISION, INTERPRETED)
     out_desc.store([row, col], acc.to(out_desc.dtype))
 
 
@@ -142,6 +153,7 @@ def descriptor_matmul_kernel(
     GROUP_M: tl.constexpr,
     PERSISTENT: tl.constexpr,
     PRECISION: tl.constexpr,
+    INTERPRETED: tl.constexpr,
 ):
     """out = a @ b with tiles moved by the tensor memory accelerator, which masks the edges itself.
 
@@ -154,10 +166,10 @@ def descriptor_matmul_kernel(
         tiles = tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)
         for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
             _descriptor_tile(a_desc, b_desc, out_desc, tile, M, N, K,
-                             BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, PRECISION)
+                             BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, PRECISION, INTERPRETED)
     else:
         _descriptor_tile(a_desc, b_desc, out_desc, tl.program_id(0), M, N, K,
-                         BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, PRECISION)
+                         BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, PRECISION, INTERPRETED)
     # fmt: on
 
 

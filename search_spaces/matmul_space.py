@@ -94,6 +94,11 @@ def _tiles(config: Config, workload: Workload, dim: str) -> int:
     return -(-workload.size(dim) // _int(config, f"BLOCK_{dim}"))
 
 
+def _programs_at_once(device: Device) -> int:
+    """One per multiprocessor; 128 where their number is not known."""
+    return device.sm_count or 128
+
+
 def _fits_shared(config: Config, workload: Workload, device: Device) -> bool:
     """Both operands' tiles of every stage, and beside them the output tile that a persistent
     program is still storing; 0 is a device whose limit is not known."""
@@ -112,8 +117,9 @@ def _fits_registers(config: Config, workload: Workload, device: Device) -> bool:
 
 
 def _groups_rows(config: Config, workload: Workload, device: Device) -> bool:
-    group = _int(config, "GROUP_M")
-    return group == 1 or _tiles(config, workload, "M") > 1 < _tiles(config, workload, "N")
+    rows, cols = _tiles(config, workload, "M"), _tiles(config, workload, "N")
+    queued = rows > 1 < cols and rows * cols > _programs_at_once(device)
+    return config["GROUP_M"] == 1 or queued
 
 
 def _split_has_work(config: Config, workload: Workload, device: Device) -> bool:
@@ -124,7 +130,12 @@ def _split_has_work(config: Config, workload: Workload, device: Device) -> bool:
 def _split_is_needed(config: Config, workload: Workload, device: Device) -> bool:
     splits = _int(config, "SPLIT_K")
     programs = _tiles(config, workload, "M") * _tiles(config, workload, "N") * splits
-    return splits == 1 or programs <= 8 * (device.sm_count or 128)
+    return splits == 1 or programs <= 8 * _programs_at_once(device)
+
+
+def _persistence_pays(config: Config, workload: Workload, device: Device) -> bool:
+    tiles = _tiles(config, workload, "M") * _tiles(config, workload, "N")
+    return not config.get("persistent") or tiles > _programs_at_once(device)
 
 
 def _has_descriptors(config: Config, workload: Workload, device: Device) -> bool:
@@ -142,9 +153,10 @@ def _has_tensor_floats(config: Config, workload: Workload, device: Device) -> bo
 CONSTRAINTS = (
     Constraint("shared", _fits_shared, "tiles x stages do not fit into shared memory"),
     Constraint("registers", _fits_registers, "a thread would hold more than 512 sums"),
-    Constraint("group", _groups_rows, "there are no rows and columns of tiles to group"),
+    Constraint("group", _groups_rows, "all tiles run at once, so their order does not matter"),
     Constraint("split_work", _split_has_work, "each split would have fewer than two steps of K"),
     Constraint("split_need", _split_is_needed, "there are tiles enough without splitting so much"),
+    Constraint("persistent", _persistence_pays, "all tiles run at once, one per program"),
     Constraint("descriptors", _has_descriptors, "tensor descriptors need cuda:90 or newer"),
     Constraint("tensor_floats", _has_tensor_floats, "TF32 needs cuda:80 or newer"),
 )
