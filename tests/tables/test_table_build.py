@@ -1,0 +1,242 @@
+"""From stored results to tables: grouping, never worse, provenance, stable bytes, the rule."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+from table_documents import DEFAULT, H200, TIE, TOOLCHAIN, WINNER, add_task, outcome
+
+from results_db import Store
+from search_spaces.errors import TunerError
+from search_spaces.records import Device, Workload
+from search_spaces.registry import load
+from tuner import runtime, tables
+from tuner.runtime import DeviceFacts
+
+SCHEMA = json.loads(
+    (Path(__file__).parents[2] / "docs" / "table.schema.json").read_text(encoding="utf-8")
+)
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store.open(f"sqlite:///{tmp_path / 'tuner.db'}") as opened:
+        yield opened
+
+
+@pytest.fixture
+def run_id(store):
+    environment = {"git": "abc123", "dirty": False, "system": "Linux"}
+    return store.begin_run("nightly", "ff", 0, environment, {}).run_id
+
+
+def workload(n=1024, **dims):
+    return Workload.of(n=n, dtype="float16", **dims)
+
+
+def only(found):
+    (one,) = found
+    return one
+
+
+def test_a_table_says_what_was_found_and_where_it_came_from(store, run_id):
+    task = add_task(store, run_id, workload(), selection=outcome())
+    table = only(tables.build(store, run_id))
+    assert table.kernel == "scale"
+    assert table.device.matches(DeviceFacts("NVIDIA H200", target="cuda:90", sm_count=132))
+    assert table.device.fingerprint == H200.fingerprint
+    assert table.toolchain["triton"] == "3.6.0"
+    assert table.default == DEFAULT
+    assert table.provenance["git_sha"] == "abc123"
+    assert table.provenance["campaign"] == "nightly"
+    entry = only(table.entries)
+    assert entry.config == WINNER
+    assert entry.tie_set == (WINNER, TIE)
+    assert entry.median_us == 10.0
+    assert entry.speedup_over_default == pytest.approx(1.5, abs=1e-3)
+    assert entry.interval == pytest.approx((math.exp(0.39), math.exp(0.42)), abs=1e-3)
+    assert entry.provenance["task"] == task.task_id
+    assert entry.provenance["attempt"] == f"{task.task_id}-1"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "low", "config"),
+    [
+        ("faster", 0.1, WINNER),
+        ("same", -0.005, WINNER),
+        ("undecided", -0.005, WINNER),
+        ("undecided", -0.05, DEFAULT),
+        ("slower", -0.2, DEFAULT),
+    ],
+)
+def test_never_worse_than_the_default(store, run_id, verdict, low, config):
+    chosen = outcome(verdict, log_ratio=low + 0.01, log_ratio_low=low, log_ratio_high=low + 0.02)
+    add_task(store, run_id, workload(), selection=chosen)
+    entry = only(only(tables.build(store, run_id)).entries)
+    assert entry.config == config
+    assert entry.verdict == verdict
+    if config == DEFAULT:
+        assert (entry.median_us, entry.speedup_over_default) == (15.0, 1.0)
+        assert entry.interval == (1.0, 1.0)
+        assert entry.tie_set == (DEFAULT,)
+
+
+def test_one_table_per_kernel_device_and_toolchain(store, run_id):
+    other_card = replace(H200, name="NVIDIA H100", uuid="GPU-2")
+    same_card = replace(H200, uuid="GPU-3")
+    newer = replace(TOOLCHAIN, triton="3.7.1")
+    add_task(store, run_id, workload(1), selection=outcome())
+    add_task(store, run_id, workload(2), selection=outcome(), device=same_card)
+    add_task(store, run_id, workload(1), selection=outcome(), device=other_card)
+    add_task(store, run_id, workload(1), selection=outcome(), kernel="other")
+    add_task(store, run_id, workload(1), selection=outcome(), toolchain=newer)
+    found = {
+        (t.kernel, t.device.name, t.toolchain["triton"]): len(t.entries)
+        for t in tables.build(store, run_id)
+    }
+    assert found == {
+        ("scale", "NVIDIA H200", "3.6.0"): 2,
+        ("scale", "NVIDIA H200", "3.7.1"): 1,
+        ("scale", "NVIDIA H100", "3.6.0"): 1,
+        ("other", "NVIDIA H200", "3.6.0"): 1,
+    }
+
+
+def test_what_was_never_timed_is_in_no_table(store, run_id):
+    interpreter = Device(kind="interpreter", name="interpreter", target="cuda:90")
+    add_task(store, run_id, workload(1))
+    add_task(store, run_id, workload(2), selection=outcome(median_us=None))
+    add_task(store, run_id, workload(3), selection=outcome(), device=interpreter)
+    assert tables.build(store, run_id) == []
+    assert tables.export(store, run_id, "nowhere") == []
+
+
+def test_bytes_are_stable_sorted_and_fit_the_schema(store, run_id, tmp_path):
+    for n in (4096, 7, 512):
+        add_task(store, run_id, workload(n), selection=outcome())
+    first = only(tables.export(store, run_id, tmp_path / "a"))
+    store.finish_run(run_id, "finished", {})
+    second = only(tables.export(store, run_id, tmp_path / "b"))
+    assert first.read_bytes() == second.read_bytes()
+    assert first.name == f"scale@NVIDIA_H200-{H200.fingerprint[:8]}.json"
+    document = json.loads(first.read_text())
+    jsonschema.validate(document, SCHEMA, cls=jsonschema.Draft202012Validator)
+    assert [entry["key"]["n"] for entry in document["entries"]] == [7, 512, 4096]
+    assert json.dumps(document, indent=2, sort_keys=True) + "\n" == first.read_text()
+    assert tables.text_of(runtime.read(first)) == first.read_text()
+    noted = store.exports()
+    assert {Path(export.path) for export in noted} == {first, second}
+    assert len(noted[0].task_ids) == 3
+    assert len({export.sha256 for export in noted}) == 1
+
+
+def test_what_is_exported_is_what_the_runtime_finds(store, run_id, tmp_path):
+    """Two toolchains of one card make two files; a process finds the one that is its own."""
+    from importlib.metadata import version
+
+    runtime.clear()
+    ours = replace(TOOLCHAIN, triton=version("triton"))
+    add_task(store, run_id, workload(), selection=outcome())
+    add_task(store, run_id, workload(), toolchain=ours, selection=outcome(winner=TIE))
+    assert len(tables.export(store, run_id, tmp_path)) == 2
+    hit = runtime.lookup("scale", workload().as_dict(), tables=tmp_path, device="NVIDIA H200")
+    assert hit.config == TIE
+
+
+def test_a_full_disk_leaves_the_old_table(store, run_id, tmp_path, monkeypatch):
+    import errno
+    import os
+
+    add_task(store, run_id, workload(), selection=outcome())
+    path = only(tables.export(store, run_id, tmp_path / "out"))
+    before = path.read_bytes()
+    add_task(store, run_id, workload(2), selection=outcome())
+
+    def full(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(TunerError, match="No space left"):
+        tables.export(store, run_id, tmp_path / "out")
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    assert path.read_bytes() == before
+    with pytest.raises(TunerError, match="cannot be written"):
+        tables.export(store, run_id, path / "below-a-file")
+
+
+def softmax_tasks(store, run_id, *, source_hash=None):
+    """Tasks of a registered kernel, with its default configs as winners."""
+    kernel = load("softmax")
+    for wanted in list(kernel.workloads())[:2]:
+        config = dict(kernel.default_config(wanted, H200))
+        add_task(
+            store,
+            run_id,
+            wanted,
+            kernel="softmax",
+            selection=outcome(winner=config, tie_set=(config,), default=config),
+            source_hash=source_hash or kernel.source_hash(),
+        )
+    return kernel
+
+
+def test_near_workloads_share_configs_only_where_the_space_allows(store, run_id):
+    """By the law itself: whatever the table calls near is feasible there."""
+    kernel = softmax_tasks(store, run_id)
+    table = only(tables.build(store, run_id))
+    for entry in table.entries:
+        for name in table.rule.numeric:
+            for factor in (0.5, 0.55, 0.8, 1.3, 1.99):
+                near = Workload.from_mapping(entry.key)
+                near = near.with_dims(**{name: max(1, int(near.size(name) * factor))})
+                assert table.find(near.as_dict()) is not None
+                bound = kernel.space(near).bind(near, H200)
+                assert bound.feasible(entry.config)
+
+
+def test_an_unknown_kernel_is_looked_up_exactly(store, run_id):
+    add_task(store, run_id, workload(), selection=outcome())
+    assert only(tables.build(store, run_id)).rule.rule == "exact"
+
+
+def test_check_finds_what_has_changed(store, run_id, tmp_path, monkeypatch):
+    kernel = softmax_tasks(store, run_id)
+    (path,) = tables.export(store, run_id, tmp_path)
+    text = path.read_text()
+    spaces = {kernel.space_hash(w) for w in list(kernel.workloads())[:2]}
+    assert len(spaces) == 1
+    from importlib.metadata import version
+
+    fresh = text.replace('"triton": "3.6.0"', f'"triton": "{version("triton")}"')
+    fresh = fresh.replace('"abcd"', f'"{spaces.pop()}"')
+    path.write_text(fresh)
+    assert tables.check([path]) == tables.check([tmp_path]) == []
+    findings = {
+        "triton": fresh.replace(version("triton"), "2.0.0"),
+        "source code": fresh.replace(kernel.source_hash(), "feed"),
+        "search space": fresh.replace('"space_hash": "', '"space_hash": "00'),
+        "not known": fresh.replace('"name": "softmax"', '"name": "sofmax"'),
+        "which device": fresh.replace(H200.fingerprint, ""),
+        "not JSON": fresh[:-20],
+    }
+    for word, changed in findings.items():
+        path.write_text(changed)
+        found = tables.check([path])
+        assert len(found) == 1
+        assert word in found[0]
+        assert found[0].startswith(str(path))
+    assert "cannot be read" in only(tables.check([tmp_path / "absent.json"]))
+
+
+def test_check_export_compares_disk_and_results(store, run_id, tmp_path):
+    add_task(store, run_id, workload(), selection=outcome())
+    assert "is missing" in only(tables.check_export(store, run_id, tmp_path, "csv"))
+    (path,) = tables.export(store, run_id, tmp_path, "csv")
+    assert tables.check_export(store, run_id, tmp_path, "csv") == []
+    path.write_text("edited")
+    assert "differs" in only(tables.check_export(store, run_id, tmp_path, "csv"))

@@ -1,0 +1,137 @@
+"""Formats for other tools, read back as those tools would."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from table_documents import DEFAULT, H200, TIE, WINNER, add_task, outcome
+
+from results_db import Store
+from search_spaces.errors import TunerError
+from search_spaces.recorded_space import RecordedSpace
+from search_spaces.records import Status, Workload
+from tuner import tables
+
+WORKLOAD = Workload.of(n=1024, dtype="float16")
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store.open(f"sqlite:///{tmp_path / 'tuner.db'}") as opened:
+        yield opened
+
+
+@pytest.fixture
+def run_id(store):
+    run_id = store.begin_run("nightly", "ff", 0, {"system": "Linux"}, {}).run_id
+    add_task(store, run_id, WORKLOAD, selection=outcome())
+    return run_id
+
+
+def test_every_format_is_stable_and_noted(store, run_id, tmp_path):
+    for name in tables.available():
+        if name == "parquet":
+            continue
+        first = {p.name: p.read_bytes() for p in tables.export(store, run_id, tmp_path / "a", name)}
+        again = {p.name: p.read_bytes() for p in tables.export(store, run_id, tmp_path / "b", name)}
+        assert first
+        assert first == again
+        assert tables.check_export(store, run_id, tmp_path / "a", name) == [] or name == "tuner"
+    assert {export.format for export in store.exports()} == set(tables.available()) - {"parquet"}
+
+
+def test_triton_configs_can_be_made_of_the_list(store, run_id, tmp_path):
+    triton = pytest.importorskip("triton")
+    (path,) = tables.export(store, run_id, tmp_path, "triton")
+    (row,) = json.loads(path.read_text())
+    assert row["key"] == WORKLOAD.as_dict()
+    configs = [triton.Config(**config) for config in row["configs"]]
+    assert [config.kwargs["BLOCK"] for config in configs] == [WINNER["BLOCK"], TIE["BLOCK"]]
+    assert configs[0].num_warps == WINNER["num_warps"]
+
+
+def test_t4_holds_all_trials_with_the_communitys_words(store, run_id, tmp_path):
+    results_path, metadata_path = tables.export(store, run_id, tmp_path, "t4")
+    document = json.loads(results_path.read_text())
+    assert document["schema_version"] == "1.0.0"
+    assert [row["invalidity"] for row in document["results"]] == [
+        *["correct"] * 3,
+        *[str(status) for status in Status if status is not Status.CORRECT],
+    ]
+    winner = document["results"][1]
+    assert winner["configuration"] == WINNER
+    assert winner["measurements"] == [{"name": "time", "value": 0.01, "unit": "ms"}]
+    assert winner["times"]["runtimes"] == [0.01, 0.0101]
+    assert winner["times"]["compilation_time"] == 250.0
+    assert winner["correctness"] == 1
+    failed = document["results"][-1]
+    assert (failed["correctness"], failed["measurements"]) == (0, [])
+    metadata = json.loads(metadata_path.read_text())["metadata"]
+    assert metadata["hardware"]["operating_system"] == "Linux"
+    assert metadata["environment"]["device_query"]["name"] == H200.name
+    assert "triton==3.6.0" in metadata["environment"]["requirements"]
+    assert "GPU-1" not in metadata_path.read_text()
+
+
+def test_csv_has_a_row_per_trial_and_keeps_hostile_text(store, run_id, tmp_path):
+    (path,) = tables.export(store, run_id, tmp_path, "csv")
+    rows = list(csv.DictReader(io.StringIO(path.read_bytes().decode(), newline="")))
+    assert len(rows) == len(store.trials(store.tasks(run_id)[0].task_id))
+    assert rows[-1]["message"] == '<script>alert(1)</script> it\'s "bad"\nindeed, it is'
+    assert {row["status"] for row in rows} == set(map(str, Status))
+
+
+def test_parquet_is_the_same_frame_or_says_what_to_install(store, run_id, tmp_path):
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        with pytest.raises(TunerError, match="pyarrow") as raised:
+            tables.export(store, run_id, tmp_path, "parquet")
+        assert "tuner[parquet]" in raised.value.hint
+        return
+    import pandas as pd
+
+    (path,) = tables.export(store, run_id, tmp_path, "parquet")
+    assert len(pd.read_parquet(path)) == len(store.trials_frame(run_id))
+
+
+def test_a_run_becomes_a_recorded_space(store, run_id, tmp_path):
+    (path,) = tables.export(store, run_id, tmp_path, "space")
+    space = RecordedSpace.load(path)
+    assert space.kernel == "scale"
+    assert space.workload == WORKLOAD
+    assert space.device.fingerprint == H200.fingerprint
+    assert space.default == DEFAULT
+    assert space.best.config == WINNER
+    assert space[WINNER].samples_us == (10.0, 10.1)
+    assert {entry.status for entry in space.configs} == set(Status)
+    assert [(p.name, p.kind) for p in space.parameters] == [
+        ("BLOCK", "power_of_two"),
+        ("num_warps", "power_of_two"),
+    ]
+
+
+def test_conditional_parameters_are_recorded_with_their_condition(store, run_id, tmp_path):
+    from results_db import TrialRecord
+    from search_spaces.recorded import RecordedKernel
+
+    configs = [{"split": False, "B": 3}, {"split": True, "B": 3, "parts": 2}]
+    trials = [
+        TrialRecord(f"c{i}", i, config, Status.CORRECT, median_us=5.0 + i)
+        for i, config in enumerate(configs)
+    ]
+    add_task(store, run_id, Workload.of(n=1), trials=trials)
+    paths = tables.export(store, run_id, tmp_path, "space")
+    kernel = RecordedKernel(RecordedSpace.load(paths[-1]))
+    (wanted,) = kernel.workloads()
+    found = list(kernel.space(wanted).bind(wanted, kernel.device).enumerate())
+    assert sorted(found, key=len) == configs
+
+
+def test_an_unknown_format_names_the_known(store, run_id, tmp_path):
+    with pytest.raises(TunerError, match="did you mean triton") as raised:
+        tables.export(store, run_id, tmp_path, "tritton")
+    assert "csv" in raised.value.hint
