@@ -18,6 +18,7 @@ _HINTS = (
     ("not a database", "set database.url to another file; this one is not SQLite's"),
     ("malformed", "run `tuner db check`, and restore the file from a backup"),
     ("foreign key", "the run or task it belongs to is not in this database"),
+    ('role "', "check user and password in database.url"),
     ("authentication", "check user and password in database.url"),
     ("does not exist", "create it with `createdb`, or check the name in database.url"),
     ("connection", "check host and port in database.url and that the server runs"),

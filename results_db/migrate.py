@@ -101,10 +101,14 @@ def revision(connection: Connection, name: str) -> str:
 def migrate(connection: Connection, name: str, scripts: Path) -> None:
     """Run the missing migrations inside the caller's transaction; safe against a second caller."""
     from alembic import command
+    from alembic.util import CommandError
 
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
-    command.upgrade(alembic_config(connection, scripts), "head")
+    try:
+        command.upgrade(alembic_config(connection, scripts), "head")
+    except CommandError as error:
+        raise StoreError(f"{name}: {error}", "restore the database from a backup") from error
     if connection.dialect.name == "sqlite":
         broken = connection.execute(text("PRAGMA foreign_key_check")).all()
         if broken:

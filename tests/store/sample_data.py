@@ -1,0 +1,143 @@
+"""A small filled database: what the frozen files hold, whatever revision wrote them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from results_db import (
+    BaselineRecord,
+    SelectionRecord,
+    Store,
+    TaskInfo,
+    TaskKey,
+    TrialRecord,
+)
+from search_spaces.records import Device, Status, Toolchain, Workload, config_key
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+DEVICE = Device(
+    kind="cuda",
+    name="NVIDIA H200",
+    target="cuda:90",
+    sm_count=132,
+    memory_bytes=150_754_820_096,
+    shared_bytes=232_448,
+    registers=65_536,
+    l2_bytes=62_914_560,
+    power_limit_w=700.0,
+    uuid="GPU-1",
+)
+KEY = TaskKey(
+    kernel="softmax",
+    source_hash="0123456789abcdef",
+    space_hash="fedcba9876543210",
+    workload=Workload.of(M=8192, N=8192, dtype="bfloat16"),
+    device=DEVICE,
+    toolchain=Toolchain(python="3.12", torch="2.11", triton="3.6", cuda="13.0", driver="580"),
+    protocol="p1",
+)
+DEFAULT = {"BLOCK": 1024, "num_warps": 4, "fast": False}
+BEST = {"BLOCK": 4096, "num_warps": 8, "fast": True}
+BROKEN = {"BLOCK": 65536, "num_warps": 1, "fast": None}
+TRIALS = (
+    TrialRecord(
+        attempt_id="run1-0",
+        number=0,
+        config=DEFAULT,
+        status=Status.CORRECT,
+        strategy="default",
+        binary_hash="b0",
+        registers=32,
+        spill_bytes=0,
+        shared_bytes=2048,
+        binary_bytes=9000,
+        build_s=0.4,
+        device_s=0.02,
+        worker="gpu0",
+        method="events",
+        cache="cold",
+        median_us=120.5,
+        error=0.0017,
+        verified_by="reference",
+        samples_us=(120.5, 120.25, 121.0),
+        clocks={"sm_mhz": 1980.0, "throttle": "none"},
+        finished_at=NOON,
+    ),
+    TrialRecord(
+        attempt_id="run1-1",
+        number=1,
+        config=BEST,
+        status=Status.CORRECT,
+        strategy="tpe",
+        binary_hash="b1",
+        registers=64,
+        method="events",
+        cache="cold",
+        champion=config_key(DEFAULT),
+        median_us=70.1,
+        log_ratio=-0.54,
+        log_ratio_low=-0.55,
+        log_ratio_high=-0.53,
+        samples_us=(70.1, 70.2, 70.05),
+        champion_samples_us=(120.5, 120.6, 120.7),
+        finished_at=NOON,
+    ),
+    TrialRecord(
+        attempt_id="run1-2",
+        number=2,
+        config=BROKEN,
+        status=Status.COMPILE,
+        source="built",
+        message="out of resource: shared memory",
+        detail="<script>alert('x')</script>\x00\ud800",
+        strategy="tpe",
+    ),
+)
+SELECTION = SelectionRecord(
+    winner=BEST,
+    tie_set=(BEST,),
+    verdict="faster",
+    reason="the only one",
+    runner_up=DEFAULT,
+    default=DEFAULT,
+    median_us=70.1,
+    default_us=120.5,
+    log_ratio=0.54,
+    log_ratio_low=0.53,
+    log_ratio_high=0.55,
+    samples_us=(70.1, 70.15),
+    clocks={"sm_mhz": 1980.0},
+    confirmed_at=NOON,
+)
+BASELINES = (
+    BaselineRecord(
+        name="vendor", status=Status.CORRECT, median_us=99.0, log_ratio=0.345, samples_us=(99.0,)
+    ),
+    BaselineRecord(name="eager", status=Status.RUNTIME, message="out of memory"),
+)
+
+
+def trial(number: int, **changes: object) -> TrialRecord:
+    """A measured trial of its own config and attempt."""
+    record = replace(TRIALS[0], attempt_id=f"a{number}", number=number, config={"BLOCK": number})
+    return replace(record, **changes)  # type: ignore[arg-type]
+
+
+def new_task(store: Store, key: TaskKey = KEY, campaign: str = "nightly") -> TaskInfo:
+    """A task in a new run."""
+    run = store.begin_run(campaign, "spec1", 7, {"python": "3.12"}, {"tasks": ["softmax"]})
+    return store.ensure_task(run.run_id, key, flops=3.3e8, bytes=2.7e8, tolerance=0.01)
+
+
+def fill(store: Store) -> None:
+    """One finished run of one task, an export and a firing."""
+    task = new_task(store)
+    for record in TRIALS:
+        store.record_trial(task.task_id, record)
+    store.record_selection(task.task_id, SELECTION, BASELINES)
+    store.set_stage(task.task_id, "done")
+    store.finish_run(task.run_id, "finished", {"trials": 3})
+    store.record_export("tables/softmax.json", "tuner", task.run_id, "ab" * 32, [task.task_id])
+    store.claim_fire("nightly", NOON, "host1")
+    store.finish_fire("nightly", NOON, "finished", task.run_id)

@@ -1,0 +1,33 @@
+"""The store's contract on each database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from store_contract import StoreContract
+
+from results_db import Store
+
+
+class TestSqlite(StoreContract):
+    @pytest.fixture
+    def url(self, sqlite_url: str) -> str:
+        return sqlite_url
+
+    @pytest.fixture
+    def store(self, url: str) -> Iterator[Store]:
+        with Store.open(url) as store:
+            yield store
+
+
+@pytest.mark.postgres
+class TestPostgres(StoreContract):
+    @pytest.fixture
+    def url(self, new_postgres: Callable[[], str]) -> str:
+        return new_postgres()
+
+    @pytest.fixture
+    def store(self, url: str) -> Iterator[Store]:
+        with Store.open(url) as store:
+            yield store

@@ -1,0 +1,198 @@
+"""Schema revisions: models, migrations and frozen databases agree, and an upgrade loses nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.script import ScriptDirectory
+from sample_data import BASELINES, KEY, NOON, SELECTION, TRIALS, fill
+from sqlalchemy import create_engine
+
+from results_db import Store, StoreError
+from results_db.engine import Database
+from results_db.migrate import SCRIPTS, alembic_config, current, head, upgrade
+from results_db.models import Base
+
+ASSETS = Path(__file__).parent / "assets"
+FROZEN = sorted(ASSETS.glob("*.db"))
+_SECOND = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    recreate = "always" if op.get_bind().dialect.name == "sqlite" else "auto"
+    with op.batch_alter_table("trial", recreate=recreate) as batch:
+        batch.add_column(sa.Column("extra", sa.Integer()))
+    {then}
+"""
+
+
+@pytest.fixture
+def next_scripts(tmp_path: Path) -> Callable[[str], Path]:
+    """The migrations as they might be one revision later."""
+
+    def make(then: str) -> Path:
+        folder = tmp_path / "migrations"
+        shutil.copytree(SCRIPTS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+        (folder / "versions" / "0002_extra.py").write_text(_SECOND.format(then=then))
+        return folder
+
+    return make
+
+
+def test_revisions_are_one_line_of_numbers() -> None:
+    scripts = ScriptDirectory(f"{SCRIPTS}")
+    revisions = [script.revision for script in scripts.walk_revisions()][::-1]
+    assert revisions == [f"{number:04}" for number in range(1, len(revisions) + 1)]
+    assert scripts.get_heads() == [head()]
+    assert [path.stem for path in FROZEN] == revisions
+
+
+@pytest.mark.parametrize("frozen", FROZEN, ids=lambda path: path.stem)
+def test_a_frozen_database_is_upgraded_and_read(frozen: Path, tmp_path: Path) -> None:
+    path = tmp_path / "tuner.db"
+    shutil.copy(frozen, path)
+    url = f"sqlite:///{path}"
+    assert current(url) == frozen.stem
+    assert upgrade(url) == (frozen.stem, head())
+    with Store.open(url, create=False) as store:
+        assert store.check() == []
+        (run,) = store.runs()
+        (task,) = store.tasks(run.run_id)
+        assert (run.campaign, run.status, run.summary) == ("nightly", "finished", {"trials": 3})
+        assert (task.key, task.stage) == (KEY, "done")
+        assert store.trials(task.task_id) == list(TRIALS)
+        assert (task.selection, task.baselines) == (SELECTION, BASELINES)
+        assert [fire.instant for fire in store.fires()] == [NOON]
+        assert [export.task_ids for export in store.exports()] == [(task.task_id,)]
+
+
+def test_models_and_migrations_agree(sqlite_url: str) -> None:
+    _compare(sqlite_url)
+
+
+@pytest.mark.postgres
+def test_models_and_migrations_agree_on_postgres(new_postgres: Callable[[], str]) -> None:
+    _compare(new_postgres())
+
+
+def _compare(url: str) -> None:
+    upgrade(url)
+    database = Database(url, create=False)
+    with database.read() as connection:
+        command.check(alembic_config(connection))
+    database.close()
+
+
+def test_migrations_make_the_tables_of_the_models_word_by_word(tmp_path: Path) -> None:
+    """What `alembic check` does not compare: CHECK constraints and the names of constraints."""
+    upgrade(f"sqlite:///{tmp_path / 'migrated.db'}")
+    engine = create_engine(f"sqlite:///{tmp_path / 'created.db'}")
+    Base.metadata.create_all(engine)
+    engine.dispose()
+    assert _schema(tmp_path / "migrated.db") == _schema(tmp_path / "created.db")
+
+
+def _schema(path: Path) -> dict[str, list[str]]:
+    query = (
+        "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name != 'alembic_version'"
+    )
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        return {
+            name: sorted(line.strip(" \t,") for line in sql.splitlines())
+            for name, sql in connection.execute(query)
+        }
+
+
+def test_an_upgrade_keeps_rows_and_makes_a_backup(
+    sqlite_url: str, next_scripts: Callable[[str], Path]
+) -> None:
+    with Store.open(sqlite_url) as store:
+        fill(store)
+        before = store.trials_frame()
+    scripts = next_scripts("pass")
+    path = Path(sqlite_url.removeprefix("sqlite:///"))
+    older = path.with_name("tuner.db.0001.bak")
+    older.write_text("an earlier backup")
+    assert upgrade(sqlite_url, scripts=scripts) == ("0001", "0002")
+    assert older.read_text() == "an earlier backup"
+    with pytest.raises(StoreError, match="newer"):
+        Store.open(sqlite_url)
+    with pytest.raises(StoreError, match="newer"):
+        upgrade(sqlite_url)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(extra), count(*) FROM trial").fetchone() == (0, 3)
+        assert connection.execute("SELECT count(*) FROM measurement").fetchone() == (2,)
+        assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
+    with Store.open(f"sqlite:///{path.with_name('tuner.db.0001.1.bak')}", create=False) as backup:
+        assert backup.check() == []
+        assert backup.trials_frame().equals(before)
+    assert upgrade(sqlite_url, scripts=scripts) == ("0002", "0002")
+    assert len(list(path.parent.glob("*.bak"))) == 2
+
+
+@pytest.mark.parametrize(
+    "then", ['op.execute("SELECT * FROM nowhere")', 'op.execute("DELETE FROM trial")']
+)
+def test_an_upgrade_that_fails_changes_nothing(
+    sqlite_url: str, next_scripts: Callable[[str], Path], then: str
+) -> None:
+    with Store.open(sqlite_url) as store:
+        fill(store)
+    with pytest.raises(StoreError):
+        upgrade(sqlite_url, scripts=next_scripts(then))
+    with Store.open(sqlite_url, create=False) as store:
+        assert store.stats()["rows"]["trial"] == len(TRIALS)
+        assert store.check() == []
+
+
+@pytest.mark.postgres
+def test_an_upgrade_on_postgres(
+    new_postgres: Callable[[], str], next_scripts: Callable[[str], Path]
+) -> None:
+    url = new_postgres()
+    assert upgrade(url) == ("", "0001")
+    with Store.open(url) as store:
+        fill(store)
+    assert upgrade(url, scripts=next_scripts("pass")) == ("0001", "0002")
+    assert current(url) == "0002"
+    with pytest.raises(StoreError, match="newer"):
+        Store.open(url)
+
+
+def test_upgrade_makes_a_new_database(sqlite_url: str) -> None:
+    with pytest.raises(StoreError, match="no database"):
+        current(sqlite_url)
+    assert upgrade(sqlite_url) == ("", head())
+    assert current(sqlite_url) == head()
+
+
+def test_a_revision_nobody_knows_is_not_upgraded(sqlite_url: str) -> None:
+    Store.open(sqlite_url).close()
+    path = sqlite_url.removeprefix("sqlite:///")
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '0000'")
+    with pytest.raises(StoreError, match="0000"):
+        upgrade(sqlite_url)
+
+
+@pytest.mark.parametrize("rows", [[], ["0001", "0002"]])
+def test_a_revision_that_is_not_one_is_named(sqlite_url: str, rows: list[str]) -> None:
+    Store.open(sqlite_url).close()
+    path = sqlite_url.removeprefix("sqlite:///")
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("DELETE FROM alembic_version")
+        connection.executemany("INSERT INTO alembic_version VALUES (?)", [(row,) for row in rows])
+    for use in (Store.open, upgrade, current):
+        with pytest.raises(StoreError, match="revisions instead of one"):
+            use(sqlite_url)
