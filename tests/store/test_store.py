@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from store_contract import StoreContract
@@ -24,8 +24,8 @@ class TestSqlite(StoreContract):
 @pytest.mark.postgres
 class TestPostgres(StoreContract):
     @pytest.fixture
-    def url(self, new_postgres: Callable[[], str]) -> str:
-        return new_postgres()
+    def url(self, emptied_postgres: str) -> str:
+        return emptied_postgres
 
     @pytest.fixture
     def store(self, url: str) -> Iterator[Store]:
