@@ -35,6 +35,9 @@ def build_gpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fail
     with environment(TRITON_CACHE_DIR=str(cache_dir / TRITON)), use_target(device.target) as driver:
         tensors = meta_tensors(kernel, job)
         for launch in kernel.launches(job.workload, job.config, tensors):
+            asked = StaticFacts(num_warps=int(launch.kwargs.get("num_warps") or 0))
+            if found := refusal(asked, device):
+                return Failure(Status.CONSTRAINTS, found, facts=asked)
             for compiled in compile_launch(launch, driver):
                 facts = _worst(facts, _facts(compiled))
                 identity.update(_identity(launch, compiled, tensors).encode())

@@ -67,12 +67,15 @@ def _by_target(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fai
 def headline(error: BaseException) -> str:
     """The one line that says most of a compiler's error: its type and what was wrong."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # torch.compile wraps what its backend raised and says so on a line of its own.
+    lines = lines[1:] if lines[1:] and lines[0].endswith("raised:") else lines
     name = type(error).__name__
     if not lines:
         return name
-    # Triton quotes the source first and ends with the reason; others mark it as an error.
-    at_fault = [line for line in lines if re.search(r"\b(error|fatal)\s*:", line, re.IGNORECASE)]
-    said = lines[-1] if name == "CompilationError" else (at_fault or lines)[0]
+    # Triton quotes the source first and ends with the reason; other compilers mark theirs.
+    mark = r"^ptxas \w+\s*:" if name == "PTXASError" else r"\b[Ee]rror\s*:"
+    marked = [line for line in lines if re.search(mark, line)]
+    said = lines[-1] if name == "CompilationError" else (marked or lines)[0]
     return f"{name}: {said}"[:_LINE_CHARS]
 
 
