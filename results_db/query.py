@@ -90,7 +90,11 @@ def known_trials(
 
 
 def winners(
-    connection: Connection, kernel: str, fingerprint: str | None, limit: int
+    connection: Connection,
+    kernel: str,
+    fingerprint: str | None,
+    limit: int,
+    before_run: int | None,
 ) -> list[tuple[Workload, Config]]:
     """Winners of a kernel, the newest first, each workload and config once."""
     query = (
@@ -105,6 +109,8 @@ def winners(
     )
     if fingerprint is not None:
         query = query.where(Device.fingerprint == fingerprint)
+    if before_run is not None:
+        query = query.where(Task.run_id < before_run)
     found: dict[tuple[str, str], tuple[Workload, Config]] = {}
     for dims, winner in connection.execute(query):
         found.setdefault((config_key(dims), config_key(winner)), (_workload(dims), winner))

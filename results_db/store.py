@@ -211,11 +211,20 @@ class Store:
             return query.known_trials(connection, key, exclude_task)
 
     def winners(
-        self, kernel: str, device_fingerprint: str | None = None, limit: int = 100
+        self,
+        kernel: str,
+        device_fingerprint: str | None = None,
+        limit: int = 100,
+        *,
+        before_run: int | None = None,
     ) -> list[tuple[Workload, Config]]:
-        """Winning configs of a kernel with their workloads, the newest first, for warm starts."""
+        """Winning configs of a kernel with their workloads, the newest first, for warm starts.
+
+        before_run: only those of runs begun before that one, so that a resumed run starts as it
+        first did.
+        """
         with self._database.read() as connection:
-            return query.winners(connection, kernel, device_fingerprint, limit)
+            return query.winners(connection, kernel, device_fingerprint, limit, before_run)
 
     # -- frames --------------------------------------------------------------------------------
     def trials_frame(self, run_id: int | None = None, task_id: int | None = None) -> pd.DataFrame:

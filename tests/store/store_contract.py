@@ -356,6 +356,8 @@ class StoreContract:
         assert store.winners("softmax") == [(KEY.workload, BEST), (KEY.workload, DEFAULT)]
         assert store.winners("softmax", limit=1) == [(KEY.workload, BEST)]
         assert store.winners("softmax", DEVICE.fingerprint) == [(KEY.workload, BEST)]
+        assert store.winners("softmax", before_run=elsewhere.run_id) == [(KEY.workload, BEST)]
+        assert store.winners("softmax", before_run=first.run_id) == []
         assert store.winners("unknown") == []
 
     # -- frames --------------------------------------------------------------------------------
