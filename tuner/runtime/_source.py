@@ -16,17 +16,23 @@ def source_hash(*functions: Any) -> str:
 
 
 def accepted_hashes(fn: Any) -> frozenset[str]:
-    """Digests under which a kernel's table may be kept: of the function, and of its module.
+    """Digests under which a kernel's table may be kept: of the kernel from `def` on, of the
+    function with its decorators, and of its module.
 
-    Declared kernels may name either as what decides the binary.
+    Declared and adopted kernels may name any of them as what decides the binary.
     """
-    accepted = set()
     base = base_function(fn)
-    try:
-        accepted.add(_digest(source_text(fn)))
-        accepted.add(_digest(inspect.getsource(sys.modules[base.__module__])))
-    except (OSError, TypeError, KeyError):
-        pass
+    readers = (
+        lambda: source_text(fn),
+        lambda: inspect.getsource(base),
+        lambda: inspect.getsource(sys.modules[base.__module__]),
+    )
+    accepted = set()
+    for reader in readers:
+        try:
+            accepted.add(_digest(reader()))
+        except (OSError, TypeError, KeyError):
+            continue
     return frozenset(accepted)
 
 

@@ -7,6 +7,7 @@ feasible as that dim moves over the whole distance allowed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from search_spaces.errors import WorkloadError
@@ -14,9 +15,9 @@ from search_spaces.kernel import Kernel
 from search_spaces.records import Device, Workload
 from tuner.runtime import Entry, Rule
 
-#: A factor of two in one dim.
-MAX_DISTANCE = 1.0
-_FACTORS = (0.5, 0.6, 0.75, 0.95, 1.05, 1.4, 1.7, 2.0)
+#: Distances to try, the widest first: a factor of 2, or of 1.41, in one dim.
+DISTANCES = (1.0, 0.5)
+_FACTORS = (0.5, 0.6, 0.71, 0.75, 0.95, 1.05, 1.25, 1.41, 1.7, 1.99, 2.0)
 
 
 def rule_for(kernel: Kernel | None, device: Device, entries: Sequence[Entry]) -> Rule:
@@ -24,11 +25,15 @@ def rule_for(kernel: Kernel | None, device: Device, entries: Sequence[Entry]) ->
     if kernel is None:
         return Rule()
     dims = [name for name in sorted(entries[0].key) if _is_size(name, entries)]
-    safe = [n for n in dims if all(_movable(kernel, device, e, (n,)) for e in entries)]
-    together = all(_movable(kernel, device, entry, safe) for entry in entries)
-    if not safe or not together:
-        return Rule()
-    return Rule("nearest_log2", MAX_DISTANCE, tuple(safe))
+    for distance in DISTANCES:
+
+        def movable(names: Sequence[str], distance: float = distance) -> bool:
+            return all(_movable(kernel, device, entry, names, distance) for entry in entries)
+
+        safe = [name for name in dims if movable([name])]
+        if safe and movable(safe):
+            return Rule("nearest_log2", distance, tuple(safe))
+    return Rule()
 
 
 def _is_size(name: str, entries: Sequence[Entry]) -> bool:
@@ -36,10 +41,12 @@ def _is_size(name: str, entries: Sequence[Entry]) -> bool:
     return all(isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in values)
 
 
-def _movable(kernel: Kernel, device: Device, entry: Entry, dims: Sequence[str]) -> bool:
+def _movable(
+    kernel: Kernel, device: Device, entry: Entry, dims: Sequence[str], distance: float
+) -> bool:
     """Whether an entry's config is feasible for every workload near it that the kernel takes."""
     try:
-        for workload in _moved(Workload.from_mapping(entry.key), dims):
+        for workload in _moved(Workload.from_mapping(entry.key), dims, distance):
             try:
                 kernel.check_workload(workload)
             except WorkloadError:
@@ -51,9 +58,11 @@ def _movable(kernel: Kernel, device: Device, entry: Entry, dims: Sequence[str]) 
     return True
 
 
-def _moved(workload: Workload, dims: Sequence[str]) -> Iterator[Workload]:
+def _moved(workload: Workload, dims: Sequence[str], distance: float) -> Iterator[Workload]:
     """The workload with dims scaled, also to odd values, which alignment rules tell apart."""
     for factor in _FACTORS:
-        sizes = {name: max(1, round(workload.size(name) * factor)) for name in dims}
-        yield workload.with_dims(**sizes)
-        yield workload.with_dims(**{name: max(1, size - 1) | 1 for name, size in sizes.items()})
+        for odd in (0, 1):
+            sizes = {name: max(1, round(workload.size(name) * factor)) | odd for name in dims}
+            gaps = [math.log2(size / workload.size(name)) for name, size in sizes.items()]
+            if max(map(abs, gaps)) <= distance:
+                yield workload.with_dims(**sizes)
