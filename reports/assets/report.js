@@ -1,0 +1,181 @@
+"use strict";
+(() => {
+  const root = document.documentElement;
+  const each = (selector, action, within = document) =>
+    within.querySelectorAll(selector).forEach(action);
+
+  // -- theme ------------------------------------------------------------------------------------
+  const themes = JSON.parse(document.getElementById("themes").textContent);
+  const systemDark = window.matchMedia("(prefers-color-scheme: dark)");
+  const toggle = document.getElementById("theme-toggle");
+  let printing = false;
+
+  const isDark = () =>
+    !printing && (root.dataset.theme ? root.dataset.theme === "dark" : systemDark.matches);
+
+  const showTheme = () => {
+    toggle.setAttribute("aria-pressed", String(isDark()));
+    each("[data-plotted]", draw);
+  };
+
+  toggle.addEventListener("click", () => {
+    root.dataset.theme = isDark() ? "light" : "dark";
+    try {
+      localStorage.setItem("tuner-report-theme", root.dataset.theme);
+    } catch {
+      // A page without storage keeps the choice until it is closed.
+    }
+    showTheme();
+  });
+  systemDark.addEventListener("change", showTheme);
+
+  // -- figures ----------------------------------------------------------------------------------
+  const source = (plot) => {
+    let text = document.getElementById(plot.dataset.source).textContent;
+    if (isDark()) {
+      for (const [light, dark] of Object.entries(themes.dark_of)) text = text.replaceAll(light, dark);
+    }
+    const figure = JSON.parse(text);
+    figure.layout.template = isDark() ? themes.dark : themes.light;
+    return figure;
+  };
+
+  function draw(plot) {
+    const { data, layout, config } = source(plot);
+    plot.dataset.plotted = isDark() ? "dark" : "light";
+    return Plotly.react(plot, data, layout, config);
+  }
+
+  const sight = new IntersectionObserver(
+    (entries) => {
+      for (const entry of entries) {
+        if (!entry.isIntersecting) continue;
+        sight.unobserve(entry.target);
+        draw(entry.target);
+      }
+    },
+    { rootMargin: "300px" },
+  );
+  each(".plot", (plot) => sight.observe(plot));
+
+  window.addEventListener("beforeprint", () => {
+    printing = true;
+    each("[data-plotted]", draw);
+  });
+  window.addEventListener("afterprint", () => {
+    printing = false;
+    each("[data-plotted]", draw);
+  });
+
+  // -- tables: sort -----------------------------------------------------------------------------
+  const valueOf = (row, column) => {
+    const cell = row.cells[column];
+    return cell.dataset.sort ?? cell.textContent.trim();
+  };
+
+  const compare = (left, right, numeric, sign) => {
+    if (left === "" || right === "") return (left === "") - (right === "");
+    if (numeric) return sign * (Number(left) - Number(right));
+    return sign * left.localeCompare(right, "en", { numeric: true });
+  };
+
+  const sortBy = (table, heading) => {
+    const ascending = heading.getAttribute("aria-sort") !== "ascending";
+    const column = heading.cellIndex;
+    const numeric = heading.dataset.kind === "number";
+    const body = table.tBodies[0];
+    const rows = [...body.rows].map((row) => [valueOf(row, column), row]);
+    rows.sort((a, b) => compare(a[0], b[0], numeric, ascending ? 1 : -1));
+    body.append(...rows.map(([, row]) => row));
+    each("th[aria-sort]", (other) => other.setAttribute("aria-sort", "none"), table);
+    heading.setAttribute("aria-sort", ascending ? "ascending" : "descending");
+  };
+
+  each("table.sortable", (table) =>
+    each(
+      "th[aria-sort] button",
+      (button) => button.addEventListener("click", () => sortBy(table, button.closest("th"))),
+      table,
+    ),
+  );
+
+  // -- tables: filter ---------------------------------------------------------------------------
+  each("[data-filters]", (bar) => {
+    const table = document.getElementById(bar.dataset.filters);
+    const shown = bar.querySelector("[data-shown]");
+    const words = bar.querySelector("input[type=search]");
+    const choices = [...bar.querySelectorAll("select")];
+    const apply = () => {
+      const wanted = words.value.toLowerCase().split(/\s+/).filter(Boolean);
+      let visible = 0;
+      for (const row of table.tBodies[0].rows) {
+        const text = row.textContent.toLowerCase();
+        const keep =
+          wanted.every((word) => text.includes(word)) &&
+          choices.every((choice) => !choice.value || row.dataset[choice.name] === choice.value);
+        row.hidden = !keep;
+        visible += keep;
+      }
+      shown.textContent = `${visible} of ${table.tBodies[0].rows.length} shown`;
+    };
+    bar.addEventListener("input", apply);
+  });
+
+  // -- tables: download as CSV ------------------------------------------------------------------
+  const csvField = (text) => {
+    const plain = text.replace(/\s+/g, " ").trim();
+    // A spreadsheet would run a text that begins like a formula.
+    const safe = /^[=+@\-\t]/.test(plain) && Number.isNaN(Number(plain)) ? `'${plain}` : plain;
+    return /[",\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+  };
+
+  each("[data-csv]", (button) =>
+    button.addEventListener("click", () => {
+      const records = JSON.parse(document.getElementById(button.dataset.csv).textContent);
+      const lines = records.map((record) => record.map((v) => csvField(String(v ?? ""))).join(","));
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(new Blob([lines.join("\n") + "\n"], { type: "text/csv" }));
+      link.download = button.dataset.file;
+      link.click();
+      URL.revokeObjectURL(link.href);
+    }),
+  );
+
+  // -- copy -------------------------------------------------------------------------------------
+  const copyText = async (text) => {
+    try {
+      await navigator.clipboard.writeText(text);
+      return true;
+    } catch {
+      const area = document.createElement("textarea");
+      area.value = text;
+      document.body.append(area);
+      area.select();
+      const done = document.execCommand("copy");
+      area.remove();
+      return done;
+    }
+  };
+
+  each("[data-copy]", (button) =>
+    button.addEventListener("click", async () => {
+      const label = button.textContent;
+      button.textContent = (await copyText(button.dataset.copy)) ? "Copied" : "Not copied";
+      setTimeout(() => (button.textContent = label), 1200);
+      button.focus();
+    }),
+  );
+
+  // -- deep links -------------------------------------------------------------------------------
+  const openTarget = () => {
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!target) return;
+    for (let node = target; node; node = node.parentElement) {
+      if (node.tagName === "DETAILS") node.open = true;
+    }
+    target.scrollIntoView();
+  };
+  window.addEventListener("hashchange", openTarget);
+  if (location.hash) openTarget();
+  showTheme();
+})();

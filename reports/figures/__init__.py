@@ -1,0 +1,12 @@
+"""Pure functions from a frame to a `plotly.graph_objects.Figure`, for page and notebook alike."""
+
+from __future__ import annotations
+
+from reports.figures.convergence import convergence
+from reports.figures.failures import failures
+from reports.figures.noise import noise
+from reports.figures.parameters import parameters
+from reports.figures.speedups import speedups
+from reports.figures.static_facts import static_facts
+
+__all__ = ["convergence", "failures", "noise", "parameters", "speedups", "static_facts"]

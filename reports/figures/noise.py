@@ -1,0 +1,53 @@
+"""How much the samples of each trial scatter."""
+
+from __future__ import annotations
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from reports.figures.theme import BLUE, GREY, ORANGE, base, rows
+
+NOISY, SUSPECT = 0.02, 0.10
+
+
+def noise(frame: pd.DataFrame) -> go.Figure:
+    """One box per task over its trials' inter-quartile range / median, on a logarithmic axis.
+
+    frame: one row per trial: task (in the order to show), spread (a fraction, > 0).
+    The lines mark `noisy` (2 %) and `suspect` (10 %).
+    """
+    tasks = list(dict.fromkeys(frame["task"]))
+    figure = base(
+        92 + 46 * len(tasks),
+        **rows(tasks),
+        showlegend=False,
+        xaxis={
+            "title": {"text": "IQR ÷ median of a trial's samples"},
+            "type": "log",
+            "tickformat": "~%",
+        },
+    )
+    for limit, word, colour in ((NOISY, "noisy", GREY), (SUSPECT, "suspect", ORANGE)):
+        figure.add_vline(
+            x=limit,
+            line={"color": colour, "width": 1.5, "dash": "dash"},
+            annotation={
+                "text": word,
+                "yref": "paper",
+                "y": 1,
+                "yanchor": "bottom",
+                "font": {"color": colour},
+            },
+        )
+    figure.add_box(
+        x=frame["spread"].tolist(),
+        y=[tasks.index(task) + 0.12 for task in frame["task"]],
+        width=0.36,
+        orientation="h",
+        name="trials",
+        boxpoints="outliers",
+        line={"color": BLUE, "width": 1.5},
+        marker={"size": 4, "opacity": 0.6},
+        hovertemplate="%{x:.2%}<extra></extra>",
+    )
+    return figure

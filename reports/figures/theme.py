@@ -1,0 +1,117 @@
+"""How every figure looks: Okabe-Ito colours, a calm layout, and a light and a dark template.
+
+Colours are told apart by people with any colour vision; figures also differ by symbol or pattern.
+The page maps `DARK_OF` over a figure when it is shown dark.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import plotly.graph_objects as go
+
+from reports.quantity import plot_text
+
+BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072b2", "#d55e00", "#007a5a", "#a8527f", "#7a828c"
+STRONG = "#1f242b"
+
+#: light colour -> the same colour on a dark ground.
+DARK_OF = {
+    BLUE: "#6cb6ea",
+    ORANGE: "#f0a04b",
+    GREEN: "#3fc79a",
+    PURPLE: "#dd9cc2",
+    GREY: "#8d96a1",
+    STRONG: "#f1f3f5",
+}
+
+#: passed with every figure: no logo, and no button that sends data to a cloud service.
+CONFIG: dict[str, Any] = {
+    "displaylogo": False,
+    "showSendToCloud": False,
+    "plotlyServerURL": "",
+    "responsive": True,
+    "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"],
+}
+
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+
+
+def template(*, dark: bool) -> dict[str, Any]:
+    """The Plotly template of a theme, as JSON-ready data."""
+    text, grid, ground = (
+        ("#e6e8eb", "#2c323b", "#1a1e24") if dark else ("#2b3038", "#e7e8ea", "#fff")
+    )
+    axis = {
+        "gridcolor": grid,
+        "linecolor": grid,
+        "zerolinecolor": grid,
+        "tickcolor": grid,
+        "automargin": True,
+        "title": {"standoff": 10, "font": {"size": 12}},
+    }
+    colours = [BLUE, ORANGE, GREEN, PURPLE, GREY]
+    return {
+        "layout": {
+            "font": {"family": FONT, "size": 12.5, "color": text},
+            "paper_bgcolor": "rgba(0,0,0,0)",
+            "plot_bgcolor": "rgba(0,0,0,0)",
+            "colorway": [DARK_OF[colour] for colour in colours] if dark else colours,
+            "hoverlabel": {"bgcolor": ground, "bordercolor": grid, "font": {"color": text}},
+            "xaxis": axis,
+            "yaxis": axis,
+        }
+    }
+
+
+def base(height: int, **layout: Any) -> go.Figure:
+    """An empty figure of a fixed height in pixels; it takes the width it is given."""
+    figure = go.Figure()
+    figure.update_layout(
+        template=template(dark=False),
+        height=height,
+        margin={"l": 12, "r": 16, "t": 32, "b": 44},
+        legend={
+            "orientation": "h",
+            "x": 0,
+            "xanchor": "left",
+            "y": 1,
+            "yanchor": "bottom",
+            "font": {"size": 12},
+        },
+        hovermode="closest",
+        dragmode="zoom",
+        **layout,
+    )
+    return figure
+
+
+def rows(labels: list[str], axis: str = "") -> dict[str, Any]:
+    """Layout of a figure with one labelled row per text, at y = 0, 1, 2... from the top down.
+
+    The label stands above its row, so that narrow screens keep their width for the data.
+    axis: suffix of the subplot's axes (`""`, `"2"`...).
+    """
+    return {
+        f"yaxis{axis}": {
+            "tickvals": [place + 0.42 for place in range(len(labels) - 1)],
+            "showticklabels": False,
+            "range": [len(labels) - 0.52, -0.62],
+            "zeroline": False,
+            "fixedrange": True,
+        },
+        "annotations": [
+            {
+                "text": plot_text(label, 64),
+                "xref": f"x{axis} domain",
+                "x": 0,
+                "xanchor": "left",
+                "yref": f"y{axis}",
+                "y": place - 0.14,
+                "yanchor": "bottom",
+                "showarrow": False,
+                "font": {"size": 12},
+            }
+            for place, label in enumerate(labels)
+        ],
+    }

@@ -1,0 +1,126 @@
+"""Frames the figures are drawn from, one function per figure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from reports.quantity import clean, pairs, plain
+from reports.source import TaskData
+from reports.stats import finite, relative_iqr
+from results_db.records import TrialRecord
+from search_spaces.records import Value
+
+_MOST_VALUES = 10
+
+
+def convergence_frame(task: TaskData) -> pd.DataFrame:
+    """One row per trial: trial, device_s (cumulative), median_us, best_us, label."""
+    rows, spent = [], 0.0
+    for place, trial in enumerate(task.trials, start=1):
+        if trial.source != "reused":
+            spent += finite(trial.device_s) or 0.0
+        rows.append((place, spent, _time(trial), clean(pairs(trial.config))))
+    frame = pd.DataFrame(rows, columns=["trial", "device_s", "median_us", "label"])
+    frame["best_us"] = frame["median_us"].astype(float).cummin().ffill()
+    return frame
+
+
+def parameters_frame(task: TaskData) -> pd.DataFrame:
+    """One row per timed trial and parameter that varies: parameter, value, slowdown, label.
+
+    Numbers with more than ten values are grouped into ranges of about equal numbers of trials.
+    """
+    timed = [trial for trial in task.timed if trial.median_us]
+    fastest = min((_time(trial) for trial in timed), default=1.0)
+    names = sorted({name for trial in timed for name in trial.config})
+    rows = []
+    for name in names:
+        values = {id(trial): trial.config.get(name) for trial in timed}
+        texts = _groups(list(values.values()))
+        if len(set(texts.values())) < 2:
+            continue
+        order = {text: place for place, text in enumerate(dict.fromkeys(texts.values()))}
+        ranked = sorted(timed, key=lambda t: order[texts[_key(values[id(t)])]])
+        rows += [
+            (
+                clean(name),
+                clean(texts[_key(values[id(trial)])]),
+                _time(trial) / fastest,
+                clean(pairs(trial.config)),
+            )
+            for trial in ranked
+        ]
+    return pd.DataFrame(rows, columns=["parameter", "value", "slowdown", "label"])
+
+
+def noise_frame(tasks: Sequence[TaskData]) -> pd.DataFrame:
+    """One row per trial with four samples or more: task, spread."""
+    rows = [
+        (task.label, spread)
+        for task in tasks
+        for trial in task.timed
+        if trial.source == "measured" and (spread := relative_iqr(trial.samples_us))
+    ]
+    return pd.DataFrame(rows, columns=["task", "spread"])
+
+
+def failures_frame(tasks: Sequence[TaskData]) -> pd.DataFrame:
+    """One row per task and status that occurred: task, status, count."""
+    rows = []
+    for task in tasks:
+        counts: dict[str, int] = {}
+        for trial in task.failed:
+            counts[trial.status.value] = counts.get(trial.status.value, 0) + 1
+        rows += [(task.label, status, counts[status]) for status in sorted(counts)]
+    return pd.DataFrame(rows, columns=["task", "status", "count"])
+
+
+def static_frame(tasks: Sequence[TaskData]) -> pd.DataFrame:
+    """One row per compiled variant: group, registers, shared_kib, spill_bytes."""
+    rows = [
+        (
+            clean(f"{task.kernel} for {task.info.key.device.target}"),
+            trial.registers,
+            None if trial.shared_bytes is None else trial.shared_bytes / 1024,
+            trial.spill_bytes,
+        )
+        for task in tasks
+        for trial in task.trials
+        if trial.registers is not None
+    ]
+    return pd.DataFrame(rows, columns=["group", "registers", "shared_kib", "spill_bytes"])
+
+
+def _time(trial: TrialRecord) -> float:
+    value = finite(trial.median_us)
+    return math.nan if value is None else value
+
+
+def _number(value: Value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _key(value: Value) -> tuple[str, Value]:
+    """What tells values apart: True is not 1, but 1 is 1.0."""
+    return ("number" if _number(value) else type(value).__name__), value
+
+
+def _groups(values: list[Value]) -> dict[tuple[str, Value], str]:
+    """What each value is shown as, in the order to show."""
+    ranked = sorted(float(value) for value in values if _number(value) and value is not None)
+    numbers = sorted(set(ranked))
+    others = sorted({_key(value) for value in values if not _number(value)}, key=str)
+    shown: dict[tuple[str, Value], str] = {
+        ("number", number): f"{number:.12g}" for number in numbers
+    }
+    if len(numbers) > _MOST_VALUES:
+        cuts = sorted({ranked[len(ranked) * step // 8] for step in range(8)})
+        edges = [*cuts[1:], math.inf]
+        for low, edge in zip(cuts, edges, strict=True):
+            members = [number for number in numbers if low <= number < edge]
+            ends = list(dict.fromkeys((plain(members[0]), plain(members[-1]))))
+            shown |= {("number", number): " to ".join(ends) for number in members}
+    return {**shown, **{key: f"{key[1]}" for key in others}}

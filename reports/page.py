@@ -1,0 +1,85 @@
+"""Put sections, styles, scripts and plotly.js together into one self-contained page."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from reports.figures.theme import DARK_OF, template
+from reports.quantity import NOTHING, clean, count
+from reports.sections import BUILDERS
+from reports.source import RunData
+from reports.view import script_json
+
+_HERE = Path(str(files("reports")))
+
+
+def render_page(data: RunData) -> str:
+    """The whole page as text. Scripts run only if their hash is in the page's own policy."""
+    sections = [section for build in BUILDERS if (section := build(data)) is not None]
+    run = data.run
+    scripts = {name: _asset(name) for name in ("theme.js", "report.js")}
+    plotly = Markup(get_plotlyjs())
+    moment = run.finished_at or run.started_at
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            title=f"{run.campaign}, run {run.run_id}",
+            run=run,
+            moment=moment,
+            sections=sections,
+            styles=_asset("report.css"),
+            scripts=scripts,
+            plotly=plotly,
+            policy=_policy([*scripts.values(), plotly]),
+            themes=script_json(
+                {"light": template(dark=False), "dark": template(dark=True), "dark_of": DARK_OF}
+            ),
+        )
+    )
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_finalize,
+    )
+    environment.filters["count"] = count
+    environment.globals["nothing"] = NOTHING
+    return environment
+
+
+def _finalize(value: object) -> object:
+    """What every expression of a template passes: control characters never reach the page."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return clean(value)
+    return NOTHING if value is None else value
+
+
+def _asset(name: str) -> Markup:
+    return Markup((_HERE / "assets" / name).read_text(encoding="utf-8"))
+
+
+def _policy(scripts: list[Markup]) -> str:
+    """A Content-Security-Policy: no network at all, and no script but these."""
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+        for script in scripts
+    )
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
+    )

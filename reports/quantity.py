@@ -1,0 +1,106 @@
+"""Numbers and names as people read them. Everything here takes hostile or missing values."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from html import escape
+
+from reports.stats import Ratio
+
+NOTHING = "—"
+_CONTROL = re.compile(
+    r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]"
+)
+
+
+def clean(text: str) -> str:
+    """Text without terminal colours, control or direction characters and lone surrogates."""
+    return _CONTROL.sub("", text).encode("utf-8", "replace").decode()
+
+
+def plot_text(text: str, limit: int = 60) -> str:
+    """Text for a Plotly label, which would read tags in it; cut in the middle when too long."""
+    text = clean(text)
+    if len(text) > limit:
+        half = (limit - 1) // 2
+        text = f"{text[:half]}…{text[-half:]}"
+    return escape(text, quote=False)
+
+
+def plain(value: float | None, digits: int = 3) -> str:
+    """A number to `digits` significant digits, thousands separated, never in exponents."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    if value == 0:
+        return "0"
+    places = min(max(digits - 1 - math.floor(math.log10(abs(value))), 0), 6)
+    return f"{value:,.{places}f}"
+
+
+def micros(value: float | None) -> str:
+    """A time in microseconds, without the unit."""
+    return plain(value, 4)
+
+
+def times(ratio: Ratio | None) -> str:
+    """`1.18x`"""
+    return NOTHING if ratio is None else factor(ratio.value)
+
+
+def factor(value: float | None) -> str:
+    """A factor with two decimals, three significant digits from ten on."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    return f"{value:.2f}x" if value < 100 else f"{value:,.0f}x"
+
+
+def span(ratio: Ratio | None) -> str:
+    """The interval of a ratio, empty when unknown."""
+    if ratio is None or ratio.low is None or ratio.high is None:
+        return ""
+    return f"{ratio.low:.2f} to {ratio.high:.2f}"
+
+
+def percent(value: float | None, digits: int = 0) -> str:
+    return NOTHING if value is None or not math.isfinite(value) else f"{value:.{digits}%}"
+
+
+def seconds(value: float | None) -> str:
+    """`0.42 s`, `12.3 s`, `4 min 10 s`, `2 h 05 min`"""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    if value < 60:
+        return f"{plain(value)} s"
+    if value < 3600:
+        return f"{int(value // 60)} min {int(value % 60):02d} s"
+    return f"{int(value // 3600)} h {int(value % 3600 // 60):02d} min"
+
+
+def size(value: float | None) -> str:
+    """Bytes as B, KiB, MiB or GiB."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    for unit in ("B", "KiB", "MiB"):
+        if abs(value) < 1024:
+            return f"{plain(value)} {unit}"
+        value /= 1024
+    return f"{plain(value)} GiB"
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """`1 trial`, `12 trials`"""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def pairs(config: Mapping[str, object] | None) -> str:
+    """A config or workload as `BLOCK_M=128 num_warps=8`."""
+    return " ".join(f"{name}={value}" for name, value in sorted((config or {}).items()))
+
+
+def listed(words: list[str]) -> str:
+    """`a`, `a and b`, `a, b and c`"""
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} and {words[-1]}"

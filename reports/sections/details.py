@@ -1,0 +1,204 @@
+"""Each task by itself, folded away: convergence, parameters, the fastest configs, baselines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from reports import figures
+from reports.frames import convergence_frame, parameters_frame
+from reports.quantity import factor, micros, pairs, percent, plain, seconds, size, span, times
+from reports.sections.results import Outcome, baseline_ratio, outcome
+from reports.source import RunData, TaskData
+from reports.stats import finite
+from reports.view import FigureView, Section, Table, figure_view
+from search_spaces.records import Status, config_key
+
+_TOP = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """One task's folded part. top and baselines are tables; facts are (name, text) pairs."""
+
+    task: TaskData
+    result: Outcome
+    config_text: str
+    time_text: str
+    facts: list[tuple[str, str]]
+    convergence: list[FigureView]
+    parameters: FigureView | None
+    top_title: str
+    top: Table | None
+    baselines: Table | None
+
+
+def build(data: RunData) -> Section | None:
+    """One folded part per task; None for a run without tasks."""
+    if not data.tasks:
+        return None
+    details = [_detail(task) for task in data.tasks]
+    return Section("tasks", "Tasks", "details.html.j2", {"details": details})
+
+
+def _detail(task: TaskData) -> Detail:
+    result = outcome(task)
+    timed = len(task.timed) > 0 and not task.absent
+    return Detail(
+        task=task,
+        result=result,
+        config_text=pairs(result.config),
+        time_text=f"{micros(result.median_us)} µs" if result.median_us is not None else "",
+        facts=_facts(task, result),
+        convergence=_convergence(task) if timed else [],
+        parameters=_parameters(task) if timed else None,
+        top_title="Fewest registers" if task.state == "built" else "Fastest trials",
+        top=_top(task),
+        baselines=_baselines(task, result),
+    )
+
+
+def _facts(task: TaskData, result: Outcome) -> list[tuple[str, str]]:
+    info, selection = task.info, task.info.selection
+    facts = [("stage", info.stage)]
+    if selection is not None:
+        facts.append(("default config", pairs(selection.default)))
+        facts.append(("runner-up", pairs(selection.runner_up)))
+        facts.append(("chosen because", selection.reason))
+        facts.append(("tie set", "; ".join(pairs(config) for config in selection.tie_set[:8])))
+        facts.append(("configs tied", f"{len(selection.tie_set)}"))
+    if finite(info.flops):
+        facts.append(("operations", f"{plain(info.flops / 1e9)} GFLOP"))
+    if finite(info.bytes):
+        facts.append(("bytes to move", size(info.bytes)))
+    if result.roofline is not None:
+        facts.append(("share of the roofline", percent(result.roofline, 1)))
+    if info.tolerance is not None:
+        facts.append(("tolerance", f"{info.tolerance:.2g}"))
+    methods = sorted({trial.method for trial in task.timed if trial.method})
+    facts.append(("timed with", ", ".join(methods)))
+    facts.append(("note", info.note))
+    return [(name, text) for name, text in facts if text]
+
+
+def _convergence(task: TaskData) -> list[FigureView]:
+    frame = convergence_frame(task)
+    default_us = _default_in_search(task)
+    steps = frame[frame["best_us"].notna() & (frame["best_us"] != frame["best_us"].shift())]
+    last = steps.iloc[-1]
+    caption = (
+        f"The fastest trial, {micros(last['best_us'])} µs, was number {int(last['trial'])} of "
+        f"{len(frame)}"
+    )
+    if default_us is not None and last["best_us"]:
+        caption += f"; the default took {factor(default_us / last['best_us'])} its time"
+    total_s = float(frame["device_s"].iloc[-1])
+    views = [
+        figure_view(
+            f"{task.slug}-convergence",
+            figures.convergence(frame, "trial", default_us),
+            f"{caption}.",
+            _steps_table(steps),
+        )
+    ]
+    if total_s > 0:
+        text = (
+            f"It was found after {seconds(last['device_s'])} of device time out of "
+            f"{seconds(total_s)}."
+        )
+        name = f"{task.slug}-device-time"
+        figure = figures.convergence(frame, "device_s", default_us)
+        views.append(figure_view(name, figure, text, _steps_table(steps)))
+    return views
+
+
+def _steps_table(steps: pd.DataFrame) -> Table:
+    return Table.of(
+        ("trial", "device time, s", "best so far, µs"),
+        (
+            (int(row["trial"]), plain(row["device_s"]), micros(row["best_us"]))
+            for _, row in steps.iterrows()
+        ),
+    )
+
+
+def _default_in_search(task: TaskData) -> float | None:
+    """The default config's time among the trials: of the search, so comparable with them."""
+    selection = task.info.selection
+    if selection is None or selection.default is None:
+        return None
+    wanted = config_key(selection.default)
+    found = [trial for trial in task.timed if config_key(trial.config) == wanted]
+    return finite(found[0].median_us) if found else None
+
+
+def _parameters(task: TaskData) -> FigureView | None:
+    frame = parameters_frame(task)
+    if frame.empty:
+        return None
+    summary = [
+        (f"{name}", f"{value}", len(group), float(group.min()), float(group.median()))
+        for (name, value), group in frame.groupby(["parameter", "value"], sort=False)["slowdown"]
+    ]
+    spread = {name: 0.0 for name, *_ in summary}
+    for name, _, _, best, _ in summary:
+        spread[name] = max(spread[name], best)
+    telling = max(spread, key=lambda name: spread[name])
+    worst = next(v for n, v, _, best, _ in summary if n == telling and best == spread[n])
+    caption = (
+        f"{telling} matters most: with {worst} even the best trial takes "
+        f"{factor(spread[telling])} the fastest time."
+    )
+    table = Table.of(
+        ("parameter", "value", "trials", "best ÷ fastest", "median ÷ fastest"),
+        ((n, v, trials, factor(best), factor(middle)) for n, v, trials, best, middle in summary),
+    )
+    return figure_view(f"{task.slug}-parameters", figures.parameters(frame), caption, table)
+
+
+def _top(task: TaskData) -> Table | None:
+    """The fastest trials; of a task that was never timed, those with the fewest registers."""
+    timed = task.state != "built"
+    if timed:
+        ranked = sorted(task.timed, key=lambda t: (t.median_us or 0.0, t.number))
+    else:
+        ranked = sorted(
+            task.correct, key=lambda t: (t.spill_bytes or 0, t.registers or 10**9, t.number)
+        )
+    if not ranked:
+        return None
+    best = ranked[0].median_us if timed else None
+    rows = [
+        (
+            pairs(trial.config),
+            *((micros(trial.median_us), factor((trial.median_us or 0) / best)) if best else ()),
+            trial.registers,
+            None if trial.shared_bytes is None else size(trial.shared_bytes),
+            trial.spill_bytes,
+        )
+        for trial in ranked[:_TOP]
+    ]
+    times_of = ("search time, µs", "÷ fastest") if best else ()
+    return Table(("config", *times_of, "registers", "shared memory", "spill, bytes"), tuple(rows))
+
+
+def _baselines(task: TaskData, result: Outcome) -> Table | None:
+    if not task.info.baselines:
+        return None
+    rows = []
+    for baseline in task.info.baselines:
+        correct = baseline.status is Status.CORRECT
+        ratio = baseline_ratio(baseline, result.median_us) if correct and result.confirmed else None
+        rows.append(
+            (
+                baseline.name,
+                baseline.status.value,
+                micros(finite(baseline.median_us)),
+                times(ratio),
+                span(ratio),
+                baseline.message[:300],
+            )
+        )
+    headings = ("baseline", "status", "time, µs", "winner is faster by", "95 % interval", "message")
+    return Table(headings, tuple(rows))

@@ -1,0 +1,110 @@
+"""What failed, by status, with the commonest messages."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from reports import figures
+from reports.frames import failures_frame
+from reports.quantity import clean, count, pairs
+from reports.source import RunData, TaskData
+from reports.view import Section, Table, figure_view
+from results_db.records import TrialRecord
+from search_spaces.records import Status
+
+#: status -> what it means, in the order they are shown.
+MEANINGS = {
+    Status.CORRECTNESS: "ran, but its outputs are wrong",
+    Status.RUNTIME: "failed while running on the device",
+    Status.TIMEOUT: "took longer than its time limit",
+    Status.COMPILE: "did not compile, or cannot run on the target",
+    Status.CONSTRAINTS: "broke a constraint of the search space",
+}
+_MESSAGES, _DETAIL, _LINE = 5, 4000, 300
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Trials of one status whose messages differ only in their numbers."""
+
+    message: str
+    count: int
+    example: str
+    task: TaskData
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One status: its commonest kinds, and how many trials are of other kinds."""
+
+    status: str
+    meaning: str
+    count: int
+    kinds: list[Kind]
+    others: int
+
+
+def build(data: RunData) -> Section:
+    """All failed trials of the run."""
+    failed = [(task, trial) for task in data.tasks for trial in task.failed]
+    groups = [group for status in MEANINGS if (group := _group(status, failed)) is not None]
+    view = None
+    if failed:
+        tasks = [task for task in data.tasks if task.failed]
+        frame = failures_frame(tasks)
+        table = Table.of(
+            ("task", "status", "trials"),
+            (
+                (task.label, status, number)
+                for task in tasks
+                for status, number in sorted(Counter(t.status.value for t in task.failed).items())
+            ),
+        )
+        view = figure_view("failures", figures.failures(frame), _caption(data, groups), table)
+    return Section("failures", "Failures", "failures.html.j2", {"groups": groups, "figure": view})
+
+
+def _caption(data: RunData, groups: list[Group]) -> str:
+    total = sum(group.count for group in groups)
+    most = max(groups, key=lambda group: group.count)
+    return (
+        f"{total:,} of {count(len(data.trials), 'trial')} failed; the commonest status is "
+        f"“{most.status}” ({most.count:,}): it {most.meaning}."
+    )
+
+
+def _group(status: Status, failed: Iterable[tuple[TaskData, TrialRecord]]) -> Group | None:
+    kinds: dict[str, list[tuple[TaskData, TrialRecord]]] = {}
+    for task, trial in failed:
+        if trial.status is status:
+            kinds.setdefault(re.sub(r"\d+", "#", trial.message), []).append((task, trial))
+    if not kinds:
+        return None
+    ranked = sorted(kinds.values(), key=len, reverse=True)
+    return Group(
+        status=status.value,
+        meaning=MEANINGS[status],
+        count=sum(map(len, ranked)),
+        kinds=[_kind(members) for members in ranked[:_MESSAGES]],
+        others=sum(map(len, ranked[_MESSAGES:])),
+    )
+
+
+def _kind(members: list[tuple[TaskData, TrialRecord]]) -> Kind:
+    task, trial = members[0]
+    return Kind(
+        message=clean(trial.message).strip()[:_LINE] or "no message",
+        count=len(members),
+        example=pairs(trial.config),
+        task=task,
+        detail=_tail(clean(trial.detail).strip()),
+    )
+
+
+def _tail(text: str) -> str:
+    """The end of a long detail: that is where compilers say what is wrong."""
+    return text if len(text) <= _DETAIL else f"…\n{text[-_DETAIL:]}"

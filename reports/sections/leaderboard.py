@@ -1,0 +1,238 @@
+"""One row per task: the winner against the default and against every baseline."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from reports import figures
+from reports.quantity import NOTHING, factor, micros, pairs, percent, plain, span, times
+from reports.sections.results import VERDICTS, Outcome, baseline_ratio, outcome
+from reports.source import RunData, TaskData
+from reports.stats import Ratio, finite
+from reports.view import FigureView, Section, Table, figure_view, script_json
+from search_spaces.records import Status, canonical_json
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A table cell: text, the value it sorts by (empty: last), and smaller lines below."""
+
+    text: str
+    sort: str = ""
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One task as the leaderboard shows it; config_json is what the copy button copies."""
+
+    task: TaskData
+    result: Outcome
+    cells: dict[str, Cell]
+    config_text: str
+    config_json: str
+    baselines: list[tuple[str, str]]
+
+
+#: key -> heading, explanation
+COLUMNS = {
+    "time": ("Time, µs", "median of the confirmation pass, with its 95 % interval"),
+    "default": ("Over default", "how many times faster than the default config, 95 % interval"),
+    "baseline": (
+        "Over fastest baseline",
+        "how many times faster than the best correct baseline",
+    ),
+    "roofline": ("Roofline", "share of the speed the device's data sheet allows; else rates"),
+    "ties": ("Tied", "configs that cannot be told from the winner, itself included"),
+    "trials": ("Trials", "trials, and how many of them failed"),
+    "compiled": (
+        "Compiled on device",
+        "launches that compiled on the device worker: 0 is meant",
+    ),
+}
+
+
+def build(data: RunData) -> Section | None:
+    """The table of all tasks that were, or were to be, timed, and the figure of their speed-ups."""
+    rows = [_row(task) for task in data.tasks if task.state != "built"]
+    if not rows:
+        return None
+    return Section(
+        name="leaderboard",
+        title="Leaderboard",
+        template="leaderboard.html.j2",
+        context={
+            "rows": rows,
+            "columns": COLUMNS,
+            "verdicts": [v for v in VERDICTS if any(row.result.verdict == v for row in rows)],
+            "devices": sorted({row.task.device for row in rows}),
+            "figure": _figure(rows),
+            "csv": script_json(_csv(rows)),
+        },
+    )
+
+
+def _row(task: TaskData) -> Row:
+    result = outcome(task)
+    failed = len(task.failed)
+    return Row(
+        task=task,
+        result=result,
+        cells={
+            "time": _cell(micros(result.median_us), result.median_us, _interval(result)),
+            "default": _ratio_cell(result.over_default, _named("default", result.default_us)),
+            "baseline": _ratio_cell(
+                result.over_baseline,
+                _named(result.baseline.name, result.baseline.median_us) if result.baseline else "",
+            ),
+            "roofline": _roofline(result),
+            "ties": _cell(f"{result.ties}" if result.ties else NOTHING, result.ties or None),
+            "trials": _cell(
+                f"{len(task.trials):,}", len(task.trials), f"{failed:,} failed" if failed else ""
+            ),
+            "compiled": _cell(f"{result.compiled}", result.compiled),
+        },
+        config_text=pairs(result.config),
+        config_json=canonical_json(dict(result.config or {})),
+        baselines=_baselines(task, result),
+    )
+
+
+def _interval(result: Outcome) -> str:
+    if not result.confirmed:
+        return "unconfirmed" if result.median_us is not None else ""
+    if result.interval_us is None:
+        return ""
+    return " to ".join(micros(bound) for bound in result.interval_us)
+
+
+def _named(name: str, median_us: float | None) -> str:
+    return f"{name} {micros(median_us)} µs" if finite(median_us) is not None else ""
+
+
+def _ratio_cell(ratio: Ratio | None, beside: str) -> Cell:
+    return _cell(times(ratio), ratio.value if ratio else None, span(ratio), beside)
+
+
+def _roofline(result: Outcome) -> Cell:
+    rates = [
+        f"{plain(rate)} {unit}"
+        for rate, unit in ((result.tflop_s, "TFLOP/s"), (result.gb_s, "GB/s"))
+        if rate is not None
+    ]
+    return _cell(percent(result.roofline), result.roofline, *rates)
+
+
+def _baselines(task: TaskData, result: Outcome) -> list[tuple[str, str]]:
+    """(name, time and ratio, or why it has none)"""
+    listed = []
+    for baseline in task.info.baselines:
+        if baseline.status is not Status.CORRECT or finite(baseline.median_us) is None:
+            why = "not timed" if baseline.status is Status.CORRECT else baseline.status.value
+            listed.append((baseline.name, why))
+            continue
+        ratio = baseline_ratio(baseline, result.median_us) if result.confirmed else None
+        text = f"{micros(baseline.median_us)} µs"
+        listed.append((baseline.name, f"{text} ({factor(ratio.value)})" if ratio else text))
+    return listed
+
+
+def _csv(rows: list[Row]) -> list[list[object]]:
+    """Headings, then one record per task with plain numbers."""
+    names = list(dict.fromkeys(b.name for row in rows for b in row.task.info.baselines))
+    table: list[list[object]] = [
+        [
+            *("kernel", "workload", "device", "target", "verdict", "median_us", "default_us"),
+            *("over_default", "over_default_low", "over_default_high", "fastest_baseline"),
+            *("over_baseline", "roofline", "tflop_s", "gb_s", "tied", "trials", "failed"),
+            *("compiled", "config"),
+            *(f"{name}_us" for name in names),
+        ]
+    ]
+    for row in rows:
+        task, result = row.task, row.result
+        over, against = result.over_default, result.over_baseline
+        times_us = {b.name: finite(b.median_us) for b in task.info.baselines}
+        key = task.info.key
+        table.append(
+            [
+                *(task.kernel, task.workload, key.device.name, key.device.target, result.verdict),
+                *(result.median_us, result.default_us),
+                *((over.value, over.low, over.high) if over else (None, None, None)),
+                result.baseline.name if result.baseline else None,
+                against.value if against else None,
+                *(result.roofline, result.tflop_s, result.gb_s, result.ties),
+                *(len(task.trials), len(task.failed), result.compiled, row.config_json),
+                *(times_us.get(name) for name in names),
+            ]
+        )
+    return table
+
+
+def _cell(text: str, value: float | None, *lines: str) -> Cell:
+    sort = "" if value is None or not math.isfinite(value) else f"{value:.9g}"
+    return Cell(text, sort, tuple(line for line in lines if line))
+
+
+def _figure(rows: list[Row]) -> FigureView | None:
+    points: list[dict[str, Any]] = []
+    for row in rows:
+        for opponent, name, ratio in (
+            ("default", "the default", row.result.over_default),
+            (
+                "fastest baseline",
+                row.result.baseline.name if row.result.baseline else "",
+                row.result.over_baseline,
+            ),
+        ):
+            if ratio is not None:
+                points.append(
+                    {
+                        "task": row.task.label,
+                        "opponent": opponent,
+                        "name": name,
+                        "ratio": ratio.value,
+                        "low": ratio.low,
+                        "high": ratio.high,
+                    }
+                )
+    if not points:
+        return None
+    frame = pd.DataFrame(points)
+    frame[["low", "high"]] = frame[["low", "high"]].astype(float)
+    table = Table.of(
+        ("task", "against", "times faster", "95 % interval"),
+        (
+            (
+                row.task.label,
+                against,
+                times(ratio),
+                span(ratio) or "unknown",
+            )
+            for row in rows
+            for against, ratio in (
+                ("default", row.result.over_default),
+                (row.result.baseline.name if row.result.baseline else "", row.result.over_baseline),
+            )
+            if ratio is not None
+        ),
+    )
+    return figure_view("speedups", figures.speedups(frame), _caption(rows), table)
+
+
+def _caption(rows: list[Row]) -> str:
+    ratios = [(row.result.over_default, row.task.label) for row in rows if row.result.over_default]
+    if not ratios:
+        return "Speed-up of each winner over the fastest correct baseline, with its 95 % interval."
+    best = max(ratios, key=lambda pair: pair[0].value)
+    least = min(ratios, key=lambda pair: pair[0].value)
+    if len(ratios) == 1:
+        return f"{best[1]} runs {times(best[0])} as fast as with its default config."
+    return (
+        f"Tuning helps {best[1]} most ({times(best[0])} the default's speed) and {least[1]} least "
+        f"({times(least[0])}). A whisker that touches the line at 1 means: not decided."
+    )

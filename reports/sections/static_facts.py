@@ -1,0 +1,88 @@
+"""Variants that were only compiled: what their binaries say of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from reports import figures
+from reports.frames import static_frame
+from reports.quantity import NOTHING, count, listed, plain, size
+from reports.source import RunData, TaskData, compiled
+from reports.view import Section, Table, figure_view
+from results_db.records import TrialRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One build-only task: counts, and (least, median, most) of each fact as texts."""
+
+    task: TaskData
+    compiled: int
+    verified: int
+    failed: int
+    registers: str
+    shared: str
+    spilling: int
+
+
+def build(data: RunData) -> Section | None:
+    """Table of build-only tasks and the figure of their facts; None when every task was timed."""
+    tasks = [task for task in data.tasks if task.state == "built"]
+    if not tasks:
+        return None
+    rows = [_row(task) for task in tasks]
+    frame = static_frame(tasks)
+    view = None
+    if len(frame):
+        table = Table.of(
+            ("task", "registers", "shared memory", "variants that spill"),
+            ((r.task.label, r.registers, r.shared, r.spilling) for r in rows),
+        )
+        view = figure_view("static-facts", figures.static_facts(frame), _caption(rows), table)
+    return Section(
+        name="compiled",
+        title="Compiled, not timed",
+        template="static_facts.html.j2",
+        context={"rows": rows, "figure": view},
+    )
+
+
+def _row(task: TaskData) -> Row:
+    known = [trial for trial in task.trials if trial.registers is not None]
+    return Row(
+        task=task,
+        compiled=sum(map(compiled, task.trials)),
+        verified=sum(bool(trial.verified_by) for trial in task.correct),
+        failed=len(task.failed),
+        registers=_spread([trial.registers for trial in known]),
+        shared=_sizes(known),
+        spilling=sum((trial.spill_bytes or 0) > 0 for trial in known),
+    )
+
+
+def _spread(values: Sequence[int | None]) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return NOTHING
+    return f"{min(known)} to {plain(median(known))} to {max(known)}"
+
+
+def _sizes(trials: Sequence[TrialRecord]) -> str:
+    known = [trial.shared_bytes for trial in trials if trial.shared_bytes is not None]
+    if not known:
+        return NOTHING
+    return f"{size(min(known))} to {size(median(known))} to {size(max(known))}"
+
+
+def _caption(rows: list[Row]) -> str:
+    spilling = sum(row.spilling for row in rows)
+    total = sum(row.compiled for row in rows)
+    targets = sorted({row.task.info.key.device.target for row in rows})
+    text = f"{count(total, 'variant')} compiled for {listed(targets)}; "
+    return text + (
+        f"{spilling} of them spill registers to memory, which usually costs time."
+        if spilling
+        else "none of them spills registers to memory."
+    )
