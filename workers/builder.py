@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from search_spaces.errors import TunerError
 from search_spaces.records import Status, Value
 from workers.child import ChildDied, ChildError, ChildTimeout, SupervisedChild
 from workers.records import Artifact, BuildJob, Failure
@@ -58,6 +59,9 @@ class ProcessBuilder:
                 message = f"the build took longer than {job.timeout_s:g} s"
                 return Failure(Status.TIMEOUT, message, build_s=job.timeout_s)
             except ChildError as error:
+                if isinstance(error.error, TunerError | ImportError):
+                    # By `workers.build.build`'s contract kernel or machine is at fault, no config.
+                    raise WorkerLost(one_line(f"{error.error}")) from None
                 return Failure(Status.COMPILE, one_line(f"{error}"), error.trace)
             except ChildDied as death:
                 deaths += 1
@@ -66,8 +70,8 @@ class ProcessBuilder:
                     return Failure(Status.COMPILE, explained(cause, death), death.output)
 
     def kill(self) -> None:
-        """End the child at once, also from another thread."""
-        self._child.kill()
+        """End the child at once and for good, also from another thread."""
+        self._child.retire()
 
     def close(self) -> None:
         self._child.close()

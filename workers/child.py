@@ -94,6 +94,7 @@ class SupervisedChild:
         self._paths, self._cwd, self._name, self._nice = paths, cwd, name, nice
         self._lock = threading.RLock()
         self._process: _Process | None = None
+        self._retired = False
 
     @property
     def pid(self) -> int | None:
@@ -128,14 +129,21 @@ class SupervisedChild:
                 self._process = None
                 process.end()
 
+    def retire(self) -> None:
+        """Kill the child and start no other; a request under way or to come raises ChildDied."""
+        self._retired = True
+        self.kill()
+
     def close(self) -> None:
-        """Let the child's object close itself, then end the child."""
+        """Let the child's object close itself, then end the child. A later request starts anew."""
         with self._lock:
             if self._process is not None:
                 self._process.hang_up()
             self.kill()
 
     def _start(self) -> _Process:
+        if self._retired:
+            raise ChildDied(self._name, "retired", "")
         scratch = Path(tempfile.mkdtemp(prefix="tuner-"))
         paths = [*self._paths, _PACKAGE_ROOT]
         process = _Process(
@@ -145,6 +153,8 @@ class SupervisedChild:
             name=self._name,
         )
         self._process = process
+        if self._retired:  # by another thread, which saw no process to kill
+            process.cut()
         setup = {
             "factory": self._factory,
             "kwargs": {**self._kwargs, "cache_dir": scratch},

@@ -90,9 +90,14 @@ class DeviceRunner:
             self._child.kill()
         return result
 
-    def kill(self) -> None:
-        """End the child at once, also from another thread."""
+    def reset(self) -> None:
+        """Forget device and child; `info` asks again."""
+        self._info = None
         self._child.kill()
+
+    def kill(self) -> None:
+        """End the child at once and for good, also from another thread."""
+        self._child.retire()
 
     def close(self) -> None:
         self._child.close()
