@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -118,10 +119,10 @@ def _threads_restored() -> Iterator[None]:
 def _cores(text: str) -> set[int]:
     """The cores of `0,2-5`."""
     cores: set[int] = set()
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        if not (first.strip().isdigit() and (last or first).strip().isdigit()):
+    for part in text.replace(" ", "").split(","):
+        if not re.fullmatch(r"\d+(-\d+)?", part):
             raise TunerError(f"cores {text!r} is not a list of cores", "write them as 0,2-5")
+        first, _, last = part.partition("-")
         cores.update(range(int(first), int(last or first) + 1))
     if not cores <= os.sched_getaffinity(0):
         allowed = ",".join(map(str, sorted(os.sched_getaffinity(0))))

@@ -49,8 +49,8 @@ def trimmed_mean(values: Sequence[float] | Floats, trim: float = TRIM) -> float:
 
 
 def paired(
-    samples_a: Sequence[float],
-    samples_b: Sequence[float],
+    samples_a: Sequence[float] | Floats,
+    samples_b: Sequence[float] | Floats,
     *,
     confidence: float = 0.95,
     quantum_us: float = 0.0,
@@ -61,7 +61,7 @@ def paired(
     infinite. quantum_us: the clock's step, whose rounding keeps the interval from collapsing when
     all samples fall on one tick. Raises `ValueError` for samples that are not pairs.
     """
-    if len(samples_a) != len(samples_b) or not samples_a:
+    if len(samples_a) != len(samples_b) or len(samples_a) == 0:
         raise ValueError(f"{len(samples_a)} and {len(samples_b)} samples are not pairs")
     a, b = np.asarray(samples_a, dtype=np.float64), np.asarray(samples_b, dtype=np.float64)
     if not (np.all(a > 0) and np.all(b > 0)):

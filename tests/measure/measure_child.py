@@ -1,0 +1,75 @@
+"""A backend in a process of its own, started with the environment of its kind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from workers import backends
+from workers.records import Artifact, KernelRef, MeasureJob, Mode, Protocol, StaticFacts
+
+_HERE = Path(__file__).parent
+QUICK = Protocol(pairs=(3, 6), final_pairs=8, warm_ms=1.0)
+
+_backend = None
+
+
+def _start(kind, cache_dir):
+    global _backend
+    _backend = backends.create(kind, cache_dir=cache_dir)
+
+
+def _measure(job):
+    return _backend.measure(job), _backend.poisoned
+
+
+def _info():
+    return _backend.info()
+
+
+class Child:
+    """Measures jobs of one kernel of `measure_kernels.py` by a backend in a child process."""
+
+    def __init__(self, kind: str, kernel: str, cache_dir: Path) -> None:
+        self._ref = KernelRef(f"{_HERE / 'measure_kernels.py'}:{kernel}")
+        self.cache_dir = cache_dir
+        changes = backends.environment(kind, str(cache_dir))
+        before = dict(os.environ)
+        os.environ.update(changes)
+        try:
+            self._pool = ProcessPoolExecutor(
+                1,
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=_start,
+                initargs=(kind, str(cache_dir)),
+            )
+            self.device, self.toolchain = self._pool.submit(_info).result()
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+    def artifact(self, config: dict, **changes) -> Artifact:
+        """An artifact without files: what a backend that loads no binary needs of it."""
+        facts = StaticFacts(registers=24)
+        given = {"target": self.device.target, "toolchain": self.toolchain, "facts": facts}
+        return Artifact(config, **{**given, "binary_hash": f"hash of {config}", **changes})
+
+    def job(self, workload, *entrants, **given) -> MeasureJob:
+        """entrants: artifacts or configs."""
+        artifacts = tuple(self.artifact(e) if isinstance(e, dict) else e for e in entrants)
+        fields = {"mode": Mode.DUEL, "protocol": QUICK, **given}
+        return MeasureJob("job", self._ref, workload, artifacts, **fields)
+
+    def run(self, job: MeasureJob):
+        """The reply and whether the backend is poisoned."""
+        return self._pool.submit(_measure, job).result()
+
+    def measure(self, workload, *entrants, **given):
+        reply, poisoned = self.run(self.job(workload, *entrants, **given))
+        assert not poisoned
+        return reply
+
+    def close(self) -> None:
+        self._pool.shutdown()

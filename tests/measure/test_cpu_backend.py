@@ -1,0 +1,188 @@
+"""The CPU backend from job to measurement, in a process of its own, with the real clock."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from measure_child import QUICK, Child
+
+from search_spaces.records import Status, Toolchain, Workload, config_key
+from workers.measure.statistics import tie_set, verdict
+from workers.records import BuildJob, Failure, Measurement, Mode, Protocol, Timing
+
+WORKLOAD = Workload.of(n=20_000, dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def child(tmp_path_factory):
+    child = Child("cpu", "CpuAffine", tmp_path_factory.mktemp("cache"))
+    yield child
+    child.close()
+
+
+def _is_timed(outcome, samples):
+    return (
+        isinstance(outcome, Timing)
+        and len(outcome.samples_us) == samples
+        and min(outcome.samples_us) <= outcome.median_us <= max(outcome.samples_us)
+        and outcome.median_us > 0
+    )
+
+
+def test_a_duel_drops_a_hopeless_challenger_and_tells_the_ratio(child):
+    found = child.measure(WORKLOAD, {"work": 12}, {"work": 1})
+    challenger, champion = found.outcomes
+    assert _is_timed(challenger, 3) or _is_timed(challenger, 6)
+    assert len(champion.samples_us) == len(challenger.samples_us)
+    assert 0 < challenger.log_ratio_low < challenger.log_ratio < challenger.log_ratio_high
+    assert challenger.log_ratio > math.log(2)
+    assert champion.log_ratio == champion.log_ratio_low == champion.log_ratio_high == 0.0
+    assert champion.name == config_key({"work": 1})
+    assert 0 <= challenger.error < 1e-6
+    assert (found.method, found.cache, found.compiled) == ("perf_counter", "warm", 0)
+    assert found.device == child.device
+    assert found.toolchain == child.toolchain
+    assert found.device_s > 0
+
+
+def test_identical_variants_are_not_declared_different(child):
+    protocol = Protocol(pairs=(3, 9, 40), warm_ms=20)
+    twins = [child.artifact({"work": 4}), child.artifact({"work": 4}, binary_hash="twin")]
+    said = []
+    for _ in range(3):
+        timing = child.measure(WORKLOAD, *twins, protocol=protocol).outcomes[0]
+        said.append(verdict(timing.log_ratio, timing.log_ratio_low, timing.log_ratio_high))
+    assert said.count("slower") < 3
+    assert said.count("faster") < 3
+
+
+def test_a_lone_challenger_is_timed_alone(child):
+    found = child.measure(WORKLOAD, {"work": 1})
+    assert _is_timed(found.outcomes[0], 6)
+    assert found.outcomes[0].log_ratio_high == 0.0
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "reason"),
+    [
+        ("mutate", Status.CORRECTNESS, "input `x` was modified"),
+        ("dtype", Status.CORRECTNESS, "output `y` is float64 (20000,), not float32 (20000,)"),
+        ("missing", Status.CORRECTNESS, "output `y` is missing"),
+        ("raise", Status.RUNTIME, "RuntimeError: boom"),
+        ("late", Status.CORRECTNESS, "wrong in the timed loop: relative error"),
+    ],
+)
+def test_a_fault_is_the_challengers_alone(child, fault, status, reason):
+    challenger, champion = child.measure(WORKLOAD, {"fault": fault}, {"work": 1}).outcomes
+    assert isinstance(challenger, Failure)
+    assert challenger.status is status
+    assert reason in challenger.message
+    assert challenger.binary_hash
+    assert isinstance(champion, Timing)
+    assert bool(champion.samples_us) == (fault == "late")
+
+
+def test_a_failing_champion_is_not_blamed_on_the_challenger(child):
+    challenger, champion = child.measure(WORKLOAD, {"work": 1}, {"fault": "raise"}).outcomes
+    assert isinstance(champion, Failure)
+    assert _is_timed(challenger, 6)
+    assert challenger.log_ratio == 0.0
+
+
+def test_an_error_while_timing_fails_the_job_and_not_the_process(child):
+    found = child.measure(WORKLOAD, {"fault": "raise_later"}, {"work": 1})
+    assert isinstance(found, Failure)
+    assert "boom" in found.message
+    assert isinstance(child.measure(WORKLOAD, {"work": 1}), Measurement)
+
+
+def test_what_is_verified_is_not_checked_again(child):
+    artifact = child.artifact({"work": 2})
+    verified = frozenset([artifact.binary_hash])
+    assert child.measure(WORKLOAD, artifact, verified=verified).outcomes[0].error == -1.0
+    verify = child.measure(WORKLOAD, artifact, verified=verified, mode=Mode.VERIFY).outcomes[0]
+    assert (verify.median_us, verify.samples_us) == (0.0, ())
+    assert verify.error >= 0
+
+
+def test_a_race_ranks_its_field_and_keeps_failures_in_place(child):
+    field = [{"work": 1}, {"fault": "raise"}, {"work": 16}, {"work": 1, "again": True}]
+    found = child.measure(WORKLOAD, *field, mode=Mode.RACE)
+    first, failed, slow, twin = found.outcomes
+    assert isinstance(failed, Failure)
+    assert all(_is_timed(timing, 8) for timing in (first, slow, twin))
+    assert first.log_ratio == 0.0
+    assert slow.log_ratio_low > 0
+    ties = tie_set({timing.name: timing.samples_us for timing in (first, slow, twin)})
+    assert config_key({"work": 16}) not in ties.members
+
+
+def test_a_confirmation_times_baselines_and_checks_them(child):
+    names = ("eager", "wrong", "raises", "missing", "no such thing")
+    found = child.measure(WORKLOAD, {"work": 1}, mode=Mode.CONFIRM, baselines=names)
+    assert list(found.baselines) == list(names)
+    assert _is_timed(found.baselines["eager"], 8)
+    assert found.baselines["eager"].name == "eager"
+    assert found.baselines["wrong"].status is Status.CORRECTNESS
+    assert found.baselines["raises"].message == (
+        "baseline `raises`: RuntimeError: this library has no such kernel"
+    )
+    assert "is missing" in found.baselines["missing"].message
+    assert "it has: eager, wrong" in found.baselines["no such thing"].message
+    assert _is_timed(found.outcomes[0], 8)
+    assert not child.measure(WORKLOAD, {"work": 1}, baselines=names).baselines
+
+
+def test_every_entrant_runs_on_its_own_threads(child):
+    field = [{"fault": "threads", "threads": count} for count in (1, 2, 1)]
+    field[2]["again"] = True
+    found = child.measure(WORKLOAD, *field, mode=Mode.RACE)
+    assert all(_is_timed(timing, 8) for timing in found.outcomes)
+
+
+def test_what_was_built_elsewhere_is_refused_in_words(child):
+    other = child.artifact({"work": 1}, toolchain=Toolchain(python="3.11.2", torch="1.0"))
+    failure = child.measure(WORKLOAD, other).outcomes[0]
+    assert failure.status is Status.RUNTIME
+    assert "torch 1.0" in failure.message
+    foreign = child.artifact({"work": 1}, target="cuda:90")
+    assert "built for cuda:90, but the device is cpu:" in (
+        child.measure(WORKLOAD, foreign).outcomes[0].message
+    )
+
+
+def test_a_damaged_artifact_is_a_failure(child):
+    damaged = child.artifact({"work": 1}, files={"inductor/x.so": b"no zlib"}, binary_hash="d")
+    assert "damaged" in child.measure(WORKLOAD, damaged).outcomes[0].message
+
+
+def test_a_kernel_that_cannot_be_loaded_fails_the_job_in_one_line(child):
+    job = child.job(WORKLOAD, {"work": 1})
+    lost = type(job)("job", type(job.kernel)("nowhere.py:Kernel"), WORKLOAD, job.entrants)
+    found, poisoned = child.run(lost)
+    assert isinstance(found, Failure)
+    assert "there is no file nowhere.py" in found.message
+    assert not poisoned
+
+
+@pytest.mark.slow
+def test_a_compiled_variant_is_loaded_without_the_compiler(child, tmp_path):
+    """Built in another process, installed and timed here: nothing is compiled on the way."""
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    config = {"work": 1, "compile": True}
+    job = child.job(WORKLOAD, config)
+    order = BuildJob("build", job.kernel, WORKLOAD, config, child.device)
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as builder:
+        from workers.build import build
+
+        artifact = builder.submit(build, order, tmp_path).result()
+    assert not isinstance(artifact, Failure), artifact
+    assert any(name.endswith(".so") for name in artifact.files)
+    found = child.measure(WORKLOAD, artifact, {"work": 1}, protocol=QUICK)
+    assert _is_timed(found.outcomes[0], len(found.outcomes[1].samples_us))
+    assert found.compiled == 0
+    again = child.measure(WORKLOAD, child.artifact({"work": 3, "compile": True}))
+    assert again.compiled == 1, "what no builder built is counted"

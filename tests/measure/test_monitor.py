@@ -1,0 +1,63 @@
+"""What a monitor makes of what it sees, and what it says where there is nothing to see."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workers.measure.monitor import Monitor, Sample, nvml_look, reason_names
+
+
+def _watched(samples, seconds=0.0):
+    given_samples = iter(samples)
+    last = samples[-1]
+    with Monitor(lambda: next(given_samples, last)) as monitor:
+        time.sleep(seconds)
+    return monitor.summary()
+
+
+def test_a_summary_of_two_looks():
+    seen = _watched([Sample(1980.0, 300.0, 40.0, 0x1), Sample(1480.0, 690.0, 61.0, 0x4)])
+    assert seen == {
+        "sm_mhz": 1730.0,
+        "sm_mhz_min": 1480.0,
+        "power_w": 690.0,
+        "temperature_c": 61.0,
+        "throttle": "gpu_idle,sw_power_cap",
+    }
+
+
+def test_it_looks_while_the_block_runs():
+    seen = _watched([Sample(1000.0), Sample(500.0), Sample(1000.0)], seconds=0.2)
+    assert seen["sm_mhz_min"] == 500.0
+
+
+@pytest.mark.parametrize("bit", [0x8, 0x20, 0x40, 0x80])
+def test_hardware_and_heat_void_a_pass(bit):
+    assert _watched([Sample(reasons=bit | 0x4)])["throttled"] == reason_names(bit)
+
+
+def test_a_power_cap_only_names_itself():
+    assert "throttled" not in _watched([Sample(reasons=0x4)])
+
+
+def test_a_card_that_tells_nothing_and_no_card_at_all():
+    assert _watched([Sample()]) == {"throttle": ""}
+    with Monitor(None) as monitor:
+        pass
+    assert monitor.summary() == {}
+    assert nvml_look("GPU-00000000-0000-0000-0000-000000000000") is None
+
+
+@given(st.integers(0, 0xFFFF))
+def test_every_reason_has_a_name(bits):
+    assert bool(reason_names(bits)) == bool(bits)
+
+
+def test_an_error_inside_the_block_ends_the_watch():
+    with pytest.raises(KeyError), Monitor(Sample) as monitor:
+        raise KeyError
+    assert not monitor._thread.is_alive()

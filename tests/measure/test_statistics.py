@@ -1,0 +1,171 @@
+"""The statistics of paired times: laws, coverage, and error rates on simulated noise."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from workers.measure.statistics import paired, tie_set, trimmed_mean, verdict
+
+times = st.floats(0.5, 1e6)
+pairs = st.lists(st.tuples(times, times), min_size=2, max_size=60)
+OPPOSITE = {"faster": "slower", "slower": "faster", "same": "same", "undecided": "undecided"}
+
+
+@given(pairs)
+def test_swapping_the_sides_swaps_the_answer(samples):
+    a, b = zip(*samples, strict=True)
+    there, back = paired(a, b), paired(b, a)
+    assert there.log_ratio == pytest.approx(-back.log_ratio, abs=1e-9)
+    assert there.low == pytest.approx(-back.high, abs=1e-9)
+    assert there.low <= there.log_ratio <= there.high
+    said = verdict(there.log_ratio, there.low, there.high)
+    assert said == OPPOSITE[verdict(-there.log_ratio, -there.high, -there.low)]
+
+
+@given(pairs, st.lists(st.floats(0.1, 10), min_size=60, max_size=60))
+def test_drift_shared_by_a_pair_cancels(samples, drift):
+    a, b = zip(*samples, strict=True)
+    still = paired(a, b)
+    drifting = paired(
+        [x * d for x, d in zip(a, drift, strict=False)],
+        [x * d for x, d in zip(b, drift, strict=False)],
+    )
+    assert drifting.log_ratio == pytest.approx(still.log_ratio, abs=1e-9)
+    assert drifting.high == pytest.approx(still.high, abs=1e-6)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=80))
+def test_trimmed_mean_is_scipys(values):
+    assert trimmed_mean(values) == pytest.approx(stats.trim_mean(values, 0.1), abs=1e-6)
+
+
+@pytest.mark.parametrize("n", [3, 9, 40, 60])
+def test_the_interval_covers_as_often_as_it_says(n):
+    rng = np.random.default_rng(n)
+    truth, trials, covered = 0.013, 8000, 0
+    noise = rng.normal(0, 0.01, (trials, 2, n))
+    for a, b in noise:
+        interval = paired(100 * np.exp(a + truth), 100 * np.exp(b))
+        covered += interval.low <= truth <= interval.high
+    assert 0.935 <= covered / trials <= 0.965
+
+
+def _drift(rng, n, step_s, sd, tau_s):
+    """A stationary Ornstein-Uhlenbeck process: how a clock wanders with power and heat."""
+    keep = math.exp(-step_s / tau_s)
+    values = [rng.normal(0, sd)]
+    for _ in range(n - 1):
+        values.append(values[-1] * keep + rng.normal(0, sd * math.sqrt(1 - keep**2)))
+    return np.array(values)
+
+
+@pytest.mark.parametrize("tau_s", [2.0, 0.2])
+def test_identical_variants_are_not_told_apart_under_drift(tau_s):
+    """And measuring them one after the other would: the test proves what it guards against."""
+    rng = np.random.default_rng(5)
+    trials, declared, sequential = 300, 0, 0
+    for _ in range(trials):
+        wander = np.exp(_drift(rng, 400, 0.005, 0.015, tau_s)) * 50
+        sample = wander * np.exp(rng.normal(0, 0.01, 400))
+        one, other = sample[0:80:2], sample[1:80:2]
+        ratio = paired(one, other)
+        declared += verdict(ratio.log_ratio, ratio.low, ratio.high) in ("faster", "slower")
+        sequential += stats.mannwhitneyu(sample[:200], sample[200:]).pvalue < 0.05
+    assert declared / trials <= 0.01
+    assert sequential / trials > 0.25
+
+
+def test_planted_effects_are_found_with_the_right_sign():
+    rng = np.random.default_rng(11)
+    for effect, at_least in ((0.02, 0.95), (0.05, 1.0), (-0.03, 0.99)):
+        found = wrong = 0
+        for _ in range(400):
+            drift = _drift(rng, 40, 0.001, 0.015, 0.5)
+            a = np.exp(drift + effect + rng.normal(0, 0.01, 40))
+            b = np.exp(drift + rng.normal(0, 0.01, 40))
+            outlier = rng.random(40) < 0.02
+            a[outlier] *= 1.1
+            ratio = paired(a, b)
+            said = verdict(ratio.log_ratio, ratio.low, ratio.high)
+            found += said == ("slower" if effect > 0 else "faster")
+            wrong += said == ("faster" if effect > 0 else "slower")
+        assert wrong == 0
+        assert found / 400 >= at_least
+
+
+@pytest.mark.parametrize(
+    ("interval", "said"),
+    [
+        ((0.0, -0.005, 0.005), "same"),
+        ((0.006, 0.003, 0.009), "same"),
+        ((-0.05, -0.06, -0.04), "faster"),
+        ((0.05, 0.04, 0.06), "slower"),
+        ((0.05, -0.01, 0.11), "undecided"),
+        ((0.008, 0.004, 0.012), "undecided"),
+        ((0.0, -math.inf, math.inf), "undecided"),
+    ],
+)
+def test_verdicts(interval, said):
+    assert verdict(*interval) == said
+
+
+def test_times_on_one_tick_of_the_clock_are_not_certain():
+    sharp = paired([2.016] * 3, [2.048] * 3)
+    honest = paired([2.016] * 3, [2.048] * 3, quantum_us=0.032)
+    assert sharp.high < 0
+    assert honest.low < 0 < honest.high
+
+
+def test_one_pair_says_nothing_and_bad_pairs_are_refused():
+    assert paired([2.0], [1.0]).high == math.inf
+    for a, b in (([1.0], []), ([], []), ([0.0], [1.0]), ([1.0, 2.0], [1.0])):
+        with pytest.raises(ValueError, match=r"pairs|positive"):
+            paired(a, b)
+
+
+def test_the_tie_set_holds_what_cannot_be_told_apart():
+    rng = np.random.default_rng(3)
+    drift = np.exp(_drift(rng, 60, 0.01, 0.03, 0.3))
+    speeds = {"twin": 1.002, "best": 1.0, "near": 1.008, "far": 1.05}
+    field = {
+        name: list(100 * speed * drift * np.exp(rng.normal(0, 0.003, 60)))
+        for name, speed in speeds.items()
+    }
+    ties = tie_set(field)
+    assert ties.winner == ties.members[0] == "best"
+    assert set(ties.members) == {"best", "twin", "near"}
+    assert ties.ratios["far"].low > math.log(1.01)
+    assert tie_set({"only": [1.0, 2.0]}).members == ("only",)
+
+
+@given(st.permutations(["a", "b", "c", "d"]))
+def test_the_tie_set_does_not_depend_on_the_order_of_entrants(order):
+    rng = np.random.default_rng(1)
+    samples = {name: list(np.exp(rng.normal(i * 0.02, 0.01, 20))) for i, name in enumerate("abcd")}
+    assert tie_set({name: samples[name] for name in order}).members == tie_set(samples).members
+
+
+def test_noise_widens_the_tie_set():
+    rng = np.random.default_rng(2)
+    samples = {str(i): list(np.exp(rng.normal(i * 0.03, 0.3, 10))) for i in range(4)}
+    assert len(tie_set(samples).members) == 4
+
+
+def test_tie_set_refuses_what_is_no_race():
+    for field in ({}, {"a": [1.0], "b": [1.0, 2.0]}):
+        with pytest.raises(ValueError, match="equally many"):
+            tie_set(field)
+
+
+def test_the_statistics_need_no_torch():
+    modules = "workers.measure.statistics, workers.measure.duel, workers.backends"
+    script = f"import {modules}, sys; sys.exit('torch' in sys.modules or 'triton' in sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
