@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from search_spaces.errors import TunerError
 
@@ -35,7 +35,19 @@ def parse_duration(value: object) -> object:
         raise ValueError(f"{value!r} is not a duration; write 90s, 30m, 8h or 1d") from None
 
 
-Seconds = Annotated[float, BeforeValidator(parse_duration), Field(gt=0)]
+_DURATION_SCHEMA = {
+    "anyOf": [
+        {"type": "number", "exclusiveMinimum": 0},
+        {"type": "string", "pattern": r"^\s*[0-9]*\.?[0-9]+[smhd]?\s*$"},
+    ],
+    "description": "seconds, or text such as 90s, 30m, 8h or 1d",
+}
+Seconds = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    Field(gt=0, allow_inf_nan=False),
+    WithJsonSchema(_DURATION_SCHEMA),
+]
 
 
 class Section(BaseModel):

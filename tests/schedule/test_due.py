@@ -62,7 +62,7 @@ def test_no_instant_is_settled_twice_whatever_the_clock_does(plan, now, moves):
     assert len(settled) == len(set(settled))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(quarterly, instants, st.floats(0.0, 1_000_000.0))
 def test_what_was_announced_is_what_is_due(plan, start, elapsed_s):
     """Looking back over a window finds what looking forward from its beginning announced."""
