@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import warnings
 from collections.abc import Callable, Mapping
+from functools import cache
+from itertools import count
 from math import gcd
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +20,7 @@ if TYPE_CHECKING:
 
 #: Programs a persistent launch uses where the device is not at hand (built, not launched).
 _UNKNOWN_SM_COUNT = 132
+_VARIANTS = count()
 
 
 def torch_dtype(name: str) -> torch.dtype:
@@ -79,10 +85,27 @@ def alignment(stride: int) -> int:
 
 
 def compiled(
-    fn: Callable[..., torch.Tensor],
+    fn: Callable[..., torch.Tensor], options: Mapping[str, str | int | None] | None = None
 ) -> Callable[..., torch.Tensor]:
-    """`torch.compile` of a function for exactly the shapes it is called with."""
-    return torch.compile(fn, dynamic=False)
+    """`torch.compile` of a function for exactly the shapes it is called with.
+
+    Each call compiles code of its own: torch keeps the compilations of one code object in one
+    list, falls back to eager when that grows beyond eight, and searches it on every call.
+    """
+    name = f"{fn.__name__}_{next(_VARIANTS)}"
+    code = fn.__code__.replace(co_name=name)
+    _import_inductor()
+    own = FunctionType(code, fn.__globals__, name, fn.__defaults__, fn.__closure__)
+    chosen: Any = dict(options) if options else None
+    return torch.compile(own, dynamic=False, options=chosen)
+
+
+@cache
+def _import_inductor() -> None:
+    """Import the compiler without the deprecation warnings its own modules raise on import."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        importlib.import_module("torch._inductor.compile_fx")
 
 
 def named(name: str, fn: Callable[..., torch.Tensor], *arguments: str) -> Callable[..., Tensors]:
