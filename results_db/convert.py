@@ -135,6 +135,8 @@ def run_info(row: models.Run) -> RunInfo:
         seed=row.seed,
         environment=row.environment,
         summary=row.summary,
+        holder=row.holder,
+        heartbeat_at=row.heartbeat_at,
     )
 
 

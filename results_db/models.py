@@ -141,6 +141,8 @@ class Run(Base):
     environment: Mapped[JsonValue]
     spec: Mapped[JsonValue]
     summary: Mapped[JsonValue]
+    holder: Mapped[str]
+    heartbeat_at: Mapped[datetime | None]
 
     campaign: Mapped[Campaign] = relationship(lazy="joined", innerjoin=True)
 

@@ -75,11 +75,11 @@ def trials(connection: Connection, task_id: int) -> list[TrialRecord]:
 def known_trials(
     connection: Connection, key: TaskKey, exclude_task: int | None
 ) -> list[TrialRecord]:
-    """The newest trial of each config that any task with the same reuse key really evaluated."""
+    """The newest trial of each config that any task with the same reuse key evaluated itself."""
     newest = (
         select(func.max(Trial.id))
         .join(Task, Trial.task_id == Task.id)
-        .where(Task.reuse_key == convert.reuse_key(key), Trial.source.in_(("measured", "built")))
+        .where(Task.reuse_key == convert.reuse_key(key), Trial.source != "reused")
         .group_by(Trial.config_hash)
     )
     if exclude_task is not None:
@@ -87,6 +87,26 @@ def known_trials(
     query = select(Trial).where(Trial.id.in_(newest)).order_by(Trial.id)
     with Session(connection) as session:
         return [convert.trial_record(row) for row in session.scalars(query)]
+
+
+def settled(connection: Connection, key: TaskKey, exclude_task: int | None) -> TaskInfo | None:
+    """The newest task with the same reuse key and space whose outcome was confirmed."""
+    query = (
+        select(Task)
+        .join(Selection, Selection.task_id == Task.id)
+        .join(Kernel, Task.kernel_id == Kernel.id)
+        .where(
+            Task.reuse_key == convert.reuse_key(key),
+            Kernel.space_hash == key.space_hash,
+            Selection.median_us.is_not(None),
+            Task.id != (exclude_task or 0),
+        )
+        .order_by(Task.id.desc())
+        .limit(1)
+    )
+    with Session(connection) as session:
+        row = session.scalars(query).first()
+        return None if row is None else convert.task_info(row)
 
 
 def winners(

@@ -117,8 +117,11 @@ class SelectionRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """One execution of a campaign, as listings show it. status: `running`, `finished`,
-    `interrupted` or `failed`."""
+    """One execution of a campaign, as listings show it.
+
+    status: `running`, `finished`, `interrupted` or `failed`. holder: `host:pid` of the driver that
+    works on it, with its last sign of life; empty when none does.
+    """
 
     run_id: int
     campaign: str
@@ -129,6 +132,8 @@ class RunInfo:
     seed: int
     environment: Mapping[str, Value] = field(default_factory=dict)
     summary: Mapping[str, Value] = field(default_factory=dict)
+    holder: str = ""
+    heartbeat_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,7 @@ class Store:
             "environment": dict(environment),
             "spec": dict(spec),
             "summary": {},
+            "holder": "",
         }
         with self._database.write() as connection:
             values["campaign_id"] = insert.campaign_id(connection, campaign)
@@ -110,8 +111,27 @@ class Store:
 
     def finish_run(self, run_id: int, status: str, summary: Mapping[str, Any]) -> None:
         """End a run with its status and the figures a listing shows."""
-        values = {"status": status, "finished_at": datetime.now(UTC), "summary": dict(summary)}
+        values = {
+            "status": status,
+            "finished_at": datetime.now(UTC),
+            "summary": dict(summary),
+            "holder": "",
+        }
         self._change(Run, run_id, values)
+
+    def hold_run(self, run_id: int, holder: str, instead_of: str = "") -> bool:
+        """Take a run, or give a sign of life on it; False when another driver holds it.
+
+        holder: `host:pid`. instead_of: a holder known to be dead. The run is `running` then.
+        """
+        values = {"holder": holder, "heartbeat_at": datetime.now(UTC), "status": "running"}
+        statement = (
+            update(Run)
+            .where(Run.id == run_id, Run.holder.in_({holder, instead_of}))
+            .values(**values, finished_at=None)
+        )
+        with self._database.write() as connection:
+            return bool(connection.execute(statement).rowcount)
 
     def runs(self, campaign: str | None = None, limit: int = 50) -> list[RunInfo]:
         """Runs, of one campaign or of all, the newest first."""
@@ -180,6 +200,12 @@ class Store:
             self._task(connection, task_id)
             insert.selection(connection, values, rows)
 
+    def settled(self, key: TaskKey, *, exclude_task: int | None = None) -> TaskInfo | None:
+        """The newest task of any run with the same reuse key and space that has a confirmed
+        outcome."""
+        with self._database.read() as connection:
+            return query.settled(connection, key, exclude_task)
+
     # -- trials --------------------------------------------------------------------------------
     def record_trial(self, task_id: int, record: TrialRecord) -> bool:
         """Store a finished trial in one transaction.
@@ -204,7 +230,7 @@ class Store:
     def known_trials(self, key: TaskKey, *, exclude_task: int | None = None) -> list[TrialRecord]:
         """What any run found for the same kernel source, workload, device, toolchain and protocol.
 
-        The newest trial per config, of source `measured` or `built`, oldest first. The space is
+        The newest trial per config that is not a copy from another run, oldest first. The space is
         no part of the match.
         """
         with self._database.read() as connection:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from results_db import Store
+from tuner import lease
 from tuner.engine import (
     Build,
     Drain,
@@ -61,12 +62,14 @@ class Driver:
     engine: Engine
     pool: Pool
     store: Store
+    run_id: int
     control: Control = field(default_factory=Control)
     on_progress: ProgressCallback | None = None
     clock: Callable[[], float] = time.monotonic
     recorded: int = 0
     _started: float = 0.0
     _shown: float = 0.0
+    _beat: float = 0.0
     _drained: bool = False
     _end: Finish | None = None
 
@@ -85,6 +88,7 @@ class Driver:
             for event in self.pool.poll(_POLL_S) or (Tick(),):
                 self._handle(event)
             self._show()
+            self._keep_alive()
         self._show(last=True)
         return self._end
 
@@ -108,6 +112,12 @@ class Driver:
                 )
             case Finish():
                 self._end = instruction
+
+    def _keep_alive(self) -> None:
+        now = self.clock()
+        if now - self._beat > lease.BEAT_S:
+            self._beat = now
+            self.store.hold_run(self.run_id, lease.holder())
 
     def _show(self, *, last: bool = False) -> None:
         now = self.clock()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from results_db.records import RunInfo, TaskInfo, TaskKey
 from search_spaces.errors import TunerError
 from search_spaces.records import Config, Status, config_key, digest
-from tuner import environment
+from tuner import environment, lease
 from tuner.config import CampaignConfig, Settings
 from tuner.driver import Control, Driver
 from tuner.engine import Engine, TaskBudget, TaskSpec
@@ -47,7 +47,7 @@ class CampaignRun:
             workers = self._await_workers(pool)
             info, specs, notes = self._prepare(wanted, workers)
             engine = Engine(specs, builders=pool.builders, in_flight=self.campaign.in_flight)
-            driver = Driver(engine, pool, self.store, self.control, on_progress)
+            driver = Driver(engine, pool, self.store, info.run_id, self.control, on_progress)
             end = driver.run(workers)
             killed = self.control.killed
         finally:
@@ -100,6 +100,7 @@ class CampaignRun:
                 "run `tuner workers list` and compare with the targets",
             )
         info = self._run_info(placed)
+        lease.take(self.store, info)
         fresh = bool(info.environment.get("fresh"))
         protocol = self._protocol()
         specs = []
@@ -176,6 +177,7 @@ class CampaignRun:
             measure_timeout_s=self.settings.pool.measure_timeout,
             finished=self.store.trials(task.task_id),
             known=[r for r in known if space.feasible(r.config)],
+            settled=None if fresh else self.store.settled(task.key, exclude_task=task.task_id),
             neighbours=self._neighbours(kernel.name, item, task.run_id),
         )
 

@@ -300,10 +300,37 @@ class StoreContract:
             copy = trial(number, source=source, twin=f"a{number}", attempt_id=f"c{number}")
             store.record_trial(copies.task_id, copy)
         known = {record.attempt_id: record for record in store.known_trials(KEY)}
-        assert set(known) == {"a0", "a2", "again", "built"}
+        assert set(known) == {"a0", "c2", "again", "built"}
         assert known["again"] == again
         mine = store.known_trials(KEY, exclude_task=old.task_id)
-        assert {record.attempt_id for record in mine} == {"again", "built"}
+        assert {record.attempt_id for record in mine} == {"c2", "again", "built"}
+
+    def test_a_settled_task_is_found_under_the_very_same_key(self, store: Store) -> None:
+        old, new = (new_task(store, campaign=name) for name in ("a", "b"))
+        assert store.settled(KEY) is None
+        store.record_selection(old.task_id, SelectionRecord(DEFAULT, (DEFAULT,), "undecided"), [])
+        assert store.settled(KEY) is None
+        chosen = SelectionRecord(BEST, (BEST,), "faster", median_us=10.0)
+        store.record_selection(old.task_id, chosen, [])
+        found = store.settled(KEY, exclude_task=new.task_id)
+        assert found is not None
+        assert found.selection == chosen
+        assert store.settled(KEY, exclude_task=old.task_id) is None
+        for part, key in OTHER_KEYS.items():
+            assert store.settled(key) is None, part
+
+    def test_a_run_has_one_holder(self, store: Store) -> None:
+        run = store.begin_run("nightly", "h", 1, {}, {})
+        assert store.hold_run(run.run_id, "a:1")
+        assert store.hold_run(run.run_id, "a:1")
+        assert not store.hold_run(run.run_id, "b:2")
+        assert not store.hold_run(run.run_id, "b:2", instead_of="c:3")
+        assert store.hold_run(run.run_id, "b:2", instead_of="a:1")
+        assert store.run(run.run_id).holder == "b:2"
+        store.finish_run(run.run_id, "interrupted", {})
+        assert store.hold_run(run.run_id, "c:3")
+        held = store.run(run.run_id)
+        assert (held.status, held.finished_at) == ("running", None)
 
     # -- runs and tasks ------------------------------------------------------------------------
     def test_the_newest_unfinished_run_is_resumed(self, store: Store) -> None:

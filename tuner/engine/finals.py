@@ -195,6 +195,19 @@ class Finals:
         )
 
 
+def settled_outcome(
+    search: Search,
+) -> tuple[SelectionRecord, Sequence[BaselineRecord]] | None:
+    """The confirmed outcome of an earlier task, when this one learned nothing beyond it."""
+    settled = search.spec.settled
+    if settled is None or settled.selection is None:
+        return None
+    records = [trial.record for trial in search.trials.values()]
+    nothing_new = all(record is not None and record.source == "reused" for record in records)
+    known = config_key(settled.selection.winner) in search.trials
+    return (settled.selection, settled.baselines) if nothing_new and known else None
+
+
 def _verdict(default: Timing | None, is_default: bool) -> str:
     """How the winner compares with the default; `default` holds ln(default / winner)."""
     if is_default:

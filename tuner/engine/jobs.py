@@ -45,6 +45,19 @@ def build(task: Task, trial: Trial, job_id: str) -> BuildJob:
     )
 
 
+def champion_to_rebuild(task: Task) -> Trial | None:
+    """After a resume the champion's artifact is not at hand, and duels wait for it."""
+    champion = task.search.champion
+    if champion is None or champion.artifact is not None or task.spec.compile_only:
+        return None
+    return champion if task.search.count(State.READY) else None
+
+
+def has_room(task: Task, devices: int, builders: int) -> bool:
+    """Builders stay ahead of the devices, but not without bound."""
+    return task.search.count(State.READY) < 4 * max(1, devices) + builders
+
+
 def next_duel(task: Task) -> Trial | None:
     """The ready trial asked first, if it can be measured now.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from results_db.records import TrialRecord
 from search_spaces.records import Status
 from tuner.engine import jobs, results
-from tuner.engine.finals import Finals
+from tuner.engine.finals import Finals, settled_outcome
 from tuner.engine.instructions import (
     Build,
     Drain,
@@ -261,9 +261,7 @@ class Engine:
         """Move tasks whose search is over to the finals, and those without finals to the end."""
         for task in self._active():
             if task.stage == "search" and task.search.exhausted:
-                task.finals = Finals(task.search)
-                task.finals.open()
-                self._stage(task, "finals", out)
+                self._search_over(task, out)
             finals = task.finals
             if finals is None or finals.in_flight:
                 continue
@@ -271,6 +269,16 @@ class Engine:
                 self._stage(task, "confirm", out)
             if finals.mode is None or self.draining:
                 self._unconfirmed(task, out)
+
+    def _search_over(self, task: Task, out: list[Instruction]) -> None:
+        settled = settled_outcome(task.search)
+        if settled is not None:
+            out.append(Select(task.spec.task_id, *settled))
+            self._close(task, out)
+            return
+        task.finals = Finals(task.search)
+        task.finals.open()
+        self._stage(task, "finals", out)
 
     def _unconfirmed(self, task: Task, out: list[Instruction]) -> None:
         if self.draining:
@@ -326,13 +334,14 @@ class Engine:
     def _next_build(self, task: Task, now: float, out: list[Instruction]) -> Trial | None:
         if task.finals is not None:
             return next((t for t in task.finals.missing() if not self._in_build(t)), None)
-        champion = self._champion_to_rebuild(task)
-        if champion is not None:
+        champion = jobs.champion_to_rebuild(task)
+        if champion is not None and not self._in_build(champion):
             return champion
         asked = task.search.first(State.ASKED)
         if asked is not None:
             return asked
-        while not self.draining and self._has_room(task):
+        devices = sum(fits(worker.info, task.spec) for worker in self.workers.values())
+        while not self.draining and jobs.has_room(task, devices, self.builders):
             trial = task.search.next_trial(now)
             if trial is None:
                 return None
@@ -341,19 +350,6 @@ class Engine:
                 return trial
             self._finish(task, trial, known, out)
         return None
-
-    def _champion_to_rebuild(self, task: Task) -> Trial | None:
-        """After a resume the champion's artifact is not at hand, and duels wait for it."""
-        champion = task.search.champion
-        if champion is None or champion.artifact is not None or task.spec.compile_only:
-            return None
-        wanted = task.search.count(State.READY) and not self._in_build(champion)
-        return champion if wanted else None
-
-    def _has_room(self, task: Task) -> bool:
-        """Builders stay ahead of the devices, but not without bound."""
-        devices = max(1, sum(fits(w.info, task.spec) for w in self.workers.values()))
-        return task.search.count(State.READY) < 4 * devices + self.builders
 
     def _in_build(self, trial: Trial) -> bool:
         return any(job.trial is trial and not job.worker_id for job in self.jobs.values())

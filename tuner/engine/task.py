@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from results_db.records import TrialRecord
+from results_db.records import TaskInfo, TrialRecord
 from search_spaces.records import Config, Device, Status, Workload, config_key
 from search_spaces.space import BoundSpace
 from tuner.strategies.base import Strategy
@@ -38,7 +38,8 @@ class TaskSpec:
 
     compile_only: no such device here; variants are built for the target and, if `verify`, run in
     Triton's interpreter. finished: this run's trials from before an interruption.
-    known: results of other runs that count here. neighbours: winners of neighbouring workloads.
+    known: results of other runs that count here. settled: an earlier task of the very same
+    kind with its confirmed outcome. neighbours: winners of neighbouring workloads.
     """
 
     task_id: int
@@ -59,6 +60,7 @@ class TaskSpec:
     measure_timeout_s: float = 120.0
     finished: Sequence[TrialRecord] = ()
     known: Sequence[TrialRecord] = ()
+    settled: TaskInfo | None = None
     neighbours: Sequence[Config] = ()
 
 

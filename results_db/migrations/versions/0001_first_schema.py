@@ -63,7 +63,8 @@ def _campaigns() -> None:
         _instant("finished_at", nullable=True),
         *_texts("spec_hash"),
         *_integers("seed"),
-        *_texts("environment", "spec", "summary"),
+        *_texts("environment", "spec", "summary", "holder"),
+        _instant("heartbeat_at", nullable=True),
         _check("run", "status", "status IN ('running', 'finished', 'interrupted', 'failed')"),
     )
     op.create_index("ix_run_campaign_id", "run", ["campaign_id"])

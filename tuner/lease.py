@@ -1,0 +1,43 @@
+"""One driver per run: who holds it, and when a run of a dead driver may be taken over."""
+
+from __future__ import annotations
+
+import os
+import socket
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from results_db.records import RunInfo
+from search_spaces.errors import TunerError
+
+if TYPE_CHECKING:
+    from results_db import Store
+
+#: Seconds between signs of life, and after how many without one a holder counts as dead.
+BEAT_S = 15.0
+DEAD_AFTER_S = 120.0
+
+
+def holder() -> str:
+    """This driver, as `host:pid`."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def take(store: Store, run: RunInfo) -> None:
+    """Hold the run, also in place of a dead driver; `TunerError` while a live one holds it."""
+    dead = run.holder if run.holder and not _alive(run) else ""
+    if not store.hold_run(run.run_id, holder(), dead):
+        raise TunerError(
+            f"run {run.run_id} of {run.campaign!r} is under way at {run.holder}",
+            f"wait for it or stop it; {DEAD_AFTER_S:.0f} s after its last sign of life it can be "
+            "taken over",
+        )
+
+
+def _alive(run: RunInfo) -> bool:
+    """On this host the process tells; elsewhere the last sign of life does."""
+    host, _, pid = run.holder.rpartition(":")
+    if host == socket.gethostname():
+        return int(pid) != os.getpid() and os.path.exists(f"/proc/{pid}")
+    last = run.heartbeat_at
+    return last is not None and (datetime.now(UTC) - last).total_seconds() < DEAD_AFTER_S
