@@ -154,6 +154,22 @@ def test_another_card_or_a_slice_of_one_is_another_device(tmp_path, caplog, fact
     assert str(tmp_path) in caplog.text
 
 
+def test_tables_of_cpu_kernels_are_found_on_the_cpu_they_were_made_on(tmp_path):
+    """The farm and the runtime name a processor and count its cores alike."""
+    from workers.host import cpu_device
+
+    ours = cpu_device()
+    content = document([({"n": 64}, {"BLOCK": 1})], device=ours.name)
+    facts = {"kind": "cpu", "target": ours.target, "sm_count": ours.sm_count, "memory_bytes": 1}
+    content["device"] |= facts
+    written(tmp_path / "scale@x.json", content)
+    assert runtime.lookup("scale", {"n": 64}, tables=tmp_path).config == {"BLOCK": 1}
+    runtime.clear()
+    content["device"]["sm_count"] += 1
+    written(tmp_path / "scale@x.json", content)
+    assert runtime.lookup("scale", {"n": 64}, tables=tmp_path) is None
+
+
 def test_a_miss_gives_the_default_and_one_warning(tmp_path, caplog):
     written(tmp_path / "scale@x.json", document([({"n": 64}, {"BLOCK": 1})]))
     for n in (1000, 2000, 3000):

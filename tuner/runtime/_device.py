@@ -32,21 +32,6 @@ def current_device(index: int | None = None) -> DeviceFacts | None:
     return None
 
 
-@lru_cache
-def cpu_device() -> DeviceFacts:
-    """This machine's processor, by the model name the operating system gives."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                if line.startswith("model name"):
-                    return DeviceFacts(line.partition(":")[2].strip(), kind="cpu")
-    except OSError:
-        pass
-    import platform
-
-    return DeviceFacts(platform.processor() or platform.machine(), kind="cpu")
-
-
 def several_kinds() -> bool:
     """Whether this process sees cards of different models, so that a launch must ask each time."""
     torch = sys.modules.get("torch")

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from ._device import cpu_device, current_device, several_kinds, version
+from ._cpu import cpu_device
+from ._device import current_device, several_kinds, version
 from ._read import TableError, printable, read
 from ._table import DeviceFacts, Hit, Table, Value
 from ._warn import forget, warn_once
@@ -207,7 +208,7 @@ def file_stem(text: str) -> str:
 
 
 def _for_device(table: Table, device: DeviceFacts | None) -> bool:
-    if table.device.kind == "cpu" and table.device.name == cpu_device().name:
+    if table.device.kind == "cpu" and table.device.matches(cpu_device()):
         return True
     return device is not None and table.device.matches(device)
 

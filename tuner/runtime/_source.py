@@ -7,6 +7,7 @@ import inspect
 import re
 import sys
 import textwrap
+from collections.abc import Callable
 from typing import Any
 
 
@@ -22,7 +23,7 @@ def accepted_hashes(fn: Any) -> frozenset[str]:
     Declared and adopted kernels may name any of them as what decides the binary.
     """
     base = base_function(fn)
-    readers = (
+    readers: tuple[Callable[[], str], ...] = (
         lambda: source_text(fn),
         lambda: inspect.getsource(base),
         lambda: inspect.getsource(sys.modules[base.__module__]),
