@@ -95,6 +95,9 @@ class Session:
         entries = self._prepare_all()
         baselines = self._prepare_baselines()
         field = self._field(entries, baselines)
+        failed = {name: entry for name, entry in baselines.items() if isinstance(entry, Failure)}
+        if not field:
+            return self._measurement([self._untimed(entries, i) for i in self._indices()], failed)
         timer = self._bench.timer(self._job.protocol)
         samples, clocks = self._time(timer, field)
         timings = self._timings(field, samples, timer.quantum_us)
@@ -104,11 +107,7 @@ class Session:
             else self._untimed(entries, index)
             for index in self._indices()
         ]
-        compared = {
-            name: entry if isinstance(entry, Failure) else timings[name]
-            for name, entry in baselines.items()
-            if isinstance(entry, Failure) or name in timings
-        }
+        compared = {name: failed.get(name) or timings[name] for name in baselines}
         return self._measurement(outcomes, compared, timer.method, timer.cache, clocks)
 
     # -- preparing -----------------------------------------------------------------------------
@@ -172,7 +171,7 @@ class Session:
         ]
         samples: list[list[float]] = []
         clocks: Mapping[str, float | str] = {}
-        for attempt in range(2 if contestants else 0):
+        for attempt in range(2):
             with self._bench.monitor() as monitor:
                 samples = self._pass(timer, contestants)
             clocks = {**monitor.summary(), **({"repeated": 1.0} if attempt else {})}

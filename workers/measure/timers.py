@@ -79,12 +79,16 @@ class PerfCounterTimer:
         return samples
 
     def _batch(self, contestant: Contestant) -> int:
-        """Calls per sample, from the fastest of three calls."""
+        """Calls per sample, from the fastest of three calls.
+
+        A power of two, so that contestants of about one speed are timed in equal batches.
+        """
         if contestant not in self._batches:
             contestant.enter()
             contestant.run()
             once_us = min(_time_batch(contestant.run, 1)[0] for _ in range(3))
-            self._batches[contestant] = max(1, math.ceil(self._min_batch_us / once_us))
+            calls = max(1, math.ceil(self._min_batch_us / once_us))
+            self._batches[contestant] = 1 << (calls - 1).bit_length()
         return self._batches[contestant]
 
 

@@ -1,0 +1,126 @@
+"""What a session does when the device is throttled, lost, or too fast to be true."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from measure_kernels import CpuAffine
+
+from search_spaces.records import Device, Status, Toolchain, Workload
+from workers.measure.duel import Contestant
+from workers.measure.monitor import Monitor, Sample
+from workers.measure.session import Entry, Session
+from workers.measure.task import Task
+from workers.measure.timers import PerfCounterTimer, Warmth
+from workers.records import Artifact, Failure, KernelRef, MeasureJob, Mode, Protocol, Timing
+
+WORKLOAD = Workload.of(n=100, dtype="float32")
+GOOD, BAD, FATAL = {"n": 0}, {"n": 1, "fault": "bad"}, {"n": 2, "fault": "fatal"}
+
+
+class Bench:
+    """A device that does as its configs say; times are real, of a real function."""
+
+    def __init__(self, reasons=(), floor_us=0.0):
+        self.poisoned = False
+        self.asked_after_loss = False
+        self._reasons = iter(reasons)
+        self._floor_us = floor_us
+
+    def info(self):
+        return Device("cpu", "bench", "cpu:any"), Toolchain()
+
+    def prepare(self, task, artifact, *, check):
+        self.asked_after_loss |= self.poisoned
+        fault = artifact.config.get("fault")
+        if fault:
+            self.poisoned |= fault == "fatal"
+            return Failure(Status.RUNTIME, fault)
+        return self._entry(task, "good")
+
+    def prepare_baseline(self, task, name):
+        self.asked_after_loss |= self.poisoned
+        return self._entry(task, name) if name == "eager" else Failure(Status.RUNTIME, name)
+
+    def timer(self, constants):
+        self.asked_after_loss |= self.poisoned
+        return PerfCounterTimer(1.0, Warmth())
+
+    def monitor(self):
+        bits = next(self._reasons, 0)
+        return Monitor(lambda: Sample(1500.0, reasons=bits))
+
+    def floor_us(self, task, cache):
+        return self._floor_us
+
+    def _entry(self, task, name):
+        run = task.baselines["eager"]
+        return Entry(Contestant(name, lambda: run(task.inputs)), task.keep, 0.0, compiled=1)
+
+
+def _compete(bench, *configs, mode=Mode.DUEL, baselines=()):
+    entrants = tuple(Artifact(c, "cpu:any", Toolchain(), f"{c}") for c in configs)
+    constants = Protocol(pairs=(3,), final_pairs=4, warm_ms=0)
+    job = MeasureJob("j", KernelRef("k"), WORKLOAD, entrants, mode, baselines, protocol=constants)
+    found = Session(bench, job, Task(CpuAffine(), WORKLOAD, (1,), "cpu")).compete()
+    assert not bench.asked_after_loss
+    return found
+
+
+def _is_untimed(outcome):
+    return isinstance(outcome, Timing) and outcome.median_us == 0 and not outcome.samples_us
+
+
+def test_a_lost_device_blames_only_who_lost_it():
+    bench = Bench()
+    champion_lost_it = _compete(bench, GOOD, FATAL).outcomes
+    assert _is_untimed(champion_lost_it[0])
+    assert champion_lost_it[0].error == -1.0
+    assert isinstance(champion_lost_it[1], Failure)
+    found = _compete(Bench(), GOOD, FATAL, GOOD, mode=Mode.CONFIRM, baselines=("eager", "gone"))
+    assert [isinstance(outcome, Failure) for outcome in found.outcomes] == [False, True, False]
+    assert all(_is_untimed(found.outcomes[i]) for i in (0, 2))
+    assert not found.baselines
+
+
+@pytest.mark.parametrize(
+    ("mode", "configs", "timed"),
+    [
+        (Mode.DUEL, (GOOD, GOOD), [True, True]),
+        (Mode.DUEL, (BAD, GOOD), [False, False]),
+        (Mode.DUEL, (GOOD, BAD), [True, False]),
+        (Mode.RACE, (BAD, GOOD, GOOD), [False, True, True]),
+        (Mode.RACE, (BAD,), [False]),
+        (Mode.RACE, (), []),
+    ],
+)
+def test_who_is_timed(mode, configs, timed):
+    found = _compete(Bench(), *configs, mode=mode)
+    assert [bool(getattr(o, "samples_us", ())) for o in found.outcomes] == timed
+    assert found.compiled == sum("fault" not in config for config in configs)
+
+
+def test_failed_and_timed_baselines_keep_their_order():
+    found = _compete(Bench(), GOOD, mode=Mode.CONFIRM, baselines=("gone", "eager"))
+    assert list(found.baselines) == ["gone", "eager"]
+    assert isinstance(found.baselines["gone"], Failure)
+    assert len(found.baselines["eager"].samples_us) == 4
+
+
+def test_a_throttled_pass_is_repeated_once():
+    mended = _compete(Bench(reasons=[0x40, 0x4]), GOOD).clocks
+    assert mended["repeated"] == 1.0
+    assert mended["throttle"] == "sw_power_cap"
+    assert "throttled" not in mended
+    for_good = _compete(Bench(reasons=[0x40, 0x40, 0x0]), GOOD).clocks
+    assert for_good["throttled"] == "hw_thermal_slowdown"
+    assert "repeated" not in _compete(Bench(reasons=[0x4]), GOOD).clocks
+
+
+def test_a_time_below_the_floor_is_refused_and_one_above_is_not():
+    (failure,) = _compete(Bench(floor_us=1e9), GOOD).outcomes
+    assert failure.status is Status.CORRECTNESS
+    assert "faster than the device can move its bytes" in failure.message
+    (timing,) = _compete(Bench(floor_us=1e-3), GOOD).outcomes
+    assert math.isfinite(timing.median_us)
