@@ -277,6 +277,59 @@ def test_a_near_config_is_asked_of_the_librarys_own_pruning(library, caplog):
     assert "early_config_prune" in caplog.text
 
 
+def test_values_json_cannot_hold_are_the_kernels_own(library, caplog):
+    """As tables of adopted kernels have them: a dtype as text, what is unset as null."""
+    typed = MODULE.replace('{"BLOCK": 64}', '{"BLOCK": 64, "IN": tl.float32}')
+    typed = typed.replace('{"BLOCK": 128}', '{"BLOCK": 128, "IN": tl.float16, "waves_per_eu": 2}')
+    typed = typed.replace("BLOCK: tl.constexpr)", "BLOCK: tl.constexpr, IN: tl.constexpr)")
+    library.load(source=typed.replace("mask=at < n) *", "mask=at < n).to(IN) *"))
+    config = {"BLOCK": 64, "IN": "fp32", "num_warps": 2, "maxnreg": None, "waves_per_eu": None}
+    library.table((key(), config), (key(50), {**config, "IN": "fp64"}))
+    assert library.launch() == library.launch() == [64]
+    assert library.module.BENCHED == []
+    library.launch(50)
+    assert library.module.BENCHED
+    assert "sets IN to" in caplog.text
+
+
+def test_an_adopted_kernel_is_tuned_and_launched_under_one_name(library, monkeypatch):
+    """`adopt` reads our decorator as it reads Triton's, and its table is found again."""
+    from search_spaces.adopt import adopt
+    from search_spaces.kernel import Cost, TensorSpec
+    from search_spaces.records import Device, Workload
+
+    monkeypatch.delenv("TRITON_INTERPRET")
+    kernel = library.load()
+
+    def specs(name):
+        return lambda w: {name: TensorSpec((w.size("n"),), w.text("dtype"))}
+
+    adopted = adopt(
+        kernel,
+        name="scale",
+        workloads=[Workload.of(n=100, dtype="float32")],
+        inputs=specs("x"),
+        outputs=specs("y"),
+        arguments=lambda w, t: {"x_ptr": t["x"], "y_ptr": t["y"], "n": w.size("n"), "FACTOR": 3},
+        grid=lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),),
+        reference=lambda w, inputs: inputs["x"] * 3,
+        cost=lambda w: Cost(1.0, 1.0),
+    )
+    source_hash = adopted.source_hash()
+    (wanted,) = adopted.workloads()
+    device = Device("cuda", "NVIDIA H200", "cuda:90")
+    configs = list(adopted.space(wanted).bind(wanted, device).enumerate())
+    assert len(configs) == 2
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    for config in configs:
+        runtime.clear()
+        library.load()
+        entry = (wanted.as_dict(), dict(config))
+        library.table(entry, kernel=adopted.name, source_hash=source_hash)
+        assert library.launch() == [config["BLOCK"]]
+        assert library.module.BENCHED == []
+
+
 def test_it_stands_where_tritons_autotuner_stands(library):
     kernel = library.load()
     assert [config.kwargs for config in kernel.configs] == [{"BLOCK": 64}, {"BLOCK": 128}]

@@ -43,9 +43,7 @@ def plan_for(
     kernel: Autotuned, hit: Hit, named: Mapping[str, Any], kwargs: Mapping[str, Any]
 ) -> tuple[Plan | None, str]:
     """The plan for a hit, or None and the reason why the config must not be launched."""
-    config = {
-        name: value for name, value in hit.config.items() if not (value is None and name in OPTIONS)
-    }
+    config = _restored(kernel, hit.config)
     if problem := _misfit(kernel, config, named):
         return None, problem
     own = _same(kernel.configs, config)
@@ -57,22 +55,44 @@ def plan_for(
     return Plan(hit, config, next(iter(hooks), None)), ""
 
 
-def _misfit(kernel: Autotuned, config: Mapping[str, Any], named: Mapping[str, Any]) -> str:
-    tuned = {name for item in kernel.configs for name in item.kwargs}
+def _restored(kernel: Autotuned, config: Mapping[str, Any]) -> dict[str, Any]:
+    """A tabled config as the kernel writes its own.
+
+    What it leaves to Triton is null in the table; what JSON cannot hold, such as `tl.float32`, is
+    there as text, and is taken from the kernel's own configs.
+    """
+    found = {}
     for name, value in config.items():
-        shown = printable(name, 40)
-        if name in named or not (name in kernel.arg_names or name in OPTIONS or name in tuned):
+        own = _own_values(kernel, name)
+        if value is None and None not in own:
+            continue
+        if isinstance(value, str):
+            special = (item for item in own if not isinstance(item, bool | int | float | str))
+            value = next((item for item in special if f"{item}" == value), value)
+        found[name] = value
+    return found
+
+
+def _own_values(kernel: Autotuned, name: str) -> list[Any]:
+    return [item.kwargs[name] for item in kernel.configs if name in item.kwargs]
+
+
+def _misfit(kernel: Autotuned, config: Mapping[str, Any], named: Mapping[str, Any]) -> str:
+    for name, value in config.items():
+        own, shown = _own_values(kernel, name), printable(name, 40)
+        if name in named or not (own or name in kernel.arg_names or name in OPTIONS):
             return f"sets {shown}, which is not a parameter of the kernel to set"
-        own = [item.kwargs[name] for item in kernel.configs if name in item.kwargs]
         if not (_alike(value, own) if own or name not in OPTIONS else type(value) in (int, bool)):
             return f"sets {shown} to {printable(repr(value), 40)}, not a value of its kind"
-    missing = tuned - config.keys() - named.keys()
+    always = set(kernel.arg_names) if kernel.configs else set()
+    always = always.intersection(*(item.kwargs for item in kernel.configs))
+    missing = always - config.keys() - named.keys()
     return f"lacks {', '.join(sorted(missing))}" if missing else ""
 
 
 def _alike(value: Any, own: list[Any]) -> bool:
     """Whether a value has a type, and where it matters the sign, of the kernel's own values."""
-    if own and type(value) not in {type(item) for item in own}:
+    if own and type(value) not in [type(item) for item in own]:
         return False
     if type(value) is int and own and all(type(item) is int and item > 0 for item in own):
         return value > 0
