@@ -144,13 +144,14 @@ def _print_plan(settings: Settings, name: str, options: RunOptions, style: Forma
 
     tasks = plan(settings, name, options)
     emit([_plan_row(task) for task in tasks], _PLAN, style, empty="the plan has no tasks")
-    known_s = [task.estimate_s for task in tasks if task.estimate_s is not None]
-    total = f"about {duration(sum(known_s)).strip()}" if known_s else "of unknown length"
-    unknown = len(tasks) - len(known_s) if known_s else 0
-    note(
-        f"{len(tasks)} tasks, {total}"
-        + (f" without the {unknown} tasks that have no estimate" if unknown else "")
-    )
+    todo = [task for task in tasks if task.mode != "skip"]
+    known_s = [task.estimate_s for task in todo if task.estimate_s is not None]
+    parts = [f"{len(todo)} tasks"]
+    if len(known_s) == len(todo):
+        parts.append(f"about {duration(sum(known_s)).strip()}")
+    if len(todo) < len(tasks):
+        parts.append(f"{len(tasks) - len(todo)} skipped, for want of a device")
+    note(", ".join(parts))
 
 
 def _plan_row(task: PlannedTask) -> dict[str, object]:

@@ -1,0 +1,52 @@
+"""The real command line, in this process: arguments in, exit code and both streams out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tuner.cli import invoke
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> str:
+        """The one error line of a command that failed as it should."""
+        lines = self.err.splitlines()
+        found = [line for line in lines if line.startswith("error: ")]
+        assert len(found) == 1, self.err
+        assert lines.index(found[0]) + 1 == len(lines) or lines[-1].startswith("hint: ")
+        assert "Traceback" not in self.err
+        return found[0].removeprefix("error: ")
+
+    @property
+    def hint(self) -> str:
+        return self.err.splitlines()[-1].removeprefix("hint: ")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("TUNER_CONFIG", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def tuner(folder, capsys) -> Callable[..., Result]:
+    def call(*arguments: object) -> Result:
+        capsys.readouterr()
+        code = invoke([str(argument) for argument in arguments])
+        streams = capsys.readouterr()
+        return Result(code, streams.out, streams.err)
+
+    return call

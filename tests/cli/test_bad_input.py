@@ -1,0 +1,185 @@
+"""Bad input through the real command line: one clear line, a remedy, the right exit code."""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from pathlib import Path
+
+import pytest
+from cli_samples import campaign_file, fill, kernel_file
+
+
+def refused(result, *words: str, code: int = 2) -> None:
+    assert result.code == code, result.err
+    for word in words:
+        assert word in result.error
+    assert result.hint
+    assert result.out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["rn"], ["No such command 'rn'", "Did you mean 'run'"]),
+        (["run"], ["Missing argument"]),
+        (["run", "c", "--trails", "5"], ["No such option: --trails", "--trials"]),
+        (["run", "c", "--trials", "many"], ["'--trials'", "valid integer"]),
+        (["run", "c", "--trials", "0"], ["'--trials'", "greater than or equal to 1"]),
+        (["status", "--format", "xml"], ["'xml' is not one of"]),
+        (["status", "one"], ["'RUN'", "valid integer"]),
+        (["status", "1", "2"], ["unexpected extra argument"]),
+    ],
+)
+def test_usage(tuner, arguments, words):
+    refused(tuner(*arguments), *words)
+
+
+@pytest.mark.parametrize("wall", ["soon", "-5s", "0", "inf", "nan", ""])
+def test_a_wall_time_that_is_none(tuner, folder, wall):
+    campaign_file(folder, kernel_file(folder))
+    refused(tuner("run", "c", "--wall", wall), "--wall")
+
+
+def test_no_configuration_here(tuner):
+    result = tuner("run", "quickstart")
+    refused(result, "there are no campaigns")
+    assert "tuner init" in result.hint
+
+
+def test_an_unknown_campaign_names_the_nearest(tuner, folder):
+    campaign_file(folder, kernel_file(folder))
+    (folder / "config.yaml").write_text(
+        (folder / "config.yaml").read_text().replace("  c:", "  nightly:")
+    )
+    result = tuner("run", "nihgtly", "--dry-run")
+    refused(result, "no campaign 'nihgtly'")
+    assert "nightly" in result.hint
+
+
+def test_a_kernel_that_does_not_import(tuner, folder):
+    campaign_file(folder, kernel_file(folder, "broken.py", header="import no_such_package"))
+    result = tuner("run", "c", "--dry-run")
+    refused(result, "broken.py:Small", "no_such_package")
+    campaign_file(folder, "nowhere.py:Small")
+    refused(tuner("run", "c", "--dry-run"), "nowhere.py")
+    campaign_file(folder, "sofmax")
+    refused(tuner("run", "c", "--dry-run"), "no kernel is called 'sofmax'", "softmax")
+
+
+def test_a_space_with_no_feasible_point(tuner, folder):
+    campaign_file(folder, kernel_file(folder, "empty.py", body="return False"))
+    refused(tuner("run", "c", "--dry-run"), "small", "odd")
+
+
+def test_a_constraint_that_raises(tuner, folder):
+    campaign_file(folder, kernel_file(folder, "raises.py", body="return 1 / 0"))
+    refused(tuner("run", "c", "--dry-run"), "odd", "ZeroDivisionError")
+
+
+def test_a_workload_that_the_kernel_cannot_take(tuner, folder):
+    campaign_file(folder, kernel_file(folder), "workloads: [{n: -1}]")
+    refused(tuner("run", "c", "--dry-run"), "n=-1", "n must be positive")
+
+
+def test_a_filter_that_leaves_nothing(tuner, folder):
+    campaign_file(folder, kernel_file(folder))
+    refused(tuner("run", "c", "--dry-run", "--kernel", "matmul"), "--kernel")
+
+
+def test_a_target_that_the_kernel_cannot_run_on(tuner, folder):
+    campaign_file(folder, kernel_file(folder), "targets: [cuda]")
+    refused(tuner("run", "c", "--dry-run"), "small", "cpu")
+
+
+def test_databases_that_cannot_be_used(tuner, folder, monkeypatch):
+    def use(url: object) -> None:
+        monkeypatch.setenv("TUNER__DATABASE__URL", f"{url}")
+
+    use(f"sqlite:///{folder / 'none.db'}")
+    refused(tuner("status"), "none.db", "there is no database")
+    (folder / "text.db").write_text("this is text, and long enough to have a header" * 40)
+    use(f"sqlite:///{folder / 'text.db'}")
+    refused(tuner("status"), "text.db", "not a database")
+    use(f"sqlite:///{folder}")
+    refused(tuner("status"), "is a folder")
+    use("mysql://host/db")
+    refused(tuner("status"), "mysql")
+    use("not a url")
+    refused(tuner("status"), "not a database URL")
+
+
+def test_a_database_of_a_newer_schema(tuner, folder):
+    fill(f"sqlite:///{folder / 'results' / 'tuner.db'}")
+    with sqlite3.connect(folder / "results" / "tuner.db") as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    connection.close()
+    refused(tuner("status"), "9999", "newer")
+    refused(tuner("db", "upgrade"), "9999", "newer")
+    assert tuner("doctor").code == 1
+
+
+def test_a_run_that_does_not_exist(tuner, folder):
+    fill(f"sqlite:///{folder / 'results' / 'tuner.db'}")
+    refused(tuner("status", 99), "99")
+    refused(tuner("report", 99), "99")
+    refused(tuner("compare", 1, 99), "99")
+
+
+def test_an_empty_database_says_how_to_begin(tuner):
+    assert tuner("db", "upgrade").code == 0
+    result = tuner("status")
+    refused(result, "no run is on record yet")
+    assert "tuner run" in result.hint
+
+
+def test_an_exporter_that_does_not_exist(tuner, folder):
+    fill(f"sqlite:///{folder / 'results' / 'tuner.db'}")
+    refused(tuner("export", "--format", "tunr"), "tunr")
+
+
+def test_a_disk_that_is_full_while_a_report_is_written(tuner, folder):
+    fill(f"sqlite:///{folder / 'results' / 'tuner.db'}")
+    if not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full here")
+    result = tuner("report", "-o", "/dev/full/report.html")
+    refused(result, "/dev/full")
+
+
+def test_files_are_not_replaced_without_asking(tuner, folder):
+    assert tuner("init").code == 0
+    (folder / "config.yaml").write_text("mine")
+    result = tuner("init")
+    refused(result, "config.yaml", "exist")
+    assert "--force" in result.hint
+    assert (folder / "config.yaml").read_text() == "mine"
+    assert tuner("init", "--force").code == 0
+    assert (folder / "config.yaml").read_text() != "mine"
+
+
+def test_an_unexpected_error_is_one_line_and_a_traceback_on_request(tuner, folder):
+    campaign_file(folder, kernel_file(folder, "odd.py"))
+    text = (
+        (folder / "odd.py").read_text().replace("return Cost(1.0, 16.0)", "raise RuntimeError('x')")
+    )
+    (folder / "odd.py").write_text(text)
+    result = tuner("spaces", "show", "odd.py:Small")
+    refused(result, "RuntimeError", "x")
+    assert "--debug" in result.hint
+    shown = tuner("spaces", "show", "odd.py:Small", "--debug")
+    assert shown.code == 2
+    assert "Traceback" in shown.err
+
+
+def test_hostile_arguments_are_printed_inert(tuner):
+    result = tuner("run", "\x1b[31m[red]\u202ex", "--config", "a\x07b\n.yaml")
+    assert result.code == 2
+    assert not set(result.err) & set("\x1b\x07\u202e")
+    assert "a\\x07b\\n.yaml" in result.error
+
+
+def test_temporary_folders_are_left_alone(tuner, folder):
+    before = set(Path(tempfile.gettempdir()).glob("tuner*"))
+    campaign_file(folder, kernel_file(folder))
+    assert tuner("run", "c", "--dry-run").code == 0
+    assert set(Path(tempfile.gettempdir()).glob("tuner*")) == before

@@ -1,0 +1,320 @@
+"""config.yaml through `tuner config check`: every mistake is one line that names its place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tuner.cli._configuration import schema_text
+from tuner.config import Settings
+from tuner.settings import ConfigError, load
+
+ROOT = Path(__file__).parents[2]
+CAMPAIGN = """version: 1
+campaigns:
+  nightly:
+    tasks:
+      - kernel: softmax
+        {task}
+    schedule: {{cron: "{cron}", timezone: {zone}}}
+"""
+
+
+def campaign(task: str = "", cron: str = "0 2 * * *", zone: str = "UTC") -> str:
+    return CAMPAIGN.format(task=task, cron=cron, zone=zone)
+
+
+CASES = {
+    "unknown key": (
+        campaign("budgt: {trials: 5}"),
+        "config.yaml:6: campaigns.nightly.tasks[0].budgt: unknown key; did you mean 'budget'?",
+    ),
+    "unknown section": (
+        "version: 1\ndatabse: {}\n",
+        "config.yaml:2: databse: unknown key; did you mean 'database'?",
+    ),
+    "wrong type": (
+        campaign("budget: {trials: many}"),
+        "config.yaml:6: campaigns.nightly.tasks[0].budget.trials: expected integer, found 'many'",
+    ),
+    "wrong member of a union": (
+        campaign("workloads: some"),
+        "config.yaml:6: campaigns.nightly.tasks[0].workloads: expected 'all' or list, found 'some'",
+    ),
+    "list inside a workload": (
+        campaign("workloads: [{M: [1]}]"),
+        "config.yaml:6: campaigns.nightly.tasks[0].workloads[0].M: expected boolean or integer or "
+        "number or text, found [1]",
+    ),
+    "no workloads": (
+        campaign("workloads: []"),
+        "config.yaml:6: campaigns.nightly.tasks[0].workloads: empty; write `all` or name one",
+    ),
+    "unknown choice": (
+        "version: 1\nmeasure: {cache: hot}\n",
+        "config.yaml:2: measure.cache: expected 'cold' or 'warm', found 'hot'",
+    ),
+    "out of range": (
+        "version: 1\nmeasure: {final_pairs: 2}\n",
+        "config.yaml:2: measure.final_pairs: expected greater than or equal to 8, found 2",
+    ),
+    "duration": (
+        campaign("budget: {wall: 5 minutes}"),
+        "config.yaml:6: campaigns.nightly.tasks[0].budget.wall: '5 minutes' is not a duration; "
+        "write 90s, 30m, 8h or 1d",
+    ),
+    "endless duration": (
+        campaign("budget: {wall: inf}"),
+        "config.yaml:6: campaigns.nightly.tasks[0].budget.wall: expected a finite number, "
+        "found 'inf'",
+    ),
+    "unknown target": (
+        campaign("targets: [cpu, cdua]"),
+        "config.yaml:6: campaigns.nightly.tasks[0].targets[1]: unknown target 'cdua'; "
+        "did you mean 'cuda'?",
+    ),
+    "no tasks": (
+        "version: 1\ncampaigns: {n: {tasks: []}}\n",
+        "config.yaml:2: campaigns.n.tasks: expected at least 1 item, found []",
+    ),
+    "missing key": (
+        "version: 1\ncampaigns: {n: {tasks: [{}]}}\n",
+        "config.yaml:2: campaigns.n.tasks[0].kernel: missing",
+    ),
+    "campaign name that is a path": (
+        "version: 1\ncampaigns: {../n: {tasks: [{kernel: softmax}]}}\n",
+        "config.yaml:2: campaigns.../n: a campaign's name is made of letters, digits, `_`, `-` "
+        "and `.`",
+    ),
+    "never fires": (
+        campaign(cron="0 0 31 2 *"),
+        "config.yaml:7: campaigns.nightly.schedule.cron: '0 0 31 2 *' never fires: no such date "
+        "exists",
+    ),
+    "six fields": (
+        campaign(cron="0 0 2 * * *"),
+        "config.yaml:7: campaigns.nightly.schedule.cron: '0 0 2 * * *' has 6 fields; a cron line "
+        "has five: minute hour day-of-month month day-of-week",
+    ),
+    "time zone": (
+        campaign(zone="Mars/Olympus"),
+        "config.yaml:7: campaigns.nightly.schedule.timezone: unknown time zone 'Mars/Olympus'",
+    ),
+    "version missing": ("campaigns: {}\n", "config.yaml: version: missing"),
+    "version newer": (
+        "version: 2\n",
+        "config.yaml:1: version: 2 is newer than this tuner, which reads 1",
+    ),
+    "version is text": ("version: one\n", "config.yaml:1: version: expected 1, found 'one'"),
+    "key twice": (
+        "version: 1\npool: {}\npool: {}\n",
+        "config.yaml:3: key 'pool' is written twice (first on line 2)",
+    ),
+    "tab": ("version: 1\npool:\n\tkind: ray\n", "config.yaml:3: a tab where YAML wants blanks"),
+    "on as a key": ("version: 1\non: x\n", "config.yaml:2: on: unknown key"),
+    "octal": (
+        campaign("budget: {trials: 010}"),
+        "config.yaml:6: 010 has a leading zero, which is octal in some YAML",
+    ),
+    "number as a key": ("version: 1\n8: x\n", "config.yaml:2: key 8 is not text"),
+    "not a mapping": ("- 1\n", "config.yaml:1: expected a mapping of sections, found a list"),
+    "empty": ("# nothing\n", "config.yaml is empty"),
+    "open bracket": (
+        "version: 1\nkernels: [a\n",
+        "config.yaml:3: expected ',' or ']', but got '<stream end>'",
+    ),
+    "two documents": (
+        "version: 1\n---\nversion: 1\n",
+        "config.yaml:2: but found another document",
+    ),
+    "code": (
+        "version: 1\nkernels: !!python/object/apply:os.system [ls]\n",
+        "config.yaml:2: could not determine a constructor for the tag "
+        "'tag:yaml.org,2002:python/object/apply:os.system'",
+    ),
+    "recursive alias": (
+        "version: 1\nkernels: &a [*a]\n",
+        "config.yaml:2: an alias refers to its own parent",
+    ),
+    "control characters": (
+        'version: 1\n"\\e[31m[red]x": 1\n',
+        "config.yaml:2: \\x1b[31m[red]x: unknown key",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda name: name.replace(" ", "-"))
+def test_each_mistake_is_one_line_that_names_its_place(tuner, folder, case):
+    text, message = CASES[case]
+    (folder / "config.yaml").write_text(text)
+    result = tuner("config", "check")
+    assert (result.code, result.out) == (2, "")
+    assert result.error == message
+    assert result.hint
+
+
+def test_every_mistake_of_a_file_is_listed(tuner, folder):
+    (folder / "config.yaml").write_text(campaign("budget: {trials: x, dervice: 5}"))
+    result = tuner("config", "check")
+    assert result.code == 2
+    assert "budget.trials" in result.err
+    assert "did you mean 'device'?" in result.err
+
+
+def test_a_file_that_is_not_text_or_not_there(tuner, folder):
+    (folder / "config.yaml").write_bytes(b"version: 1\n# \xff\xfe")
+    assert tuner("config", "check").error == "config.yaml: not UTF-8 text (byte 13)"
+    result = tuner("config", "check", "--config", "none.yaml")
+    assert (result.code, result.error) == (2, "none.yaml: no such file")
+    result = tuner("config", "check", "--config", folder)
+    assert (result.code, result.error) == (2, f"{folder} is a folder")
+
+
+def test_yaml_1_1_traps_read_as_written(folder):
+    (folder / "config.yaml").write_text(
+        campaign("workloads: [{a: on, b: no, c: 12:30, d: 1e3, e: 0x1f, f: 2026-01-01, g: true}]")
+    )
+    settings_, _ = load(folder / "config.yaml")
+    workloads = settings_.campaigns["nightly"].tasks[0].workloads
+    assert workloads == [
+        {"a": "on", "b": "no", "c": "12:30", "d": 1000.0, "e": "0x1f", "f": "2026-01-01", "g": True}
+    ]
+
+
+def test_overrides_win_over_environment_over_file_over_defaults(folder, monkeypatch):
+    (folder / "config.yaml").write_text(
+        "version: 1\npool: {kind: local, builders: 1, cpu_runners: 3}\n"
+    )
+    monkeypatch.setenv("TUNER__POOL__BUILDERS", "2")
+    monkeypatch.setenv("TUNER__POOL__BUILD_TIMEOUT", "2m")
+    monkeypatch.setenv("TUNER__KERNELS", '["a:b"]')
+    monkeypatch.setenv("TUNER__MEASURE__CACHE", "cold")
+    found, base = load(None, {"measure.cache": "warm"})
+    assert base == folder
+    assert (found.pool.kind, found.pool.builders, found.pool.cpu_runners) == ("local", 2, 3)
+    assert found.pool.build_timeout == 120.0
+    assert found.pool.measure_timeout == Settings().pool.measure_timeout
+    assert found.kernels == ["a:b"]
+    assert found.measure.cache == "warm"
+
+
+def test_the_environment_reaches_into_campaigns(folder, monkeypatch):
+    (folder / "config.yaml").write_text(campaign("budget: {trials: 5}"))
+    monkeypatch.setenv("TUNER__CAMPAIGNS__NIGHTLY__IN_FLIGHT", "9")
+    monkeypatch.setenv("TUNER__CAMPAIGNS__NIGHTLY__SCHEDULE__ENABLED", "false")
+    found, _ = load(folder / "config.yaml")
+    nightly = found.campaigns["nightly"]
+    assert nightly.in_flight == 9
+    assert nightly.schedule is not None
+    assert not nightly.schedule.enabled
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("TUNER__POOL__ADRESS", "x", "TUNER__POOL__ADRESS: pool.adress: unknown key; did you mean"),
+        ("TUNER__POL__KIND", "x", "TUNER__POL__KIND: unknown section 'pol'; did you mean 'pool'?"),
+        ("TUNER__POOL__BUILDERS", "x", "TUNER__POOL__BUILDERS: pool.builders: expected integer"),
+        ("TUNER__KERNELS", "a:b", "TUNER__KERNELS: not the JSON that a list or mapping"),
+    ],
+)
+def test_a_mistake_in_the_environment_names_the_variable(tuner, monkeypatch, name, value, message):
+    monkeypatch.setenv(name, value)
+    result = tuner("config", "check")
+    assert result.code == 2
+    assert result.error.startswith(f"environment variable {message}")
+
+
+def test_relative_places_start_from_the_files_folder(folder, monkeypatch):
+    inner = folder / "farm"
+    inner.mkdir()
+    (inner / "config.yaml").write_text(
+        "version: 1\ndatabase: {url: 'sqlite:///r/t.db?timeout=5'}\npaths: {tables: /srv/tables}\n"
+    )
+    found, base = load(Path("farm/config.yaml"))
+    assert base == inner
+    assert found.database.url == f"sqlite:///{inner}/r/t.db?timeout=5"
+    assert found.paths.results == str(inner / "results")
+    assert found.paths.tables == "/srv/tables"
+    for url in ("sqlite://", "sqlite:///:memory:", "sqlite:////a.db", "postgresql+psycopg://h/d"):
+        (inner / "config.yaml").write_text(f"version: 1\ndatabase: {{url: '{url}'}}\n")
+        assert load(inner / "config.yaml")[0].database.url == url
+
+
+@settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.text(max_size=60))
+def test_no_text_crashes_the_loader(folder, text):
+    (folder / "any.yaml").write_bytes(text.encode("utf-8", "surrogatepass"))
+    try:
+        load(folder / "any.yaml")
+    except ConfigError as error:
+        assert "\n" not in error.message  # noqa: PT017
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["pool", "kind", "tasks", "campaigns", "x"]), inner)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(
+    deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.dictionaries(st.sampled_from(sorted(Settings.model_fields)), json_values))
+def test_wrong_shapes_are_refused_in_one_line(folder, data):
+    (folder / "any.yaml").write_text(yaml.safe_dump({**data, "version": 1}))
+    try:
+        load(folder / "any.yaml")
+    except ConfigError as error:
+        assert error.message.startswith("any.yaml")  # noqa: PT017
+
+
+def test_the_committed_schema_is_current_and_takes_the_default_configuration():
+    path = ROOT / "docs" / "config.schema.json"
+    assert path.read_text() == schema_text(), "run `tuner config schema > docs/config.schema.json`"
+    schema = json.loads(path.read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    for file in (ROOT / "config.yaml", ROOT / "tuner" / "templates" / "config.yaml"):
+        validator.validate(yaml.safe_load(file.read_text()))
+    assert not validator.is_valid({"version": 1, "pool": {"kidn": "ray"}})
+
+
+def test_the_default_configuration_is_fine_and_has_its_campaigns(tuner):
+    result = tuner("config", "check", "--config", ROOT / "config.yaml")
+    assert result.code == 0
+    found, _ = load(ROOT / "config.yaml")
+    assert {"quickstart", "nightly"} <= set(found.campaigns)
+    assert found.campaigns["nightly"].schedule is not None
+    assert found.campaigns["quickstart"].schedule is None
+
+
+def test_the_reference_describes_every_key():
+    text = (ROOT / "docs" / "configuration.md").read_text()
+    schema = json.loads(schema_text())
+    sections = [schema, *schema["$defs"].values()]
+    keys = {key for section in sections for key in section.get("properties", {})}
+    assert [key for key in sorted(keys) if f"`{key}`" not in text] == []
+
+
+def test_show_prints_what_loads_again_and_hides_the_password(tuner, folder, monkeypatch):
+    (folder / "config.yaml").write_text(campaign("budget: {wall: 5m}"))
+    shown = tuner("config", "show").out
+    (folder / "again.yaml").write_text(shown)
+    assert load(folder / "again.yaml")[0] == load(folder / "config.yaml")[0]
+    monkeypatch.setenv("TUNER__DATABASE__URL", "postgresql+psycopg://me:s3cret@host/farm")
+    result = tuner("config", "show")
+    assert "s3cret" not in result.out
+    assert "me:***@host/farm" in result.out

@@ -1,0 +1,166 @@
+"""Listings: four formats of the same data on stdout, people's lines on stderr, nothing hostile."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from cli_samples import HOSTILE, campaign_file, fill, kernel_file
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.cli._console import inert
+
+
+@pytest.fixture
+def url(folder) -> str:
+    return f"sqlite:///{folder / 'results' / 'tuner.db'}"
+
+
+def test_status_lists_the_tasks_of_the_latest_run(tuner, url):
+    fill(url, kernel="old")
+    fill(url)
+    rows = json.loads(tuner("status", "--format", "json").out)
+    assert [(row["kernel"], row["stage"], row["best_us"]) for row in rows] == [
+        ("softmax", "done", 70.0)
+    ]
+    assert json.loads(tuner("status", 1, "-f", "json").out)[0]["kernel"] == "old"
+    runs = json.loads(tuner("status", "--all", "--format", "json").out)
+    assert {row["run"] for row in runs} == {1, 2}
+    assert tuner("status", "--watch").code == 0
+
+
+@pytest.mark.parametrize("style", ["table", "json", "csv", "md"])
+def test_hostile_names_are_inert_in_every_format(tuner, url, style):
+    fill(url, kernel=HOSTILE)
+    result = tuner("status", "--format", style)
+    assert result.code == 0
+    assert not set(result.out + result.err) & set("\x1b\u202e\r")
+    if style == "json":
+        assert json.loads(result.out)[0]["kernel"] == HOSTILE
+    elif style == "csv":
+        (row,) = csv.DictReader(io.StringIO(result.out))
+        assert row["kernel"] == inert(HOSTILE)
+    elif style == "md":
+        assert r"\[red\]\\u202ename\|\*" in result.out
+    else:
+        assert "[red]" in result.out
+
+
+@given(st.text())
+def test_inert_text_is_one_printable_line(text):
+    shown = inert(text)
+    assert len(shown.splitlines()) <= 1
+    assert not any(ord(letter) < 32 or 127 <= ord(letter) < 160 for letter in shown)
+    assert inert(shown) == shown
+
+
+def test_spaces(tuner, folder):
+    names = {row["kernel"] for row in json.loads(tuner("spaces", "list", "-f", "json").out)}
+    assert {"softmax", "matmul", "cpu_pointwise"} <= names
+    spec = kernel_file(folder, body="return config['a'] == 1")
+    (row,) = json.loads(tuner("spaces", "show", spec, "-f", "json").out)
+    assert (row["workload"], row["configs"], row["feasible"]) == ("n=4", 2, 1)
+    (row,) = json.loads(tuner("spaces", "show", spec, "--workload", "n=4", "-f", "json").out)
+    assert (row["parameter"], row["values"]) == ("a", "1, 2")
+    assert tuner("spaces", "show", spec, "--validate").code == 0
+    assert tuner("spaces", "show", spec, "--workload", "n=5").code == 2
+
+
+def test_a_space_with_a_fault_is_a_finding(tuner, folder):
+    spec = kernel_file(folder, "faulty.py", body="return config['a'] == 2")
+    result = tuner("spaces", "show", spec, "--validate")
+    assert result.code == 1
+    assert "small n=4: the default config is not feasible" in result.out
+
+
+def test_workers(tuner):
+    rows = json.loads(tuner("workers", "list", "--format", "json").out)
+    assert "cpu" in {row["kind"] for row in rows}
+
+
+def test_schedules(tuner, folder):
+    (folder / "config.yaml").write_text(
+        "version: 1\ncampaigns:\n"
+        "  a: {tasks: [{kernel: softmax}], schedule: {cron: '0 2 * * *'}}\n"
+        "  b: {tasks: [{kernel: softmax}], schedule: {cron: '* * * * *', enabled: false}}\n"
+    )
+    rows = json.loads(tuner("schedule", "list", "--format", "json").out)
+    assert [(row["schedule"], row["enabled"], row["next"] is None) for row in rows] == [
+        ("a", True, False),
+        ("b", False, True),
+    ]
+    rows = json.loads(tuner("schedule", "next", "-n", "3", "--format", "json").out)
+    assert [row["schedule"] for row in rows] == ["a"] * 3
+    assert rows == sorted(rows, key=lambda row: row["instant"])
+
+
+def test_nothing_due_is_fine_and_says_so(tuner):
+    result = tuner("schedule", "tick")
+    assert (result.code, result.out) == (0, "")
+    assert "nothing is due" in result.err
+
+
+def test_the_database(tuner, url):
+    assert tuner("db", "upgrade").code == 0
+    fill(url)
+    assert tuner("db", "check").code == 0
+    rows = {row["what"]: row["value"] for row in json.loads(tuner("db", "stats", "-f", "json").out)}
+    assert rows["rows of run"] == 1
+    assert rows["trials correct"] == 1
+
+
+def test_a_plan_needs_no_database_and_writes_nothing(tuner, folder):
+    campaign_file(folder, kernel_file(folder), "budget: {trials: 1}")
+    before = set(folder.iterdir())
+    (row,) = json.loads(tuner("run", "c", "--dry-run", "-f", "json").out)
+    assert (row["kernel"], row["mode"], row["configs"], row["budget"]) == ("small", "measure", 2, 1)
+    assert {path for path in folder.iterdir() if path.name != "__pycache__"} == before
+
+
+@pytest.mark.parametrize(
+    ("gain", "verdict", "code"),
+    [(0.6, "faster", 0), (0.4, "slower", 1), (0.501, "same", 0)],
+)
+def test_compare_judges_by_the_common_default(tuner, url, gain, verdict, code):
+    fill(url, gain=0.5)
+    fill(url, gain=gain)
+    result = tuner("compare", 1, 2, "--format", "json")
+    (row,) = json.loads(result.out)
+    assert (row["verdict"], result.code) == (verdict, code)
+    assert "re-measuring decides" in result.err
+
+
+def test_compare_says_when_it_cannot_tell(tuner, url):
+    fill(url, gain=0.5)
+    fill(url, gain=0.52, half_width=0.05)
+    fill(url, kernel="other")
+    (row,) = json.loads(tuner("compare", 1, 2, "--format", "json").out)
+    assert row["verdict"] == "undecided"
+    result = tuner("compare", 1, 3)
+    assert result.code == 0
+    assert "no task in common" in result.err
+
+
+def test_a_report_is_written_where_it_is_wanted(tuner, folder, url):
+    fill(url)
+    result = tuner("report", "-o", "out/r.html")
+    assert (result.code, result.out) == (0, "out/r.html\n")
+    assert (folder / "out" / "r.html").read_text().lstrip().lower().startswith("<!doctype html")
+
+
+def test_doctor_says_what_to_do(tuner, folder, monkeypatch):
+    rows = json.loads(tuner("doctor", "--format", "json").out)
+    by_name = {row["check"]: row for row in rows}
+    assert by_name["torch"]["state"] == "ok"
+    assert by_name["config"]["state"] == "warn"
+    assert all(row["remedy"] for row in rows if row["state"] != "ok")
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setenv("TUNER__POOL__ADDRESS", "127.0.0.1:1")
+    result = tuner("doctor", "--format", "json")
+    rows = {row["check"]: row for row in json.loads(result.out)}
+    assert result.code == 1
+    assert rows["C++ compiler"]["state"] == "fail"
+    assert rows["pool"]["state"] == "fail"

@@ -1,0 +1,196 @@
+"""What only a process of its own shows: what is loaded, pipes that close, signals, terminals."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from tuner.cli._campaign import interruptible
+from tuner.cli._progress import Lines, counted, duration, picture, summary
+from tuner.progress import Progress, TaskProgress
+
+HEAVY = ("torch", "ray", "optuna", "plotly", "pandas", "sqlalchemy", "triton", "numpy", "scipy")
+
+
+def python(code: str, *arguments: str, **options) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["run", "--help"], ["--version"], ["config", "check"], ["schedule", "next"]],
+    ids=" ".join,
+)
+def test_light_commands_load_nothing_heavy(folder, arguments):
+    code = (
+        "import json, sys\nfrom tuner.cli import invoke\ncode = invoke(sys.argv[1:])\n"
+        "print(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)"
+    )
+    result = python(code, *arguments, cwd=folder)
+    status, modules = json.loads(result.stderr.splitlines()[-1])
+    assert status == 0
+    assert [name for name in HEAVY if name in modules] == []
+
+
+def test_help_of_every_command_and_its_place_in_the_manual():
+    from pathlib import Path
+
+    import typer
+
+    from tuner.cli import app
+
+    manual = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+
+    def walk(command, path):
+        inner = getattr(command, "commands", None)
+        if inner is None:
+            assert command.help, path
+            assert f"`tuner {path}" in manual, path
+            for parameter in command.params:
+                for option in parameter.opts:
+                    if option.startswith("--") and option != "--help":
+                        assert option in manual, f"{path} {option}"
+        for name, item in (inner or {}).items():
+            walk(item, f"{path} {name}".strip())
+
+    walk(typer.main.get_command(app), "")
+
+
+def test_a_reader_that_leaves_is_no_error(folder):
+    command = [sys.executable, "-m", "tuner", "config", "schema"]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder)
+    assert child.stdout is not None
+    child.stdout.close()
+    _, err = child.communicate(timeout=60)
+    assert (child.returncode, err) == (0, b"")
+
+
+def test_a_full_device_is_an_error_with_a_remedy(folder):
+    if not os.path.exists("/dev/full"):
+        pytest.skip("there is no /dev/full here")
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "tuner", "config", "schema"]
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=folder)
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: [Errno 28]")
+    assert "hint: " in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+SIGNALLED = """
+import os, signal, sys, threading, time
+from tuner.cli import invoke
+import tuner.campaign
+from tuner.options import RunOutcome
+
+def run_campaign(settings, name, *, options, on_progress, control):
+    print("ready", flush=True)
+    while not control.draining:
+        time.sleep(0.01)
+    print("draining", flush=True)
+    while sys.argv[1] == "kill" and not control.killed:
+        time.sleep(0.01)
+    return RunOutcome(3, "interrupted", 1, 5, 0, 1.0, "interrupted after 5 trials")
+
+tuner.campaign.run_campaign = run_campaign
+sys.exit(invoke(["run", "c", "--quiet"]))
+"""
+
+
+@pytest.mark.parametrize("how", ["drain", "kill"])
+def test_the_first_interrupt_drains_and_the_second_kills(folder, how):
+    import signal
+
+    from cli_samples import campaign_file, kernel_file
+
+    campaign_file(folder, kernel_file(folder))
+    child = subprocess.Popen(
+        [sys.executable, "-c", SIGNALLED, how],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    child.send_signal(signal.SIGINT)
+    assert child.stdout.readline() == "draining\n"
+    if how == "kill":
+        child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == 130, err
+    assert out == "interrupted after 5 trials\n"
+    assert "once more to stop at once" in err
+    assert ("stopping" in err) == (how == "kill")
+    assert "goes on from here" in err
+
+
+def test_handlers_are_put_back():
+    import signal
+
+    class Control:
+        def drain(self) -> None: ...
+        def kill(self) -> None: ...
+
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with interruptible(Control()):
+        assert signal.getsignal(signal.SIGINT) != before[0]
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+    assert threading.active_count() >= 1
+
+
+def progress(done: int, total: int | None, **tasks: float | None) -> Progress:
+    return Progress(
+        done=done,
+        total=total,
+        trials_per_s=done / 3,
+        busy_share=0.5,
+        elapsed_s=done * 60.0,
+        left_s=None if total is None else (total - done) * 7.0,
+        building=2,
+        measuring=1,
+        tasks_done=0,
+        tasks_total=3,
+        tasks=tuple(
+            TaskProgress(name, "search", done, total, best) for name, best in tasks.items()
+        ),
+    )
+
+
+def test_figures_have_a_fixed_width():
+    assert len({len(counted(*pair)) for pair in ((0, None), (7, 9), (12345, 99999))}) == 1
+    assert len({len(duration(seconds)) for seconds in (None, 0, 59.6, 61, 3599, 86_399)}) == 1
+
+
+def test_lines_come_every_few_seconds_and_when_a_task_is_done():
+    now, written = [0.0], []
+    show = Lines(written.append, clock=lambda: now[0])
+    for second in range(11):
+        now[0] = float(second)
+        show(progress(second, 20))
+    assert len(written) == 3
+    assert all(line.endswith("\n") and line.count("\n") == 1 for line in written)
+
+
+def test_a_picture_of_hostile_labels_is_inert_and_aligned(folder):
+    import io
+
+    from rich.console import Console
+
+    label = "softmax \x1b[31m[red]" + "x" * 100
+    widths = set()
+    for done, best in ((1, None), (999, 123.4)):
+        console = Console(file=io.StringIO(), width=200, markup=False, force_terminal=False)
+        console.print(picture(progress(done, 1000, **{label: best})))
+        text = console.file.getvalue()
+        assert "\x1b" not in text
+        assert "[red]" in text
+        widths.add(text.splitlines()[1].index("search"))
+    assert len(widths) == 1
+    assert "\x1b" not in summary(progress(1, 2, **{label: 1.0}))
