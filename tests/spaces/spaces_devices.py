@@ -1,0 +1,76 @@
+"""Devices tests tune for without having them, and the way to compile for one."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from search_spaces.kernel import Kernel, Launch
+from search_spaces.records import Config, Device, Workload
+from search_spaces.tensors import torch_dtype
+
+H200 = Device("cuda", "NVIDIA H200", "cuda:90", 132, 141 << 30, 232448, 65536)
+MI300X = Device("hip", "AMD Instinct MI300X", "hip:gfx942", 304, 192 << 30, 65536, 131072, 64)
+CPU = Device("cpu", "EPYC", "cpu:x86-64-avx512", 2, 8 << 30)
+CPU_AVX2 = Device("cpu", "EPYC", "cpu:x86-64-avx2", 2, 8 << 30)
+
+
+class Offline:
+    """A Triton driver for a device that is not here; each target has caches of its own."""
+
+    def __init__(self, target: str) -> None:
+        from triton.backends.compiler import GPUTarget
+
+        kind, _, arch = target.partition(":")
+        hip = kind == "hip"
+        self.target = GPUTarget(kind, arch if hip else int(arch), 64 if hip else 32)
+        # Compiled code is kept by device number: stay clear of those of real devices.
+        self.device = 901 if hip else 900
+
+    def get_current_target(self) -> Any:
+        return self.target
+
+    def get_current_device(self) -> int:
+        return self.device
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("meta")
+
+
+def meta_tensors(kernel: Kernel, workload: Workload, config: Config) -> dict[str, torch.Tensor]:
+    tensors = dict(kernel.make_inputs(workload, 0, "meta"))
+    for name, spec in {**kernel.outputs(workload), **kernel.scratch(workload, config)}.items():
+        tensors[name] = torch.empty(spec.shape, dtype=torch_dtype(spec.dtype), device="meta")
+    return tensors
+
+
+def build(launch: Launch, device: Device) -> Any:
+    from triton.runtime import driver
+
+    before = driver._active
+    driver.set_active(Offline(device.target))
+    try:
+        return launch.fn.warmup(*launch.args, grid=launch.grid, **launch.kwargs)
+    finally:
+        driver._active = before
+
+
+def resources(built: Any) -> dict[str, int]:
+    """REG, STACK and LOCAL (bytes spilled) of a cubin."""
+    import triton
+
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(built.asm["cubin"])
+        file.flush()
+        command = [str(tool), "--dump-resource-usage", file.name]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return {name: int(value) for name, value in re.findall(r"(REG|STACK|LOCAL):(\d+)", text)}

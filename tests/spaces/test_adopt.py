@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+
+import pytest
+import spaces_adopted
+import torch
+import triton
+from spaces_devices import H200, build, meta_tensors
+from test_families import interpret
+
+from search_spaces.adopt import adopt
+from search_spaces.errors import KernelError, WorkloadError
+from search_spaces.kernel import Cost
+from search_spaces.records import Workload
+from search_spaces.registry import load, spec_of
+
+FILE = str(Path(spaces_adopted.__file__).resolve())
+
+
+def test_the_space_holds_exactly_the_configs_its_own_pruning_keeps():
+    kernel = spaces_adopted.adopted
+    bound = kernel.space(kernel.workloads()[0]).bind(kernel.workloads()[0], H200)
+    found = [
+        (config["BLOCK"], config["UNROLL"], config["num_warps"], config["num_stages"])
+        for config in bound.enumerate()
+    ]
+    # The fourth config is pruned: its block is larger than twice the vector.
+    assert sorted(found) == [(128, None, 2, 3), (256, 2, 4, 3), (1024, None, 8, 2)]
+    assert bound.feasible(kernel.default_config(kernel.workloads()[0], H200))
+    assert "none of the kernel's own configs" in str(
+        bound.why_not({"BLOCK": 128, "UNROLL": 2, "num_warps": 2, "num_stages": 3})
+    )
+
+
+def test_widening_gives_the_cross_product_that_pruning_keeps():
+    kernel = spaces_adopted.scale_add(widen=True)
+    bound = kernel.space(kernel.workloads()[0]).bind(kernel.workloads()[0], H200)
+    # Three blocks, with and without unrolling, 2 to 8 warps, 2 or 3 stages.
+    assert bound.size() == 3 * 2 * 3 * 2
+    assert kernel.space_hash(kernel.workloads()[0]) != spaces_adopted.adopted.space_hash(
+        kernel.workloads()[0]
+    )
+
+
+def test_adopted_kernels_compute_what_they_promise():
+    jobs = []
+    for attribute, kernel in (
+        ("adopted", spaces_adopted.adopted),
+        ("in_place", spaces_adopted.in_place),
+    ):
+        for workload in kernel.workloads():
+            bound = kernel.space(workload).bind(workload, H200)
+            jobs += [
+                (f"{FILE}:{attribute}", kernel.small_workload(workload), config)
+                for config in bound.enumerate()
+            ]
+    outcomes = interpret(jobs)
+    assert all(outcome["passed"] for outcome in outcomes), outcomes
+    assert len(outcomes) == 3 + 3 + 2
+
+
+def test_heuristics_and_preparations_are_part_of_what_is_built():
+    kernel = spaces_adopted.in_place
+    workload = kernel.workloads()[0]
+    config = kernel.default_config(workload, H200)
+    launches = kernel.launches(workload, config, meta_tensors(kernel, workload, config))
+    assert [launch.fn.__name__ for launch in launches] == [
+        "fill_kernel",
+        "copy_kernel",
+        "accumulate_kernel",
+    ]
+    assert launches[-1].kwargs["BLOCK"] == 128
+    for launch in launches:
+        assert "cubin" in build(launch, H200).asm
+
+
+def test_baselines_run_the_reference_in_the_workloads_dtype():
+    kernel = spaces_adopted.adopted
+    workload = kernel.workloads()[1]
+    inputs = kernel.make_inputs(workload, 3, "cpu")
+    out = kernel.baselines(workload)["eager"](inputs)["out"]
+    assert out.dtype is torch.float16
+    assert torch.equal(out, 2.0 * inputs["x"] + inputs["y"])
+
+
+def test_another_process_finds_an_adopted_kernel(tmp_path):
+    assert spec_of(spaces_adopted.adopted) == "spaces_adopted:adopted"
+    again = load("spaces_adopted:adopted")
+    assert again is spaces_adopted.adopted
+    again.spec = ""
+
+
+def test_dims_are_the_keys_and_dtype():
+    with pytest.raises(WorkloadError, match="unknown dim m"):
+        spaces_adopted.adopted.check_workload(Workload.of(m=3, n=3, dtype="float32"))
+    with pytest.raises(WorkloadError, match="n is missing"):
+        spaces_adopted.adopted.check_workload(Workload.of(dtype="float32"))
+
+
+def parts(**changes):
+    nothing = lambda *_: {}  # noqa: E731
+    given = dict.fromkeys(("inputs", "outputs", "arguments", "grid", "reference"), nothing)
+    given |= {"cost": lambda _: Cost(1, 1), "workloads": [Workload.of(n=8, dtype="float32")]}
+    return {"name": "mine", **given, **changes}
+
+
+def test_what_cannot_be_adopted_is_said():
+    plain = spaces_adopted.scale_add_kernel.fn
+    with pytest.raises(KernelError, match=r"not under @triton\.autotune"):
+        adopt(plain, **parts())
+    hooked = triton.autotune([triton.Config({}, pre_hook=print)], key=["n"])(plain)
+    with pytest.raises(KernelError, match="pre_hook"):
+        adopt(hooked, **parts())
+    with pytest.raises(KernelError, match="no workloads"):
+        adopt(spaces_adopted.scale_add_kernel, **parts(workloads=[]))
+
+
+def test_a_model_with_top_k_ranks_the_configs():
+    tuned = triton.autotune(
+        spaces_adopted.CONFIGS,
+        key=["n"],
+        prune_configs_by={"perf_model": lambda BLOCK, **_: -BLOCK, "top_k": 2},
+    )(spaces_adopted.scale_add_kernel.fn)
+    given = spaces_adopted.adopted._given
+    kernel = adopt(
+        tuned,
+        **parts(
+            inputs=given.inputs,
+            outputs=given.outputs,
+            arguments=given.arguments,
+            grid=given.grid,
+            reference=given.reference,
+        ),
+    )
+    workload = kernel.workloads()[0]
+    bound = kernel.space(workload).bind(workload, H200)
+    assert sorted(config["BLOCK"] for config in bound.enumerate()) == [1024, 65536]
+    assert json.dumps(kernel.space(workload).describe())
+    assert bound.sample(random.Random(0), 9)
+    assert "triton" in sys.modules

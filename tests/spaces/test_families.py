@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from spaces_devices import CPU, CPU_AVX2, H200, MI300X, build, meta_tensors, resources
+
+from search_spaces.errors import WorkloadError
+from search_spaces.kernel import Kernel
+from search_spaces.records import Config, Workload
+from search_spaces.registry import load
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+
+
+def interpret(jobs: Sequence[tuple[str, Workload, Config]]) -> list[dict[str, object]]:
+    """Outcomes of variants run by Triton's interpreter, which a process is or is not from its
+    start; numpy's warnings are errors there."""
+    payload = [
+        {"spec": spec, "workload": workload.as_dict(), "config": dict(config)}
+        for spec, workload, config in jobs
+    ]
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(HERE / "spaces_interpret.py")],
+        input=json.dumps(payload),
+        text=True,
+        capture_output=True,
+        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def softmax() -> Kernel:
+    return load("softmax")
+
+
+@pytest.fixture(scope="module")
+def matmul() -> Kernel:
+    return load("matmul")
+
+
+@pytest.mark.parametrize("name", ["softmax", "matmul", "cpu_pointwise"])
+def test_a_family_keeps_its_promises(name):
+    kernel = load(name)
+    workloads = kernel.workloads()
+    assert len(workloads) >= 6
+    assert len({workload.key for workload in workloads}) == len(workloads)
+    devices = [CPU, CPU_AVX2] if "cpu" in kernel.kinds else [H200, MI300X]
+    for workload in workloads:
+        kernel.check_workload(workload)
+        kernel.check_workload(kernel.small_workload(workload))
+        cost, tolerance = kernel.cost(workload), kernel.tolerance(workload)
+        assert cost.flops > 0 < cost.bytes
+        assert 0 < tolerance.relative <= 1e-2
+        assert set(kernel.baselines(workload)) >= {"eager", "compile"}
+        for device in devices:
+            bound = kernel.space(workload).bind(workload, device)
+            bound.require_feasible()
+            assert bound.why_not(kernel.default_config(workload, device)) is None
+            assert bound.size() >= 8
+
+
+@pytest.mark.parametrize("name", ["softmax", "matmul", "cpu_pointwise"])
+def test_inputs_come_from_the_seed(name):
+    kernel = load(name)
+    workload = kernel.small_workload(kernel.workloads()[0])
+    one, same, other = (kernel.make_inputs(workload, seed, "cpu") for seed in (1, 1, 2))
+    for key, tensor in one.items():
+        assert torch.equal(tensor, same[key])
+        assert not torch.equal(tensor, other[key])
+        assert (tensor != 0).float().mean() > 0.9
+    meta = kernel.make_inputs(workload, 1, "meta")
+    assert {k: (t.shape, t.dtype) for k, t in meta.items()} == {
+        k: (t.shape, t.dtype) for k, t in one.items()
+    }
+    reference = kernel.reference(workload, one)
+    assert {k: tuple(t.shape) for k, t in reference.items()} == {
+        k: spec.shape for k, spec in kernel.outputs(workload).items()
+    }
+
+
+@pytest.mark.parametrize("name", ["softmax", "matmul"])
+def test_variants_compute_the_reference(name):
+    kernel, rng, jobs = load(name), random.Random(7), []
+    for workload in kernel.workloads():
+        small = kernel.small_workload(workload)
+        bound = kernel.space(workload).bind(workload, H200)
+        configs = [kernel.default_config(workload, H200), *bound.sample(rng, 3)]
+        jobs += [(name, small, config) for config in configs]
+    outcomes = interpret(jobs)
+    wrong = [(job, got) for job, got in zip(jobs, outcomes, strict=True) if not got["passed"]]
+    assert not wrong, wrong
+
+
+def test_softmax_takes_any_number_of_columns():
+    kernel, rng, jobs = load("softmax"), random.Random(3), []
+    for cols in (1, 2, 17, 1000, 5003):
+        for dtype in ("float32", "bfloat16"):
+            workload = Workload.of(rows=5, cols=cols, dtype=dtype)
+            bound = kernel.space(workload).bind(workload, H200)
+            jobs += [("softmax", workload, config) for config in bound.sample(rng, 2)]
+    assert all(outcome["passed"] for outcome in interpret(jobs))
+
+
+def test_every_split_and_way_to_load_computes_the_product():
+    kernel = load("matmul")
+    aligned = Workload.of(M=37, N=72, K=264, dtype="float16")
+    odd = Workload.of(M=37, N=71, K=263, dtype="float32")
+    usual = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 8, "num_warps": 4}
+    usual["num_stages"] = 2
+    jobs = [("matmul", odd, {**usual, "SPLIT_K": splits}) for splits in (1, 2, 4, 16)]
+    jobs += [("matmul", aligned, {**usual, "loads": "pointer", "SPLIT_K": 8})]
+    for persistent in (False, True):
+        config = {**usual, "loads": "descriptor", "persistent": persistent}
+        jobs.append(("matmul", aligned, config))
+    assert {name for name in kernel.scratch(odd, jobs[1][2])} == {"partial"}
+    outcomes = interpret(jobs)
+    assert all(outcome["passed"] for outcome in outcomes), outcomes
+
+
+def test_softmax_reads_and_writes_whole_words(softmax):
+    for workload, device in ((softmax.workloads()[0], H200), (softmax.workloads()[4], H200)):
+        config = softmax.default_config(workload, device)
+        tensors = meta_tensors(softmax, workload, config)
+        (launch,) = softmax.launches(workload, config, tensors)
+        built = build(launch, device)
+        assert resources(built)["LOCAL"] == 0
+        # 16 bytes at a time, rows of 1000 included; the exponential is one instruction.
+        assert ".v4.b32" in built.asm["ptx"]
+        assert "ld.global.b16" not in built.asm["ptx"]
+        assert "ex2.approx" in built.asm["ptx"]
+
+
+def test_the_pipelined_softmax_loads_ahead(softmax):
+    workload = softmax.workloads()[0]
+    config = {"num_warps": 8, "rows_per_step": 1, "steps": 8, "stream": True, "stages": 3}
+    (launch,) = softmax.launches(workload, config, meta_tensors(softmax, workload, config))
+    assert "cp.async" in build(launch, H200).asm["ptx"]
+
+
+def test_the_default_matmul_uses_tensor_cores_and_does_not_spill(matmul):
+    workload = matmul.workloads()[0]
+    config = dict(matmul.default_config(workload, H200))
+    variants = [config, {**config, "BLOCK_N": 256}]
+    variants += [
+        {**config, "BLOCK_N": 256, "loads": "descriptor", "persistent": persistent}
+        for persistent in (False, True)
+    ]
+    for variant in variants:
+        assert matmul.space(workload).bind(workload, H200).feasible(variant)
+        (launch,) = matmul.launches(workload, variant, meta_tensors(matmul, workload, variant))
+        built = build(launch, H200)
+        assert "wgmma.mma_async" in built.asm["ptx"]
+        assert resources(built)["LOCAL"] == 0
+        assert built.metadata.shared <= H200.shared_bytes
+
+
+def test_float32_precisions_are_different_code(matmul):
+    workload = matmul.workloads()[6]
+    texts = {}
+    for precision in ("ieee", "tf32x3", "tf32"):
+        config = {**matmul.default_config(workload, H200), "precision": precision}
+        (launch,) = matmul.launches(workload, config, meta_tensors(matmul, workload, config))
+        texts[precision] = build(launch, H200).asm["ptx"]
+    products = {name: text.count("wgmma.mma_async.sync") for name, text in texts.items()}
+    assert products["ieee"] == 0 < products["tf32"] < products["tf32x3"]
+
+
+def test_precision_is_offered_by_dtype_and_admitted_by_tolerance(matmul):
+    single = Workload.of(M=256, N=256, K=256, dtype="float32")
+    half = single.with_dims(dtype="float16")
+    assert "precision" in {item.name for item in matmul.space(single).parameters}
+    assert "precision" not in {item.name for item in matmul.space(half).parameters}
+    assert matmul.space_hash(single) == matmul.space_hash(single.with_dims(tolerance=1e-3))
+    # TF32 keeps 10 bits: products of rounded operands are out of one bound, within the other.
+    inputs = matmul.make_inputs(single, 1, "cpu")
+    reference = matmul.reference(single, inputs)["out"]
+    rounded = [
+        (t.view(torch.int32) & ~0x1FFF).view(torch.float32).double() for t in inputs.values()
+    ]
+    error = float((rounded[0] @ rounded[1] - reference).norm() / reference.norm())
+    assert matmul.tolerance(single).relative < error
+    assert error < matmul.tolerance(single.with_dims(tolerance=1e-3)).relative
+
+
+@pytest.mark.parametrize("name", ["softmax", "matmul"])
+def test_kernels_compile_for_amd(name):
+    kernel = load(name)
+    workload = kernel.workloads()[0]
+    config = kernel.default_config(workload, MI300X)
+    for launch in kernel.launches(workload, config, meta_tensors(kernel, workload, config)):
+        assert "hsaco" in build(launch, MI300X).asm
+    bound = kernel.space(workload).bind(workload, MI300X)
+    assert all(point.get("loads") != "descriptor" for point in bound.enumerate())
+
+
+def test_the_matmul_spaces_hold_the_ones_they_are_compared_on(matmul):
+    square, slender = matmul.workloads()[0], matmul.workloads()[3]
+    bound = matmul.space(square).bind(square, H200).restrict({"loads": ["pointer"]})
+    assert bound.size() == 336
+    narrow = {
+        "BLOCK_N": [32, 64, 128, 256],
+        "BLOCK_K": [64, 128, 256],
+        "GROUP_M": [1],
+        "loads": ["pointer"],
+        "SPLIT_K": [1],
+    }
+    assert matmul.space(slender).bind(slender, H200).restrict(narrow).size() == 279
+
+
+def test_sources_do_not_depend_on_the_interpreter(softmax, matmul):
+    code = "from search_spaces.registry import load; print(load('{}').source_hash())"
+    for kernel in (softmax, matmul):
+        command = [sys.executable, "-c", code.format(kernel.name)]
+        environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+        assert done.stdout.strip() == kernel.source_hash()
+
+
+BAD = [
+    ("softmax", {"rows": 4, "cols": 4}, "dtype is missing"),
+    ("softmax", {"rows": 4, "cols": 40000, "dtype": "float32"}, "more than the 32768"),
+    ("softmax", {"rows": 4, "cols": 0, "dtype": "float32"}, "cols is 0"),
+    ("softmax", {"rows": 4, "cols": True, "dtype": "float32"}, "not an integer"),
+    ("softmax", {"rows": 4, "cols": "<b>", "dtype": "float32"}, "not an integer"),
+    ("softmax", {"rows": 4, "cols": 4, "dtype": "int8"}, "'int8' is not supported"),
+    ("softmax", {"rows": 4, "col": 4, "dtype": "float32"}, "did you mean cols"),
+    ("matmul", {"M": 4, "N": 4, "K": 4, "dtype": "float64"}, "not supported"),
+    ("matmul", {"M": 4, "N": 4, "K": 4, "dtype": "float32", "tolerance": -1}, "not a positive"),
+    ("matmul", {"M": 4, "N": 4, "K": 4, "dtype": "float32", "tolerance": "x"}, "not a positive"),
+    ("cpu_pointwise", {"rows": 4, "cols": 4, "dtype": "bfloat16"}, "use float32"),
+]
+
+
+@pytest.mark.parametrize(("name", "dims", "complaint"), BAD)
+def test_bad_workloads_are_refused_in_one_line(name, dims, complaint):
+    with pytest.raises(WorkloadError) as caught:
+        load(name).check_workload(Workload.from_mapping(dims))
+    text = f"{caught.value.message} {caught.value.hint}"
+    assert complaint in text
+    assert name in text
+    assert caught.value.hint
+    assert "\n" not in text
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 9000), st.integers(1, 9000), st.integers(1, 9000), st.sampled_from(["M", "C"])
+)
+def test_every_problem_has_a_feasible_default(m, n, k, which):
+    if which == "M":
+        kernel, workload = load("matmul"), Workload.of(M=m, N=n, K=k, dtype="float16")
+    else:
+        kernel, workload = load("softmax"), Workload.of(rows=m, cols=n, dtype="float16")
+    for device in (H200, MI300X):
+        bound = kernel.space(workload).bind(workload, device)
+        assert bound.why_not(kernel.default_config(workload, device)) is None
+
+
+def test_vendor_baselines_say_why_they_cannot_run_here():
+    for name in ("softmax", "matmul"):
+        kernel = load(name)
+        workload = kernel.small_workload(kernel.workloads()[0])
+        inputs = kernel.make_inputs(workload, 1, "cpu")
+        with pytest.raises(RuntimeError, match=r"needs (a )?CUDA"):
+            kernel.baselines(workload)["vendor"](inputs)
+
+
+def test_cpu_variants_compute_the_reference_within_their_tolerance():
+    kernel = load("cpu_pointwise")
+    workload = Workload.of(rows=7, cols=501, dtype="float32", tolerance=1e-2)
+    inputs = kernel.make_inputs(workload, 1, "cpu")
+    reference = kernel.reference(workload, inputs)["out"]
+    default = kernel.default_config(workload, CPU)
+    rough = {**default, "threads": 1, "gelu": "tanh", "decompose_tanh": True, "store_gelu": True}
+    errors = []
+    for config in (default, rough, {**rough, "precision": "bfloat16"}):
+        out = kernel.cpu_callable(workload, config)(inputs)["out"].double()
+        errors.append(float((out - reference).norm() / reference.norm()))
+    assert errors[0] < kernel.tolerance(Workload.of(rows=7, cols=501, dtype="float32")).relative
+    assert errors[0] < errors[1] < 1e-3 < errors[2] < 1e-2
+    assert kernel.cpu_threads(workload, default) == 2
