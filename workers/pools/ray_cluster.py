@@ -1,0 +1,163 @@
+"""Reaching a Ray cluster, or starting a local one, without ever hanging."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import uuid
+import warnings
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from search_spaces.errors import TunerError
+
+# Ray prints these to the driver's stdout, where data belongs, and reads the setting when imported.
+# That a worker died is an event here, and many small runners on a machine are meant.
+os.environ.setdefault(
+    "RAY_DEDUP_LOGS_SKIP_REGEX", "A worker died or was killed|worker processes have been started"
+)
+
+import ray as ray
+
+_PROBE = """
+import sys, ray
+ray.init(address=sys.argv[1], logging_level="ERROR", log_to_driver=False)
+ray.shutdown()
+"""
+_PACKAGE_ROOT = Path(__file__).resolve().parents[2]
+#: Artifacts are small and leave the store when they are no longer wanted.
+_LOCAL_STORE_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A connection to Ray. owned: started by us, ended by us. runtime_env: for every actor."""
+
+    owned: bool
+    connected_here: bool
+    runtime_env: dict[str, Any]
+
+    def leave(self) -> None:
+        """End a local Ray of ours, close a connection of ours, leave anybody else's alone."""
+        if self.connected_here and ray.is_initialized():
+            ray.shutdown()
+
+
+def connect(address: str | None, timeout_s: float, local_cpus: int) -> Cluster:
+    """Use the Ray that is connected, is at `address` or at `RAY_ADDRESS`; else start a local one.
+
+    local_cpus: logical processors of a local Ray. Raises TunerError when the address does not
+    answer within `timeout_s` seconds.
+    """
+    if ray.is_initialized():
+        return Cluster(owned=False, connected_here=False, runtime_env=_runtime_env())
+    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    if address == "local":
+        _start_local(local_cpus)
+        return Cluster(owned=True, connected_here=True, runtime_env={})
+    # Inside `ray job submit` the address is right, and a probe would claim the job's own name.
+    if "RAY_JOB_CONFIG_JSON_ENV_VAR" not in os.environ:
+        _probe(address, timeout_s)
+    with _quiet():
+        ray.init(
+            address=address, namespace=_namespace(), logging_level="ERROR", log_to_driver=False
+        )
+    return Cluster(owned=False, connected_here=True, runtime_env=_runtime_env())
+
+
+def _namespace() -> str:
+    return f"tuner-{uuid.uuid4().hex[:12]}"
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Ray announces its own changes of mind as FutureWarnings; its users can do nothing there."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
+
+
+def _start_local(cpus: int) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    with _quiet(), _importable():
+        ray.init(
+            address="local",
+            num_cpus=cpus,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+            namespace=_namespace(),
+            object_store_memory=_LOCAL_STORE_BYTES,
+        )
+
+
+@contextmanager
+def _importable() -> Iterator[None]:
+    """Processes started inside find these packages, installed or not: they inherit PYTHONPATH."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = _python_path()
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+def _python_path() -> str:
+    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join(dict.fromkeys([str(_PACKAGE_ROOT), *filter(None, inherited)]))
+
+
+def _runtime_env() -> dict[str, Any]:
+    """Where the packages are, for a cluster of others, unless they are installed.
+
+    A job's own `working_dir` holds them as well as an installation does.
+    """
+    installed = "site-packages" in _PACKAGE_ROOT.parts
+    if installed or "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ:
+        return {}
+    return {"env_vars": {"PYTHONPATH": _python_path()}}
+
+
+def _probe(address: str, timeout_s: float) -> None:
+    """Connect once in a process that can be killed: `ray.init` may wait for ever."""
+    deadline = time.monotonic() + timeout_s
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        try:
+            with closing(socket.create_connection((host.strip("[]"), int(port)), timeout_s)):
+                pass
+        except OSError as error:
+            reason = error.strerror or f"{error}"
+            raise _unreachable(address, f"does not answer ({reason})") from None
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _PROBE, address],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=max(1.0, deadline - time.monotonic()),
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise _unreachable(address, f"did not answer within {timeout_s:g} s") from None
+    if done.returncode != 0:
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        said = lines[-1] if lines else f"exit code {done.returncode}"
+        raise _unreachable(address, f"cannot be used: {said[:300]}")
+
+
+def _unreachable(address: str, problem: str) -> TunerError:
+    return TunerError(
+        f"Ray at {address} {problem}",
+        "check pool.address and `ray status`, or leave it empty for a local Ray",
+    )

@@ -1,0 +1,310 @@
+"""The pool `ray`: builder actors on processors, one runner actor per device, on any cluster.
+
+An actor has one call in flight: when its process dies, Ray fails every queued call alike, and which
+job was to blame could not be told. Restarts are Ray's (`max_restarts=-1`), retries of jobs are the
+caller's (`max_task_retries=0`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from search_spaces.records import config_key
+from workers.builder import WorkerLost, one_line
+from workers.host import cpu_device
+from workers.pools.plan import Plan, Seat
+from workers.pools.ray_actors import BuilderActor, RunnerActor
+from workers.pools.ray_cluster import Cluster, connect, ray
+from workers.records import (
+    Artifact,
+    BuildJob,
+    Built,
+    JobLost,
+    Measured,
+    MeasureJob,
+    PoolEvent,
+    PoolSpec,
+    WorkerGone,
+    WorkerReady,
+)
+
+#: A runner that fails this often in a row to find its device is given up.
+_ATTEMPTS = 3
+_CLOSE_TIMEOUT_S = 10.0
+#: Beyond twice its own limit (a crash is tried again) an actor gets this long, and is then killed.
+_GRACE_S = 240.0
+#: Artifacts of this size are put into the object store once instead of sent with every job.
+_SHARED_BYTES = 64 * 1024
+_SHARED_COUNT = 64
+_RESOURCES: dict[str, dict[str, float]] = {
+    "cuda": {"num_cpus": 1, "num_gpus": 1},
+    "hip": {"num_cpus": 1, "num_gpus": 1},
+    "simulated": {"num_cpus": 0},
+}
+
+
+@dataclass(slots=True)
+class _Post:
+    """An actor and where it stands. seat is None for a builder."""
+
+    name: str
+    actor: Any
+    seat: Seat | None = None
+    ready: bool = False
+    busy: bool = False
+    failures: int = 0
+    retry_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call in flight: a job, or (job_id empty) the question whether the actor is ready."""
+
+    post: _Post
+    job_id: str = ""
+    deadline: float = float("inf")
+
+
+class RayPool:
+    """Builders and runners on a Ray cluster; implements `workers.roles.Pool`."""
+
+    def __init__(self, spec: PoolSpec) -> None:
+        self._spec = spec
+        self._plan = Plan(spec)
+        self._cluster: Cluster | None = None
+        self._posts: list[_Post] = []
+        self._calls: dict[Any, _Call] = {}
+        self._builds: deque[BuildJob] = deque()
+        self._events: deque[PoolEvent] = deque()
+        self._shared: OrderedDict[tuple[str, str, str], Any] = OrderedDict()
+
+    @property
+    def builders(self) -> int:
+        return sum(post.seat is None for post in self._posts)
+
+    @property
+    def runners(self) -> int:
+        return sum(post.seat is not None for post in self._posts)
+
+    @property
+    def actors(self) -> dict[str, Any]:
+        """The actors' handles by name, for tests and people."""
+        return {post.name: post.actor for post in self._posts}
+
+    # -- life --------------------------------------------------------------------------------------
+    def start(self) -> None:
+        spec = self._spec
+        asked = sum(count or 1 for count in spec.runners.values()) + (spec.builders or 1)
+        cpus = len(os.sched_getaffinity(0))
+        self._cluster = connect(spec.address, spec.connect_timeout_s, max(cpus, asked))
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+        seats = list(self._plan.seats(lambda kind: _count_found(kind, nodes)))
+        memory_bytes = int(_total(nodes, "memory"))
+        if self._cluster.owned:
+            memory_bytes = cpu_device().memory_bytes
+        else:
+            cpus = int(_total(nodes, "CPU"))
+        measuring = sum(seat.kind != "simulated" for seat in seats)
+        count = self._plan.builders(cpus, memory_bytes, measuring)
+        self._posts = [
+            *(_Post(seat.worker_id, None, seat) for seat in seats),
+            *(_Post(f"builder-{index}", None) for index in range(count)),
+        ]
+        for post in self._posts:
+            self._hire(post)
+
+    def close(self, *, kill: bool = False) -> None:
+        if self._cluster is None:
+            return
+        self._builds.clear()
+        while not kill and any(call.job_id for call in self._calls.values()):
+            self.poll(1.0)
+        if ray.is_initialized():
+            self._dismiss(kill)
+        self._posts.clear()
+        self._calls.clear()
+        self._shared.clear()
+        self._cluster.leave()
+        self._cluster = None
+        self._plan.close()
+
+    def _dismiss(self, kill: bool) -> None:
+        if not kill:
+            goodbyes = [post.actor.close.remote() for post in self._posts if post.ready]
+            if goodbyes:
+                ray.wait(goodbyes, num_returns=len(goodbyes), timeout=_CLOSE_TIMEOUT_S)
+        for post in self._posts:
+            ray.kill(post.actor)
+
+    # -- jobs --------------------------------------------------------------------------------------
+    def submit_build(self, job: BuildJob) -> None:
+        self._builds.append(job)
+        self._dispatch()
+
+    def submit_measure(self, worker_id: str, job: MeasureJob) -> None:
+        post = next((p for p in self._posts if p.seat is not None and p.name == worker_id), None)
+        if post is None or not post.ready or post.busy:
+            state = "busy" if post is not None and post.busy else "not there"
+            self._events.append(JobLost(job.job_id, f"worker {worker_id} is {state}"))
+            return
+        entrants = [self._share(artifact) for artifact in job.entrants]
+        reference = post.actor.measure.remote(replace(job, entrants=()), *entrants)
+        self._fly(reference, post, job.job_id, job.timeout_s)
+
+    def poll(self, timeout_s: float) -> Sequence[PoolEvent]:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            left = 0.0 if self._events else max(0.0, deadline - time.monotonic())
+            self._collect(left)
+            self._expire()
+            self._revive()
+            self._dispatch()
+            if self._events or time.monotonic() >= deadline:
+                events = list(self._events)
+                self._events.clear()
+                return events
+
+    # -- inside ------------------------------------------------------------------------------------
+    def _hire(self, post: _Post) -> None:
+        """Create the post's actor and ask it to report for work."""
+        assert self._cluster is not None
+        common: dict[str, Any] = {"max_restarts": -1, "max_task_retries": 0, "max_concurrency": 1}
+        if self._cluster.runtime_env:
+            common["runtime_env"] = self._cluster.runtime_env
+        plan = self._plan
+        if post.seat is None:
+            make = ray.remote(BuilderActor).options(num_cpus=1, num_gpus=0, **common)
+            post.actor = make.remote(post.name, plan.build_options, plan.paths, plan.cwd)
+        else:
+            needs = _RESOURCES.get(post.seat.kind, {"num_cpus": 1})
+            make = ray.remote(RunnerActor).options(scheduling_strategy="SPREAD", **needs, **common)
+            post.actor = make.remote(post.seat, plan.paths, plan.cwd)
+        self._ask(post)
+
+    def _ask(self, post: _Post) -> None:
+        post.busy = True
+        self._calls[post.actor.ready.remote()] = _Call(post)
+
+    def _fly(self, reference: Any, post: _Post, job_id: str, timeout_s: float) -> None:
+        post.busy = True
+        deadline = time.monotonic() + 2 * timeout_s + _GRACE_S
+        self._calls[reference] = _Call(post, job_id, deadline)
+
+    def _dispatch(self) -> None:
+        for post in self._posts:
+            if not self._builds:
+                return
+            if post.seat is None and post.ready and not post.busy:
+                job = self._builds.popleft()
+                self._fly(post.actor.build.remote(job), post, job.job_id, job.timeout_s)
+
+    def _share(self, artifact: Artifact) -> Any:
+        """The artifact itself if small, else a reference to its one copy in the object store."""
+        if sum(map(len, artifact.files.values())) < _SHARED_BYTES:
+            return artifact
+        key = (artifact.binary_hash, artifact.target, config_key(artifact.config))
+        if key not in self._shared:
+            self._shared[key] = ray.put(artifact)
+        self._shared.move_to_end(key)
+        if len(self._shared) > _SHARED_COUNT:
+            self._shared.popitem(last=False)
+        return self._shared[key]
+
+    def _collect(self, timeout_s: float) -> None:
+        """Take in finished calls; wait for the first, but not past the next thing to do."""
+        soon = min((post.retry_at for post in self._posts if post.retry_at), default=float("inf"))
+        timeout_s = min(timeout_s, max(0.0, soon - time.monotonic()), 5.0)
+        if not self._calls:
+            time.sleep(timeout_s)
+            return
+        first, _ = ray.wait(list(self._calls), num_returns=1, timeout=timeout_s)
+        if first:
+            done, _ = ray.wait(list(self._calls), num_returns=len(self._calls), timeout=0)
+            for reference in done:
+                self._land(reference, self._calls.pop(reference))
+
+    def _land(self, reference: Any, call: _Call) -> None:
+        try:
+            result = ray.get(reference)
+        except Exception as error:
+            self._fail(call, error)
+            return
+        post = call.post
+        post.busy = False
+        if call.job_id and post.seat is None:
+            self._events.append(Built(call.job_id, result))
+        elif call.job_id:
+            self._events.append(Measured(call.job_id, post.name, result))
+        else:
+            post.ready, post.failures = True, 0
+            if post.seat is not None:
+                self._events.append(WorkerReady(result))
+
+    def _fail(self, call: _Call, error: Exception) -> None:
+        """The actor died, or could not do its part: give up the job, not the actor."""
+        post, reason = call.post, _reason(error)
+        if call.job_id:
+            self._events.append(JobLost(call.job_id, reason))
+        if post.seat is not None and (post.ready or not call.job_id):
+            self._events.append(WorkerGone(post.name, reason))
+        post.ready = False
+        if isinstance(error, ray.exceptions.ActorDiedError):
+            ray.kill(post.actor)
+            post.actor = None
+        if isinstance(error, ray.exceptions.RayTaskError) and not call.job_id:
+            post.failures += 1
+        hopeless = post.seat is not None and post.failures >= _ATTEMPTS
+        if hopeless:
+            ray.kill(post.actor)
+            self._posts.remove(post)
+        else:
+            post.retry_at = time.monotonic() + min(10.0, 0.1 * 3**post.failures)
+
+    def _revive(self) -> None:
+        """Ask actors that failed whether they are back, or replace them."""
+        now = time.monotonic()
+        for post in self._posts:
+            if post.retry_at and post.retry_at <= now:
+                post.retry_at = 0.0
+                if post.actor is None:
+                    self._hire(post)
+                    continue
+                if post.seat is not None:
+                    post.actor.reset.remote()
+                self._ask(post)
+
+    def _expire(self) -> None:
+        """Restart actors that have not answered long after their job's own limits."""
+        now = time.monotonic()
+        for reference, call in list(self._calls.items()):
+            if call.deadline <= now:
+                del self._calls[reference]
+                ray.kill(call.post.actor, no_restart=False)
+                self._fail(call, WorkerLost("the worker stopped answering and was restarted"))
+
+
+def _reason(error: Exception) -> str:
+    """One line; of an exception in an actor, what it said there."""
+    if isinstance(error, ray.exceptions.RayTaskError):
+        cause = error.cause
+        kind = "" if isinstance(cause, WorkerLost) else f"{type(cause).__name__}: "
+        return one_line(f"{kind}{cause}")
+    if isinstance(error, ray.exceptions.RayActorError):
+        return "the actor's process died"
+    return one_line(f"{error}")
+
+
+def _total(nodes: list[dict[str, Any]], resource: str) -> float:
+    return float(sum(node["Resources"].get(resource, 0) for node in nodes))
+
+
+def _count_found(kind: str, nodes: list[dict[str, Any]]) -> int:
+    """Devices of a kind: Ray's GPUs, one simulated, else one per node."""
+    if kind in ("cuda", "hip"):
+        return int(_total(nodes, "GPU"))
+    return 1 if kind == "simulated" else len(nodes)
