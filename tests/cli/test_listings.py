@@ -23,8 +23,8 @@ def test_status_lists_the_tasks_of_the_latest_run(tuner, url):
     fill(url, kernel="old")
     fill(url)
     rows = json.loads(tuner("status", "--format", "json").out)
-    assert [(row["kernel"], row["stage"], row["best_us"]) for row in rows] == [
-        ("softmax", "done", 70.0)
+    assert [(row["kernel"], row["stage"], row["trials"], row["best_us"]) for row in rows] == [
+        ("softmax", "done", 1, 70.0)
     ]
     assert json.loads(tuner("status", 1, "-f", "json").out)[0]["kernel"] == "old"
     runs = json.loads(tuner("status", "--all", "--format", "json").out)

@@ -7,11 +7,12 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
 
 from tuner.cli._campaign import interruptible
-from tuner.cli._progress import Lines, counted, duration, picture, summary
+from tuner.cli._progress import Lines, counted, duration, picture
 from tuner.progress import Progress, TaskProgress
 
 HEAVY = ("torch", "ray", "optuna", "plotly", "pandas", "sqlalchemy", "triton", "numpy", "scipy")
@@ -168,14 +169,19 @@ def test_figures_have_a_fixed_width():
     assert len({len(duration(seconds)) for seconds in (None, 0, 59.6, 61, 3599, 86_399)}) == 1
 
 
-def test_lines_come_every_few_seconds_and_when_a_task_is_done():
+def test_lines_come_every_few_seconds_and_once_for_a_task_that_is_done():
     now, written = [0.0], []
     show = Lines(written.append, clock=lambda: now[0])
     for second in range(11):
         now[0] = float(second)
-        show(progress(second, 20))
+        show(progress(second, 20, **{"softmax \x1b[1m": 12.5}))
     assert len(written) == 3
-    assert all(line.endswith("\n") and line.count("\n") == 1 for line in written)
+    over = progress(20, 20, **{"softmax \x1b[1m": 12.5})
+    over = replace(over, tasks=tuple(replace(task, stage="done") for task in over.tasks))
+    show(over)
+    show(over)
+    assert written[3:] == ["done: softmax \\x1b[1m, 20 trials, best 12.50 us\n"]
+    assert all(line.count("\n") == 1 and line.endswith("\n") for line in written)
 
 
 def test_a_picture_of_hostile_labels_is_inert_and_aligned(folder):
@@ -193,4 +199,3 @@ def test_a_picture_of_hostile_labels_is_inert_and_aligned(folder):
         assert "[red]" in text
         widths.add(text.splitlines()[1].index("search"))
     assert len(widths) == 1
-    assert "\x1b" not in summary(progress(1, 2, **{label: 1.0}))

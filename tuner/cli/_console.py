@@ -78,7 +78,10 @@ def emit(
     elif style is Format.MD:
         print(_markdown(rows, columns))
     elif rows:
-        console().print(table(rows, columns))
+        screen = console()
+        with screen.capture() as captured:
+            screen.print(table(rows, columns))
+        print("\n".join(line.rstrip() for line in captured.get().splitlines()))
     else:
         note(empty)
 

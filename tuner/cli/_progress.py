@@ -39,7 +39,7 @@ def _live() -> Iterator[ProgressCallback]:
 
 
 class Lines:
-    """One line every few seconds, and one whenever a task is done, for logs."""
+    """One line every few seconds, and one for every task that is done, for logs."""
 
     def __init__(
         self, write: Callable[[str], object], clock: Callable[[], float] = time.monotonic
@@ -47,28 +47,36 @@ class Lines:
         self._write = write
         self._clock = clock
         self._next_s = 0.0
-        self._tasks_done = 0
+        self._told: set[str] = set()
 
     def __call__(self, progress: Progress) -> None:
+        for task in progress.tasks:
+            if task.stage == "done" and task.label not in self._told:
+                self._told.add(task.label)
+                self._write(f"done: {finished(task)}\n")
         now_s = self._clock()
-        if now_s < self._next_s and progress.tasks_done == self._tasks_done:
-            return
-        self._next_s = now_s + LINE_EVERY_S
-        self._tasks_done = progress.tasks_done
-        self._write(summary(progress) + "\n")
+        if now_s >= self._next_s:
+            self._next_s = now_s + LINE_EVERY_S
+            self._write(f"{summary(progress)}\n")
 
 
 def summary(progress: Progress) -> str:
     """The whole run in one line."""
-    parts = [
-        f"{counted(progress.done, progress.total).strip()} trials",
-        f"{progress.trials_per_s:.1f}/s",
-        f"device busy {progress.busy_share:.0%}",
-        f"task {progress.tasks_done} of {progress.tasks_total}",
-        f"left {duration(progress.left_s).strip()}",
-    ]
-    best = [f"{inert(task.label)} {best_of(task)}" for task in progress.tasks if task.best_us]
-    return ", ".join(parts) + (f"; best: {'; '.join(best)}" if best else "")
+    return ", ".join(
+        (
+            f"{counted(progress.done, progress.total).strip()} trials",
+            f"{progress.trials_per_s:.1f}/s",
+            f"device busy {progress.busy_share:.0%}",
+            f"{progress.tasks_done} of {progress.tasks_total} tasks done",
+            f"left {duration(progress.left_s).strip()}",
+        )
+    )
+
+
+def finished(task: TaskProgress) -> str:
+    """A task that is done, in one line."""
+    best = best_of(task).strip()
+    return f"{inert(task.label)}, {task.done} trials" + (f", best {best}" if best else "")
 
 
 def picture(progress: Progress) -> RenderableType:
@@ -106,7 +114,7 @@ def picture(progress: Progress) -> RenderableType:
 
 def counted(done: int, total: int | None) -> str:
     """`  12 of   90`; the total is a dash while unknown."""
-    return f"{done:5d} of {'-' if total is None else total:>5}"
+    return f"{done:5d} of {'-' if total is None else total:<5}"
 
 
 def duration(seconds: float | None) -> str:

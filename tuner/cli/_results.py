@@ -10,17 +10,29 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from search_spaces.errors import TunerError
+from search_spaces.records import Status
 from tuner.cli._console import Format, FormatOption, console, emit, inert, note, table
 from tuner.cli._session import ConfigOption, RunArgument, pick_run, settings_of, store_of
 
 if TYPE_CHECKING:
     from results_db import Store
-    from results_db.records import RunInfo, TaskInfo
+    from results_db.records import RunInfo, TaskInfo, TrialRecord
     from search_spaces.kernel import Kernel
     from tuner.config import Settings
 
 _RUNS = ("run", "campaign", "status", "started_at", "finished_at", "seed")
-_TASKS = ("kernel", "workload", "device", "stage", "best_us", "default_us", "verdict", "note")
+_TASKS = (
+    "kernel",
+    "workload",
+    "device",
+    "stage",
+    "trials",
+    "failed",
+    "best_us",
+    "default_us",
+    "verdict",
+    "note",
+)
 _WATCH_EVERY_S = 2.0
 
 
@@ -45,7 +57,7 @@ def status(
             info = _watch(store, info)
         if style is Format.TABLE:
             print(inert(headline(info)))
-        emit([task_row(task) for task in store.tasks(info.run_id)], _TASKS, style)
+        emit(task_rows(store, info.run_id), _TASKS, style)
 
 
 def report(
@@ -158,15 +170,24 @@ def headline(info: RunInfo) -> str:
     return ", ".join(parts)
 
 
-def task_row(task: TaskInfo) -> dict[str, object]:
-    """One task as the listings show it."""
+def task_rows(store: Store, run_id: int) -> list[dict[str, object]]:
+    """The tasks of a run as the listing shows them."""
+    return [_task_row(task, store.trials(task.task_id)) for task in store.tasks(run_id)]
+
+
+def _task_row(task: TaskInfo, trials: Sequence[TrialRecord]) -> dict[str, object]:
+    """One task; until its winner is confirmed, `best_us` is the best trial so far."""
     chosen = task.selection
+    right = [trial for trial in trials if trial.status is Status.CORRECT]
+    so_far = min((trial.median_us for trial in right if trial.median_us), default=None)
     return {
         "kernel": task.key.kernel,
         "workload": task.key.workload.key,
         "device": task.key.device.name,
         "stage": task.stage,
-        "best_us": chosen.median_us if chosen else None,
+        "trials": len(trials),
+        "failed": len(trials) - len(right),
+        "best_us": chosen.median_us if chosen else so_far,
         "default_us": chosen.default_us if chosen else None,
         "verdict": chosen.verdict if chosen else None,
         "note": task.note,
@@ -192,7 +213,7 @@ def _watch(store: Store, info: RunInfo) -> RunInfo:
 
     with Live(console=console(stderr=True), auto_refresh=False, transient=True) as live:
         for current in _until_ended(store, info):
-            rows = [task_row(task) for task in store.tasks(current.run_id)]
+            rows = task_rows(store, current.run_id)
             live.update(Group(Text(inert(headline(current))), table(rows, _TASKS)), refresh=True)
             info = current
     return info
