@@ -1,0 +1,40 @@
+"""What may be tuned: kernels, their workloads and their search spaces. Importing needs no torch."""
+
+from __future__ import annotations
+
+from search_spaces.bound import BoundSpace
+from search_spaces.constraints import Constraint
+from search_spaces.errors import KernelError, SpaceError, TunerError, WorkloadError
+from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo
+from search_spaces.records import Config, Device, Status, Toolchain, Workload
+from search_spaces.registry import available, load, spec_of
+from search_spaces.space import SearchSpace
+
+__all__ = [
+    "Boolean",
+    "BoundSpace",
+    "Choice",
+    "Config",
+    "Constraint",
+    "Cost",
+    "Device",
+    "Integer",
+    "Kernel",
+    "KernelError",
+    "Launch",
+    "Parameter",
+    "PowerOfTwo",
+    "SearchSpace",
+    "SpaceError",
+    "Status",
+    "TensorSpec",
+    "Tolerance",
+    "Toolchain",
+    "TunerError",
+    "Workload",
+    "WorkloadError",
+    "available",
+    "load",
+    "spec_of",
+]

@@ -42,6 +42,7 @@ class BoundSpace:
         self._constraints = tuple(constraints)
         self._kernel = kernel
         self._by_name = {parameter.name: parameter for parameter in self.parameters}
+        self._values = {parameter.name: parameter.values() for parameter in self.parameters}
         self._size: int | None = None
         self._points: tuple[Config, ...] | None = None
 
@@ -57,9 +58,10 @@ class BoundSpace:
             if not _is_active(parameter, partial):
                 return count(at + 1, partial)
             if parameter.name not in named:
-                return len(parameter.values()) * count(at + 1, partial)
+                return len(self._values[parameter.name]) * count(at + 1, partial)
             return sum(
-                count(at + 1, {**partial, parameter.name: value}) for value in parameter.values()
+                count(at + 1, {**partial, parameter.name: value})
+                for value in self._values[parameter.name]
             )
 
         return count(0, {})
@@ -85,7 +87,7 @@ class BoundSpace:
             if not _is_active(parameter, partial):
                 yield from walk(at + 1, partial)
                 return
-            for value in parameter.values():
+            for value in self._values[parameter.name]:
                 partial[parameter.name] = value
                 yield from walk(at + 1, partial)
             del partial[parameter.name]
@@ -139,7 +141,7 @@ class BoundSpace:
         config: dict[str, Value] = {}
         counts = True
         for parameter in self.parameters:
-            values = parameter.values()
+            values = self._values[parameter.name]
             at = rng.randrange(len(values))
             if _is_active(parameter, config):
                 config[parameter.name] = values[at]
