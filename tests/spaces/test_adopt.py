@@ -142,3 +142,20 @@ def test_a_model_with_top_k_ranks_the_configs():
     assert json.dumps(kernel.space(workload).describe())
     assert bound.sample(random.Random(0), 9)
     assert "triton" in sys.modules
+
+
+def test_a_kernel_under_the_runtimes_decorator_is_adopted_alike():
+    from tuner.runtime import autotune
+
+    decorated = autotune(
+        configs=spaces_adopted.CONFIGS,
+        key=["n"],
+        prune_configs_by={"early_config_prune": spaces_adopted.keep_small},
+    )(spaces_adopted.scale_add_kernel.fn)
+    given = spaces_adopted.adopted._given
+    names = ("inputs", "outputs", "arguments", "grid", "reference", "workloads")
+    kernel = adopt(decorated, **parts(**{name: getattr(given, name) for name in names}))
+    workload = kernel.workloads()[0]
+    twin = spaces_adopted.adopted
+    spaces = [item.space(workload).bind(workload, H200) for item in (kernel, twin)]
+    assert list(spaces[0].enumerate()) == list(spaces[1].enumerate())
