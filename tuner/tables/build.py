@@ -153,5 +153,13 @@ def _provenance(results: Results, tasks: Sequence[TaskInfo]) -> dict[str, Value]
         "generated_at": (latest or run.started_at).isoformat(),
         "git_sha": f"{run.environment.get('git') or ''}",
         "git_dirty": bool(run.environment.get("dirty")),
-        "tuner": metadata.version("tuner"),
+        "tuner": _own_version(),
     }
+
+
+def _own_version() -> str:
+    """The farm's version; empty where it runs from a checkout that is not installed."""
+    try:
+        return metadata.version("tuner")
+    except metadata.PackageNotFoundError:
+        return ""

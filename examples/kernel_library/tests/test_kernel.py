@@ -136,11 +136,37 @@ def test_empty_and_misshapen_inputs(library):
         library.rms_norm(torch.ones(2, 4), torch.ones(3))
 
 
-@pytest.mark.skipif(not list(PACKAGE.glob("tables/*.json")), reason="no table is shipped yet")
 def test_shipped_tables_are_of_the_kernel_as_it_is():
     from kernel_library.rmsnorm import rms_norm_kernel
 
     for path in PACKAGE.glob("tables/*.json"):
         table = runtime.read(path)
+        assert table.kernel == rms_norm_kernel.kernel
         assert table.source_hash == runtime.source_hash(rms_norm_kernel)
         assert table.entries
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not CUDA, reason="needs a CUDA device")
+def test_the_shipped_table_of_this_card_is_launched(caplog, monkeypatch):
+    """Where one is shipped that was made with this Triton: every entry, without tuning."""
+    monkeypatch.delenv("TUNER_TABLES", raising=False)
+    device = runtime.current_device()
+    tables = [runtime.read(path) for path in PACKAGE.glob("tables/*.json")]
+    ours = [t for t in tables if t.device.matches(device) and not runtime.staleness(t)]
+    if not ours:
+        pytest.skip(f"no table is shipped for {device.name} and Triton {triton.__version__}")
+    forget_package()
+    runtime.clear()
+    from kernel_library import rmsnorm
+
+    kernel = rmsnorm.rms_norm_kernel
+    kernel.options["do_bench"] = lambda call, quantiles: pytest.fail("it was tuned")
+    for entry in ours[0].entries:
+        rows, cols = entry.key["rows"], entry.key["cols"]
+        x = torch.randn(rows, cols, device="cuda", dtype=getattr(torch, entry.key["dtype"]))
+        weight, out = torch.ones_like(x[0]), torch.empty_like(x)
+        compiled = kernel[(rows,)](x, weight, out, rows, cols, 1e-6)
+        assert compiled.metadata.num_warps == entry.config["num_warps"]
+        assert kernel.hit(x, weight, out, rows, cols, 1e-6).config == entry.config
+    assert not caplog.records
