@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -183,3 +186,23 @@ def test_temporary_folders_are_left_alone(tuner, folder):
     campaign_file(folder, kernel_file(folder))
     assert tuner("run", "c", "--dry-run").code == 0
     assert set(Path(tempfile.gettempdir()).glob("tuner*")) == before
+
+
+@pytest.mark.slow
+def test_a_ray_address_that_does_not_answer(folder):
+    campaign_file(folder, kernel_file(folder))
+    environment = {
+        **os.environ,
+        "TUNER__POOL__KIND": "ray",
+        "TUNER__POOL__ADDRESS": "127.0.0.1:1",
+        "TUNER__POOL__CONNECT_TIMEOUT": "2s",
+    }
+    command = [sys.executable, "-m", "tuner", "run", "c"]
+    result = subprocess.run(
+        command, capture_output=True, text=True, env=environment, cwd=folder, timeout=120
+    )
+    assert result.returncode == 2
+    error, hint = result.stderr.splitlines()
+    assert error.startswith("error: ")
+    assert "127.0.0.1:1" in error
+    assert hint.startswith("hint: ")

@@ -1,0 +1,92 @@
+"""From an empty folder to a table, through the command line alone: a real campaign on the CPU."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from results_db import Store
+
+KERNEL = """
+import torch
+from search_spaces.kernel import Cost, Kernel, TensorSpec, Tolerance
+from search_spaces.params import Choice
+from search_spaces.records import Workload
+from search_spaces.space import SearchSpace
+
+class Double(Kernel):
+    name = "double"
+    kinds = ("cpu",)
+    def workloads(self): return [Workload.of(n=1000)]
+    def check_workload(self, workload): pass
+    def make_inputs(self, workload, seed, device):
+        source = None if device == "meta" else torch.Generator(device).manual_seed(seed)
+        return {"x": torch.randn(workload.size("n"), generator=source, device=device)}
+    def outputs(self, workload): return {"out": TensorSpec((workload.size("n"),), "float32")}
+    def reference(self, workload, inputs): return {"out": inputs["x"].double() * 2}
+    def tolerance(self, workload): return Tolerance(1e-5, 1e-5)
+    def cost(self, workload): return Cost(workload.size("n"), 8.0 * workload.size("n"))
+    def space(self, workload):
+        return SearchSpace([Choice("way", ["add", "wrong", "slow"])], [], kernel=self.name)
+    def default_config(self, workload, device): return {"way": "slow"}
+    def baselines(self, workload): return {"eager": lambda inputs: {"out": inputs["x"] * 2}}
+    def cpu_callable(self, workload, config):
+        def add(inputs): return {"out": inputs["x"] + inputs["x"]}
+        def wrong(inputs): return {"out": inputs["x"] * 3}
+        def slow(inputs):
+            x = inputs["x"]
+            for _ in range(300):
+                x = x + 0.0
+            return {"out": x * 2}
+        return {"add": add, "wrong": wrong, "slow": slow}[config["way"]]
+"""
+CONFIG = """version: 1
+pool: {kind: local, builders: 1}
+measure: {final_pairs: 8, warm_ms: 1}
+campaigns:
+  c:
+    targets: [cpu]
+    strategy: {name: exhaustive}
+    schedule: {cron: "* * * * *"}
+    tasks:
+      - kernel: double.py:Double
+"""
+
+
+@pytest.mark.slow
+def test_a_campaign_from_plan_to_table_and_again_by_schedule(tuner, folder):
+    (folder / "double.py").write_text(KERNEL)
+    (folder / "config.yaml").write_text(CONFIG)
+    assert tuner("config", "check").code == 0
+    assert tuner("spaces", "show", "double.py:Double", "--validate").code == 0
+
+    result = tuner("run", "c")
+    assert result.code == 0, result.err
+    assert f"report: {folder / 'results' / 'report.html'}" in result.out
+    assert "of 3" in result.err
+
+    (task,) = json.loads(tuner("status", "--format", "json").out)
+    assert (task["trials"], task["failed"], task["verdict"]) == (3, 1, "faster")
+    assert tuner("export", "-o", "tables").code == 0
+    (table,) = (folder / "tables").iterdir()
+    assert '"way":"add"' in table.read_text().replace(" ", "")
+    assert tuner("export", "--check", "-o", "tables").code == 0
+    assert tuner("export", "1", "--check", "-o", "tables").code == 0
+    (folder / "double.py").write_text(KERNEL + "# changed\n")
+    table.write_text(table.read_text().replace('"add"', '"slow"'))
+    stale = tuner("export", "1", "--check", "-o", "tables")
+    assert stale.code == 1
+    assert table.name in stale.out
+    (folder / "double.py").write_text(KERNEL)
+
+    fired = json.loads(tuner("schedule", "tick", "--quiet", "--format", "json").out)
+    assert [(fire["schedule"], fire["state"]) for fire in fired] == [("c", "finished")]
+    with Store.open(f"sqlite:///{folder / 'results' / 'tuner.db'}") as store:
+        (fire,) = [each for each in store.fires() if each.state == "finished"]
+        assert fire.run_id == fired[0]["run"]
+        assert fire.instant <= datetime.now(UTC)
+    again = json.loads(tuner("status", "--format", "json").out)
+    assert (again[0]["trials"], again[0]["verdict"]) == (3, "faster")
+    assert tuner("compare", 1, fired[0]["run"]).code in (0, 1)
