@@ -17,6 +17,7 @@ from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
 from search_spaces.matmul_kernels import (
     _descriptor_tile,
     _multiply_add,
+    _store_tile,
     _tile_at,
     descriptor_matmul_kernel,
     matmul_kernel,
@@ -125,7 +126,7 @@ class Matmul(Kernel):
         ]
 
     def sources(self) -> Sequence[object]:
-        kernels = (_tile_at, _multiply_add, matmul_kernel, _descriptor_tile)
+        kernels = (_tile_at, _multiply_add, _store_tile, matmul_kernel, _descriptor_tile)
         makers = (_pointer_launch, _descriptor_launch, _sum_launch, Matmul.launches)
         rest = (descriptor_matmul_kernel, sum_splits_kernel)
         return python_functions(*kernels, *rest, *makers)

@@ -31,6 +31,17 @@ def _multiply_add(a, b, acc, PRECISION: tl.constexpr, INTERPRETED: tl.constexpr)
 
 
 @triton.jit
+def _store_tile(out_ptr, acc, rows, cols, M, N, stride, EVEN: tl.constexpr, WIDE: tl.constexpr):
+    at_rows = rows.to(tl.int64) if WIDE else rows
+    out_ptrs = out_ptr + ((at_rows * stride)[:, None] + cols[None, :])
+    value = acc.to(out_ptr.dtype.element_ty)
+    if EVEN:
+        tl.store(out_ptrs, value)
+    else:
+        tl.store(out_ptrs, value, (rows < M)[:, None] & (cols < N)[None, :])
+
+
+@triton.jit
 def matmul_kernel(
     a_ptr,
     b_ptr,
@@ -100,17 +111,9 @@ def matmul_kernel(
         a_ptrs += BLOCK_K
         b_ptrs += BLOCK_K * b_stride
 
-    out_rows = rows
-    if WIDE:
-        out_rows = out_rows.to(tl.int64)
     if SPLIT_K > 1:
         out_ptr += split.to(tl.int64) * M * N
-    out_ptrs = out_ptr + ((out_rows * out_stride)[:, None] + cols[None, :])
-    value = acc.to(out_ptr.dtype.element_ty)
-    if EVEN_M and EVEN_N:
-        tl.store(out_ptrs, value)
-    else:
-        tl.store(out_ptrs, value, (rows < M)[:, None] & in_n)
+    _store_tile(out_ptr, acc, rows, cols, M, N, out_stride, EVEN_M and EVEN_N, WIDE)
 
 
 @triton.jit
