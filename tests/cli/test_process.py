@@ -177,10 +177,12 @@ def test_lines_come_every_few_seconds_and_once_for_a_task_that_is_done():
         show(progress(second, 20, **{"softmax \x1b[1m": 12.5}))
     assert len(written) == 3
     over = progress(20, 20, **{"softmax \x1b[1m": 12.5})
-    over = replace(over, tasks=tuple(replace(task, stage="done") for task in over.tasks))
-    show(over)
-    show(over)
-    assert written[3:] == ["done: softmax \\x1b[1m, 20 trials, best 12.50 us\n"]
+    show(replace(over, tasks=tuple(replace(task, stage="done") for task in over.tasks)))
+    show(replace(over, tasks=()))
+    assert written[3:] == ["done: softmax \\x1b[1m, best 12.50 us\n"]
+    show(progress(21, 30, matmul=None))
+    show(progress(22, 30))
+    assert written[4:] == ["done: matmul\n"]
     assert all(line.count("\n") == 1 and line.endswith("\n") for line in written)
 
 

@@ -47,13 +47,15 @@ class Lines:
         self._write = write
         self._clock = clock
         self._next_s = 0.0
-        self._told: set[str] = set()
+        self._open: dict[str, TaskProgress] = {}
 
     def __call__(self, progress: Progress) -> None:
-        for task in progress.tasks:
-            if task.stage == "done" and task.label not in self._told:
-                self._told.add(task.label)
-                self._write(f"done: {finished(task)}\n")
+        seen = {task.label: task for task in progress.tasks}
+        over = {label for label, task in seen.items() if task.stage == "done"}
+        for label in [label for label in self._open if label in over or label not in seen]:
+            task = seen.get(label, self._open[label])
+            self._write(f"done: {finished(task)}\n")
+        self._open = {label: task for label, task in seen.items() if label not in over}
         now_s = self._clock()
         if now_s >= self._next_s:
             self._next_s = now_s + LINE_EVERY_S
@@ -76,7 +78,7 @@ def summary(progress: Progress) -> str:
 def finished(task: TaskProgress) -> str:
     """A task that is done, in one line."""
     best = best_of(task).strip()
-    return f"{inert(task.label)}, {task.done} trials" + (f", best {best}" if best else "")
+    return inert(task.label) + (f", best {best}" if best else "")
 
 
 def picture(progress: Progress) -> RenderableType:
