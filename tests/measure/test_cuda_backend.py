@@ -79,7 +79,6 @@ def test_identical_variants_are_not_declared_different(child, built):
     for _ in range(10):
         timing = _measure(child, artifact, artifact).outcomes[0]
         assert _said(timing) in ("same", "undecided"), timing
-        assert abs(timing.log_ratio) < 0.01
 
 
 def test_what_no_builder_built_is_counted(child):

@@ -293,3 +293,19 @@ def test_cpu_variants_compute_the_reference_within_their_tolerance():
     assert errors[0] < kernel.tolerance(Workload.of(rows=7, cols=501, dtype="float32")).relative
     assert errors[0] < errors[1] < 1e-3 < errors[2] < 1e-2
     assert kernel.cpu_threads(workload, default) == 2
+
+
+@pytest.mark.parametrize("name", ["softmax", "matmul", "cpu_pointwise"])
+def test_the_reference_rounded_to_the_output_dtype_is_admissible(name):
+    """Also for the values each workload really has, which shrink or grow with its sizes."""
+    kernel = load(name)
+    for workload in kernel.workloads():
+        few = {"rows": 64} if "rows" in workload else {"M": 64, "N": 96}
+        workload = workload.with_dims(**few)
+        tolerance = kernel.tolerance(workload)
+        expected = kernel.reference(workload, kernel.make_inputs(workload, 1, "cpu"))
+        for output, spec in kernel.outputs(workload).items():
+            exact = expected[output].double()
+            off = (exact.to(getattr(torch, spec.dtype)).double() - exact).abs()
+            assert off.norm() <= tolerance.relative * exact.norm(), workload.key
+            assert bool((off <= tolerance.elementwise * (1 + exact.abs())).all()), workload.key

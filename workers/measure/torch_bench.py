@@ -46,7 +46,7 @@ class TorchBench(ABC):
         self._device = detect(self.kind, index)
         self._toolchain = toolchains.current(self.kind)
         self._cache_dir = Path(cache_dir)
-        self._installed: set[str] = set()
+        self._installed: set[frozenset[str]] = set()
         self._kernels: dict[KernelRef, Kernel] = {}
         self._tasks = TaskCache(self._build_task, tasks)
         self._warmth = Warmth()
@@ -141,7 +141,9 @@ class TorchBench(ABC):
             return Failure(Status.RUNTIME, problem)
         if different := toolchains.mismatch(artifact.toolchain, self._toolchain):
             return Failure(Status.RUNTIME, different)
-        if artifact.binary_hash not in self._installed:
+        # Not by binary hash: equal binaries may lie under different keys of the compiler's cache.
+        files = frozenset(artifact.files)
+        if files not in self._installed:
             install(artifact, self._cache_dir)
-            self._installed.add(artifact.binary_hash)
+            self._installed.add(files)
         return None

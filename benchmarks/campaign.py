@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Run campaigns of a configuration and write what was found, with device, toolchain and date.
+
+    benchmarks/campaign.py benchmarks/h200.yaml softmax matmul --out DIR
+
+Writes DIR/<campaign>.json (one entry per task: winner, confirmed times, baselines, verdict, tie
+set, trials by status, launches that compiled on the device), and the database, report and tables
+beside them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+from results_db import Store
+from tuner import environment, settings
+from tuner.campaign import RunOptions, run_campaign
+
+
+class Watch:
+    """Prints a line every few seconds and keeps the last progress."""
+
+    def __init__(self):
+        self.last, self.shown = None, 0.0
+
+    def __call__(self, progress):
+        self.last = progress
+        if time.monotonic() - self.shown > 5:
+            self.shown = time.monotonic()
+            share = f"busy {progress.busy_share:.0%}, {progress.trials_per_s:.1f} trials/s"
+            print(f"{progress.done}/{progress.total} {share}", file=sys.stderr, flush=True)
+
+
+def ratio(log):
+    return None if log is None else round(math.exp(log), 4)
+
+
+def task_entry(store, task):
+    trials = store.trials(task.task_id)
+    chosen = task.selection
+    entry = {
+        "kernel": task.key.kernel,
+        "workload": task.key.workload.as_dict(),
+        "space": task.key.space_hash,
+        "trials": len(trials),
+        "statuses": dict(sorted(Counter(t.status.value for t in trials).items())),
+        "sources": dict(sorted(Counter(t.source for t in trials).items())),
+        "binaries": len({t.binary_hash for t in trials if t.binary_hash}),
+        "compiled_on_device": sum(t.compiled for t in trials),
+        "device_s": round(sum(t.device_s for t in trials), 3),
+        "build_s": round(sum(t.build_s for t in trials), 3),
+        "note": task.note,
+    }
+    if chosen is None:
+        return entry | {"winner": None}
+    seconds = chosen.median_us / 1e6 if chosen.median_us else None
+    return entry | {
+        "winner": dict(chosen.winner),
+        "verdict_against_default": chosen.verdict,
+        "reason": chosen.reason,
+        "tie_set": len(chosen.tie_set),
+        "median_us": chosen.median_us,
+        "gb_per_s": round(task.bytes / seconds / 1e9, 1) if seconds else None,
+        "tflop_per_s": round(task.flops / seconds / 1e12, 2) if seconds else None,
+        "speedup_over_default": ratio(chosen.log_ratio),
+        "confirm_compiled": chosen.compiled,
+        "clocks": dict(chosen.clocks),
+        "speedup_over": {b.name: ratio(b.log_ratio) for b in task.baselines},
+        "baseline_us": {b.name: b.median_us for b in task.baselines},
+        "baseline_problems": {b.name: b.message for b in task.baselines if b.message},
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("config", type=Path)
+    parser.add_argument("campaigns", nargs="+")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--fresh", action="store_true")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    here = {
+        "database": {"url": f"sqlite:///{args.out.resolve()}/tuner.db"},
+        "paths": {"results": str(args.out.resolve()), "tables": str(args.out.resolve() / "tables")},
+    }
+    loaded, _ = settings.load(args.config, here)
+    for name in args.campaigns:
+        watch = Watch()
+        options = RunOptions(fresh=args.fresh, base=args.out)
+        outcome = run_campaign(loaded, name, options=options, on_progress=watch)
+        with Store.open(environment.database_url(loaded.database.url, args.out)) as store:
+            run, tasks = store.run(outcome.run_id), store.tasks(outcome.run_id)
+            document = {
+                "script": "benchmarks/campaign.py",
+                "campaign": name,
+                "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+                "devices": sorted({t.key.device.name for t in tasks}),
+                "toolchain": {
+                    field: getattr(tasks[0].key.toolchain, field)
+                    for field in ("python", "torch", "triton", "cuda", "ptxas", "driver")
+                }
+                if tasks
+                else {},
+                "environment": dict(run.environment),
+                "wall_s": round(outcome.elapsed_s, 1),
+                "device_busy_share": round(watch.last.busy_share, 3) if watch.last else None,
+                "status": outcome.status,
+                "summary": outcome.summary,
+                "tasks": [task_entry(store, task) for task in tasks],
+            }
+        path = args.out / f"{name}.json"
+        path.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
+        for task in document["tasks"]:
+            print(name, task["workload"], task.get("median_us"), task.get("speedup_over"))
+        print(f"{name}: {outcome.summary} in {outcome.elapsed_s:.0f} s -> {path}")
+
+
+if __name__ == "__main__":
+    main()
