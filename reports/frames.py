@@ -29,7 +29,7 @@ def convergence_frame(task: TaskData) -> pd.DataFrame:
 
 
 def parameters_frame(task: TaskData) -> pd.DataFrame:
-    """One row per timed trial and parameter that varies: parameter, value, slowdown, label.
+    """One row per timed trial and parameter that varies: parameter, value, slowdown, trial.
 
     Numbers with more than ten values are grouped into ranges of about equal numbers of trials.
     """
@@ -49,11 +49,11 @@ def parameters_frame(task: TaskData) -> pd.DataFrame:
                 clean(name),
                 clean(texts[_key(values[id(trial)])]),
                 _time(trial) / fastest,
-                clean(pairs(trial.config)),
+                trial.number,
             )
             for trial in ranked
         ]
-    return pd.DataFrame(rows, columns=["parameter", "value", "slowdown", "label"])
+    return pd.DataFrame(rows, columns=["parameter", "value", "slowdown", "trial"])
 
 
 def noise_frame(tasks: Sequence[TaskData]) -> pd.DataFrame:

@@ -60,7 +60,8 @@ def span(ratio: Ratio | None) -> str:
     """The interval of a ratio, empty when unknown."""
     if ratio is None or ratio.low is None or ratio.high is None:
         return ""
-    return f"{ratio.low:.2f} to {ratio.high:.2f}"
+    digits = 2 if ratio.high - ratio.low >= 0.02 else 3
+    return f"{ratio.low:.{digits}f} to {ratio.high:.{digits}f}"
 
 
 def percent(value: float | None, digits: int = 0) -> str:

@@ -54,7 +54,9 @@ def ratio_of(
             return Ratio(math.exp(log_ratio))
         return Ratio(math.exp(log_ratio), *(math.exp(b) for b in bounds if b is not None))
     other, own = finite(times[0]), finite(times[1])
-    return Ratio(other / own) if other and own else None
+    if not other or not own or not math.isfinite(other / own) or not other / own:
+        return None
+    return Ratio(other / own)
 
 
 def geomean(values: Iterable[float]) -> float | None:

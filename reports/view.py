@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from markupsafe import Markup
 
 from reports.figures.theme import CONFIG
 
 Cell = str | int | float | None
+Item = TypeVar("Item")
+
+#: rows of a figure with one row per task; its data table has them all.
+MOST_ROWS = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,15 @@ class Section:
     title: str
     template: str
     context: dict[str, Any] = field(default_factory=dict)
+
+
+def foremost(items: Sequence[Item], weight: Callable[[Item], float]) -> tuple[list[Item], str]:
+    """The items of most weight that a figure has room for, in order; a remark if some are not."""
+    if len(items) <= MOST_ROWS:
+        return list(items), ""
+    ranked = sorted(range(len(items)), key=lambda place: -weight(items[place]))
+    kept = sorted(ranked[:MOST_ROWS])
+    return [items[place] for place in kept], f" Shown: {MOST_ROWS} of {len(items)} tasks."
 
 
 def figure_view(name: str, figure: Any, caption: str, table: Table) -> FigureView:

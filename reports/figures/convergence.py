@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.figures.theme import BLUE, GREY, ORANGE, base
+from reports.figures.theme import BLUE, GREY, ORANGE, base, thin
 from reports.quantity import plot_text
 
 _AXES = {"trial": "trials finished", "device_s": "device time (s)"}
@@ -25,20 +25,20 @@ def convergence(
         xaxis={"title": {"text": _AXES[axis]}, "rangemode": "tozero"},
         yaxis={"title": {"text": "median time (µs)"}, "type": "log"},
     )
-    timed = frame[frame["median_us"].notna()]
+    timed = thin(frame[frame["median_us"].notna()], 3000)
     figure.add_scatter(
-        x=timed[axis].tolist(),
-        y=timed["median_us"].tolist(),
+        x=timed[axis].round(4).tolist(),
+        y=timed["median_us"].round(4).tolist(),
         text=[plot_text(label, 90) for label in timed["label"]],
         mode="markers",
         name="trial",
         marker={"color": GREY, "size": 5, "opacity": 0.55},
         hovertemplate="%{y:,.4~g} µs<br>%{text}<extra></extra>",
     )
-    best = frame[frame["best_us"].notna()]
+    best = _corners(frame[frame["best_us"].notna()])
     figure.add_scatter(
-        x=best[axis].tolist(),
-        y=best["best_us"].tolist(),
+        x=best[axis].round(4).tolist(),
+        y=best["best_us"].round(4).tolist(),
         mode="lines",
         name="best so far",
         line={"color": BLUE, "width": 2.5, "shape": "hv"},
@@ -54,3 +54,9 @@ def convergence(
             hovertemplate="default config: %{y:,.4~g} µs<extra></extra>",
         )
     return figure
+
+
+def _corners(best: pd.DataFrame) -> pd.DataFrame:
+    """The rows at which a step line turns, and its end."""
+    turns = best["best_us"] != best["best_us"].shift()
+    return best[turns | (best.index == best.index[-1])] if len(best) else best

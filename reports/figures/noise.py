@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
 import plotly.graph_objects as go
 
@@ -28,19 +30,27 @@ def noise(frame: pd.DataFrame) -> go.Figure:
         },
     )
     for limit, word, colour in ((NOISY, "noisy", GREY), (SUSPECT, "suspect", ORANGE)):
-        figure.add_vline(
-            x=limit,
+        figure.add_shape(
+            type="line",
+            yref="paper",
+            x0=limit,
+            x1=limit,
+            y0=0,
+            y1=1,
+            layer="below",
             line={"color": colour, "width": 1.5, "dash": "dash"},
-            annotation={
-                "text": word,
-                "yref": "paper",
-                "y": 1,
-                "yanchor": "bottom",
-                "font": {"color": colour},
-            },
+        )
+        figure.add_annotation(
+            text=word,
+            x=math.log10(limit),
+            yref="paper",
+            y=1,
+            yanchor="bottom",
+            showarrow=False,
+            font={"color": colour},
         )
     figure.add_box(
-        x=frame["spread"].tolist(),
+        x=frame["spread"].round(6).tolist(),
         y=[tasks.index(task) + 0.12 for task in frame["task"]],
         width=0.36,
         orientation="h",

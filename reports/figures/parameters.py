@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.figures.theme import BLUE, GREY, ORANGE, base
+from reports.figures.theme import BLUE, GREY, ORANGE, base, thin
 from reports.quantity import plot_text
 
 
@@ -13,7 +13,7 @@ def parameters(frame: pd.DataFrame) -> go.Figure:
     """Strips of time over the fastest trial's time, grouped by parameter.
 
     frame: one row per timed trial and parameter: parameter and value (in the order to
-    show), slowdown (time / fastest time, >= 1), label (hover text).
+    show), slowdown (time / fastest time, >= 1), trial (number).
     """
     rows = _rows(frame)
     figure = base(
@@ -27,19 +27,20 @@ def parameters(frame: pd.DataFrame) -> go.Figure:
             "zeroline": False,
         },
     )
+    shown = thin(frame, 6000)
     places = {row: place for place, row in enumerate(rows)}
     spots = [
-        places[name, value] + 0.5 * ((index * 0.618034) % 1 - 0.5)
-        for index, (name, value) in enumerate(zip(frame["parameter"], frame["value"], strict=True))
+        round(places[name, value] + 0.5 * ((index * 0.618034) % 1 - 0.5), 3)
+        for index, (name, value) in enumerate(zip(shown["parameter"], shown["value"], strict=True))
     ]
     figure.add_scatter(
-        x=frame["slowdown"].tolist(),
+        x=shown["slowdown"].round(4).tolist(),
         y=spots,
-        text=[plot_text(label, 90) for label in frame["label"]],
+        customdata=shown["trial"].tolist(),
         mode="markers",
         name="trial",
         marker={"color": GREY, "size": 4.5, "opacity": 0.45},
-        hovertemplate="%{x:.3f}x<br>%{text}<extra></extra>",
+        hovertemplate="trial %{customdata}: %{x:.3f}x<extra></extra>",
     )
     _summaries(figure, frame, places)
     return figure

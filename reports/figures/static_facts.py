@@ -22,9 +22,9 @@ def static_facts(frame: pd.DataFrame) -> go.Figure:
     shared_kib, spill_bytes (NaN where unknown).
     """
     groups = list(dict.fromkeys(frame["group"]))
-    figure = make_subplots(
-        rows=3, cols=1, vertical_spacing=0.13 if len(groups) < 4 else 0.09, figure=base(300)
-    )
+    panel, gap = 26 + 44 * len(groups), 62
+    plots = 3 * panel + 2 * gap
+    figure = make_subplots(rows=3, cols=1, vertical_spacing=gap / plots, figure=base(300))
     for row, (column, title, colour) in enumerate(_PANELS, start=1):
         figure.add_box(
             x=frame[column].tolist(),
@@ -45,4 +45,4 @@ def static_facts(frame: pd.DataFrame) -> go.Figure:
         figure.update_layout({f"yaxis{axis}": layout[f"yaxis{axis}"]})
         for label in layout["annotations"]:
             figure.add_annotation(label)
-    return figure.update_layout(height=3 * (84 + 40 * len(groups)), showlegend=False)
+    return figure.update_layout(height=plots + 60, margin={"t": 12, "b": 48}, showlegend=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pandas as pd
 import plotly.graph_objects as go
 
 from reports.quantity import plot_text
@@ -66,24 +67,25 @@ def template(*, dark: bool) -> dict[str, Any]:
 
 def base(height: int, **layout: Any) -> go.Figure:
     """An empty figure of a fixed height in pixels; it takes the width it is given."""
-    figure = go.Figure()
-    figure.update_layout(
-        template=template(dark=False),
-        height=height,
-        margin={"l": 12, "r": 16, "t": 32, "b": 44},
-        legend={
-            "orientation": "h",
-            "x": 0,
-            "xanchor": "left",
-            "y": 1,
-            "yanchor": "bottom",
-            "font": {"size": 12},
-        },
-        hovermode="closest",
-        dragmode="zoom",
-        **layout,
+    return go.Figure(
+        layout={
+            "template": template(dark=False),
+            "height": height,
+            "margin": {"l": 12, "r": 16, "t": 32, "b": 44},
+            "legend": {
+                "orientation": "h",
+                "x": 0,
+                "xanchor": "left",
+                "y": 1,
+                "yanchor": "bottom",
+                "font": {"size": 12},
+                "traceorder": "normal",
+            },
+            "hovermode": "closest",
+            "dragmode": "zoom",
+            **layout,
+        }
     )
-    return figure
 
 
 def rows(labels: list[str], axis: str = "") -> dict[str, Any]:
@@ -115,3 +117,8 @@ def rows(labels: list[str], axis: str = "") -> dict[str, Any]:
             for place, label in enumerate(labels)
         ],
     }
+
+
+def thin(frame: pd.DataFrame, most: int) -> pd.DataFrame:
+    """Every n-th row, so that no more than `most` dots are drawn."""
+    return frame.iloc[:: -(-len(frame) // most)] if len(frame) > most else frame

@@ -27,8 +27,16 @@ _UNITS = {
     "l2_bytes": size,
     "power_limit_w": _watts,
 }
+_CLOCKS = {
+    "sm_mhz": "clock, MHz",
+    "sm_mhz_min": "lowest clock, MHz",
+    "power_w": "highest power, W",
+    "temperature_c": "temperature, °C",
+    "throttle": "throttle reasons",
+    "throttled": "passes voided by",
+}
 _NAMES = {
-    "sm_count": "multiprocessors",
+    "sm_count": "multiprocessors or cores",
     "memory_bytes": "memory",
     "shared_bytes": "shared memory of a block",
     "l2_bytes": "L2 cache",
@@ -62,7 +70,7 @@ def build(data: RunData) -> Section:
 def _device(device: Device, absent: bool) -> tuple[str, Facts]:
     facts = []
     for name, value in asdict(device).items():
-        if name == "name" or not value:
+        if name == "name" or not value or (device.kind == "cpu" and name == "warp_size"):
             continue
         shown = _UNITS[name](value) if name in _UNITS else f"{value}"
         facts.append((_NAMES.get(name, name), f"…{shown[-8:]}" if name == "uuid" else shown))
@@ -112,7 +120,7 @@ def _clocks(data: RunData) -> Facts:
         words = Counter(f"{value}" or "none" for value in values if isinstance(value, str))
         parts = [_range(numbers)] if numbers else []
         parts += [f"{word} ({number:,} trials)" for word, number in words.most_common(6)]
-        facts.append((name.replace("_", " "), ", ".join(parts)))
+        facts.append((_CLOCKS.get(name, name.replace("_", " ")), ", ".join(parts)))
     return facts
 
 

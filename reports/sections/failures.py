@@ -11,7 +11,7 @@ from reports import figures
 from reports.frames import failures_frame
 from reports.quantity import clean, count, pairs
 from reports.source import RunData, TaskData
-from reports.view import Section, Table, figure_view
+from reports.view import Section, Table, figure_view, foremost
 from results_db.records import TrialRecord
 from search_spaces.records import Status
 
@@ -55,7 +55,8 @@ def build(data: RunData) -> Section:
     view = None
     if failed:
         tasks = [task for task in data.tasks if task.failed]
-        frame = failures_frame(tasks)
+        shown, remark = foremost(tasks, lambda task: len(task.failed))
+        figure = figures.failures(failures_frame(shown))
         table = Table.of(
             ("task", "status", "trials"),
             (
@@ -64,7 +65,7 @@ def build(data: RunData) -> Section:
                 for status, number in sorted(Counter(t.status.value for t in task.failed).items())
             ),
         )
-        view = figure_view("failures", figures.failures(frame), _caption(data, groups), table)
+        view = figure_view("failures", figure, _caption(data, groups) + remark, table)
     return Section("failures", "Failures", "failures.html.j2", {"groups": groups, "figure": view})
 
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
-import pandas as pd
-
-from reports import figures
 from reports.quantity import NOTHING, factor, micros, pairs, percent, plain, span, times
 from reports.sections.results import VERDICTS, Outcome, baseline_ratio, outcome
+from reports.sections.speedups import speedup_view
 from reports.source import RunData, TaskData
 from reports.stats import Ratio, finite
-from reports.view import FigureView, Section, Table, figure_view, script_json
+from reports.view import Section, script_json
 from search_spaces.records import Status, canonical_json
 
 
@@ -38,8 +35,8 @@ class Row:
     baselines: list[tuple[str, str]]
 
 
-#: key -> heading, explanation
-COLUMNS = {
+#: key -> heading, explanation; MEASURES stand left of the config, COUNTS right of it.
+MEASURES = {
     "time": ("Time, µs", "median of the confirmation pass, with its 95 % interval"),
     "default": ("Over default", "how many times faster than the default config, 95 % interval"),
     "baseline": (
@@ -47,6 +44,8 @@ COLUMNS = {
         "how many times faster than the best correct baseline",
     ),
     "roofline": ("Roofline", "share of the speed the device's data sheet allows; else rates"),
+}
+COUNTS = {
     "ties": ("Tied", "configs that cannot be told from the winner, itself included"),
     "trials": ("Trials", "trials, and how many of them failed"),
     "compiled": (
@@ -67,10 +66,11 @@ def build(data: RunData) -> Section | None:
         template="leaderboard.html.j2",
         context={
             "rows": rows,
-            "columns": COLUMNS,
+            "measures": MEASURES,
+            "counts": COUNTS,
             "verdicts": [v for v in VERDICTS if any(row.result.verdict == v for row in rows)],
             "devices": sorted({row.task.device for row in rows}),
-            "figure": _figure(rows),
+            "figure": speedup_view([(row.task, row.result) for row in rows]),
             "csv": script_json(_csv(rows)),
         },
     )
@@ -176,63 +176,3 @@ def _csv(rows: list[Row]) -> list[list[object]]:
 def _cell(text: str, value: float | None, *lines: str) -> Cell:
     sort = "" if value is None or not math.isfinite(value) else f"{value:.9g}"
     return Cell(text, sort, tuple(line for line in lines if line))
-
-
-def _figure(rows: list[Row]) -> FigureView | None:
-    points: list[dict[str, Any]] = []
-    for row in rows:
-        for opponent, name, ratio in (
-            ("default", "the default", row.result.over_default),
-            (
-                "fastest baseline",
-                row.result.baseline.name if row.result.baseline else "",
-                row.result.over_baseline,
-            ),
-        ):
-            if ratio is not None:
-                points.append(
-                    {
-                        "task": row.task.label,
-                        "opponent": opponent,
-                        "name": name,
-                        "ratio": ratio.value,
-                        "low": ratio.low,
-                        "high": ratio.high,
-                    }
-                )
-    if not points:
-        return None
-    frame = pd.DataFrame(points)
-    frame[["low", "high"]] = frame[["low", "high"]].astype(float)
-    table = Table.of(
-        ("task", "against", "times faster", "95 % interval"),
-        (
-            (
-                row.task.label,
-                against,
-                times(ratio),
-                span(ratio) or "unknown",
-            )
-            for row in rows
-            for against, ratio in (
-                ("default", row.result.over_default),
-                (row.result.baseline.name if row.result.baseline else "", row.result.over_baseline),
-            )
-            if ratio is not None
-        ),
-    )
-    return figure_view("speedups", figures.speedups(frame), _caption(rows), table)
-
-
-def _caption(rows: list[Row]) -> str:
-    ratios = [(row.result.over_default, row.task.label) for row in rows if row.result.over_default]
-    if not ratios:
-        return "Speed-up of each winner over the fastest correct baseline, with its 95 % interval."
-    best = max(ratios, key=lambda pair: pair[0].value)
-    least = min(ratios, key=lambda pair: pair[0].value)
-    if len(ratios) == 1:
-        return f"{best[1]} runs {times(best[0])} as fast as with its default config."
-    return (
-        f"Tuning helps {best[1]} most ({times(best[0])} the default's speed) and {least[1]} least "
-        f"({times(least[0])}). A whisker that touches the line at 1 means: not decided."
-    )

@@ -10,7 +10,7 @@ from reports.frames import noise_frame
 from reports.quantity import count, listed, percent
 from reports.source import RunData, TaskData
 from reports.stats import relative_iqr
-from reports.view import Section, Table, figure_view
+from reports.view import Section, Table, figure_view, foremost
 
 
 def build(data: RunData) -> Section | None:
@@ -20,7 +20,9 @@ def build(data: RunData) -> Section | None:
         return None
     rows = [_row(task) for task in tasks]
     table = Table.of(("task", "trials", "median spread", "largest", "winner's", "label"), rows)
-    view = figure_view("noise", figures.noise(noise_frame(tasks)), _caption(tasks), table)
+    shown, remark = foremost(tasks, lambda task: median(_spreads(task)))
+    figure = figures.noise(noise_frame(shown))
+    view = figure_view("noise", figure, _caption(tasks) + remark, table)
     return Section("noise", "Noise", "figure.html.j2", {"figure": view})
 
 

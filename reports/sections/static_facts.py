@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import median
 
 from reports import figures
 from reports.frames import static_frame
-from reports.quantity import NOTHING, count, listed, plain, size
+from reports.quantity import NOTHING, count, listed, size
 from reports.source import RunData, TaskData, compiled
 from reports.view import Section, Table, figure_view
-from results_db.records import TrialRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One build-only task: counts, and (least, median, most) of each fact as texts."""
+    """One build-only task: counts, and (median, least to most) of each fact as texts."""
 
     task: TaskData
     compiled: int
     verified: int
     failed: int
-    registers: str
-    shared: str
+    registers: tuple[str, str]
+    shared: tuple[str, str]
     spilling: int
 
 
@@ -37,8 +36,8 @@ def build(data: RunData) -> Section | None:
     view = None
     if len(frame):
         table = Table.of(
-            ("task", "registers", "shared memory", "variants that spill"),
-            ((r.task.label, r.registers, r.shared, r.spilling) for r in rows),
+            ("task", "median registers", "range", "median shared", "range", "spilling"),
+            ((r.task.label, *r.registers, *r.shared, r.spilling) for r in rows),
         )
         view = figure_view("static-facts", figures.static_facts(frame), _caption(rows), table)
     return Section(
@@ -56,24 +55,17 @@ def _row(task: TaskData) -> Row:
         compiled=sum(map(compiled, task.trials)),
         verified=sum(bool(trial.verified_by) for trial in task.correct),
         failed=len(task.failed),
-        registers=_spread([trial.registers for trial in known]),
-        shared=_sizes(known),
+        registers=_spread((trial.registers for trial in known), "{:g}".format),
+        shared=_spread((trial.shared_bytes for trial in known), size),
         spilling=sum((trial.spill_bytes or 0) > 0 for trial in known),
     )
 
 
-def _spread(values: Sequence[int | None]) -> str:
+def _spread(values: Iterable[int | None], shown: Callable[[float], str]) -> tuple[str, str]:
     known = [value for value in values if value is not None]
     if not known:
-        return NOTHING
-    return f"{min(known)} to {plain(median(known))} to {max(known)}"
-
-
-def _sizes(trials: Sequence[TrialRecord]) -> str:
-    known = [trial.shared_bytes for trial in trials if trial.shared_bytes is not None]
-    if not known:
-        return NOTHING
-    return f"{size(min(known))} to {size(median(known))} to {size(max(known))}"
+        return NOTHING, ""
+    return shown(median(known)), f"{shown(min(known))} to {shown(max(known))}"
 
 
 def _caption(rows: list[Row]) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from reports.quantity import count, factor, listed, seconds
+from reports.quantity import count, factor, seconds
 from reports.sections.results import Outcome, outcome
 from reports.source import RunData, TaskData, compiled
-from reports.stats import finite, geomean
+from reports.stats import Ratio, geomean, usable
 from reports.view import Section
 from results_db.records import TrialRecord
 from search_spaces.records import Status
@@ -56,7 +56,8 @@ def _device_sentence(results: list[Outcome]) -> str:
     text = f"{count(len(tuned), 'workload')} tuned"
     over = [r.over_baseline.value for r in tuned if r.over_baseline]
     if over:
-        text += f", geomean {factor(geomean(over))} over the fastest correct baseline"
+        mean = "geomean " if len(over) > 1 else ""
+        text += f", {mean}{factor(geomean(over))} over the fastest correct baseline"
     ahead = sum(r.over_baseline is not None and r.over_baseline.verdict == "slower" for r in tuned)
     if ahead:
         text += f" (which still wins on {ahead})"
@@ -106,38 +107,36 @@ def _tiles(data: RunData, outcomes: list[Outcome]) -> list[tuple[str, str, str]]
     """(number, what it is, a remark)"""
     trials = data.trials
     failed = Counter(t.status.value for t in trials if t.status is not Status.CORRECT)
-    fresh = [t for t in trials if t.source != "reused"]
-    builds = [t for t in fresh if (finite(t.build_s) or 0) > 0]
+    reused = sum(trial.source == "reused" for trial in trials)
     twins = sum(trial.source == "binary" for trial in trials)
-    over_default = [o.over_default.value for o in outcomes if o.over_default]
-    over_baseline = [o.over_baseline.value for o in outcomes if o.over_baseline]
-    remarks = [f"{len(trials) - len(fresh):,} reused"] if len(fresh) < len(trials) else []
-    remarks += [f"{twins:,} with another's binary"] if twins else []
+    builds = usable(t.build_s for t in trials if t.source != "reused" and t.build_s)
+    remarks = [f"{reused:,} reused"] * (reused > 0) + [f"{twins:,} shared a binary"] * (twins > 0)
     return [
-        (
-            factor(geomean(over_baseline)),
-            "over the fastest baseline",
-            f"geomean of {count(len(over_baseline), 'workload')}",
-        ),
-        (
-            factor(geomean(over_default)),
-            "over the default config",
-            f"geomean of {count(len(over_default), 'workload')}",
-        ),
-        (f"{len(trials):,}", "trials", listed(remarks)),
+        *_ratio_tile([o.over_baseline for o in outcomes], "over the fastest baseline"),
+        *_ratio_tile([o.over_default for o in outcomes], "over the default config"),
+        (f"{len(trials):,}", "trials", ", ".join(remarks)),
         (
             f"{sum(failed.values()):,}",
             "failed trials",
-            ", ".join(f"{number} {status}" for status, number in failed.most_common()),
+            ", ".join(f"{number:,} {status}" for status, number in failed.most_common()),
         ),
-        (
-            seconds(sum(finite(t.device_s) or 0.0 for t in fresh)),
-            "device time",
-            f"in {count(len({t.worker for t in fresh if t.worker}), 'worker')}",
-        ),
-        (
-            f"{len(builds):,}",
-            "builds",
-            f"{seconds(sum(finite(t.build_s) or 0.0 for t in builds))} of compiling",
-        ),
+        *_device_tile([t for task in data.tasks if not task.absent for t in task.trials]),
+        (f"{len(builds):,}", "builds", f"{seconds(sum(builds))} of compiling" if builds else ""),
     ]
+
+
+def _device_tile(trials: list[TrialRecord]) -> list[tuple[str, str, str]]:
+    """Seconds the devices were held; reused trials held none in this run."""
+    if not trials:
+        return []
+    held = [trial for trial in trials if trial.source != "reused"]
+    workers = len({trial.worker for trial in held if trial.worker})
+    time = seconds(sum(usable(trial.device_s for trial in held)))
+    return [(time, "of device time", f"on {count(workers, 'worker')}" if workers else "")]
+
+
+def _ratio_tile(ratios: list[Ratio | None], what: str) -> list[tuple[str, str, str]]:
+    values = [ratio.value for ratio in ratios if ratio is not None]
+    if not values:
+        return []
+    return [(factor(geomean(values)), what, f"geomean of {count(len(values), 'workload')}")]

@@ -159,7 +159,7 @@ def measured_task(
     count: int = 80,
 ) -> TaskInfo:
     """Add a confirmed task with its trials and three baselines."""
-    rng = random.Random(f"{kernel}{workload.key}")
+    rng = random.Random(ascii(f"{kernel}{workload.key}"))
     trials = trial_list(rng, best_us, count)
     winner = min((t for t in trials if t.median_us), key=lambda t: t.median_us)
     ratio, low, high = interval(rng, gain)
@@ -192,7 +192,7 @@ def measured_task(
 
 def built_task(source: MemorySource, run_id: int, kernel: str, workload: Workload, count: int = 64):
     """Add a task that was compiled and verified, never timed."""
-    rng = random.Random(f"{kernel}{workload.key}")
+    rng = random.Random(ascii(f"{kernel}{workload.key}"))
     trials = [
         replace(
             trial, source="built", median_us=None, samples_us=(), clocks={}, method="",

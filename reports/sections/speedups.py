@@ -1,0 +1,74 @@
+"""The leaderboard's figure: how much faster each winner is, and against what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from reports import figures
+from reports.quantity import clean, span, times
+from reports.sections.results import Outcome
+from reports.source import TaskData
+from reports.stats import Ratio
+from reports.view import FigureView, Table, figure_view, foremost
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """A task's winner against one opponent: `default` or `fastest baseline`, and its name."""
+
+    task: str
+    opponent: str
+    name: str
+    ratio: Ratio
+
+
+def speedup_view(results: list[tuple[TaskData, Outcome]]) -> FigureView | None:
+    """Speed-ups over the default and the fastest baseline; None when nothing was confirmed."""
+    groups = [group for task, result in results if (group := _points(task, result))]
+    if not groups:
+        return None
+    shown, remark = foremost(groups, lambda group: -min(point.ratio.value for point in group))
+    frame = pd.DataFrame(
+        [
+            (p.task, p.opponent, p.name, p.ratio.value, p.ratio.low, p.ratio.high)
+            for group in shown
+            for p in group
+        ],
+        columns=["task", "opponent", "name", "ratio", "low", "high"],
+    )
+    frame[["low", "high"]] = frame[["low", "high"]].astype(float)
+    table = Table.of(
+        ("task", "against", "times faster", "95 % interval"),
+        (
+            (p.task, p.name, times(p.ratio), span(p.ratio) or "unknown")
+            for group in groups
+            for p in group
+        ),
+    )
+    return figure_view("speedups", figures.speedups(frame), _caption(groups) + remark, table)
+
+
+def _points(task: TaskData, result: Outcome) -> list[_Point]:
+    points = []
+    if result.over_default:
+        points.append(_Point(task.label, "default", "default", result.over_default))
+    if result.over_baseline and result.baseline:
+        name = clean(result.baseline.name)
+        points.append(_Point(task.label, "fastest baseline", name, result.over_baseline))
+    return points
+
+
+def _caption(groups: list[list[_Point]]) -> str:
+    points = [p for group in groups for p in group if p.opponent == "default"]
+    if not points:
+        return "Speed-up of each winner over the fastest correct baseline, with its 95 % interval."
+    best = max(points, key=lambda point: point.ratio.value)
+    least = min(points, key=lambda point: point.ratio.value)
+    if len(points) == 1:
+        return f"{best.task} runs {times(best.ratio)} as fast as with its default config."
+    return (
+        f"Tuning helps {best.task} most ({times(best.ratio)} the default's speed) and {least.task} "
+        f"least ({times(least.ratio)}). Where a whisker crosses 1, the two cannot be told apart."
+    )

@@ -1,0 +1,177 @@
+"""The page in a real browser, offline: it draws, sorts, filters, changes theme and stays inert."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+
+import pytest
+from report_samples import MemorySource, measured_task, run_info, sample
+
+import reports
+from search_spaces.records import Workload
+
+pytestmark = pytest.mark.browser
+CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if not os.path.exists(CHROMIUM) and os.environ.get("CI") != "true":
+        pytest.skip("there is no Chromium here")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def visit(browser, tmp_path):
+    """Opens the report of a source; anything on the console, the net or a dialog is collected."""
+    trouble: list[str] = []
+    requests: list[str] = []
+    contexts = []
+    path = tmp_path / "report.html"
+
+    def opened(source: MemorySource, anchor: str = "", **context):
+        reports.write(source, None, path)
+        contexts.append(browser.new_context(offline=True, accept_downloads=True, **context))
+        page = contexts[-1].new_page()
+        page.on("console", lambda message: trouble.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: trouble.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: (trouble.append("dialog"), dialog.dismiss()))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(f"{path.as_uri()}{anchor}")
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert trouble == []
+    assert {url.partition("#")[0] for url in requests} == {path.as_uri()}
+
+
+def _plot(page, name: str):
+    plot = page.locator(f"#figure-{name} .plot")
+    plot.scroll_into_view_if_needed()
+    page.wait_for_function("node => node.querySelector('.main-svg')", arg=plot.element_handle())
+    return plot
+
+
+def test_figures_are_drawn_when_they_come_into_view(visit):
+    page = visit(sample(3, built=1), color_scheme="light", viewport={"width": 1200, "height": 800})
+    assert page.locator("[data-plotted]").count() <= 1
+    for name in ("speedups", "static-facts", "failures", "noise"):
+        plot = _plot(page, name)
+        assert plot.locator(".modebar").count() == 1
+        titles = plot.locator(".modebar-btn").evaluate_all("all => all.map(b => b.dataset.title)")
+        assert titles
+        assert not [
+            title for title in titles if "cloud" in title.lower() or "share" in title.lower()
+        ]
+    assert page.locator("details.task [data-plotted]").count() == 0
+    page.locator("details.task > summary").first.click()
+    page.locator("details.task[open] .plot").first.scroll_into_view_if_needed()
+    page.wait_for_selector("details.task[open] [data-plotted] .main-svg", state="attached")
+
+
+def test_sorting_filtering_and_csv(visit):
+    page = visit(sample(6, built=0))
+    heading = page.locator(
+        "#leaderboard-table th", has=page.get_by_role("button", name="Over default")
+    )
+    column = heading.evaluate("node => node.cellIndex")
+
+    def shown() -> list[float]:
+        cells = page.locator(f"#leaderboard-table tbody tr:visible > :nth-child({column + 1})")
+        return [float(value) for value in cells.evaluate_all("all => all.map(c => c.dataset.sort)")]
+
+    heading.get_by_role("button").focus()
+    page.keyboard.press("Enter")
+    assert heading.get_attribute("aria-sort") == "ascending"
+    assert shown() == sorted(shown())
+    page.keyboard.press("Enter")
+    assert heading.get_attribute("aria-sort") == "descending"
+    assert shown() == sorted(shown(), reverse=True)
+
+    page.get_by_label("Filter").fill("softmax bfloat16")
+    assert len(shown()) == 3
+    assert page.locator("[data-shown]").inner_text() == "3 of 6 shown"
+    page.get_by_label("Verdict").select_option("undecided")
+    assert len(shown()) == 1
+    page.get_by_label("Filter").fill("nothing like it")
+    assert shown() == []
+
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download CSV").click()
+    lines = download.value.path().read_text().splitlines()
+    assert len(lines) == 7
+    assert lines[0].startswith("kernel,workload,device")
+
+
+def test_the_theme_follows_the_system_and_the_button(visit):
+    page = visit(sample(1, built=0), color_scheme="dark")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    dark = page.evaluate(ground)
+    plot = _plot(page, "speedups")
+    label = plot.locator(".annotation-text").first
+    light_on_dark = label.evaluate("node => getComputedStyle(node).fill")
+    toggle = page.get_by_role("button", name="Dark theme")
+    assert toggle.get_attribute("aria-pressed") == "true"
+    toggle.click()
+    assert toggle.get_attribute("aria-pressed") == "false"
+    assert page.evaluate(ground) != dark
+    assert plot.get_attribute("data-plotted") == "light"
+    assert label.evaluate("node => getComputedStyle(node).fill") != light_on_dark
+    page.reload()
+    assert page.evaluate(ground) != dark
+
+
+def test_a_deep_link_opens_its_task(visit):
+    page = visit(sample(2, built=0), "#task-softmax-m-1024-n-8192-batch-1-dtype-bfloat16-cuda-90")
+    assert page.locator("details.task[open]").count() == 1
+    page.wait_for_selector("details.task[open] [data-plotted]")
+
+
+def test_configs_can_be_copied(visit):
+    page = visit(sample(1, built=0), permissions=["clipboard-read", "clipboard-write"])
+    button = page.locator("[data-copy]").first
+    button.click()
+    page.wait_for_function("node => node.textContent === 'Copied'", arg=button.element_handle())
+    assert page.evaluate("navigator.clipboard.readText()").startswith('{"BLOCK_M":')
+
+
+def test_narrow_pages_do_not_scroll_sideways(visit):
+    page = visit(sample(3), viewport={"width": 400, "height": 800})
+    page.locator("details.task > summary").first.click()
+    _plot(page, "speedups")
+    assert page.evaluate("document.documentElement.scrollWidth") == 400
+
+
+def test_the_page_can_be_read_without_scripts(visit):
+    page = visit(sample(2), java_script_enabled=False)
+    assert page.locator("#leaderboard-table tbody tr:visible").count() == 2
+    assert not page.get_by_label("Filter").is_visible()
+    assert not page.locator(".plot").first.is_visible()
+    page.locator("#figure-speedups summary").click()
+    assert page.locator("#figure-speedups table").is_visible()
+
+
+def test_hostile_text_does_nothing(visit):
+    source = MemorySource([run_info(1, campaign=HOSTILE, **{HOSTILE: HOSTILE})])
+    info = measured_task(source, 1, HOSTILE, Workload.of(**{HOSTILE: HOSTILE}), count=40)
+    source.trial_lists[info.task_id] = [
+        replace(t, message=HOSTILE, detail=HOSTILE, config={HOSTILE: n % 3, "B": HOSTILE * (n % 2)})
+        for n, t in enumerate(source.trial_lists[info.task_id])
+    ]
+    page = visit(source)
+    page.locator("details.task > summary").first.click()
+    for plot in page.locator(".plot").all():
+        plot.scroll_into_view_if_needed()
+        page.wait_for_function("node => node.dataset.plotted", arg=plot.element_handle())
+    assert page.locator("img").count() == 0
+    assert page.locator("h1").inner_text().startswith("</script>")

@@ -1,0 +1,328 @@
+"""The page as a document: structure, safety, honesty about what was not measured."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import random
+import re
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from page_reader import read
+from report_samples import (
+    ABSENT,
+    H200,
+    MemorySource,
+    built_task,
+    measured_task,
+    run_info,
+    sample,
+    task_key,
+    trial_list,
+)
+
+import reports
+from results_db.records import BaselineRecord, SelectionRecord, TaskInfo, TrialRecord
+from search_spaces.errors import TunerError
+from search_spaces.records import Status, Workload
+
+HOSTILE = (
+    "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{7*7}}\x00\x1b[31m\udc80"
+)
+
+
+@pytest.fixture(scope="module")
+def html() -> str:
+    return reports.render(sample(4, built=2, cpu=1))
+
+
+@pytest.fixture(scope="module")
+def page(html):
+    return read(html)
+
+
+def _source(*infos: TaskInfo, trials: list[TrialRecord] | None = None) -> MemorySource:
+    source = MemorySource([run_info(1)], {1: list(infos)})
+    for info in infos:
+        source.trial_lists[info.task_id] = list(trials or [])
+    return source
+
+
+def _task(**changes) -> TaskInfo:
+    info = TaskInfo(1, 1, task_key("softmax", Workload.of(M=8, dtype="float32")), "done")
+    return replace(info, **changes)
+
+
+def test_nothing_is_loaded_from_anywhere(page):
+    for element in page.walk():
+        for name in ("src", "href", "action", "data", "poster", "srcset"):
+            assert not re.match(r"(?i)\s*(https?:)?//", element.attributes.get(name, ""))
+        assert element.tag not in {"link", "iframe", "img", "object", "embed", "base"}
+        assert not any(name.startswith("on") for name in element.attributes)
+    targets = {element.attributes.get("id") for element in page.walk()}
+    links = [a.attributes["href"] for a in page.all("a")]
+    assert links
+    assert all(link.startswith("#") and link[1:] in targets for link in links)
+
+
+def test_only_the_pages_own_scripts_may_run(page):
+    policy = page.one("meta", http_equiv="Content-Security-Policy").attributes["content"]
+    assert "default-src 'none'" in policy
+    assert "connect-src" not in policy
+    scripts = [s for s in page.all("script") if "type" not in s.attributes]
+    assert len(scripts) == 3
+    assert len(re.findall(r"'sha256-", policy)) == 3
+    assert "unsafe" not in policy.split("script-src")[1].split(";")[0]
+
+
+def test_the_policy_names_the_scripts_as_they_stand(html):
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', html)[1].replace("&#39;", "'")
+    for script in re.findall(r"<script>(.*?)</script>", html, flags=re.S):
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy.replace("&#43;", "+")
+
+
+def test_plotly_is_there_once(html):
+    assert html.count("* plotly.js v") == 1
+
+
+def test_every_figure_has_a_caption_a_data_table_and_no_share_button(page):
+    figures = page.all("figure")
+    # The overview, static facts, failures and noise, and three for each of the five timed tasks.
+    assert len(figures) == 4 + 3 * 5
+    for figure in figures:
+        assert len(figure.one("figcaption").text) > 20
+        table = figure.one("table")
+        assert table.all("th")
+        assert table.all("td")
+        figure.one("summary")
+        plot = figure.one("div", class_="plot")
+        data = figure.one("script", type="application/json")
+        assert plot.attributes["data-source"] == data.attributes["id"]
+        config = json.loads(data.raw)["config"]
+        assert config["showSendToCloud"] is False
+        assert config["displaylogo"] is False
+        assert config["plotlyServerURL"] == ""
+        assert config["responsive"] is True
+
+
+def test_landmarks_headings_and_labels(page):
+    assert page.one("html").attributes["lang"] == "en"
+    assert page.one("main").attributes["id"] == "main"
+    assert page.one("a", class_="skip").attributes["href"] == "#main"
+    for landmark in ("header", "nav", "footer", "h1"):
+        page.one(landmark)
+    ids = [e.attributes["id"] for e in page.walk() if "id" in e.attributes]
+    assert len(ids) == len(set(ids))
+    for section in page.all("section"):
+        assert section.attributes["aria-labelledby"] in ids
+    for button in page.all("button"):
+        assert button.attributes["type"] == "button"
+        assert button.text
+    for region in page.all("div", role="region"):
+        assert region.attributes["tabindex"] == "0"
+        assert region.attributes.get("aria-label") or region.attributes["aria-labelledby"] in ids
+
+
+def test_sortable_headings_are_buttons(page):
+    headings = [th for th in page.all("th") if "aria-sort" in th.attributes]
+    assert headings
+    assert all(heading.one("button").text for heading in headings)
+    table = page.one("table", id="leaderboard-table")
+    rows = table.one("tbody").all("tr")
+    width = len(table.one("thead").all("th"))
+    assert all(len(row.all("th") + row.all("td")) == width for row in rows)
+
+
+def test_the_summary_says_what_was_found_and_what_was_not_timed(page):
+    text = page.one("section", id="summary").text
+    assert "NVIDIA H200: 4 workloads tuned, geomean" in text
+    assert "over the fastest correct baseline" in text
+    assert "2 faster, 1 same, 1 undecided, 0 slower" in text
+    assert re.search(
+        r"softmax for cuda:90: \d+ variants compiled, \d+ verified in Triton's interpreter, "
+        r"none timed: no such device here",
+        text,
+    )
+
+
+def test_verdicts_are_words_with_icons(page):
+    table = page.one("table", id="leaderboard-table")
+    words = {
+        span.text for span in table.all("span") if "verdict" in span.attributes.get("class", "")
+    }
+    assert words == {"▲ faster", "= same", "? undecided"}
+
+
+def test_the_environment_shows_what_changed(page):
+    text = page.one("section", id="environment").text
+    assert "Changed since run 1" in text
+    assert "git sha 01a2659 4815765" in text
+    assert "power limit 700 W" in text
+    assert "throttle reasons" in text
+
+
+def test_an_unchanged_environment_says_so():
+    source = sample(1, built=0)
+    source.run_list = [run_info(1), run_info(2)]
+    source.task_lists[1] = source.task_lists[2]
+    assert "Nothing: devices, toolchain, host" in read(reports.render(source, 2)).text
+
+
+def test_equal_records_give_equal_bytes():
+    assert reports.render(sample(2)) == reports.render(sample(2))
+
+
+def test_an_empty_run_says_so():
+    page = read(reports.render(MemorySource([run_info(1)])))
+    assert "This run has no tasks: nothing was tuned." in page.text
+    assert not page.all("figure")
+
+
+def test_a_task_without_trials_is_shown():
+    page = read(reports.render(_source(_task(stage="search"))))
+    assert "no trials" in page.one("table", id="leaderboard-table").text
+
+
+def test_failures_only():
+    trials = [
+        TrialRecord(
+            f"a{n}", n, {"BLOCK": n}, Status.COMPILE, message=f"line {n}: no", detail="boom"
+        )
+        for n in range(7)
+    ]
+    page = read(reports.render(_source(_task(), trials=trials)))
+    assert "1 workload, none confirmed yet; 1 without a correct config." in page.text
+    failures = page.one("section", id="failures")
+    assert "7x line 0: no" in failures.text
+    assert "boom" in failures.one("pre").text
+    assert "✕ failed" in page.one("table", id="leaderboard-table").text
+
+
+def test_build_only_run_shows_static_facts_and_no_times():
+    source = MemorySource([run_info(1)])
+    built_task(source, 1, "softmax", Workload.of(M=64, dtype="float16"))
+    page = read(reports.render(source))
+    section = page.one("section", id="compiled")
+    assert "Registers" in section.text
+    assert not page.all("table", id="leaderboard-table")
+    assert "Nothing was timed" in page.one("section", id="summary").text
+    assert "device time on" not in page.one("section", id="summary").text
+
+
+def test_build_only_results_reused_from_an_earlier_run_are_not_taken_for_timed_ones():
+    trials = [
+        replace(trial, source="reused", median_us=None, samples_us=(), method="")
+        for trial in trial_list(random.Random(1), 5.0, 20)
+    ]
+    info = _task(key=task_key("softmax", Workload.of(M=8), ABSENT))
+    page = read(reports.render(_source(info, trials=trials)))
+    assert "none timed: no such device here" in page.text
+
+
+@pytest.mark.parametrize("bad", [None, float("nan"), float("inf"), -1.0, 0.0])
+def test_unusable_times_are_left_out(bad):
+    trials = [
+        TrialRecord(
+            f"a{n}", n, {"B": n}, Status.CORRECT, median_us=bad, device_s=float("nan"), build_s=0.1,
+            log_ratio=bad, log_ratio_low=bad, samples_us=(float("nan"),) * 9,
+        )
+        for n in range(3)
+    ]  # fmt: skip
+    selection = SelectionRecord(
+        {"B": 1}, ({"B": 1},), "faster", default={"B": 0}, median_us=bad, default_us=bad,
+        log_ratio=bad, log_ratio_low=bad, log_ratio_high=bad, samples_us=(float("inf"),) * 20,
+    )  # fmt: skip
+    baselines = (BaselineRecord("eager", Status.CORRECT, bad, bad, bad, bad),)
+    info = _task(selection=selection, baselines=baselines, flops=float("nan"), bytes=float("inf"))
+    html = reports.render(_source(info, trials=trials))
+    page = read(html)
+    text = page.one("main").text
+    assert not re.search(r"\b(nan|inf)\b", text, flags=re.I)
+    for script in page.all("script", type="application/json"):
+        json.loads(script.raw, parse_constant=pytest.fail)
+
+
+def test_hostile_text_stays_text():
+    source = MemorySource([run_info(1, campaign=HOSTILE, host=HOSTILE, **{HOSTILE: HOSTILE})])
+    device = replace(H200, name=HOSTILE, uuid=HOSTILE)
+    info = measured_task(
+        source, 1, HOSTILE, Workload.of(**{HOSTILE: HOSTILE}), device=device, count=30
+    )
+    trials = [
+        replace(
+            trial, config={**trial.config, HOSTILE: HOSTILE * (n % 2)},
+            message=trial.message and HOSTILE, detail=HOSTILE, worker=HOSTILE,
+            method=HOSTILE, clocks={HOSTILE: HOSTILE},
+        )
+        for n, trial in enumerate(source.trial_lists[info.task_id])
+    ]  # fmt: skip
+    source.trial_lists[info.task_id] = trials
+    selection = replace(
+        info.selection, winner=trials[0].config, default={HOSTILE: 1}, reason=HOSTILE,
+        tie_set=({HOSTILE: HOSTILE},),
+    )  # fmt: skip
+    baselines = (
+        replace(info.baselines[0], name=HOSTILE),
+        replace(info.baselines[1], name=HOSTILE + "2", message=HOSTILE),
+    )
+    source.task_lists[1] = [
+        replace(info, selection=selection, baselines=baselines, note=HOSTILE, stage=HOSTILE)
+    ]
+    html = reports.render(source)
+    html.encode("utf-8")
+    page = read(html)
+    assert len([s for s in page.all("script") if "type" not in s.attributes]) == 3
+    assert not page.all("img")
+    assert "{{7*7}}" in page.text
+    assert "\x1b" not in page.one("main").text
+    for script in page.all("script", type="application/json"):
+        text = script.raw
+        assert "<" not in text
+        figure = json.loads(text)
+        for note in figure.get("layout", {}).get("annotations", []) if "data" in figure else ():
+            assert "<" not in note["text"]
+
+
+def test_tasks_that_look_alike_have_their_own_anchors():
+    infos = [replace(_task(), task_id=n) for n in range(3)]
+    page = read(reports.render(_source(*infos)))
+    anchors = [d.attributes["id"] for d in page.all("details") if "id" in d.attributes]
+    assert len(set(anchors)) == 3
+
+
+def test_the_newest_run_is_the_default_and_unknown_ones_are_refused():
+    source = sample(1)
+    assert "run 2" in read(reports.render(source)).one("h1").text
+    assert "run 1" in read(reports.render(source, 1)).one("h1").text
+    with pytest.raises(TunerError, match="no run 9"):
+        reports.render(source, 9)
+    with pytest.raises(TunerError, match="no run to report on") as caught:
+        reports.render(MemorySource())
+    assert "tuner run" in caught.value.hint
+
+
+def test_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "deep" / "report.html"
+    assert reports.write(sample(1), None, path) == path
+    before = path.read_bytes()
+    assert before.startswith(b"<!doctype html>")
+    with pytest.raises(TunerError):
+        reports.write(MemorySource(), None, path)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in path.parent.iterdir()] == ["report.html"]
+    with pytest.raises(TunerError, match="cannot write the report") as caught:
+        reports.write(sample(1), None, path / "under-a-file.html")
+    assert caught.value.hint
+
+
+def test_importing_reports_is_light():
+    code = (
+        "import sys, reports; heavy = {'plotly', 'pandas', 'jinja2', 'numpy', 'sqlalchemy'};"
+        "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -1,0 +1,107 @@
+"""Laws of the report's numbers."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from reports.peaks import floor_us, peak_of
+from reports.quantity import NOTHING, clean, factor, plain, plot_text, seconds, size, span
+from reports.stats import Ratio, finite, geomean, median_interval, ratio_of, relative_iqr
+from search_spaces.records import Device, Workload
+
+anything = st.one_of(st.none(), st.floats())
+
+
+@given(st.lists(st.floats(1e-3, 1e6), min_size=6, max_size=400, unique=True))
+def test_the_interval_of_the_median_covers_95_percent(samples):
+    low, high = median_interval(samples)
+    ordered = sorted(samples)
+    dropped, n = ordered.index(low), len(samples)
+    assert ordered.index(high) == n - 1 - dropped
+    assert 1 - 2 * binom.cdf(dropped, n, 0.5) >= 0.95 - 1e-12
+    assert 1 - 2 * binom.cdf(dropped + 1, n, 0.5) < 0.95
+
+
+def test_few_samples_have_no_interval():
+    assert median_interval([1.0] * 5) is None
+    assert median_interval([1.0] * 5 + [math.nan] * 9) is None
+
+
+@given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=50), st.floats(1e-3, 1e3))
+def test_the_geometric_mean_scales_and_is_between_the_extremes(values, scale):
+    mean = geomean(values)
+    assert min(values) * (1 - 1e-9) <= mean <= max(values) * (1 + 1e-9)
+    assert geomean([scale * value for value in values]) == pytest.approx(scale * mean, rel=1e-9)
+
+
+@given(anything, anything, anything, anything, anything)
+def test_a_ratio_is_finite_or_absent(log_ratio, low, high, other, own):
+    ratio = ratio_of(log_ratio, low, high, (other, own))
+    if ratio is not None:
+        assert math.isfinite(ratio.value)
+        assert ratio.verdict in {"faster", "slower", "same", "undecided"}
+        assert (ratio.low is None) == (ratio.high is None)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict"),
+    [
+        (Ratio(1.2, 1.1, 1.3), "faster"),
+        (Ratio(1.005, 1.002, 1.008), "same"),
+        (Ratio(0.9, 0.85, 0.95), "slower"),
+        (Ratio(1.05, 0.95, 1.15), "undecided"),
+        (Ratio(2.0), "undecided"),
+    ],
+)
+def test_verdicts_need_both_an_interval_and_an_effect(ratio, verdict):
+    assert ratio.verdict == verdict
+
+
+@given(anything)
+def test_numbers_are_always_readable(value):
+    for text in (plain(value), factor(value), seconds(finite(value)), size(finite(value))):
+        assert text
+        assert "nan" not in text
+        assert "inf" not in text
+        assert "e+" not in text
+
+
+@given(st.text())
+def test_plot_text_holds_no_tag_and_can_be_encoded(text):
+    shown = plot_text(text, 20)
+    assert "<" not in shown
+    shown.encode()
+    assert clean(clean(text)) == clean(text)
+
+
+def test_words_for_quantities():
+    assert plain(0.012345) == "0.0123"
+    assert plain(12345.6) == "12,346"
+    assert seconds(3725) == "1 h 02 min"
+    assert seconds(62) == "1 min 02 s"
+    assert size(232_448) == "227 KiB"
+    assert span(Ratio(1.2, 1.1, 1.3)) == "1.10 to 1.30"
+    assert span(Ratio(1.2, 1.199, 1.201)) == "1.199 to 1.201"
+    assert factor(None) == NOTHING
+    assert relative_iqr([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(2 / 3)
+
+
+def test_the_floor_is_what_the_data_sheet_allows():
+    card = Device("cuda", "NVIDIA H200", "cuda:90")
+    half = Workload.of(M=4096, dtype="bfloat16")
+    assert floor_us(card, half, {}, 2 * 4096.0**3, 1e6) == pytest.approx(138.9, rel=1e-3)
+    assert floor_us(card, half, {}, 1.0, 4.8e9) == pytest.approx(1000.0)
+    single = Workload.of(dtype="float32")
+    ieee, tf32, three = (
+        floor_us(card, single, {"precision": name}, 1e12, 0.0)
+        for name in ("ieee", "tf32", "tf32x3")
+    )
+    assert ieee > three > tf32
+    assert three == pytest.approx(3 * tf32)
+    assert peak_of(Device("cuda", "NVIDIA GH200 480GB", "cuda:90")) is None
+    assert peak_of(Device("simulated", "NVIDIA H200", "cuda:90")) is None

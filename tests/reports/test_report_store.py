@@ -1,0 +1,35 @@
+"""The report of a run read from a real results database."""
+
+from __future__ import annotations
+
+from page_reader import read
+from report_samples import sample
+
+import reports
+from results_db import Store
+
+
+def test_a_run_written_to_the_store_is_reported(tmp_path):
+    made = sample(2, built=1)
+    with Store.open(f"sqlite:///{tmp_path / 'tuner.db'}") as store:
+        for run in made.run_list:
+            stored = store.begin_run(run.campaign, run.spec_hash, run.seed, run.environment, {})
+            for info in made.tasks(run.run_id):
+                task = store.ensure_task(
+                    stored.run_id, info.key, flops=info.flops, bytes=info.bytes, tolerance=0.002
+                )
+                for trial in made.trials(info.task_id):
+                    store.record_trial(task.task_id, trial)
+                if info.selection is not None:
+                    store.record_selection(task.task_id, info.selection, info.baselines)
+                store.set_stage(task.task_id, "done")
+            store.finish_run(stored.run_id, "finished", {})
+        path = reports.write(store, None, tmp_path / "report.html")
+        first = reports.render(store)
+    page = read(path.read_text(encoding="utf-8"))
+    assert first == path.read_text(encoding="utf-8")
+    text = page.one("main").text
+    assert "NVIDIA H200: 2 workloads tuned, geomean" in text
+    assert "none timed: no such device here" in text
+    assert "Changed since run 1" in text
+    assert len(page.one("table", id="leaderboard-table").one("tbody").all("tr")) == 2
