@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -106,8 +107,6 @@ sys.exit(invoke(["run", "c", "--quiet"]))
 
 @pytest.mark.parametrize("how", ["drain", "kill"])
 def test_the_first_interrupt_drains_and_the_second_kills(folder, how):
-    import signal
-
     from cli_samples import campaign_file, kernel_file
 
     campaign_file(folder, kernel_file(folder))
@@ -133,8 +132,6 @@ def test_the_first_interrupt_drains_and_the_second_kills(folder, how):
 
 
 def test_handlers_are_put_back():
-    import signal
-
     class Control:
         def drain(self) -> None: ...
         def kill(self) -> None: ...
@@ -201,3 +198,23 @@ def test_a_picture_of_hostile_labels_is_inert_and_aligned(folder):
         assert "[red]" in text
         widths.add(text.splitlines()[1].index("search"))
     assert len(widths) == 1
+
+
+def test_a_service_ends_well_when_it_is_told_to(folder):
+    (folder / "config.yaml").write_text(
+        "version: 1\ncampaigns:\n"
+        "  c: {tasks: [{kernel: softmax}], schedule: {cron: '0 0 1 1 *', grace: 1s}}\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tuner", "schedule", "serve"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+    )
+    assert child.stderr is not None
+    assert "serving the schedules" in child.stderr.readline()
+    child.send_signal(signal.SIGTERM)
+    out, err = child.communicate(timeout=60)
+    assert (child.returncode, out) == (0, ""), err
+    assert "Traceback" not in err

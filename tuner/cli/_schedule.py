@@ -102,8 +102,8 @@ def serve(
     settings, base = settings_of(config)
     with store_of(settings, create=True) as store:
         service = _Service(settings, base, quiet=quiet)
-        note(f"serving the schedules of {base}; Ctrl-C drains and stops")
         with interruptible(service):
+            note(f"serving the schedules of {base}; Ctrl-C drains and stops")
             serve_until(lambda now: _tell(service.tick(store, now)), service.stop, report=note)
 
 
