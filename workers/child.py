@@ -241,7 +241,7 @@ class _Output:
 
 
 class _Process:
-    """One incarnation of a child: its guard process, three pipes and scratch folder."""
+    """One incarnation of a child: its front process, four pipes and scratch folder."""
 
     def __init__(self, scratch: Path, *, env: dict[str, str], cwd: str | None, name: str) -> None:
         request_read, self._requests = os.pipe()
@@ -256,7 +256,7 @@ class _Process:
         self._cut = threading.Lock()
         self._scratch = scratch
         try:
-            self._guard = subprocess.Popen(
+            self._front = subprocess.Popen(
                 [sys.executable, "-u", "-m", "workers.child_main", *numbers, str(scratch), name],
                 stdin=subprocess.DEVNULL,
                 stdout=output_write,
@@ -300,7 +300,7 @@ class _Process:
         os.close(self._requests)
         self._requests = -1
         with suppress(subprocess.TimeoutExpired):
-            self._guard.wait(timeout=_END_TIMEOUT_S)
+            self._front.wait(timeout=_END_TIMEOUT_S)
 
     def cut(self) -> None:
         """Close the lifeline, so that the guard kills everything; from any thread, repeatedly."""
@@ -316,11 +316,11 @@ class _Process:
             if descriptor >= 0:
                 os.close(descriptor)
         self._await_end()
-        # The guard has done this already, unless it was killed itself. Not yet reaped, it still
-        # owns the number of its process group, so the signal cannot go astray.
+        # The guard has killed all, unless it was killed itself. The front, not yet reaped, still
+        # owns the number of the process group, so the signal cannot go astray.
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._guard.pid, signal.SIGKILL)
-        code = self._guard.wait()
+            os.killpg(self._front.pid, signal.SIGKILL)
+        code = self._front.wait()
         shutil.rmtree(self._scratch, ignore_errors=True)
         self.output.finish()
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
@@ -328,8 +328,8 @@ class _Process:
     def _await_end(self) -> None:
         deadline = time.monotonic() + _END_TIMEOUT_S
         ended = os.WEXITED | os.WNOWAIT | os.WNOHANG
-        while self._guard.returncode is None and time.monotonic() < deadline:
-            if os.waitid(os.P_PID, self._guard.pid, ended) is not None:
+        while self._front.returncode is None and time.monotonic() < deadline:
+            if os.waitid(os.P_PID, self._front.pid, ended) is not None:
                 return
             time.sleep(0.002)
 

@@ -1,9 +1,11 @@
-"""The far side of `workers.child`: a guard process and, forked from it, the worker.
+"""The far side of `workers.child`: a front, forked from it a guard, and from that the worker.
 
 The worker runs the caller's object and may crash, hang or be killed. The guard runs nothing of the
-caller's: it waits for the worker's end, or for its parent's (end of file on the lifeline, which
+caller's: it waits for the worker's end, or for the caller's (end of file on the lifeline, which
 works for `kill -9` too), then kills whatever the worker left behind, removes the scratch folder
 and ends the way the worker ended. As a child subreaper it finds even descendants that detached.
+The front only passes that end on; it is there to be killed in the guard's place by callers that
+kill their direct children when they leave, as Ray's processes do.
 """
 
 from __future__ import annotations
@@ -89,10 +91,25 @@ def _wait(worker: int, lifeline: int) -> int | None:
         os.read(wake_read, 4096)
 
 
-def _guard(worker: int, lifeline: int, scratch: str) -> None:
+def _let_go() -> None:
+    """Hold no end of the pipe the worker prints to, which ends with the worker."""
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)
+
+
+def _end_as(status: int | None) -> None:
+    """End the way another process did; by SIGKILL where that is not known."""
+    if status is not None and os.WIFEXITED(status):
+        os._exit(os.WEXITSTATUS(status))
+    ended_by = os.WTERMSIG(status) if status is not None else signal.SIGKILL
+    if ended_by != signal.SIGKILL:
+        signal.signal(ended_by, signal.SIG_DFL)
+    os.kill(os.getpid(), ended_by)
+
+
+def _guard(worker: int, lifeline: int, scratch: str) -> None:
+    _let_go()
     status = _wait(worker, lifeline)
     deadline = time.monotonic() + _REAP_TIMEOUT_S
     left = True
@@ -105,12 +122,7 @@ def _guard(worker: int, lifeline: int, scratch: str) -> None:
         if left:
             time.sleep(0.002)
     shutil.rmtree(scratch, ignore_errors=True)
-    if status is not None and os.WIFEXITED(status):
-        os._exit(os.WEXITSTATUS(status))
-    ended_by = os.WTERMSIG(status) if status is not None else signal.SIGKILL
-    if ended_by != signal.SIGKILL:
-        signal.signal(ended_by, signal.SIG_DFL)
-    os.kill(os.getpid(), ended_by)
+    _end_as(status)
 
 
 # -- the worker ------------------------------------------------------------------------------------
@@ -185,6 +197,12 @@ def main(argv: list[str]) -> None:
     for descriptor in (requests, replies, lifeline):
         os.set_inheritable(descriptor, False)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    guard = os.fork()
+    if guard:
+        for descriptor in (requests, replies, lifeline):
+            os.close(descriptor)
+        _let_go()
+        _end_as(os.waitpid(guard, 0)[1])
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     guard = os.getpid()
     worker = os.fork()

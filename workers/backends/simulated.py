@@ -143,7 +143,7 @@ class SimulatedBackend:
             return _unrecorded(artifact.config)
         entry = space[artifact.config]
         self._suffer(artifact.config)
-        if self._fault(artifact.config) == "wrong":
+        if self.fault(artifact.config) == "wrong":
             message = "output differs from the reference (injected)"
             return Failure(Status.CORRECTNESS, message, binary_hash=artifact.binary_hash)
         if entry.status is not Status.CORRECT:
@@ -152,7 +152,8 @@ class SimulatedBackend:
         error = -1.0 if known else space.tolerance / 10
         return Timing(config_key(artifact.config), 0.0, error=error)
 
-    def _fault(self, config: Config) -> str:
+    def fault(self, config: Config) -> str:
+        """What is injected into a config: `crash`, `hang`, `wrong`, `lost` or nothing."""
         raw = hashlib.sha256(f"{self._seed}/fault/{config_key(config)}".encode()).digest()
         left = int.from_bytes(raw[:8], "big") / 2**64
         for name, share in self._shares.items():
@@ -162,7 +163,7 @@ class SimulatedBackend:
         return ""
 
     def _suffer(self, config: Config) -> None:
-        fault = self._fault(config)
+        fault = self.fault(config)
         if fault == "crash":
             print("simulated crash: illegal memory access", file=sys.stderr)
             os.kill(os.getpid(), signal.SIGSEGV)

@@ -38,6 +38,7 @@ class _Desk:
     runner: DeviceRunner
     inbox: queue.SimpleQueue[MeasureJob | None] = field(default_factory=queue.SimpleQueue)
     ready: bool = False
+    given_up: bool = False
 
 
 class LocalPool:
@@ -59,7 +60,7 @@ class LocalPool:
 
     @property
     def runners(self) -> int:
-        return len(self._desks)
+        return sum(not desk.given_up for desk in self._desks.values())
 
     def start(self) -> None:
         plan = self._plan
@@ -137,7 +138,9 @@ class LocalPool:
                 self._events.put(WorkerReady(desk.runner.info))
             except Exception as error:
                 failures += 1
-                self._events.put(WorkerGone(desk.seat.worker_id, _reason(error)))
+                if failures == _ATTEMPTS:
+                    self._events.put(WorkerGone(desk.seat.worker_id, _reason(error)))
+                    desk.given_up = True
                 self._closing.wait(_PAUSE_S)
                 continue
             failures = 0

@@ -64,10 +64,13 @@ def connect(address: str | None, timeout_s: float, local_cpus: int) -> Cluster:
     # Inside `ray job submit` the address is right, and a probe would claim the job's own name.
     if "RAY_JOB_CONFIG_JSON_ENV_VAR" not in os.environ:
         _probe(address, timeout_s)
-    with _quiet():
-        ray.init(
-            address=address, namespace=_namespace(), logging_level="ERROR", log_to_driver=False
-        )
+    try:
+        with _quiet():
+            ray.init(
+                address=address, namespace=_namespace(), logging_level="ERROR", log_to_driver=False
+            )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise _refused(address, f"{error.__context__}\n{error}") from None
     return Cluster(owned=False, connected_here=True, runtime_env=_runtime_env())
 
 
@@ -151,9 +154,17 @@ def _probe(address: str, timeout_s: float) -> None:
     except subprocess.TimeoutExpired:
         raise _unreachable(address, f"did not answer within {timeout_s:g} s") from None
     if done.returncode != 0:
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        said = lines[-1] if lines else f"exit code {done.returncode}"
-        raise _unreachable(address, f"cannot be used: {said[:300]}")
+        raise _refused(address, done.stderr or f"exit code {done.returncode}")
+
+
+def _refused(address: str, output: str) -> TunerError:
+    if "AuthenticationError" in output:
+        return TunerError(
+            f"Ray at {address} asks for an authentication token",
+            "set RAY_AUTH_MODE=token where tuner runs, as Ray's documentation describes",
+        )
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return _unreachable(address, f"cannot be used: {lines[-1][:300]}")
 
 
 def _unreachable(address: str, problem: str) -> TunerError:

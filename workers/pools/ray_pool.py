@@ -250,20 +250,21 @@ class RayPool:
         post, reason = call.post, _reason(error)
         if call.job_id:
             self._events.append(JobLost(call.job_id, reason))
-        if post.seat is not None and (post.ready or not call.job_id):
+        else:
+            post.failures += 1
+        # Asked again and again whether it is back, it is gone only once.
+        hopeless = isinstance(error, ray.exceptions.RayTaskError) and post.failures >= _ATTEMPTS
+        if post.seat is not None and (post.ready or hopeless):
             self._events.append(WorkerGone(post.name, reason))
         post.ready = False
         if isinstance(error, ray.exceptions.ActorDiedError):
             ray.kill(post.actor)
             post.actor = None
-        if isinstance(error, ray.exceptions.RayTaskError) and not call.job_id:
-            post.failures += 1
-        hopeless = post.seat is not None and post.failures >= _ATTEMPTS
-        if hopeless:
+        if post.seat is not None and hopeless:
             ray.kill(post.actor)
             self._posts.remove(post)
         else:
-            post.retry_at = time.monotonic() + min(10.0, 0.1 * 3**post.failures)
+            post.retry_at = time.monotonic() + min(10.0, 0.1 * 2**post.failures)
 
     def _revive(self) -> None:
         """Ask actors that failed whether they are back, or replace them."""
