@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -38,8 +39,8 @@ def compiled(trial: TrialRecord) -> bool:
 class TaskData:
     """One task with its trials in the order they finished.
 
-    slug: its anchor in the page. label: kernel and workload, and the device where the run has
-    several; no two tasks of a run share one.
+    slug: its anchor in the page. label: kernel and workload, and the device where
+    another task is about the same; no two tasks of a run share one.
     """
 
     info: TaskInfo
@@ -152,11 +153,12 @@ def _tasks(source: ReportSource, run_id: int) -> tuple[TaskData, ...]:
     )
     slugs: set[str] = set()
     labels: set[str] = set()
-    several = len({info.key.device.fingerprint for info in infos}) > 1
+    alike = Counter((info.key.kernel, info.key.workload) for info in infos)
     tasks = []
     for info in infos:
         key = info.key
         slug = _new(_slug(f"task-{key.kernel}-{key.workload.key}-{key.device.target}"), slugs)
+        several = alike[key.kernel, key.workload] > 1
         where = f" on {key.device.name or key.device.target}" if several else ""
         label = _new(clean(f"{key.kernel} {key.workload.key}{where}"), labels)
         tasks.append(TaskData(info, _in_order(source.trials(info.task_id)), slug, label))

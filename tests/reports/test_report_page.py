@@ -26,6 +26,7 @@ from report_samples import (
 )
 
 import reports
+from reports.source import load
 from results_db.records import BaselineRecord, SelectionRecord, TaskInfo, TrialRecord
 from search_spaces.errors import TunerError
 from search_spaces.records import Status, Workload
@@ -286,6 +287,16 @@ def test_hostile_text_stays_text():
         figure = json.loads(text)
         for note in figure.get("layout", {}).get("annotations", []) if "data" in figure else ():
             assert "<" not in note["text"]
+
+
+def test_the_same_problem_on_two_devices_is_told_apart():
+    source = MemorySource([run_info(1)])
+    for device in (H200, replace(H200, name="NVIDIA B200", target="cuda:100")):
+        measured_task(source, 1, "softmax", Workload.of(M=8), device=device, count=20)
+    measured_task(source, 1, "matmul", Workload.of(M=8), count=20)
+    labels = [task.label for task in load(source).tasks]
+    assert labels == ["matmul M=8", "softmax M=8 on NVIDIA B200", "softmax M=8 on NVIDIA H200"]
+    assert [o.text for o in read(reports.render(source)).one("select", name="device").all("option")]
 
 
 def test_tasks_that_look_alike_have_their_own_anchors():
