@@ -1,0 +1,89 @@
+"""What the tests of supervised children let run in one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from search_spaces.errors import KernelError
+
+
+class Target:
+    def __init__(self, cache_dir: Path, greeting: str = "") -> None:
+        self.cache_dir, self.greeting = cache_dir, greeting
+
+    def echo(self, value: object) -> object:
+        return value
+
+    def facts(self) -> dict[str, object]:
+        return {
+            "greeting": self.greeting,
+            "cache_dir": str(self.cache_dir),
+            "exists": self.cache_dir.is_dir(),
+            "pid": os.getpid(),
+            "nice": os.nice(0),
+            "variable": os.environ.get("TUNER_TEST"),
+            "home": os.environ.get("HOME"),
+            "cwd": os.getcwd(),
+        }
+
+    def signal(self, number: int, said: str = "") -> None:
+        print(said, file=sys.stderr)
+        os.kill(os.getpid(), number)
+        time.sleep(60)
+
+    def leave(self, code: int) -> None:
+        os._exit(code)
+
+    def hang(self) -> None:
+        time.sleep(600)
+
+    def spawn(self) -> int:
+        """A descendant that detaches itself and would live for long."""
+        script = (
+            "import os, time\n"
+            "if os.fork(): os._exit(0)\n"
+            "os.setsid()\n"
+            "print(os.getpid(), flush=True)\n"
+            "time.sleep(600)"
+        )
+        process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        return int(process.stdout.readline())
+
+    def shout(self, size: int) -> int:
+        sys.stderr.buffer.write(bytes(range(256)) * (size // 256))
+        sys.stdout.buffer.write(b"\0" * size)
+        sys.stdout.flush()
+        return size
+
+    def fail(self) -> None:
+        raise KernelError("no such kernel", "name another")
+
+    def fail_unpicklably(self) -> None:
+        class Local(Exception):
+            def __str__(self) -> str:
+                raise RuntimeError("no text either")
+
+        raise Local(lambda: None)
+
+    def answer_unpicklably(self) -> object:
+        return lambda: None
+
+    def ignore_signals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+
+
+class Broken:
+    def __init__(self, cache_dir: Path) -> None:
+        raise KernelError("cannot be made", "mend it")
+
+
+class DeadOnArrival:
+    def __init__(self, cache_dir: Path) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,58 @@
+"""Looking at and killing processes below one of ours, by reading /proc."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+
+def parents() -> dict[int, int]:
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                fields = (entry / "stat").read_bytes().rpartition(b")")[2].split()
+                if fields[0] != b"Z":
+                    found[int(entry.name)] = int(fields[1])
+    return found
+
+
+def below(root: int) -> list[int]:
+    """All living descendants, parents before children."""
+    tree = parents()
+    found, queue = [], [root]
+    while queue:
+        children = [pid for pid, parent in tree.items() if parent == queue[0]]
+        queue = queue[1:] + children
+        found += children
+    return found
+
+
+def named(root: int, name: str) -> list[int]:
+    """The front, the guard and the worker of the child `name` below `root`, in this order."""
+    found = []
+    for pid in below(root):
+        with suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if b"workers.child_main" in words and name.encode() in words:
+                found.append(pid)
+    return found
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+def alive(pid: int) -> bool:
+    return pid in parents()
+
+
+def wait_until(condition: Callable[[], bool], limit_s: float = 30.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)

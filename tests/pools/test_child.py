@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from processes import alive, below, kill, named, wait_until
+
+from search_spaces.errors import KernelError
+from workers.child import ChildDied, ChildError, ChildTimeout, SupervisedChild
+
+LIMIT_S = 30.0
+
+
+@pytest.fixture
+def child():
+    made = SupervisedChild("child_targets:Target", {"greeting": "hello"}, name="tested")
+    yield made
+    made.retire()
+
+
+def test_a_child_answers_in_a_process_of_its_own_and_leaves_nothing(child):
+    facts = child.request("facts", timeout_s=LIMIT_S)
+    assert facts["greeting"] == "hello"
+    assert facts["exists"] is True
+    assert facts["pid"] == child.pid != os.getpid()
+    child.close()
+    assert child.pid is None
+    assert not Path(facts["cache_dir"]).exists()
+    assert child.request("facts", timeout_s=LIMIT_S)["pid"] != facts["pid"]
+
+
+def test_environment_priority_and_folder_are_the_childs_own(tmp_path):
+    child = SupervisedChild(
+        "child_targets:Target",
+        environment=lambda cache: {"TUNER_TEST": str(cache), "HOME": None},
+        cwd=str(tmp_path),
+        nice=5,
+    )
+    facts = child.request("facts", timeout_s=LIMIT_S)
+    child.retire()
+    assert facts["variable"] == facts["cache_dir"]
+    assert facts["home"] is None
+    assert facts["cwd"] == str(tmp_path)
+    assert facts["nice"] == os.nice(0) + 5
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.recursive(st.none() | st.integers() | st.text() | st.binary(), st.lists, max_leaves=20))
+def test_what_is_sent_comes_back(shared_child, value):
+    assert shared_child.request("echo", value, timeout_s=LIMIT_S) == value
+
+
+@pytest.fixture(scope="module")
+def shared_child():
+    made = SupervisedChild("child_targets:Target")
+    yield made
+    made.close()
+
+
+def test_messages_larger_than_any_pipe(child):
+    value = os.urandom(5_000_000)
+    assert child.request("echo", value, timeout_s=LIMIT_S) == value
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL])
+def test_a_crash_is_named_and_the_next_request_finds_a_new_child(child, number):
+    with pytest.raises(ChildDied) as death:
+        child.request("signal", number, "first\nthe cause", timeout_s=LIMIT_S)
+    assert death.value.ended == number.name
+    assert death.value.last_words == "the cause"
+    assert child.request("echo", 1, timeout_s=LIMIT_S) == 1
+
+
+def test_an_exit_code_is_named(child):
+    with pytest.raises(ChildDied) as death:
+        child.request("leave", 3, timeout_s=LIMIT_S)
+    assert death.value.ended == "exit code 3"
+
+
+def test_a_hang_is_killed_with_its_descendants(child):
+    first = child.request("facts", timeout_s=LIMIT_S)
+    child.request("ignore_signals", timeout_s=LIMIT_S)
+    detached = child.request("spawn", timeout_s=LIMIT_S)
+    assert alive(detached)
+    with pytest.raises(ChildTimeout):
+        child.request("hang", timeout_s=0.3)
+    assert not alive(detached)
+    assert not alive(first["pid"])
+    assert not Path(first["cache_dir"]).exists()
+    assert child.request("echo", 1, timeout_s=LIMIT_S) == 1
+
+
+def test_exceptions_arrive_with_their_text(child):
+    with pytest.raises(ChildError) as caught:
+        child.request("fail", timeout_s=LIMIT_S)
+    assert isinstance(caught.value.error, KernelError)
+    assert caught.value.error.hint == "name another"
+    assert "child_targets.py" in caught.value.trace
+    with pytest.raises(ChildError, match="no_such_method"):
+        child.request("no_such_method", timeout_s=LIMIT_S)
+
+
+def test_what_cannot_be_pickled_is_an_error_not_a_death(child):
+    pid = child.request("facts", timeout_s=LIMIT_S)["pid"]
+    for method in ("fail_unpicklably", "answer_unpicklably"):
+        with pytest.raises(ChildError):
+            child.request(method, timeout_s=LIMIT_S)
+    assert child.request("facts", timeout_s=LIMIT_S)["pid"] == pid
+
+
+def test_megabytes_of_binary_output_disturb_nothing_and_are_cut(child):
+    assert child.request("shout", 4 << 20, timeout_s=LIMIT_S) == 4 << 20
+    said = "\x1b[31m" + "x" * 100_000 + "\0\xff\rthe end"
+    with pytest.raises(ChildDied) as death:
+        child.request("signal", signal.SIGKILL, said, timeout_s=LIMIT_S)
+    assert len(death.value.output) < 40_000
+    assert death.value.last_words == "the end"
+    assert "\x1b" not in death.value.output
+
+
+def test_an_object_that_cannot_be_made_is_an_error_at_the_first_request():
+    child = SupervisedChild("child_targets:Broken")
+    with pytest.raises(ChildError, match="cannot be made"):
+        child.request("echo", 1, timeout_s=LIMIT_S)
+    assert child.pid is None
+    with pytest.raises(ChildError, match="no_such_module"):
+        SupervisedChild("no_such_module:Thing").start()
+    with pytest.raises(ChildDied, match="SIGKILL"):
+        SupervisedChild("child_targets:DeadOnArrival").start()
+
+
+@pytest.mark.parametrize("who", ["front", "guard", "worker"])
+def test_whichever_process_is_killed_the_others_end_too(child, who):
+    child.start()
+    front, guard, worker = named(os.getpid(), "tested")
+    assert worker == child.pid
+    kill({"front": front, "guard": guard, "worker": worker}[who])
+    if who != "front":  # without its front a child still answers
+        with pytest.raises(ChildDied):
+            child.request("hang", timeout_s=LIMIT_S)
+    child.retire()
+    wait_until(lambda: not any(map(alive, (front, guard, worker))))
+
+
+def test_retiring_interrupts_a_request_for_good(child):
+    child.start()
+    timer = threading.Timer(0.2, child.retire)
+    timer.start()
+    with pytest.raises(ChildDied):
+        child.request("hang", timeout_s=LIMIT_S)
+    timer.join()
+    with pytest.raises(ChildDied, match="retired"):
+        child.request("echo", 1, timeout_s=LIMIT_S)
+
+
+_DRIVER = """
+import sys, threading
+sys.path.insert(0, sys.argv[1])
+from workers.child import SupervisedChild
+child = SupervisedChild("child_targets:Target", name="orphan")
+# Started by a thread that ends: a child belongs to the process, not to the thread.
+starter = threading.Thread(target=child.start)
+starter.start(); starter.join()
+facts = child.request("facts", timeout_s=30)
+print(child.request("spawn", timeout_s=30), facts["pid"], facts["cache_dir"], flush=True)
+child.request("hang", timeout_s=600)
+"""
+
+
+def test_a_driver_killed_outright_leaves_no_child_behind():
+    here = str(Path(__file__).parent)
+    with subprocess.Popen(
+        [sys.executable, "-c", _DRIVER, here], stdout=subprocess.PIPE, text=True
+    ) as driver:
+        assert driver.stdout is not None
+        detached, pid, cache_dir = driver.stdout.readline().split()
+        family = below(driver.pid)
+        assert int(detached) in family
+        assert int(pid) in family
+        driver.kill()
+    wait_until(lambda: not any(map(alive, family)))
+    wait_until(lambda: not Path(cache_dir).exists())
