@@ -370,6 +370,9 @@ def test_a_bad_argument_is_the_callers_and_raises_as_without_a_table(library):
     x = torch.ones(100)
     with pytest.raises(Exception, match=r"FACTOR|argument"):
         library.module.scale[(1,)](x, x, 100)
+    library.module.BENCHED.clear()
+    assert library.launch() == [128]
+    assert library.module.BENCHED == []
     with pytest.raises(ValueError, match="stale"):
         library.load('stale="maybe"')
 

@@ -124,9 +124,11 @@ class Autotuned:
         try:
             result = self._launch(plan, args, kwargs, grid, warmup)
         except Exception as error:
+            # Should this raise as well, the arguments are to blame, and the table stays in use.
+            result = self._tuner.run(*args, grid=grid, warmup=warmup, **kwargs)
             self._plans[memo] = None
             self._say(("refused", plan.hit.table), f"{plan.text} does not launch ({error!r})")
-            return self._tuner.run(*args, grid=grid, warmup=warmup, **kwargs)
+            return result
         self._prove(memo, plan, args, warmup)
         return result
 
@@ -147,9 +149,7 @@ class Autotuned:
         self, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any, warmup: bool
     ) -> Any:
         if plan.pre_hook is not None:
-            plan.pre_hook(
-                {**dict(zip(self.arg_names, args, strict=False)), **kwargs, **plan.config}
-            )
+            plan.pre_hook({**self._named(args, kwargs), **plan.config})
         return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs, **plan.config)
 
     def _prove(self, memo: Any, plan: Plan, args: tuple[Any, ...], warmup: bool) -> None:
