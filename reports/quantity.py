@@ -85,9 +85,9 @@ def size(value: float | None) -> str:
         return NOTHING
     for unit in ("B", "KiB", "MiB"):
         if abs(value) < 1024:
-            return f"{plain(value)} {unit}"
+            return f"{value:.3g} {unit}" if value < 999.5 else f"{value:.0f} {unit}"
         value /= 1024
-    return f"{plain(value)} GiB"
+    return f"{value:,.0f} GiB" if value >= 999.5 else f"{value:.3g} GiB"
 
 
 def count(number: int, noun: str, plural: str = "") -> str:

@@ -124,7 +124,8 @@ def _roofline(result: Outcome) -> Cell:
         for rate, unit in ((result.tflop_s, "TFLOP/s"), (result.gb_s, "GB/s"))
         if rate is not None
     ]
-    return _cell(percent(result.roofline), result.roofline, *rates)
+    digits = 1 if (result.roofline or 1.0) < 0.1 else 0
+    return _cell(percent(result.roofline, digits), result.roofline, *rates)
 
 
 def _baselines(task: TaskData, result: Outcome) -> list[tuple[str, str]]:
