@@ -29,7 +29,7 @@ def run_campaign(
     from results_db import Store
 
     campaign = adjusted(campaign_of(settings, name), options)
-    wanted = chosen(campaign, options)
+    wanted = chosen(settings, campaign, options)
     url = environment.database_url(settings.database.url, options.base)
     with Store.open(url) as store:
         run = CampaignRun(settings, name, campaign, options, store, control or Control())

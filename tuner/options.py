@@ -76,10 +76,11 @@ def adjusted(campaign: CampaignConfig, options: RunOptions) -> CampaignConfig:
     return campaign.model_copy(update={"tasks": tasks})
 
 
-def chosen(campaign: CampaignConfig, options: RunOptions) -> list[Wanted]:
+def chosen(settings: Settings, campaign: CampaignConfig, options: RunOptions) -> list[Wanted]:
     """The tasks of an adjusted campaign that the options leave."""
     return wanted_tasks(
         campaign,
+        extra=settings.kernels,
         paths=(str(options.base.resolve()),),
         kernels=options.kernels,
         workloads=options.workloads,

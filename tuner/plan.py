@@ -32,7 +32,7 @@ def plan(settings: Settings, name: str, options: RunOptions) -> list[PlannedTask
     from workers import device, toolchain
 
     campaign = adjusted(campaign_of(settings, name), options)
-    wanted = chosen(campaign, options)
+    wanted = chosen(settings, campaign, options)
     workers = []
     for kind in sorted(runner_kinds(wanted) - {"interpreter"}):
         found = [device.detect("cpu")] if kind == "cpu" else _found(kind)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from results_db.records import RunInfo, TaskInfo, TaskKey
@@ -14,7 +13,7 @@ from search_spaces.records import Config, Status, config_key, digest
 from tuner import environment, lease
 from tuner.config import CampaignConfig, Settings
 from tuner.driver import Control, Driver
-from tuner.engine import Engine, TaskBudget, TaskSpec
+from tuner.engine import Engine, Finish, TaskBudget, TaskSpec
 from tuner.options import RunOptions, RunOutcome
 from tuner.progress import ProgressCallback
 from tuner.tasks import Placed, Wanted, place, runner_kinds
@@ -52,7 +51,9 @@ class CampaignRun:
             killed = self.control.killed
         finally:
             pool.close(kill=killed)
-        return self._conclude(info, end.status, end.message, notes, time.monotonic() - started)
+        elapsed_s = time.monotonic() - started
+        outcome = self._conclude(info, end, notes, elapsed_s)
+        return self._products(wanted, outcome)
 
     # -- workers -------------------------------------------------------------------------------
     def _pool_spec(self, wanted: list[Wanted]) -> PoolSpec:
@@ -210,8 +211,9 @@ class CampaignRun:
 
     # -- the end -------------------------------------------------------------------------------
     def _conclude(
-        self, info: RunInfo, status: str, message: str, notes: list[str], elapsed_s: float
+        self, info: RunInfo, end: Finish, notes: list[str], elapsed_s: float
     ) -> RunOutcome:
+        """Close the run in the database; report and tables are not made yet."""
         tasks = self.store.tasks(info.run_id)
         records = [r for t in tasks for r in self.store.trials(t.task_id)]
         failures = sum(r.status is not Status.CORRECT for r in records)
@@ -220,34 +222,31 @@ class CampaignRun:
             f"{len(records)} trials ({failures} failed) over {len(tasks)} tasks, "
             f"{selected} with a winner"
         )
-        summary = "; ".join([summary, *([message] if message else []), *notes])
+        summary = "; ".join([summary, *([end.message] if end.message else []), *notes])
         facts = {"summary": summary, "elapsed_s": round(elapsed_s, 3), "notes": "; ".join(notes)}
-        self.store.finish_run(info.run_id, status, facts)
-        report, tables = self._products(info.run_id)
+        self.store.finish_run(info.run_id, end.status, facts)
         return RunOutcome(
-            info.run_id,
-            status,
-            len(tasks),
-            len(records),
-            failures,
-            elapsed_s,
-            summary,
-            report,
-            tables,
+            run_id=info.run_id,
+            status=end.status,
+            tasks=len(tasks),
+            trials=len(records),
+            failures=failures,
+            elapsed_s=elapsed_s,
+            summary=summary,
         )
 
-    def _products(self, run_id: int) -> tuple[Path | None, tuple[Path, ...]]:
+    def _products(self, wanted: list[Wanted], outcome: RunOutcome) -> RunOutcome:
         """Report and tables, also of a run that was interrupted: they say so."""
-        report: Path | None = None
-        tables: tuple[Path, ...] = ()
         if self.options.report:
             import reports
 
             target = self.options.base / self.settings.paths.results / "report.html"
-            report = reports.write(self.store, run_id, target)
+            outcome = replace(outcome, report=reports.write(self.store, outcome.run_id, target))
         if self.options.export:
-            from tuner import tables as exporters
+            from tuner import tables
 
             folder = self.options.base / self.settings.paths.tables
-            tables = tuple(exporters.export(self.store, run_id, folder, "tuner"))
-        return report, tables
+            kernels = {task.kernel.name: task.kernel for task in wanted}
+            written = tables.export(self.store, outcome.run_id, folder, "tuner", kernels)
+            outcome = replace(outcome, tables=tuple(written))
+        return outcome

@@ -54,16 +54,21 @@ class Placed:
 def wanted_tasks(
     campaign: CampaignConfig,
     *,
+    extra: Sequence[str] = (),
     paths: Sequence[str] = (),
     kernels: Sequence[str] = (),
     workloads: Sequence[str] = (),
 ) -> list[Wanted]:
     """All tasks a campaign names, filtered by kernel names and by words of the workload key.
 
-    Raises `TunerError` for kernels that do not import, workloads a kernel cannot take and filters
+    extra: specs of kernels that the configuration adds and a campaign may call by name. Raises `TunerError` for kernels that do not import, workloads a kernel cannot take and filters
     that leave nothing.
     """
-    found = [w for line in campaign.tasks for w in _line(campaign, line, paths)]
+    found = [
+        wanted
+        for line in campaign.tasks
+        for wanted in _line(campaign, line, _kernel(line.kernel, extra, paths))
+    ]
     kept = [
         w
         for w in found
@@ -79,8 +84,16 @@ def wanted_tasks(
     return kept
 
 
-def _line(campaign: CampaignConfig, line: TaskConfig, paths: Sequence[str]) -> Iterator[Wanted]:
-    kernel = registry.load(line.kernel, paths)
+def _kernel(name: str, extra: Sequence[str], paths: Sequence[str]) -> Kernel:
+    if ":" not in name and name not in registry.available():
+        for spec in extra:
+            kernel = registry.load(spec, paths)
+            if kernel.name == name:
+                return kernel
+    return registry.load(name, paths)
+
+
+def _line(campaign: CampaignConfig, line: TaskConfig, kernel: Kernel) -> Iterator[Wanted]:
     named = line.targets or campaign.targets
     targets = tuple(t for t in named if _kind(t) in kernel.kinds)
     if not targets:
