@@ -61,8 +61,9 @@ def wanted_tasks(
 ) -> list[Wanted]:
     """All tasks a campaign names, filtered by kernel names and by words of the workload key.
 
-    extra: specs of kernels that the configuration adds and a campaign may call by name. Raises `TunerError` for kernels that do not import, workloads a kernel cannot take and filters
-    that leave nothing.
+    extra: specs of kernels that the configuration adds and a campaign may call by name. Raises
+    `TunerError` for kernels that do not import, workloads a kernel cannot take and filters that
+    leave nothing.
     """
     found = [
         wanted
