@@ -259,7 +259,7 @@ class AdoptedKernel(Kernel):
     # -- identity ------------------------------------------------------------------------------
     def sources(self) -> Sequence[object]:
         """The module the kernel is written in or, where it has no file, the kernel alone."""
-        module = sys.modules.get(self._parts.fn.__module__)
+        module = sys.modules.get(self._parts.fn.fn.__module__)
         try:
             inspect.getsource(module)  # type: ignore[arg-type]
         except (OSError, TypeError):

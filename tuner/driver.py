@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 from results_db import Store
 from tuner import lease
@@ -99,7 +100,8 @@ class Driver:
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
             case Record():
-                self.recorded += self.store.record_trial(instruction.task_id, instruction.record)
+                record = replace(instruction.record, finished_at=datetime.now(UTC))
+                self.recorded += self.store.record_trial(instruction.task_id, record)
             case Build():
                 self.pool.submit_build(instruction.job)
             case Measure():
@@ -107,9 +109,11 @@ class Driver:
             case SetStage():
                 self.store.set_stage(instruction.task_id, instruction.stage, instruction.note)
             case Select():
-                self.store.record_selection(
-                    instruction.task_id, instruction.selection, list(instruction.baselines)
-                )
+                selection = instruction.selection
+                if selection.median_us is not None and selection.confirmed_at is None:
+                    selection = replace(selection, confirmed_at=datetime.now(UTC))
+                baselines = list(instruction.baselines)
+                self.store.record_selection(instruction.task_id, selection, baselines)
             case Finish():
                 self._end = instruction
 
