@@ -109,11 +109,12 @@ def _environment(cache_dir: Path) -> dict[str, str | None]:
 def start(child: SupervisedChild) -> None:
     """Start a child before its job, so that a death while starting is not taken for the job's."""
     try:
-        child.start()
+        try:
+            child.start()
+        except ChildDied:  # perhaps somebody's kill -9
+            child.start()
     except (ChildDied, ChildTimeout, ChildError, OSError) as error:
-        reason = f"{error}"
-        if isinstance(error, ChildDied):
-            reason = explained(reason, error)
+        reason = explained(f"{error}", error) if isinstance(error, ChildDied) else f"{error}"
         raise WorkerLost(f"the child process cannot be started: {one_line(reason)}") from None
 
 

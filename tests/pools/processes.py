@@ -43,6 +43,14 @@ def named(root: int, name: str) -> list[int]:
     return found
 
 
+def title(pid: int) -> str:
+    """The command line as the process shows it."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
 def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 

@@ -89,6 +89,8 @@ def _quiet() -> Iterator[None]:
 
 def _start_local(cpus: int) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray's workers are of low priority unless told otherwise, and times taken there the worse.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     with _quiet(), _importable():
         ray.init(
             address="local",

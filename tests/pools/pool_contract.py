@@ -1,0 +1,271 @@
+"""What every pool promises, whatever dies meanwhile; run over each implementation."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from processes import kill, named, parents, wait_until
+
+from search_spaces.recorded import RecordedKernel, load_kernel, synthesise
+from search_spaces.records import Config, Status
+from workers.backends.simulated import SimulatedBackend
+from workers.records import (
+    Artifact,
+    BuildJob,
+    Built,
+    Failure,
+    JobLost,
+    KernelRef,
+    Measured,
+    MeasureJob,
+    Measurement,
+    Mode,
+    PoolEvent,
+    PoolSpec,
+    Protocol,
+    Timing,
+    WorkerGone,
+    WorkerReady,
+)
+from workers.roles import Pool
+
+LIMIT_S = 60.0
+FAULTS = {"crash": 0.1, "hang": 0.04, "wrong": 0.1, "lost": 0.1, "seed": 3, "time_scale": 1.0}
+#: Real time a slow job takes, so that something can be killed meanwhile.
+SLOW = Protocol(warm_ms=1500.0)
+QUICK = Protocol(warm_ms=0.0, pairs=(3,), final_pairs=8)
+
+
+@dataclass
+class Farm:
+    """A pool of two simulated runners and two builders, and jobs for it."""
+
+    pool: Pool
+    kernel: RecordedKernel
+    slow_kernel: RecordedKernel
+    ready: dict[str, bool]
+
+    @classmethod
+    def start(cls, pool: Pool, folder: Path) -> Farm:
+        for name, build_s in (("quick", 0.0), ("slow", 1.5)):
+            space = synthesise(120, seed=1, failures=0.1, build_s=build_s, world="quiet")
+            space.save(folder / f"{name}.json")
+        kernels = [load_kernel(folder / f"{name}.json") for name in ("quick", "slow")]
+        farm = cls(pool, kernels[0], kernels[1], {})
+        pool.start()
+        farm.until(lambda: len(farm.ready) == pool.runners)
+        return farm
+
+    def until(self, condition, limit_s: float = LIMIT_S) -> list[PoolEvent]:
+        """Events up to the moment the condition holds."""
+        events: list[PoolEvent] = []
+
+        def step() -> bool:
+            if condition():
+                return True
+            new = self.pool.poll(0.2)
+            for event in new:
+                if isinstance(event, WorkerReady):
+                    self.ready[event.worker.worker_id] = True
+                if isinstance(event, WorkerGone):
+                    self.ready[event.worker_id] = False
+            events.extend(new)
+            return bool(condition())
+
+        wait_until(step, limit_s)
+        return events
+
+    def answer(self, job_id: str) -> tuple[PoolEvent, list[PoolEvent]]:
+        """The one event of a job, and the others before it."""
+        found: list[PoolEvent] = []
+        others: list[PoolEvent] = []
+
+        def step() -> bool:
+            for event in self.pool.poll(0.2):
+                mine = getattr(event, "job_id", None) == job_id
+                (found if mine else others).append(event)
+            return bool(found)
+
+        wait_until(step, LIMIT_S)
+        assert len(found) == 1
+        return found[0], others
+
+    def build_job(self, job_id: str, config: Config, *, slow: bool = False) -> BuildJob:
+        kernel = self.slow_kernel if slow else self.kernel
+        return BuildJob(job_id, kernel_ref(kernel), kernel.workloads()[0], config, kernel.device)
+
+    def measure_job(self, job_id: str, *configs: Config, slow: bool = False) -> MeasureJob:
+        entrants = tuple(self.artifact(config) for config in configs)
+        workload = self.kernel.workloads()[0]
+        protocol = SLOW if slow else QUICK
+        limit_s = 20.0 if slow else 2.0
+        job = MeasureJob(job_id, kernel_ref(self.kernel), workload, entrants, timeout_s=limit_s)
+        return replace(job, protocol=protocol)
+
+    def artifact(self, config: Config) -> Artifact:
+        space = self.kernel.recorded
+        entry = space[config]
+        return Artifact(config, space.device.target, space.toolchain, entry.binary)
+
+    def config(self, fault: str) -> Config:
+        """A config recorded as correct, with this fault injected (`` for none)."""
+        return next(
+            entry.config
+            for entry in self.kernel.recorded.configs
+            if entry.status is Status.CORRECT and backend().fault(entry.config) == fault
+        )
+
+
+def backend() -> SimulatedBackend:
+    return SimulatedBackend(**FAULTS)
+
+
+def kernel_ref(kernel: RecordedKernel) -> KernelRef:
+    return KernelRef(kernel.spec)
+
+
+def spec(kind: str, **changes: object) -> PoolSpec:
+    made = PoolSpec(
+        kind=kind, runners={"simulated": 2}, builders=2, options={"simulated": dict(FAULTS)}
+    )
+    return replace(made, **changes)
+
+
+def child_of(name: str) -> int:
+    """The worker process of a builder or runner of this test process."""
+    found = named(os.getpid(), name)
+    return found[-1] if len(found) == 3 else 0
+
+
+def owner_of(name: str) -> int:
+    """The process that supervises it: this one, or Ray's."""
+    return parents()[named(os.getpid(), name)[0]]
+
+
+def kinds(events: Iterable[PoolEvent]) -> Counter[str]:
+    return Counter(type(event).__name__ for event in events)
+
+
+class PoolContract:
+    """Needs a fixture `farm`, started with `spec(...)`."""
+
+    def test_every_job_has_exactly_one_event_under_all_faults(self, farm: Farm):
+        configs = [entry.config for entry in farm.kernel.recorded.configs[:40]]
+        for index, config in enumerate(configs):
+            farm.pool.submit_build(farm.build_job(f"build-{index}", config))
+        seen: Counter[str] = Counter()
+        artifacts: list[Artifact] = []
+        waiting = len(configs)
+        idle = [name for name, ready in farm.ready.items() if ready]
+        while waiting or artifacts:
+            while artifacts and idle:
+                artifact, worker = artifacts.pop(), idle.pop()
+                job = farm.measure_job(f"measure-{len(seen)}-{worker}", artifact.config)
+                farm.pool.submit_measure(worker, replace(job, timeout_s=1.0))
+                waiting += 1
+            for event in farm.pool.poll(5.0):
+                job_id = getattr(event, "job_id", "")
+                if job_id:
+                    seen[job_id] += 1
+                    waiting -= 1
+                if isinstance(event, Built) and isinstance(event.result, Artifact):
+                    artifacts.append(event.result)
+                elif isinstance(event, Measured):
+                    idle.append(event.worker_id)
+                elif isinstance(event, WorkerReady):
+                    idle.append(event.worker.worker_id)
+                elif isinstance(event, WorkerGone):
+                    idle = [name for name in idle if name != event.worker_id]
+        assert set(seen.values()) == {1}
+        farm.ready.update(dict.fromkeys(farm.ready, False))
+        farm.ready.update(dict.fromkeys(idle, True))
+        farm.until(lambda: all(farm.ready.values()))
+        assert not [event for event in farm.pool.poll(0.3) if hasattr(event, "job_id")]
+
+    def test_a_duel_is_measured_and_a_wrong_result_is_told(self, farm: Farm):
+        default = farm.kernel.recorded.default
+        job = farm.measure_job("duel", farm.config("wrong"), farm.config(""), default)
+        farm.pool.submit_measure("simulated-0", job)
+        event, _ = farm.answer("duel")
+        assert isinstance(event, Measured)
+        assert isinstance(event.result, Measurement)
+        wrong = event.result.outcomes[0]
+        assert isinstance(wrong, Failure)
+        assert wrong.status is Status.CORRECTNESS
+        farm.pool.submit_measure("simulated-0", replace(job, job_id="race", mode=Mode.RACE))
+        event, _ = farm.answer("race")
+        assert isinstance(event, Measured)
+        assert isinstance(event.result, Measurement)
+        assert isinstance(event.result.outcomes[1], Timing)
+        assert event.result.device.kind == "simulated"
+
+    def test_a_config_that_crashes_twice_is_a_runtime_failure(self, farm: Farm):
+        farm.pool.submit_measure("simulated-0", farm.measure_job("crash", farm.config("crash")))
+        event, _ = farm.answer("crash")
+        assert isinstance(event, Measured)
+        assert isinstance(event.result, Failure)
+        assert event.result.status is Status.RUNTIME
+        assert "SIGSEGV" in event.result.message
+        assert "illegal memory access" in event.result.message
+
+    def test_a_config_that_hangs_is_a_timeout(self, farm: Farm):
+        farm.pool.submit_measure("simulated-1", farm.measure_job("hang", farm.config("hang")))
+        event, _ = farm.answer("hang")
+        assert isinstance(event, Measured)
+        assert isinstance(event.result, Failure)
+        assert event.result.status is Status.TIMEOUT
+
+    def test_killing_a_runners_child_costs_no_trial(self, farm: Farm):
+        farm.pool.submit_measure("simulated-0", farm.measure_job("m", farm.config(""), slow=True))
+        wait_until(lambda: child_of("simulated-0") > 0)
+        victim = child_of("simulated-0")
+        kill(victim)
+        event, others = farm.answer("m")
+        assert isinstance(event, Measured)
+        assert isinstance(event.result, Measurement)
+        assert child_of("simulated-0") != victim
+        assert not others
+
+    def test_killing_a_builders_child_costs_no_trial(self, farm: Farm):
+        config = farm.config("")
+        for index in range(2):
+            farm.pool.submit_build(farm.build_job(f"b{index}", config, slow=True))
+        wait_until(lambda: child_of("builder-0") > 0)
+        kill(child_of("builder-0"))
+        seen: dict[str, Built] = {}
+        while len(seen) < 2:
+            built = [event for event in farm.pool.poll(5.0) if isinstance(event, Built)]
+            seen |= {event.job_id: event for event in built}
+        assert all(isinstance(event.result, Artifact) for event in seen.values())
+
+    def test_a_compiler_that_crashes_twice_is_a_compile_failure(self, farm: Farm):
+        config = farm.config("")
+        jobs = {f"b{index}" for index in range(2)}
+        for job_id in sorted(jobs):
+            farm.pool.submit_build(farm.build_job(job_id, config, slow=True))
+        results = []
+        killed: list[int] = []
+
+        def both() -> bool:
+            victim = child_of("builder-1")
+            if victim and victim not in killed and len(killed) < 2:
+                wait_until(lambda: child_of("builder-1") == victim)
+                kill(victim)
+                killed.append(victim)
+            results.extend(e.result for e in farm.pool.poll(0.2) if isinstance(e, Built))
+            return len(results) == 2
+
+        wait_until(both, LIMIT_S)
+        failures = [result for result in results if isinstance(result, Failure)]
+        assert [failure.status for failure in failures] == [Status.COMPILE]
+        assert "SIGKILL" in failures[0].message
+
+    def test_a_job_for_a_worker_that_is_not_there_is_lost(self, farm: Farm):
+        farm.pool.submit_measure("nobody-7", farm.measure_job("x", farm.config("")))
+        event, _ = farm.answer("x")
+        assert isinstance(event, JobLost)
+        assert "nobody-7" in event.reason

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+from pool_contract import Farm, PoolContract, child_of, spec
+from processes import named, wait_until
+
+from search_spaces.errors import TunerError
+from workers.pools import create, names
+from workers.records import PoolSpec, WorkerGone
+
+
+@pytest.fixture(scope="class")
+def farm(tmp_path_factory):
+    pool = create(spec("local"))
+    made = Farm.start(pool, tmp_path_factory.mktemp("local"))
+    yield made
+    pool.close()
+    for name in ("simulated-0", "simulated-1", "builder-0", "builder-1"):
+        assert not named(os.getpid(), name)
+
+
+class TestLocalPool(PoolContract):
+    pass
+
+
+def test_closing_by_force_does_not_wait_for_jobs(tmp_path):
+    pool = create(spec("local"))
+    farm = Farm.start(pool, tmp_path)
+    pool.submit_measure("simulated-0", farm.measure_job("m", farm.config("hang"), slow=True))
+    pool.submit_build(farm.build_job("b", farm.config(""), slow=True))
+    wait_until(lambda: child_of("simulated-0") > 0)
+    pool.close(kill=True)
+    assert not named(os.getpid(), "simulated-0")
+    assert not named(os.getpid(), "builder-0")
+
+
+def test_a_runner_that_never_comes_up_is_given_up_with_its_reason():
+    wrong = PoolSpec(runners={"simulated": 1}, builders=1, options={"simulated": {"speed": 1}})
+    pool = create(wrong)
+    pool.start()
+    gone: list[WorkerGone] = []
+
+    def told() -> bool:
+        gone.extend(event for event in pool.poll(0.5) if isinstance(event, WorkerGone))
+        return bool(gone)
+
+    wait_until(told)
+    assert "speed" in gone[0].reason
+    wait_until(lambda: pool.runners == 0)
+    pool.close()
+
+
+def test_pools_are_found_by_name():
+    assert {"local", "ray"} <= set(names())
+    with pytest.raises(TunerError, match="there is no pool `lokal`") as caught:
+        create(PoolSpec(kind="lokal"))
+    assert "`local`" in caught.value.hint
+
+
+def test_builders_take_what_measuring_leaves(monkeypatch):
+    from workers.pools.plan import Plan
+
+    plan = Plan(PoolSpec())
+    assert plan.builders(cpus=16, memory_bytes=2**40, runners=2) == 14
+    assert plan.builders(cpus=2, memory_bytes=2**40, runners=4) == 1
+    assert plan.builders(cpus=64, memory_bytes=6 * 2**30, runners=0) == 4
+    assert Plan(PoolSpec(builders=3)).builders(cpus=1, memory_bytes=0, runners=0) == 3

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pool_contract import Farm, PoolContract, owner_of, spec
+from processes import alive, below, kill, named, title, wait_until
+
+from search_spaces.errors import TunerError
+from workers.pools import create
+from workers.records import JobLost, Measured, PoolSpec, WorkerGone
+
+pytestmark = [pytest.mark.ray]
+
+
+@pytest.fixture(scope="class")
+def farm(tmp_path_factory):
+    pool = create(spec("ray"))
+    made = Farm.start(pool, tmp_path_factory.mktemp("ray"))
+    yield made
+    before = below(os.getpid())
+    pool.close()
+    wait_until(lambda: not any(map(alive, before)))
+
+
+class TestRayPool(PoolContract):
+    def test_killing_a_runners_actor_loses_the_job_and_brings_the_worker_back(self, farm: Farm):
+        farm.pool.submit_measure("simulated-0", farm.measure_job("m", farm.config(""), slow=True))
+        wait_until(lambda: len(named(os.getpid(), "simulated-0")) == 3)
+        orphans = named(os.getpid(), "simulated-0")
+        kill(owner_of("simulated-0"))
+        event, others = farm.answer("m")
+        assert isinstance(event, JobLost)
+        farm.ready["simulated-0"] = any(not isinstance(e, WorkerGone) for e in others)
+        farm.until(lambda: farm.ready["simulated-0"])
+        wait_until(lambda: not any(map(alive, orphans)))
+        farm.pool.submit_measure("simulated-0", farm.measure_job("again", farm.config("")))
+        event, _ = farm.answer("again")
+        assert isinstance(event, Measured)
+
+    def test_killing_a_builders_actor_loses_the_job_and_no_builder(self, farm: Farm):
+        for index in range(2):
+            farm.pool.submit_build(farm.build_job(f"b{index}", farm.config(""), slow=True))
+        wait_until(lambda: len(named(os.getpid(), "builder-0")) == 3)
+        kill(owner_of("builder-0"))
+        kinds = set()
+        while len(kinds) < 2:
+            kinds |= {type(e).__name__ for e in farm.pool.poll(5.0) if hasattr(e, "job_id")}
+        assert kinds == {"Built", "JobLost"}
+        assert farm.pool.builders == 2
+        for index in range(2):
+            farm.pool.submit_build(farm.build_job(f"again{index}", farm.config(""), slow=True))
+        farm.until(lambda: len(named(os.getpid(), "builder-0")) == 3)
+
+
+_DRIVER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from pool_contract import Farm, spec
+from workers.pools import create
+farm = Farm.start(create(spec("ray")), Path(sys.argv[2]))
+farm.pool.submit_measure("simulated-0", farm.measure_job("m", farm.config("hang"), slow=True))
+farm.pool.submit_build(farm.build_job("b", farm.config(""), slow=True))
+print("up", flush=True)
+while True:
+    farm.pool.poll(1.0)
+"""
+
+
+def test_a_driver_killed_outright_leaves_neither_ray_nor_children(tmp_path):
+    here = str(Path(__file__).parent)
+    with subprocess.Popen(
+        [sys.executable, "-c", _DRIVER, here, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as driver:
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == "up\n"
+        wait_until(lambda: len(named(driver.pid, "simulated-0")) == 3)
+        # Ray's own agents look for their raylet every few seconds and take a minute to leave.
+        family = [pid for pid in below(driver.pid) if "Agent" not in title(pid)]
+        driver.send_signal(signal.SIGKILL)
+    wait_until(lambda: not any(map(alive, family)))
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_an_address_that_does_not_answer_is_refused_in_one_line(scheme):
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        address = f"{scheme}127.0.0.1:{silent.getsockname()[1]}"
+        pool = create(PoolSpec(kind="ray", address=address, connect_timeout_s=1.0))
+        # Nobody listens: refused. Somebody listens who is not Ray: a deadline.
+        for _ in range(2):
+            with pytest.raises(TunerError) as caught:
+                pool.start()
+            assert address in caught.value.message
+            assert "\n" not in caught.value.message
+            assert "pool.address" in caught.value.hint
+            silent.listen()
+    pool.close()
