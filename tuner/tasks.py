@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from search_spaces import registry
 from search_spaces.errors import TunerError, WorkloadError
@@ -144,8 +145,9 @@ def runner_kinds(wanted: Sequence[Wanted]) -> set[str]:
     interpreter, for the case that no such device is there."""
     kinds: set[str] = set()
     for target in (t for w in wanted for t in w.targets):
-        kinds.add(_kind(target))
-        if ":" in target:
+        kind = _kind(target)
+        kinds.add(kind)
+        if ":" in target and kind in _CROSS_KINDS:
             kinds.add("interpreter")
     return kinds
 
@@ -175,6 +177,9 @@ def _place(
     task: Wanted, target: str, workers: Sequence[WorkerInfo], cross_toolchain: Toolchain
 ) -> Iterator[Placed]:
     kind, _, code = target.partition(":")
+    if kind == "simulated":
+        yield from _replay(task, code, workers)
+        return
     here = [w for w in workers if w.device.kind == kind and (not code or w.device.target == target)]
     for worker in here:
         yield Placed(task, worker.device, worker.toolchain)
@@ -182,3 +187,14 @@ def _place(
         from workers import device
 
         yield Placed(task, device.offline(target), cross_toolchain, compile_only=True)
+
+
+def _replay(task: Wanted, file: str, workers: Sequence[WorkerInfo]) -> Iterator[Placed]:
+    """The device that was recorded, where a worker replays recordings; of other kernels none."""
+    from search_spaces.recorded import RecordedKernel
+
+    kernel = task.kernel
+    if isinstance(kernel, RecordedKernel) and any(w.device.kind == "simulated" for w in workers):
+        named = Path(kernel.spec.removeprefix("recorded:")).resolve()
+        if not file or named == Path(file).resolve():
+            yield Placed(task, kernel.device, kernel.recorded.toolchain)
