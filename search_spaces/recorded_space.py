@@ -110,6 +110,15 @@ class RecordedSpace:
     def __contains__(self, config: Config) -> bool:
         return config_key(config) in self._by_key
 
+    def original(self, config: Config) -> Config:
+        """The first config recorded with the binary of this one; raises KeyError as `[]` does."""
+        binary = self[config].binary
+        return self._originals[binary] if binary else config
+
+    @cached_property
+    def _originals(self) -> Mapping[str, Config]:
+        return {entry.binary: entry.config for entry in reversed(self.configs)}
+
     @cached_property
     def _by_key(self) -> Mapping[str, RecordedConfig]:
         return {config_key(entry.config): entry for entry in self.configs}
@@ -123,4 +132,5 @@ class RecordedSpace:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_by_key"}
+        derived = ("_by_key", "_originals")
+        return {name: value for name, value in self.__dict__.items() if name not in derived}
