@@ -157,8 +157,9 @@ class LocalPool:
             except Exception as error:
                 desk.ready = False
                 desk.runner.reset()
-                self._events.put(JobLost(job.job_id, _reason(error)))
+                # In this order, or the caller would give the same worker another job.
                 self._events.put(WorkerGone(worker_id, _reason(error)))
+                self._events.put(JobLost(job.job_id, _reason(error)))
                 return False
             self._events.put(Measured(job.job_id, worker_id, result))
         return True

@@ -248,14 +248,14 @@ class RayPool:
     def _fail(self, call: _Call, error: Exception) -> None:
         """The actor died, or could not do its part: give up the job, not the actor."""
         post, reason = call.post, _reason(error)
-        if call.job_id:
-            self._events.append(JobLost(call.job_id, reason))
-        else:
+        if not call.job_id:
             post.failures += 1
         # Asked again and again whether it is back, it is gone only once.
         hopeless = isinstance(error, ray.exceptions.RayTaskError) and post.failures >= _ATTEMPTS
         if post.seat is not None and (post.ready or hopeless):
             self._events.append(WorkerGone(post.name, reason))
+        if call.job_id:
+            self._events.append(JobLost(call.job_id, reason))
         post.ready = False
         if isinstance(error, ray.exceptions.ActorDiedError):
             ray.kill(post.actor)
