@@ -46,6 +46,14 @@ def runs(
         return [convert.run_info(row) for row in session.scalars(query)]
 
 
+def lock_campaign(connection: Connection, campaign_id: int) -> None:
+    """Let no other transaction pass this line for the same campaign before this one is over.
+
+    On SQLite a writing transaction is alone anyway, and the clause is left out.
+    """
+    connection.execute(select(Campaign.id).where(Campaign.id == campaign_id).with_for_update())
+
+
 def run(connection: Connection, run_id: int) -> RunInfo | None:
     with Session(connection) as session:
         row = session.get(Run, run_id)

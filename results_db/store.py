@@ -75,8 +75,14 @@ class Store:
         seed: int,
         environment: Mapping[str, Any],
         spec: Mapping[str, Any],
+        *,
+        resume: bool = False,
     ) -> RunInfo:
-        """Start a run of a campaign; its status is `running`."""
+        """Start a run of a campaign; its status is `running`.
+
+        With `resume`, the newest unfinished run of that campaign and specification where there is
+        one: of two drivers that ask at once, one begins the run and both get it.
+        """
         values = {
             "status": "running",
             "started_at": datetime.now(UTC),
@@ -88,21 +94,19 @@ class Store:
             "holder": "",
         }
         with self._database.write() as connection:
-            values["campaign_id"] = insert.campaign_id(connection, campaign)
-            run_id = insert.new_id(connection, Run, values)
+            campaign_id = insert.campaign_id(connection, campaign)
+            if resume:
+                query.lock_campaign(connection, campaign_id)
+                found = self._unfinished(connection, campaign, spec_hash)
+                if found is not None:
+                    return found
+            run_id = insert.new_id(connection, Run, values | {"campaign_id": campaign_id})
             return self._run(connection, run_id or 0)
 
     def unfinished_run(self, campaign: str, spec_hash: str) -> RunInfo | None:
         """The newest run of that campaign and specification that did not come to its end."""
         with self._database.read() as connection:
-            found = query.runs(
-                connection,
-                campaign=campaign,
-                spec_hash=spec_hash,
-                statuses=query.UNFINISHED,
-                limit=1,
-            )
-        return found[0] if found else None
+            return self._unfinished(connection, campaign, spec_hash)
 
     def set_run_status(self, run_id: int, status: str) -> None:
         """Set `running`, `interrupted`, `failed` or `finished`; only `running` has no end."""
@@ -346,6 +350,13 @@ class Store:
     def check(self) -> list[str]:
         """What is wrong with the database, one line each; an empty list when nothing is."""
         return health.check(self._database)
+
+    def _unfinished(self, connection: Connection, campaign: str, spec_hash: str) -> RunInfo | None:
+        unfinished = query.UNFINISHED
+        found = query.runs(
+            connection, campaign=campaign, spec_hash=spec_hash, statuses=unfinished, limit=1
+        )
+        return found[0] if found else None
 
     def _run(self, connection: Connection, run_id: int) -> RunInfo:
         found = query.run(connection, run_id)

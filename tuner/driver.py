@@ -121,7 +121,7 @@ class Driver:
         now = self.clock()
         if now - self._beat > lease.BEAT_S:
             self._beat = now
-            self.store.hold_run(self.run_id, lease.holder())
+            lease.keep(self.store, self.run_id)
 
     def _show(self, *, last: bool = False) -> None:
         now = self.clock()

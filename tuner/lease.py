@@ -23,21 +23,44 @@ def holder() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
+def check(run: RunInfo) -> None:
+    """`TunerError` while a living driver other than this one holds the run."""
+    if run.holder and _alive(run):
+        raise _held(run)
+
+
 def take(store: Store, run: RunInfo) -> None:
     """Hold the run, also in place of a dead driver; `TunerError` while a live one holds it."""
-    dead = run.holder if run.holder and not _alive(run) else ""
-    if not store.hold_run(run.run_id, holder(), dead):
-        raise TunerError(
-            f"run {run.run_id} of {run.campaign!r} is under way at {run.holder}",
-            f"wait for it or stop it; {DEAD_AFTER_S:.0f} s after its last sign of life it can be "
-            "taken over",
-        )
+    check(run)
+    if not store.hold_run(run.run_id, holder(), run.holder):
+        raise _held(store.run(run.run_id))
+
+
+def keep(store: Store, run_id: int) -> None:
+    """Give a sign of life; `TunerError` when another driver has taken the run over."""
+    if not store.hold_run(run_id, holder()):
+        raise _held(store.run(run_id))
+
+
+def _held(run: RunInfo) -> TunerError:
+    return TunerError(
+        f"run {run.run_id} of {run.campaign!r} is under way at {run.holder}",
+        f"wait for it or stop it; {DEAD_AFTER_S:.0f} s after its last sign of life it can be "
+        "taken over",
+    )
 
 
 def _alive(run: RunInfo) -> bool:
-    """On this host the process tells; elsewhere the last sign of life does."""
+    """On this host the process tells at once; the last sign of life does everywhere.
+
+    A process of that number alone proves nothing: numbers are given again.
+    """
     host, _, pid = run.holder.rpartition(":")
-    if host == socket.gethostname():
-        return int(pid) != os.getpid() and os.path.exists(f"/proc/{pid}")
+    if host == socket.gethostname() and not _another_runs(pid):
+        return False
     last = run.heartbeat_at
     return last is not None and (datetime.now(UTC) - last).total_seconds() < DEAD_AFTER_S
+
+
+def _another_runs(pid: str) -> bool:
+    return pid != f"{os.getpid()}" and os.path.exists(f"/proc/{pid}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from results_db.records import RunInfo, TaskInfo, TaskKey
 from search_spaces.errors import TunerError
@@ -17,7 +17,14 @@ from tuner.engine import Engine, Finish, TaskBudget, TaskSpec
 from tuner.options import RunOptions, RunOutcome
 from tuner.progress import ProgressCallback
 from tuner.tasks import Placed, Wanted, place, runner_kinds
-from workers.records import KernelRef, PoolSpec, Protocol, WorkerInfo, WorkerReady
+from workers.records import (
+    KernelRef,
+    PoolSpec,
+    Protocol,
+    WorkerGone,
+    WorkerInfo,
+    WorkerReady,
+)
 
 if TYPE_CHECKING:
     from results_db import Store
@@ -39,6 +46,10 @@ class CampaignRun:
         from workers import pools
 
         started = time.monotonic()
+        if not self.options.fresh:
+            under_way = self.store.unfinished_run(self.name, digest(self._run_spec()))
+            if under_way is not None:
+                lease.check(under_way)
         pool = pools.create(self._pool_spec(wanted))
         killed = True
         try:
@@ -76,17 +87,21 @@ class CampaignRun:
 
     def _await_workers(self, pool: Pool) -> list[WorkerInfo]:
         """The workers that come up in time; at least one must."""
-        ready: list[WorkerInfo] = []
+        ready: dict[str, WorkerInfo] = {}
         deadline = time.monotonic() + self.settings.pool.connect_timeout * 4
         while len(ready) < pool.runners and time.monotonic() < deadline:
             if self.control.draining:
-                break
-            ready += [e.worker for e in pool.poll(0.2) if isinstance(e, WorkerReady)]
+                raise KeyboardInterrupt
+            for event in pool.poll(0.2):
+                if isinstance(event, WorkerReady):
+                    ready[event.worker.worker_id] = event.worker
+                elif isinstance(event, WorkerGone):
+                    ready.pop(event.worker_id, None)
         if not ready and pool.runners:
             raise TunerError(
                 "no worker came up", "run `tuner doctor`, and see the workers' logs for the cause"
             )
-        return ready
+        return list(ready.values())
 
     # -- tasks ---------------------------------------------------------------------------------
     def _prepare(
@@ -113,18 +128,20 @@ class CampaignRun:
 
     def _run_info(self, placed: Sequence[Placed]) -> RunInfo:
         """The interrupted run of the very same campaign, or a new one."""
+        spec, fresh = self._run_spec(), self.options.fresh
+        facts = environment.facts(self.options.base, fresh=fresh)
+        facts["devices"] = ", ".join(sorted({p.device.name for p in placed}))
+        seed = self.campaign.tasks[0].strategy or self.campaign.strategy
+        return self.store.begin_run(
+            self.name, digest(spec), seed.seed, facts, spec, resume=not fresh
+        )
+
+    def _run_spec(self) -> dict[str, Any]:
+        """What two calls must agree on for one to go on with the run of the other."""
         spec = self.campaign.model_dump(mode="json", exclude={"schedule", "description"})
         spec["measure"] = self.settings.measure.model_dump(mode="json")
         spec["only"] = [list(self.options.kernels), list(self.options.workloads)]
-        spec_hash = digest(spec)
-        if not self.options.fresh:
-            open_run = self.store.unfinished_run(self.name, spec_hash)
-            if open_run is not None:
-                return open_run
-        facts = environment.facts(self.options.base, fresh=self.options.fresh)
-        facts["devices"] = ", ".join(sorted({p.device.name for p in placed}))
-        seed = self.campaign.tasks[0].strategy or self.campaign.strategy
-        return self.store.begin_run(self.name, spec_hash, seed.seed, facts, spec)
+        return spec
 
     def _ensure(self, info: RunInfo, item: Placed, protocol: Protocol) -> TaskInfo:
         kernel, workload = item.wanted.kernel, item.wanted.workload
