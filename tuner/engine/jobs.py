@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner.engine.finals import Finals
 from tuner.engine.task import Search, State, TaskSpec, Trial
-from workers.records import BuildJob, MeasureJob, Mode, WorkerInfo
+from workers.records import Artifact, BuildJob, MeasureJob, Mode, WorkerInfo
 
 #: Finals and confirmations hold many entrants, and baselines that torch.compile has to build.
 _FINALS_TIME = 3.0
@@ -77,17 +78,23 @@ def duel(task: Task, trial: Trial, job_id: str) -> MeasureJob:
     """Verify the trial and race it against the champion; only verify it where nothing is timed."""
     task.search.move(trial, State.MEASURING)
     trial.rival = None if task.spec.compile_only else task.search.champion
-    artifacts = (trial.artifact, trial.rival.artifact if trial.rival else None)
+    pair = (trial.artifact, trial.rival.artifact if trial.rival else None)
+    artifacts = tuple(artifact for artifact in pair if artifact is not None)
     return MeasureJob(
         job_id=job_id,
         kernel=task.spec.kernel,
         workload=task.spec.workload,
-        entrants=tuple(a for a in artifacts if a is not None),
+        entrants=artifacts,
         mode=Mode.VERIFY if task.spec.compile_only else Mode.DUEL,
-        verified=frozenset(task.search.verified),
+        verified=_verified(task, artifacts),
         protocol=task.spec.protocol,
         timeout_s=task.spec.measure_timeout_s,
     )
+
+
+def _verified(task: Task, entrants: Sequence[Artifact]) -> frozenset[str]:
+    """Which of the entrants are known to be correct; not all that are, for jobs are sent around."""
+    return frozenset(a.binary_hash for a in entrants) & task.search.verified
 
 
 def final(task: Task, job_id: str) -> MeasureJob | None:
@@ -97,14 +104,15 @@ def final(task: Task, job_id: str) -> MeasureJob | None:
         return None
     finals.in_flight = True
     confirm = finals.mode is Mode.CONFIRM
+    artifacts = tuple(t.artifact for t in finals.entrants() if t.artifact is not None)
     return MeasureJob(
         job_id=job_id,
         kernel=task.spec.kernel,
         workload=task.spec.workload,
-        entrants=tuple(t.artifact for t in finals.entrants() if t.artifact is not None),
+        entrants=artifacts,
         mode=finals.mode,
         baselines=task.spec.baselines if confirm else (),
-        verified=frozenset() if confirm else frozenset(task.search.verified),
+        verified=frozenset() if confirm else _verified(task, artifacts),
         protocol=task.spec.protocol,
         timeout_s=task.spec.measure_timeout_s * _FINALS_TIME,
     )
