@@ -91,6 +91,17 @@ def test_known_results_are_taken_over_without_building_or_measuring():
     assert outcome_of(again.records) == outcome_of(first.records)
 
 
+def test_a_strategy_that_learns_starts_from_all_that_is_known():
+    first = World(Engine([spec(strategy="tpe")], builders=2), seed=1).run()
+    known = tuple(r for _, r in first.records)
+    same = World(Engine([spec(task_id=2, strategy="tpe", known=known)], builders=2), seed=2).run()
+    assert {r.source for _, r in same.records} == {"reused"}
+    more = spec(task_id=3, strategy="tpe", known=known, budget=TaskBudget(trials=40))
+    further = World(Engine([more], builders=2), seed=3).run()
+    assert sum(r.source == "reused" for _, r in further.records) == 30
+    assert len(further.records) == 40
+
+
 def test_a_task_without_its_device_is_compiled_and_verified_but_never_timed():
     engine = Engine([spec(compile_only=True)], builders=2)
     world = World(engine, kind="interpreter").run()

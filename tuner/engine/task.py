@@ -104,9 +104,7 @@ class Search:
         self._states: dict[State, dict[int, Trial]] = {state: {} for state in State}
         self._numbers: set[int] = set()
         self._known = {config_key(r.config): r for r in spec.known}
-        self._first: Iterator[Config] = itertools.chain(
-            [spec.default], (c for c in spec.neighbours if spec.space.feasible(c))
-        )
+        self._first = _first_configs(spec)
         for record in spec.finished:
             self._restore(record)
 
@@ -118,10 +116,9 @@ class Search:
         if self.stopped or self._over_budget(now):
             self.stopped = True
             return None
-        config = next((c for c in self._first if config_key(c) not in self.trials), None)
-        if config is not None:
-            is_default = config_key(config) == config_key(self.spec.default)
-            return self._admit(config, "default" if is_default else "warm")
+        first = next((f for f in self._first if config_key(f[0]) not in self.trials), None)
+        if first is not None:
+            return self._admit(*first)
         if self._polishing():
             return self._polish()
         config = self._ask()
@@ -279,3 +276,16 @@ class Search:
                     return self._admit(config, "polish")
         self.stopped = True
         return None
+
+
+def _first_configs(spec: TaskSpec) -> Iterator[tuple[Config, str]]:
+    """What is tried before the strategy is asked, with the name it is recorded under.
+
+    A strategy that learns gets all that earlier runs know, fastest first, as trials that cost
+    nothing; one that replays its sequence comes to them by itself.
+    """
+    yield spec.default, "default"
+    yield from ((c, "warm") for c in spec.neighbours if spec.space.feasible(c))
+    if not spec.strategy.replays:
+        known = sorted(spec.known, key=lambda r: (r.median_us is None, r.median_us or 0.0))
+        yield from ((record.config, "known") for record in known)
