@@ -285,7 +285,7 @@ def _first_configs(spec: TaskSpec) -> Iterator[tuple[Config, str]]:
     nothing; one that replays its sequence comes to them by itself.
     """
     yield spec.default, "default"
-    yield from ((c, "warm") for c in spec.neighbours if spec.space.feasible(c))
     if not spec.strategy.replays:
         known = sorted(spec.known, key=lambda r: (r.median_us is None, r.median_us or 0.0))
         yield from ((record.config, "known") for record in known)
+    yield from ((c, "warm") for c in spec.neighbours if spec.space.feasible(c))
