@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from results_db import Store
-from tuner import environment, settings
+from tuner import settings
 from tuner.campaign import RunOptions, run_campaign
 
 
@@ -90,12 +90,12 @@ def main():
         "database": {"url": f"sqlite:///{args.out.resolve()}/tuner.db"},
         "paths": {"results": str(args.out.resolve()), "tables": str(args.out.resolve() / "tables")},
     }
-    loaded, _ = settings.load(args.config, here)
+    loaded, base = settings.load(args.config, here)
     for name in args.campaigns:
         watch = Watch()
-        options = RunOptions(fresh=args.fresh, base=args.out)
+        options = RunOptions(fresh=args.fresh, base=base)
         outcome = run_campaign(loaded, name, options=options, on_progress=watch)
-        with Store.open(environment.database_url(loaded.database.url, args.out)) as store:
+        with Store.open(loaded.database.url) as store:
             run, tasks = store.run(outcome.run_id), store.tasks(outcome.run_id)
             document = {
                 "script": "benchmarks/campaign.py",

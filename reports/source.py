@@ -27,7 +27,7 @@ class ReportSource(Protocol):
     def trials(self, task_id: int) -> Sequence[TrialRecord]: ...
 
 
-_GPUS = ("cuda", "hip", "xpu")
+_GPUS = ("cuda", "hip")
 
 
 def compiled(trial: TrialRecord) -> bool:

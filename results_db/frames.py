@@ -37,7 +37,7 @@ _TASK: _Columns = {
     "workload": (Workload.key, "str", "the workload as people write it"),
     "dims": (Workload.dims, "json", "the workload as JSON"),
     "device": (Device.name, "str", "exact name of the device"),
-    "device_kind": (Device.kind, "str", "backend: cuda, hip, xpu, cpu, interpreter, simulated"),
+    "device_kind": (Device.kind, "str", "backend: cuda, hip, cpu, interpreter, simulated"),
     "fingerprint": (Device.fingerprint, "str", "identity of equal devices"),
     "target": (Device.target, "str", "what code was generated for"),
     "toolchain": (Toolchain.key, "str", "digest of the versions of the toolchain"),

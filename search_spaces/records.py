@@ -102,7 +102,7 @@ class Workload:
 class Device:
     """What a kernel runs on, or would run on: the facts constraints and lookups depend on.
 
-    kind: backend name (`cuda`, `hip`, `xpu`, `cpu`, `interpreter`, `simulated`).
+    kind: backend name (`cuda`, `hip`, `cpu`, `interpreter`, `simulated`).
     name: the exact name the driver reports, never a marketing family.
     target: what code is generated for (`cuda:90`, `hip:gfx942`, `cpu:x86-64-avx512`).
     sm_count: multiprocessors (compute units; physical cores on a CPU).

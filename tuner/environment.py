@@ -17,6 +17,7 @@ from workers.records import Protocol
 #: Rough seconds per trial for plans, by backend kind; a plan says that it is an estimate.
 _SECONDS = {"cpu": 5.0, "cuda": 0.4, "hip": 0.4, "simulated": 0.01}
 _COMPILE_SECONDS = 1.2
+_REVISION = "TUNER_REVISION"
 
 
 def database_url(url: str, base: Path) -> str:
@@ -29,13 +30,16 @@ def database_url(url: str, base: Path) -> str:
 
 
 def facts(base: Path, *, fresh: bool) -> dict[str, Value]:
-    """Host, system and source state, as the report's environment panel shows them."""
+    """Host, system and source state, as the report's environment panel shows them.
+
+    `TUNER_REVISION` stands in for the git revision where the sources came without their history.
+    """
     return {
         "host": socket.gethostname(),
         "system": platform.platform(),
         "python": platform.python_version(),
         "cores": os.cpu_count() or 0,
-        "git": _git(base, "rev-parse", "--short=12", "HEAD"),
+        "git": _git(base, "rev-parse", "--short=12", "HEAD") or os.environ.get(_REVISION, ""),
         "dirty": bool(_git(base, "status", "--porcelain", "--untracked-files=no")),
         "fresh": fresh,
     }

@@ -239,6 +239,9 @@ class CampaignRun:
             f"{len(records)} trials ({failures} failed) over {len(tasks)} tasks, "
             f"{selected} with a winner"
         )
+        compiled = sum(r.compiled for r in records if r.source == "measured")
+        if compiled:
+            notes = [*notes, f"{compiled} launches compiled on a device worker, see docs/building.md"]
         summary = "; ".join([summary, *([end.message] if end.message else []), *notes])
         facts = {"summary": summary, "elapsed_s": round(elapsed_s, 3), "notes": "; ".join(notes)}
         self.store.finish_run(info.run_id, end.status, facts)

@@ -14,7 +14,7 @@ from search_spaces.space import BoundSpace
 from tuner.config import Budget, CampaignConfig, StrategyConfig, TaskConfig
 from workers.records import WorkerInfo
 
-_DEVICE_KINDS = ("cpu", "cuda", "hip", "xpu", "simulated")
+_DEVICE_KINDS = ("cpu", "cuda", "hip", "simulated")
 _CROSS_KINDS = ("cuda", "hip")
 
 

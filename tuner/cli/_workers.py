@@ -8,7 +8,7 @@ from tuner.cli._console import Format, FormatOption, emit
 from tuner.cli._session import ConfigOption, settings_of
 
 app = typer.Typer(help="The devices of this machine.", no_args_is_help=True)
-KINDS = ("cuda", "hip", "xpu", "cpu")
+KINDS = ("cuda", "hip", "cpu")
 _COLUMNS = (
     "kind",
     "device",

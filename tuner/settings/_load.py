@@ -18,7 +18,7 @@ from tuner.settings._yaml import Document, KeyPath, read
 CONFIG_NAME = "config.yaml"
 _PREFIX = "TUNER__"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_TARGETS = ("cpu", "cuda", "hip", "xpu", "simulated")
+_TARGETS = ("cpu", "cuda", "hip", "simulated")
 
 
 def load(
