@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Run campaigns of a configuration and write what was found, with device, toolchain and date.
 
-    benchmarks/campaign.py benchmarks/h200.yaml softmax matmul --out DIR
+    benchmarks/campaign.py benchmarks/h200.yaml softmax matmul --out DIR [--export space]
 
 Writes DIR/<campaign>.json (one entry per task: winner, confirmed times, baselines, verdict, tie
 set, trials by status, launches that compiled on the device), and the database, report and tables
@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from results_db import Store
-from tuner import settings
+from tuner import settings, tables
 from tuner.campaign import RunOptions, run_campaign
 
 
@@ -84,6 +84,7 @@ def main():
     parser.add_argument("campaigns", nargs="+")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--fresh", action="store_true")
+    parser.add_argument("--export", help="also export each campaign in this format")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     here = {
@@ -96,6 +97,8 @@ def main():
         options = RunOptions(fresh=args.fresh, base=base)
         outcome = run_campaign(loaded, name, options=options, on_progress=watch)
         with Store.open(loaded.database.url) as store:
+            if args.export:
+                tables.export(store, outcome.run_id, args.out / args.export, args.export)
             run, tasks = store.run(outcome.run_id), store.tasks(outcome.run_id)
             document = {
                 "script": "benchmarks/campaign.py",
