@@ -1,0 +1,264 @@
+"""A farm of simulated devices in a process of its own: the real `tuner run`, and what it stored."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+from processes import named, parents, wait_until
+
+from results_db import Store
+from results_db.records import RunInfo, TaskInfo, TrialRecord
+from search_spaces.recorded import RecordedSpace, synthesise
+from search_spaces.records import Status, config_key
+
+ROOT = Path(__file__).parents[2]
+#: Of the space below; a run of this many takes some seconds.
+TRIALS = 180
+FAULTS = {"crash": 0.02, "wrong": 0.03, "lost": 0.02}
+_LIMIT_S = 120.0
+
+
+def small_space() -> RecordedSpace:
+    """A space in which every third config fails or is the twin of another one."""
+    return synthesise(240, seed=5, failures=0.2, twins=0.15, build_s=0.1)
+
+
+@dataclass
+class Farm:
+    """A folder with a recorded space and a config.yaml of one campaign, `c`.
+
+    mark: in the environment of every process of this farm, however deep below.
+    """
+
+    folder: Path
+    strategy: str = "random"
+    pool: str = "local"
+    trials: int = TRIALS
+    builders: int = 2
+    runners: int = 3
+    time_scale: float = 0.3
+    measure_timeout: float = 30.0
+    faults: Mapping[str, float] = field(default_factory=lambda: dict(FAULTS))
+    space: RecordedSpace = field(default_factory=small_space)
+    mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def __post_init__(self) -> None:
+        self.scratch.mkdir(parents=True)
+        self.space.save(self.folder / "space.json")
+        (self.folder / "config.yaml").write_text(yaml.safe_dump(self.config()))
+
+    @property
+    def scratch(self) -> Path:
+        """Where its children keep their folders."""
+        return self.folder / "scratch"
+
+    @property
+    def database(self) -> Path:
+        return self.folder / "db" / "tuner.db"
+
+    def config(self) -> dict[str, object]:
+        simulated = {"runners": self.runners, "seed": 3, "time_scale": self.time_scale}
+        return {
+            "version": 1,
+            "database": {"url": f"sqlite:///{self.database}"},
+            "pool": {
+                "kind": self.pool,
+                "builders": self.builders,
+                "measure_timeout": self.measure_timeout,
+                "simulated": {**simulated, **self.faults},
+            },
+            "campaigns": {
+                "c": {
+                    "targets": ["simulated:space.json"],
+                    "budget": {"trials": self.trials},
+                    "strategy": {"name": self.strategy, "seed": 11},
+                    "tasks": [{"kernel": "recorded:space.json"}],
+                }
+            },
+        }
+
+    # -- driving it ----------------------------------------------------------------------------
+    @property
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "tuner", "run", "c", "--no-report"]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        # Ray's sockets need a short path.
+        return {
+            **os.environ,
+            "TMPDIR": str(self.scratch),
+            "RAY_TMPDIR": "/tmp",
+            "FARM_MARK": self.mark,
+            "PYTHONPATH": str(ROOT),
+            "NO_COLOR": "1",
+        }
+
+    @contextmanager
+    def driver(self) -> Iterator[subprocess.Popen[str]]:
+        """A running `tuner run` that leads a session of its own, as a shell's job does."""
+        with subprocess.Popen(
+            self.command,
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            try:
+                yield process
+            finally:
+                if process.poll() is None:
+                    process.kill()
+
+    def finish(self) -> str:
+        """Run to the end; its last words."""
+        with self.driver() as process:
+            return self.ended(process)
+
+    def ended(self, process: subprocess.Popen[str], code: int = 0) -> str:
+        """What a driver that ends by itself, with this exit code, has printed."""
+        out, err = process.communicate(timeout=_LIMIT_S)
+        assert process.returncode == code, err
+        assert "Traceback" not in err
+        return out + err
+
+    # -- looking at it -------------------------------------------------------------------------
+    def processes(self) -> list[int]:
+        """All living processes that this farm has started."""
+        found = []
+        for pid in parents():
+            with suppress(OSError):
+                if self.mark.encode() in Path(f"/proc/{pid}/environ").read_bytes():
+                    found.append(pid)
+        return found
+
+    def assert_gone(self) -> None:
+        """No process and no child's folder is left."""
+        wait_until(lambda: not self.processes())
+        assert not [path for path in self.scratch.iterdir() if "lost" not in path.name]
+
+    def count(self, where: str = "1") -> int:
+        """Trials stored so far; 0 while there is no database."""
+        with suppress(sqlite3.OperationalError), closing(self._connect()) as connection:
+            found = connection.execute(f"SELECT count(*) FROM trial WHERE {where}").fetchone()
+            return int(found[0])
+        return 0
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=30)
+
+    def runs(self) -> list[RunInfo]:
+        with Store.open(f"sqlite:///{self.database}") as store:
+            return store.runs()
+
+    def task(self) -> TaskInfo:
+        """The only task of the only run."""
+        with Store.open(f"sqlite:///{self.database}") as store:
+            (run,) = store.runs()
+            (task,) = store.tasks(run.run_id)
+            return task
+
+    def records(self) -> list[TrialRecord]:
+        with Store.open(f"sqlite:///{self.database}") as store:
+            return [
+                record
+                for run in store.runs()
+                for task in store.tasks(run.run_id)
+                for record in store.trials(task.task_id)
+            ]
+
+
+def outcomes(records: list[TrialRecord]) -> dict[int, tuple[str, ...]]:
+    """What does not depend on time, by number of the trial."""
+    found = {
+        record.number: (
+            config_key(record.config),
+            record.status,
+            # How a process that crashed twice ended the second time depends on who killed it.
+            re.sub(r"\(SIG.*", "", record.message),
+            record.binary_hash,
+            record.strategy,
+        )
+        for record in records
+    }
+    assert len(found) == len(records)
+    return found
+
+
+def assert_sound(farm: Farm) -> None:
+    """A finished farm: one run, every trial once, every binary measured once, twins agree."""
+    task, records = farm.task(), farm.records()
+    (run,) = farm.runs()
+    assert (run.status, run.holder, task.stage) == ("finished", "", "done")
+    assert sorted(record.number for record in records) == list(range(farm.trials))
+    assert len({config_key(record.config) for record in records}) == farm.trials
+    measured = [r.binary_hash for r in records if r.source == "measured" and r.binary_hash]
+    assert len(measured) == len(set(measured))
+    by_attempt = {record.attempt_id: record for record in records}
+    for record in records:
+        assert record.source in ("measured", "binary")
+        assert record.binary_hash == "" or record.binary_hash == farm.space[record.config].binary
+        if record.source == "binary":
+            twin = by_attempt[record.twin]
+            assert twin.source == "measured"
+            assert (twin.status, twin.median_us, twin.binary_hash) == (
+                record.status,
+                record.median_us,
+                record.binary_hash,
+            )
+    assert task.selection is not None
+    winner = next(r for r in records if config_key(r.config) == config_key(task.selection.winner))
+    assert winner.status is Status.CORRECT
+    with Store.open(f"sqlite:///{farm.database}") as store:
+        assert store.check() == []
+
+
+# -- who is where ----------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Crew:
+    """One builder or runner as it is now: the process that supervises its child, and the child."""
+
+    name: str
+    supervisor: int
+    child: int
+
+    @property
+    def at_work(self) -> bool:
+        """Whether the child does something else than wait for a request."""
+        try:
+            return "pipe_read" not in Path(f"/proc/{self.child}/wchan").read_text()
+        except OSError:
+            return False
+
+
+def crews(root: int, kind: str, count: int) -> list[Crew]:
+    """Those of `builder-0`, `builder-1`... (or `simulated-0`...) that have a child just now."""
+    found = []
+    for index in range(count):
+        name = f"{kind}-{index}"
+        family = named(root, name)
+        if len(family) == 3 and family[0] in (tree := parents()):
+            found.append(Crew(name, tree[family[0]], family[2]))
+    return found
+
+
+def kill(pid: int) -> bool:
+    """`kill -9`; False when nobody was there any more."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,62 @@
+"""Sixteen devices on a Ray cluster, two thousand trials, and everything goes wrong now and then."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from farms import Farm, assert_sound
+
+from search_spaces.recorded import RecordedSpace, synthesise
+from search_spaces.records import Config, Status, config_key
+from workers.backends.simulated import SimulatedBackend
+
+FAULTS = {"crash": 0.008, "hang": 0.004, "wrong": 0.02, "lost": 0.008}
+_ENDS = {
+    "crash": Status.RUNTIME,
+    "hang": Status.TIMEOUT,
+    "wrong": Status.CORRECTNESS,
+    "lost": None,
+    "": None,
+}
+
+
+def expected(space: RecordedSpace, config: Config) -> Status:
+    """What the recording and the injected faults make of a config."""
+    recorded = space[config].status
+    if recorded in (Status.CONSTRAINTS, Status.COMPILE):
+        return recorded
+    fault = SimulatedBackend(**FAULTS, seed=3).fault(space.original(config))
+    return _ENDS[fault] or recorded
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_a_campaign_of_2000_trials_on_16_devices_comes_to_its_end(tmp_path):
+    space = synthesise(2000, seed=9, failures=0.08, twins=0.05, build_s=0.01)
+    farm = Farm(
+        tmp_path / "farm",
+        "exhaustive",
+        pool="ray",
+        trials=2000,
+        runners=16,
+        time_scale=1.0,
+        measure_timeout=5.0,
+        faults=FAULTS,
+        space=space,
+    )
+    print(farm.finish())
+    assert_sound(farm)
+    farm.assert_gone()
+    records = farm.records()
+    statuses = {config_key(r.config): r.status for r in records}
+    assert statuses == {
+        config_key(entry.config): expected(space, entry.config) for entry in space.configs
+    }
+    assert set(statuses.values()) == set(Status)
+    lost = [r for r in records if not r.attempt_id.endswith(":0")]
+    assert lost, Counter(r.attempt_id[-1] for r in records)
+    assert len({r.worker for r in records} - {""}) == 16
+    best = min(e.median_us for e in space.configs if expected(space, e.config) is Status.CORRECT)
+    selection = farm.task().selection
+    assert space[selection.winner].median_us <= 1.01 * best

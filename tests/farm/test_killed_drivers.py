@@ -1,0 +1,62 @@
+"""`kill -9` of the driver at any moment: nothing is lost, nothing is done twice, nobody is left."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from farms import TRIALS, Farm, assert_sound, crews, kill, outcomes
+from processes import wait_until
+
+from results_db.records import TrialRecord
+
+STRATEGIES = ("random", "exhaustive", "tpe")
+KILLS = 10
+
+
+def killed_and_resumed(folder: Path, strategy: str) -> Farm:
+    """A farm that has come to its end although its driver was killed again and again."""
+    farm = Farm(folder, strategy, builders=1, runners=2)
+    rng = random.Random(strategy)
+    known: dict[str, TrialRecord] = {}
+    for target in sorted(rng.sample(range(TRIALS - 5), KILLS)):
+        with farm.driver() as driver:
+            wait_until(lambda: farm.count() >= target and anybody_at_work(driver.pid), 60)
+            assert driver.poll() is None
+            assert kill(driver.pid)
+        farm.assert_gone()
+        stored = {record.attempt_id: record for record in farm.records()}
+        assert known.items() <= stored.items()
+        assert target <= len(stored) < TRIALS
+        known = stored
+    farm.finish()
+    farm.assert_gone()
+    assert known.items() <= {r.attempt_id: r for r in farm.records()}.items()
+    return farm
+
+
+def anybody_at_work(driver: int) -> bool:
+    return any(crew.at_work for crew in crews(driver, "builder", 1) + crews(driver, "simulated", 2))
+
+
+@pytest.fixture(scope="module")
+def farms(tmp_path_factory) -> dict[str, Future[Farm]]:
+    """A farm per strategy, all at once: most of a driver's start is waiting."""
+    with ThreadPoolExecutor() as threads:
+        return {
+            strategy: threads.submit(
+                killed_and_resumed, tmp_path_factory.mktemp("f") / "f", strategy
+            )
+            for strategy in STRATEGIES
+        }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_killed_driver_is_followed_by_one_that_goes_on(farms, undisturbed, strategy):
+    farm = farms[strategy].result()
+    assert_sound(farm)
+    if strategy != "tpe":
+        assert outcomes(farm.records()) == undisturbed(strategy)
