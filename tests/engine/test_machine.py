@@ -11,6 +11,7 @@ from world import DEVICE, TOOLS, World, spec, toy_binary, toy_fault, toy_space, 
 
 from search_spaces.records import Status, config_key
 from tuner.engine import Engine, Finish, TaskBudget, Tick
+from tuner.engine.task import State
 from workers.records import Built, JobLost, Mode, WorkerGone, WorkerInfo, WorkerReady
 
 SIMPLE = settings(max_examples=25, deadline=None)
@@ -80,6 +81,21 @@ def test_no_binary_is_measured_twice_and_followers_get_the_result():
     for record in twins:
         assert toy_binary(by_attempt[record.twin].config) == toy_binary(record.config)
         assert record.median_us == by_attempt[record.twin].median_us
+
+
+@SIMPLE
+@given(seed=st.integers(0, 10**6), stop=st.integers(1, 60))
+def test_only_what_may_reach_the_finals_keeps_its_artifact(seed, stop):
+    task = spec(strategy="exhaustive", budget=TaskBudget(), finalists=2)
+    world = World(Engine([task], builders=2), seed=seed, stop_after=stop).run()
+    search = world.engine.tasks[0].search
+    ranked = search.ranked()
+    assert ranked == sorted(
+        (t for t in search.trials.values() if t.score is not None),
+        key=lambda t: (t.score, t.number),
+    )
+    kept = [t for t in search.in_state(State.DONE) if t.artifact is not None]
+    assert sorted(t.number for t in kept) == sorted(t.number for t in ranked[:4])
 
 
 def test_known_results_are_taken_over_without_building_or_measuring():

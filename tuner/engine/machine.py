@@ -146,9 +146,7 @@ class Engine:
         elif task.finals is not None:
             task.finals.lost(trial)
         elif task.search.champion is trial:
-            trial.score = None
-            ranked = task.search.ranked()
-            task.search.champion = ranked[0] if ranked else None
+            task.search.dethrone()
 
     def _measured(self, event: Measured, now: float, out: list[Instruction]) -> None:
         self._free(event.job_id, event.worker_id, now)

@@ -5,6 +5,7 @@ Pure state. The engine calls it in one place, in the order of events.
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -103,6 +104,8 @@ class Search:
         self.stopped = False
         self._states: dict[State, dict[int, Trial]] = {state: {} for state in State}
         self._numbers: set[int] = set()
+        #: (score, number, trial) of what is timed and correct, in this order.
+        self._timed: list[tuple[float, int, Trial]] = []
         self._known = {config_key(r.config): r for r in spec.known}
         self._first = _first_configs(spec)
         for record in spec.finished:
@@ -191,12 +194,18 @@ class Search:
         trial.rival = None
         self.device_s += record.device_s
         self._learn(trial, record)
-        self._drop_losers()
+        self._drop_artifacts(trial)
 
     def ranked(self) -> list[Trial]:
         """Timed correct trials, fastest first; ties by number."""
-        timed = [t for t in self.trials.values() if t.score is not None]
-        return sorted(timed, key=lambda t: (t.score, t.number))
+        return [trial for _, _, trial in self._timed]
+
+    def dethrone(self) -> None:
+        """The champion cannot be had any more: it is out of the ranking, and the next one is it."""
+        if self.champion is not None:
+            self.champion.score = None
+            self._timed = [entry for entry in self._timed if entry[2] is not self.champion]
+        self.champion = self._timed[0][2] if self._timed else None
 
     # -- inside --------------------------------------------------------------------------------
     def _restore(self, record: TrialRecord) -> None:
@@ -210,6 +219,7 @@ class Search:
     def _learn(self, trial: Trial, record: TrialRecord) -> None:
         if record.status is Status.CORRECT and record.median_us:
             trial.score = math.log(record.median_us)
+            bisect.insort(self._timed, (trial.score, trial.number, trial))
             if self.champion is None or trial.score < (self.champion.score or math.inf):
                 self.champion = trial
         if record.binary_hash and record.source in ("measured", "built", "reused"):
@@ -218,12 +228,20 @@ class Search:
                 self.verified.add(record.binary_hash)
         self.spec.strategy.tell(record.config, trial.score, record.status)
 
-    def _drop_losers(self) -> None:
-        """Artifacts of trials that will not reach the finals are not worth their memory."""
-        keep = {id(t) for t in self.ranked()[: 2 * self.spec.finalists]}
-        for trial in self.trials.values():
-            if trial.state is State.DONE and id(trial) not in keep:
-                trial.artifact = None
+    def _drop_artifacts(self, trial: Trial) -> None:
+        """Artifacts of trials that will not reach the finals are not worth their memory.
+
+        Of those that were kept until `trial` was over, it has displaced one at most.
+        """
+        kept = 2 * self.spec.finalists
+        if trial.score is None or (trial.score, trial.number) >= self._bar(kept):
+            trial.artifact = None
+        elif len(self._timed) > kept:
+            self._timed[kept][2].artifact = None
+
+    def _bar(self, place: int) -> tuple[float, int]:
+        """What a trial must be below to be among the first `place`."""
+        return self._timed[place][:2] if len(self._timed) > place else (math.inf, 0)
 
     def _admit(self, config: Config, strategy: str) -> Trial:
         number = next(n for n in itertools.count() if n not in self._numbers)
