@@ -26,9 +26,10 @@ from results_db.records import TaskKey
 
 def new_id(connection: Connection, model: type[Base], values: dict[str, Any]) -> int | None:
     """Insert a row and return its id; None when a UNIQUE constraint has it already."""
-    statement = _insert(connection, model).values(**values).on_conflict_do_nothing()
-    found = connection.execute(statement.returning(model.metadata.tables[model.__tablename__].c.id))
-    row = found.first()
+    # Values as parameters, not in the statement, which is then compiled only once.
+    statement = _insert(connection, model).on_conflict_do_nothing()
+    column = model.metadata.tables[model.__tablename__].c.id
+    row = connection.execute(statement.returning(column), values).first()
     return None if row is None else int(row[0])
 
 
@@ -76,7 +77,7 @@ def trial(
     """Insert a trial with its measurement; False when its attempt, config or number is known."""
     found = new_id(connection, Trial, values)
     if found is not None and measurement is not None:
-        connection.execute(_insert(connection, Measurement).values(trial_id=found, **measurement))
+        connection.execute(_insert(connection, Measurement), {"trial_id": found, **measurement})
     return found is not None
 
 
