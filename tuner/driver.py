@@ -69,6 +69,8 @@ class Driver:
     clock: Callable[[], float] = time.monotonic
     recorded: int = 0
     _started: float = 0.0
+    _counted: float = 0.0
+    _offered_s: float = 0.0
     _shown: float = 0.0
     _beat: float = 0.0
     _drained: bool = False
@@ -76,7 +78,7 @@ class Driver:
 
     def run(self, ready: list[WorkerInfo]) -> Finish:
         """Drive until the engine finishes; `ready` are workers the pool has announced already."""
-        self._started = self.clock()
+        self._started = self._counted = self.clock()
         for worker in ready:
             self._handle(WorkerReady(worker))
         while self._end is None:
@@ -88,6 +90,7 @@ class Driver:
                 continue
             for event in self.pool.poll(_POLL_S) or (Tick(),):
                 self._handle(event)
+            self._count_workers()
             self._show()
             self._keep_alive()
         self._show(last=True)
@@ -117,6 +120,12 @@ class Driver:
             case Finish():
                 self._end = instruction
 
+    def _count_workers(self) -> None:
+        """Device time that there was, used or not; workers come and go."""
+        now = self.clock()
+        self._offered_s += (now - self._counted) * len(self.engine.workers)
+        self._counted = now
+
     def _keep_alive(self) -> None:
         now = self.clock()
         if now - self._beat > lease.BEAT_S:
@@ -133,7 +142,7 @@ class Driver:
             progress(
                 self.engine,
                 elapsed_s=elapsed,
-                measured_s=elapsed * len(self.engine.workers),
+                offered_s=self._offered_s,
                 fresh=self.recorded,
             )
         )

@@ -9,8 +9,8 @@ from tuner.engine.machine import Engine
 from tuner.progress import Progress, TaskProgress
 
 
-def progress(engine: Engine, *, elapsed_s: float, measured_s: float, fresh: int) -> Progress:
-    """A snapshot. measured_s: device seconds available since workers came; fresh: trials that this
+def progress(engine: Engine, *, elapsed_s: float, offered_s: float, fresh: int) -> Progress:
+    """A snapshot. offered_s: device seconds there were, used or not; fresh: trials that this
     process finished, on which the rate and the time left are based."""
     done = sum(task.search.done for task in engine.tasks)
     total = _total(engine)
@@ -21,7 +21,7 @@ def progress(engine: Engine, *, elapsed_s: float, measured_s: float, fresh: int)
         done=done,
         total=total,
         trials_per_s=rate,
-        busy_share=min(1.0, engine.busy_s / measured_s) if measured_s > 0 else 0.0,
+        busy_share=min(1.0, engine.busy_s / offered_s) if offered_s > 0 else 0.0,
         elapsed_s=elapsed_s,
         left_s=left,
         building=engine.building,
