@@ -23,7 +23,7 @@ def killed_and_resumed(folder: Path, strategy: str) -> Farm:
     known: dict[str, TrialRecord] = {}
     for target in sorted(rng.sample(range(TRIALS - 5), KILLS)):
         with farm.driver() as driver:
-            wait_until(lambda: farm.count() >= target and anybody_at_work(driver.pid), 60)
+            wait_until(lambda at=target: farm.count() >= at and anybody_at_work(driver.pid), 60)
             assert driver.poll() is None
             assert kill(driver.pid)
         farm.assert_gone()
