@@ -151,6 +151,7 @@ def test_shipped_tables_are_of_the_kernel_as_it_is():
 def test_the_shipped_table_of_this_card_is_launched(caplog, monkeypatch):
     """Where one is shipped that was made with this Triton: every entry, without tuning."""
     monkeypatch.delenv("TUNER_TABLES", raising=False)
+    monkeypatch.syspath_prepend(PACKAGE.parent)
     device = runtime.current_device()
     tables = [runtime.read(path) for path in PACKAGE.glob("tables/*.json")]
     ours = [t for t in tables if t.device.matches(device) and not runtime.staleness(t)]
