@@ -84,7 +84,7 @@ def test_no_binary_is_measured_twice_and_followers_get_the_result():
 
 
 @SIMPLE
-@given(seed=st.integers(0, 10**6), stop=st.integers(1, 60))
+@given(seed=st.integers(0, 10**6), stop=st.integers(1, 40))
 def test_only_what_may_reach_the_finals_keeps_its_artifact(seed, stop):
     task = spec(strategy="exhaustive", budget=TaskBudget(), finalists=2)
     world = World(Engine([task], builders=2), seed=seed, stop_after=stop).run()
