@@ -88,7 +88,10 @@ class Driver:
                 self._drained = True
                 self._handle(Drain())
                 continue
-            for event in self.pool.poll(_POLL_S) or (Tick(),):
+            events = self.pool.poll(_POLL_S) or (Tick(),)
+            # Nodes that joined a cluster bring more of them.
+            self.engine.builders = self.pool.builders
+            for event in events:
                 self._handle(event)
             self._count_workers()
             self._show()

@@ -8,7 +8,9 @@ from dataclasses import replace
 
 from search_spaces.records import Value
 from workers.builder import ProcessBuilder
+from workers.pools.moved import Moved
 from workers.pools.plan import Seat
+from workers.pools.ray_cluster import ray
 from workers.records import Artifact, BuildJob, Failure, MeasureJob, Measurement, WorkerInfo
 from workers.runner import DeviceRunner
 
@@ -19,13 +21,15 @@ class BuilderActor:
     def __init__(
         self, name: str, options: Mapping[str, Value], paths: tuple[str, ...], cwd: str
     ) -> None:
+        self._moved = _moved(cwd)
+        paths, cwd = self._moved.paths(paths), self._moved.path(cwd)
         self._builder = ProcessBuilder(options, name, paths=paths, cwd=cwd)
 
     def ready(self) -> None:
         """Returns once the actor is up."""
 
     def build(self, job: BuildJob) -> Artifact | Failure:
-        return self._builder.build(job)
+        return self._builder.build(replace(job, kernel=self._moved.kernel(job.kernel)))
 
     def close(self) -> None:
         self._builder.close()
@@ -43,6 +47,8 @@ class RunnerActor:
         if "lost_dir" in options:
             options["supervisor_pid"] = os.getpid()
         index = 0 if seat.kind in ("cuda", "hip") else seat.index
+        self._moved = _moved(cwd)
+        paths, cwd = self._moved.paths(paths), self._moved.path(cwd)
         self._runner = DeviceRunner(seat.kind, index, seat.worker_id, options, paths, cwd)
 
     def ready(self) -> WorkerInfo:
@@ -54,7 +60,8 @@ class RunnerActor:
 
     def measure(self, job: MeasureJob, *entrants: Artifact) -> Measurement | Failure:
         """The job, whose entrants come as arguments of their own: Ray resolves references there."""
-        return self._runner.measure(replace(job, entrants=entrants))
+        kernel = self._moved.kernel(job.kernel)
+        return self._runner.measure(replace(job, entrants=entrants, kernel=kernel))
 
     def close(self) -> None:
         self._runner.close()
@@ -62,3 +69,9 @@ class RunnerActor:
     def pids(self) -> tuple[int, int | None]:
         """The process ids of the actor and of its child, for tests and people."""
         return os.getpid(), self._runner.pid
+
+
+def _moved(cwd: str) -> Moved:
+    """Where the driver's folder is, if it came here as a job's `working_dir`."""
+    shipped = ray.get_runtime_context().runtime_env.get("working_dir")
+    return Moved(cwd, os.getcwd() if shipped else cwd)

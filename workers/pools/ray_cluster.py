@@ -18,9 +18,11 @@ from typing import Any
 from search_spaces.errors import TunerError
 
 # Ray prints these to the driver's stdout, where data belongs, and reads the setting when imported.
-# That a worker died is an event here, and many small runners on a machine are meant.
+# That a worker or its node died is an event here, and many small runners on a machine are meant.
 os.environ.setdefault(
-    "RAY_DEDUP_LOGS_SKIP_REGEX", "A worker died or was killed|worker processes have been started"
+    "RAY_DEDUP_LOGS_SKIP_REGEX",
+    "A worker died or was killed|worker processes have been started"
+    "|Raylet is terminated|has been marked dead",
 )
 
 import ray as ray

@@ -2,7 +2,7 @@
 
 An actor has one call in flight: when its process dies, Ray fails every queued call alike, and which
 job was to blame could not be told. Restarts are Ray's (`max_restarts=-1`), retries of jobs are the
-caller's (`max_task_retries=0`).
+caller's (`max_task_retries=0`). Nodes that join later are staffed where a count was left open.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from search_spaces.errors import TunerError
 from search_spaces.records import config_key
 from workers.builder import WorkerLost, one_line
 from workers.host import cpu_device
+from workers.pools import ray_nodes
 from workers.pools.plan import Plan, Seat
 from workers.pools.ray_actors import BuilderActor, RunnerActor
 from workers.pools.ray_cluster import Cluster, connect, ray
@@ -41,16 +43,15 @@ _GRACE_S = 240.0
 #: Artifacts of this size are put into the object store once instead of sent with every job.
 _SHARED_BYTES = 64 * 1024
 _SHARED_COUNT = 64
-_RESOURCES: dict[str, dict[str, float]] = {
-    "cuda": {"num_cpus": 1, "num_gpus": 1},
-    "hip": {"num_cpus": 1, "num_gpus": 1},
-    "simulated": {"num_cpus": 0},
-}
+#: How often to look whether nodes have joined.
+_LOOK_S = 5.0
+#: Builds wait so many times the time to connect for a first or another builder.
+_PATIENCE = 4.0
 
 
 @dataclass(slots=True)
 class _Post:
-    """An actor and where it stands. seat is None for a builder."""
+    """An actor and where it stands. seat is None for a builder. home: the node it was given."""
 
     name: str
     actor: Any
@@ -59,6 +60,7 @@ class _Post:
     busy: bool = False
     failures: int = 0
     retry_at: float = 0.0
+    home: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,10 @@ class RayPool:
         self._builds: deque[BuildJob] = deque()
         self._events: deque[PoolEvent] = deque()
         self._shared: OrderedDict[tuple[str, str, str], Any] = OrderedDict()
+        self._known: set[str] = set()
+        self._builder_cpus = 1
+        self._look_at = float("inf")
+        self._building_at = 0.0
 
     @property
     def builders(self) -> int:
@@ -100,23 +106,35 @@ class RayPool:
     def start(self) -> None:
         spec = self._spec
         asked = sum(count or 1 for count in spec.runners.values()) + (spec.builders or 1)
-        cpus = len(os.sched_getaffinity(0))
-        self._cluster = connect(spec.address, spec.connect_timeout_s, max(cpus, asked))
-        nodes = [node for node in ray.nodes() if node["Alive"]]
-        seats = list(self._plan.seats(lambda kind: _count_found(kind, nodes)))
-        memory_bytes = int(_total(nodes, "memory"))
-        if self._cluster.owned:
-            memory_bytes = cpu_device().memory_bytes
-        else:
-            cpus = int(_total(nodes, "CPU"))
+        cpus = max(len(os.sched_getaffinity(0)), asked)
+        self._cluster = connect(spec.address, spec.connect_timeout_s, cpus)
+        self._staff(ray_nodes.alive())
+        self._building_at = time.monotonic()
+        counts = [spec.builders, *(spec.runners[kind] for kind in spec.runners)]
+        if not self._cluster.owned and None in counts:
+            self._look_at = time.monotonic() + _LOOK_S
+
+    def _staff(self, nodes: Sequence[ray_nodes.Node]) -> None:
+        """Hire whom the nodes have room for and who was not hired before."""
+        assert self._cluster is not None
+        seats = list(self._plan.seats(lambda kind: ray_nodes.count(kind, nodes)))
         measuring = sum(seat.kind != "simulated" for seat in seats)
-        count = self._plan.builders(cpus, memory_bytes, measuring)
-        self._posts = [
+        if self._cluster.owned:
+            cpus, memory_bytes = len(os.sched_getaffinity(0)), cpu_device().memory_bytes
+        else:
+            cpus = sum(node.cpus for node in nodes)
+            memory_bytes = sum(node.memory_bytes for node in nodes)
+            self._builder_cpus = ray_nodes.builder_cpus(cpus, measuring)
+        builders = self._plan.builders(cpus, memory_bytes, measuring)
+        posts = [
             *(_Post(seat.worker_id, None, seat) for seat in seats),
-            *(_Post(f"builder-{index}", None) for index in range(count)),
+            *(_Post(f"builder-{index}", None) for index in range(builders)),
         ]
-        for post in self._posts:
-            self._hire(post)
+        for post in posts:
+            if post.name not in self._known:
+                self._known.add(post.name)
+                self._posts.append(post)
+                self._hire(post)
 
     def close(self, *, kill: bool = False) -> None:
         if self._cluster is None:
@@ -163,6 +181,7 @@ class RayPool:
             self._collect(left)
             self._expire()
             self._revive()
+            self._look_around()
             self._dispatch()
             if self._events or time.monotonic() >= deadline:
                 events = list(self._events)
@@ -178,13 +197,41 @@ class RayPool:
             common["runtime_env"] = self._cluster.runtime_env
         plan = self._plan
         if post.seat is None:
-            make = ray.remote(BuilderActor).options(num_cpus=1, num_gpus=0, **common)
+            common["num_cpus"] = self._builder_cpus
+            make = ray.remote(BuilderActor).options(num_gpus=0, **common)
             post.actor = make.remote(post.name, plan.build_options, plan.paths, plan.cwd)
         else:
-            needs = _RESOURCES.get(post.seat.kind, {"num_cpus": 1})
-            make = ray.remote(RunnerActor).options(scheduling_strategy="SPREAD", **needs, **common)
+            needs = ray_nodes.needs(post.seat.kind)
+            where = self._place(post) if post.seat.kind == "cpu" else "SPREAD"
+            make = ray.remote(RunnerActor).options(scheduling_strategy=where, **needs, **common)
             post.actor = make.remote(post.seat, plan.paths, plan.cwd)
         self._ask(post)
+
+    def _place(self, post: _Post) -> Any:
+        """A node of its own for a runner that times all its processors, as far as nodes go.
+
+        When the node dies, Ray restarts the actor on another one.
+        """
+        taken = [other.home for other in self._posts if other is not post]
+        node = ray_nodes.home(ray_nodes.alive(), taken)
+        if node is None:
+            return "SPREAD"
+        post.home = node.node_id
+        return ray_nodes.on(node)
+
+    def _look_around(self) -> None:
+        """Staff nodes that have joined; give up when builds wait and no builder comes."""
+        now = time.monotonic()
+        if self._look_at <= now:
+            self._look_at = now + _LOOK_S
+            self._staff(ray_nodes.alive())
+        if not self._builds or any(post.seat is None and post.ready for post in self._posts):
+            self._building_at = now
+        elif now - self._building_at > (limit_s := _PATIENCE * self._spec.connect_timeout_s):
+            raise TunerError(
+                f"builds wait, and no builder has come up for {limit_s:.0f} s",
+                "see `ray status`: a builder needs a free CPU; start again when there is one",
+            )
 
     def _ask(self, post: _Post) -> None:
         post.busy = True
@@ -298,14 +345,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ray.exceptions.RayActorError):
         return "the actor's process died"
     return one_line(f"{error}")
-
-
-def _total(nodes: list[dict[str, Any]], resource: str) -> float:
-    return float(sum(node["Resources"].get(resource, 0) for node in nodes))
-
-
-def _count_found(kind: str, nodes: list[dict[str, Any]]) -> int:
-    """Devices of a kind: Ray's GPUs, one simulated, else one per node."""
-    if kind in ("cuda", "hip"):
-        return int(_total(nodes, "GPU"))
-    return 1 if kind == "simulated" else len(nodes)
