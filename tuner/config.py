@@ -147,7 +147,7 @@ class PoolConfig(Section):
     kind: str = "ray"
     address: str | None = None
     builders: int | None = Field(default=None, gt=0)
-    cpu_runners: int = Field(default=1, ge=0)
+    cpu_runners: int | None = Field(default=1, ge=0)
     simulated: SimulatedConfig = SimulatedConfig()
     build_timeout: Seconds = 120.0
     measure_timeout: Seconds = 120.0

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 import warnings
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from search_spaces.errors import TunerError
 
@@ -32,6 +33,7 @@ import sys, ray
 ray.init(address=sys.argv[1], logging_level="ERROR", log_to_driver=False)
 ray.shutdown()
 """
+_REFUSED = "InvalidAuthToken"
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 #: Artifacts are small and leave the store when they are no longer wanted.
 _LOCAL_STORE_BYTES = 256 * 2**20
@@ -137,7 +139,7 @@ def _runtime_env() -> dict[str, Any]:
 
 def _probe(address: str, timeout_s: float) -> None:
     """Connect once in a process that can be killed: `ray.init` may wait for ever."""
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + max(1.0, timeout_s)
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
         try:
@@ -146,26 +148,34 @@ def _probe(address: str, timeout_s: float) -> None:
         except OSError as error:
             reason = error.strerror or f"{error}"
             raise _unreachable(address, f"does not answer ({reason})") from None
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", _PROBE, address],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=max(1.0, deadline - time.monotonic()),
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise _unreachable(address, f"did not answer within {timeout_s:g} s") from None
-    if done.returncode != 0:
-        raise _refused(address, done.stderr or f"exit code {done.returncode}")
+    with tempfile.TemporaryFile() as log:
+        with subprocess.Popen(
+            [sys.executable, "-c", _PROBE, address], stdout=subprocess.DEVNULL, stderr=log
+        ) as probe:
+            said = ""
+            # Ray asks again and again, for 20 s, where its token was refused at once.
+            while probe.poll() is None and _REFUSED not in said and time.monotonic() < deadline:
+                time.sleep(0.05)
+                said = _text(log)
+            ended = probe.poll()
+            probe.kill()
+        said = _text(log)
+    if ended is None and _REFUSED not in said:
+        raise _unreachable(address, f"did not answer within {timeout_s:g} s")
+    if ended != 0:
+        raise _refused(address, said or f"exit code {ended}")
+
+
+def _text(log: IO[bytes]) -> str:
+    return os.pread(log.fileno(), 2**20, 0).decode(errors="replace")
 
 
 def _refused(address: str, output: str) -> TunerError:
-    if "AuthenticationError" in output:
+    if _REFUSED in output or "AuthenticationError" in output:
+        wrong = os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
         return TunerError(
-            f"Ray at {address} asks for an authentication token",
-            "set RAY_AUTH_MODE=token where tuner runs, as Ray's documentation describes",
+            f"Ray at {address} {'refuses the' if wrong else 'asks for an'} authentication token",
+            "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to what `ray get-auth-token` prints there",
         )
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return _unreachable(address, f"cannot be used: {lines[-1][:300]}")
