@@ -1,0 +1,154 @@
+"""Finals, confirmation and the choice among ties, from constructed races."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+from world import DEVICE, TOOLS, samples, spec
+
+from results_db.records import TrialRecord
+from search_spaces.records import Status, config_key
+from tuner.engine.finals import Finals
+from tuner.engine.task import Search
+from workers.records import Artifact, Failure, Measurement, Mode, Timing
+
+CONFIGS = [
+    {"block": 1024, "stages": 1, "order": "row"},  # the default of `spec`
+    {"block": 128, "stages": 3, "order": "column"},
+    {"block": 128, "stages": 2, "order": "column"},
+    {"block": 64, "stages": 3, "order": "column"},
+]
+
+
+def searched(times, registers=(32, 32, 32, 32), **more):
+    """A search that is over, with these times in us for the configs above."""
+    records = tuple(
+        TrialRecord(
+            attempt_id=f"1:{n}:0",
+            number=n,
+            config=config,
+            status=Status.CORRECT,
+            binary_hash=f"b{n}",
+            registers=registers[n],
+            median_us=us,
+        )
+        for n, (config, us) in enumerate(zip(CONFIGS, times, strict=True))
+        if us is not None
+    )
+    search = Search(spec(finished=records, **more))
+    for trial in search.trials.values():
+        trial.artifact = Artifact(trial.config, "simulated", TOOLS, f"b{trial.number}")
+    finals = Finals(search)
+    finals.open()
+    return finals
+
+
+def race(finals, times, noise=0.001):
+    """The measurement of `finals.entrants()`; a Failure in `times` stays one."""
+    rng = random.Random(1)
+    drift = [rng.gauss(0, 0.01) for _ in range(60)]
+    outcomes = []
+    first = next(t for t in times if not isinstance(t, Failure))
+    for trial, us in zip(finals.entrants(), times, strict=True):
+        if isinstance(us, Failure):
+            outcomes.append(us)
+            continue
+        values = samples(us, drift, rng) if noise else (us,) * 60
+        log = math.log(us / first)
+        name = config_key(trial.config)
+        median = sorted(values)[30]
+        outcomes.append(Timing(name, median, values, log, log - 0.002, log + 0.002, 1e-7))
+    finals.in_flight = True
+    return Measurement(DEVICE, TOOLS, tuple(outcomes))
+
+
+def test_the_race_overrules_the_search():
+    finals = searched([100, 52, 50, 51])
+    assert finals.mode is Mode.RACE
+    entrants = [t.number for t in finals.entrants()]
+    assert entrants[:3] == [2, 3, 1]
+    assert entrants[-1] == 0  # the default takes part, however slow
+    finals.raced(race(finals, [50, 48, 51, 100]))
+    assert finals.mode is Mode.CONFIRM
+    assert [t.number for t in finals.entrants()] == [3, 2, 0]
+    assert finals.reason == "fastest beyond doubt"
+    selection, _ = finals.confirmed(race(finals, [48, 50, 100]))
+    assert selection.winner == CONFIGS[3]
+    assert selection.runner_up == CONFIGS[2]
+    assert selection.verdict == "faster"
+    assert selection.default_us / selection.median_us == pytest.approx(100 / 48, rel=0.02)
+
+
+def test_among_ties_the_default_wins():
+    finals = searched([50, 50, 50, 50])
+    finals.raced(race(finals, [50, 50, 50, 50]))
+    assert finals.tie[0].config == CONFIGS[0]
+    selection, _ = finals.confirmed(race(finals, [50, 50]))
+    assert (selection.verdict, selection.log_ratio) == ("same", 0.0)
+    assert len(selection.tie_set) == 4
+
+
+def test_then_what_neighbours_chose_then_fewer_registers_then_order():
+    shared = searched([100, 50, 50, 50], neighbours=[CONFIGS[3]])
+    shared.raced(race(shared, [50, 50, 50, 100]))
+    assert shared.tie[0].config == CONFIGS[3]
+    frugal = searched([100, 50, 50, 50], registers=(32, 64, 40, 48))
+    frugal.raced(race(frugal, [50, 50, 50, 100]))
+    assert frugal.tie[0].config == CONFIGS[2]
+    plain = searched([100, 50, 50, 50])
+    plain.raced(race(plain, [50, 50, 50, 100]))
+    assert plain.tie[0].config == CONFIGS[1]
+
+
+def test_a_winner_that_fails_to_confirm_gives_way():
+    finals = searched([100, 50, 60, 60])
+    finals.raced(race(finals, [50, 100]))
+    broken = Failure(Status.CORRECTNESS, "wrong in the timed loop")
+    assert finals.confirmed(race(finals, [broken, 100])) is None
+    assert finals.mode is Mode.CONFIRM
+    assert "wrong in the timed loop" in finals.note
+    selection, _ = finals.confirmed(race(finals, [100]))
+    assert selection.winner == CONFIGS[0]
+    assert selection.verdict == "same"
+
+
+def test_finals_that_keep_failing_end_in_an_honest_guess():
+    finals = searched([100, 50, 51, 52])
+    crash = Failure(Status.RUNTIME, "crashed the device process")
+    for _ in range(3):
+        assert finals.mode is not None
+        finals.in_flight = True
+        finals.failed(crash)
+    assert finals.mode is None
+    selection = finals.unconfirmed()
+    assert selection.winner == CONFIGS[1]
+    assert selection.verdict == "undecided"
+    assert selection.median_us is None
+    assert "crashed the device process" in selection.reason
+
+
+def test_a_finalist_that_cannot_be_built_again_is_left_out():
+    finals = searched([100, 50, 51, 52])
+    gone = finals.entrants()[0]
+    finals.lost(gone)
+    assert gone not in finals.entrants()
+    assert len(finals.entrants()) == 3
+
+
+def test_equal_binaries_meet_once():
+    finals = searched([100, 50, 50, 52])
+    search = finals.search
+    twin = search.trials[config_key(CONFIGS[2])]
+    twin.record = replace(twin.record, binary_hash="b1")
+    again = Finals(search)
+    again.open()
+    assert [t.number for t in again.entrants()] == [1, 3, 0]
+
+
+def test_nothing_timed_nothing_chosen():
+    finals = searched([None, None, None, None])
+    assert finals.mode is None
+    assert finals.unconfirmed() is None
