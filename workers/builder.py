@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from search_spaces.errors import TunerError
 from search_spaces.records import Status, Value
 from workers.child import ChildDied, ChildError, ChildTimeout, SupervisedChild
 from workers.records import Artifact, BuildJob, Failure
+
+#: A variant's own crashes after which it is to blame, and deaths of any kind.
+_CRASHES, _DEATHS = 2, 4
 
 
 class WorkerLost(Exception):
@@ -19,8 +22,8 @@ class ProcessBuilder:
     """Builds in a child process of low priority; implements `workers.roles.Builder`.
 
     build_options: `time_scale` for simulated builds. A build that takes too long is killed; one
-    whose compiler crashes is tried once more in a fresh process, for the crash may have come from
-    outside. Raises WorkerLost when no child process can be started.
+    whose compiler crashes is tried again in a fresh process, for the crash may have come from
+    outside (see `blamed`). Raises WorkerLost when no child process can be started.
     """
 
     def __init__(
@@ -47,7 +50,7 @@ class ProcessBuilder:
         return self._child.pid
 
     def build(self, job: BuildJob) -> Artifact | Failure:
-        deaths = 0
+        deaths: list[str] = []
         while True:
             try:
                 start(self._child)
@@ -64,9 +67,9 @@ class ProcessBuilder:
                     raise WorkerLost(one_line(f"{error.error}")) from None
                 return Failure(Status.COMPILE, one_line(f"{error}"), error.trace)
             except ChildDied as death:
-                deaths += 1
-                if deaths == 2:
-                    cause = f"the compiler crashed ({death.ended}) twice"
+                deaths.append(death.ended)
+                if blamed(deaths):
+                    cause = f"the compiler crashed ({death.ended}) {times(len(deaths))}"
                     return Failure(Status.COMPILE, explained(cause, death), death.output)
 
     def kill(self) -> None:
@@ -116,6 +119,20 @@ def start(child: SupervisedChild) -> None:
     except (ChildDied, ChildTimeout, ChildError, OSError) as error:
         reason = explained(f"{error}", error) if isinstance(error, ChildDied) else f"{error}"
         raise WorkerLost(f"the child process cannot be started: {one_line(reason)}") from None
+
+
+def blamed(deaths: Sequence[str]) -> bool:
+    """Whether a job is to blame for the deaths of its processes, given how each ended.
+
+    SIGKILL comes from outside: from people, or from a system short of memory. A job that is the
+    reason for that dies of it again and again.
+    """
+    crashes = sum(ended != "SIGKILL" for ended in deaths)
+    return crashes >= _CRASHES or len(deaths) >= _DEATHS
+
+
+def times(count: int) -> str:
+    return "twice" if count == 2 else f"{count} times"
 
 
 def explained(cause: str, death: ChildDied) -> str:

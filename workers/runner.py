@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from search_spaces.records import Device, Status, Toolchain, Value
-from workers.builder import WorkerLost, explained, one_line, start
+from workers.builder import WorkerLost, blamed, explained, one_line, start, times
 from workers.child import ChildDied, ChildError, ChildTimeout, SupervisedChild
 from workers.records import Failure, MeasureJob, Measurement, Mode, WorkerInfo
 
@@ -63,7 +63,7 @@ class DeviceRunner:
     def measure(self, job: MeasureJob) -> Measurement | Failure:
         if job.mode is Mode.CONFIRM:
             self._child.close()
-        deaths = 0
+        deaths: list[str] = []
         while True:
             try:
                 return self._attempt(job)
@@ -76,10 +76,10 @@ class DeviceRunner:
                     raise error.error from None
                 return Failure(Status.RUNTIME, one_line(f"{error}"), error.trace)
             except ChildDied as death:
-                # Once may be somebody's kill -9 or the machine short of memory; twice is the trial.
-                deaths += 1
-                if deaths == 2:
-                    cause = f"crashed the device process ({death.ended}) twice"
+                deaths.append(death.ended)
+                if blamed(deaths):
+                    often = times(len(deaths))
+                    cause = f"crashed the device process ({death.ended}) {often}"
                     return Failure(Status.RUNTIME, explained(cause, death), death.output)
 
     def _attempt(self, job: MeasureJob) -> Measurement | Failure:
