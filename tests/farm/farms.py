@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
-from processes import named, parents, wait_until
+from processes import parents, wait_until
 
 from results_db import Store
 from results_db.records import RunInfo, TaskInfo, TrialRecord
@@ -56,7 +56,7 @@ class Farm:
     def __post_init__(self) -> None:
         self.scratch.mkdir(parents=True)
         self.space.save(self.folder / "space.json")
-        (self.folder / "config.yaml").write_text(yaml.safe_dump(self.config()))
+        self.configure()
 
     @property
     def scratch(self) -> Path:
@@ -67,7 +67,13 @@ class Farm:
     def database(self) -> Path:
         return self.folder / "db" / "tuner.db"
 
-    def config(self) -> dict[str, object]:
+    def configure(self, **changes: object) -> None:
+        """Write config.yaml, anew after changes of this object's fields."""
+        for name, value in changes.items():
+            setattr(self, name, value)
+        (self.folder / "config.yaml").write_text(yaml.safe_dump(self._config()))
+
+    def _config(self) -> dict[str, object]:
         simulated = {"runners": self.runners, "seed": 3, "time_scale": self.time_scale}
         return {
             "version": 1,
@@ -244,15 +250,28 @@ class Crew:
             return False
 
 
-def crews(root: int, kind: str, count: int) -> list[Crew]:
-    """Those of `builder-0`, `builder-1`... (or `simulated-0`...) that have a child just now."""
+def crews(root: int) -> list[Crew]:
+    """The builders and runners below a driver that have a whole child just now."""
+    tree = parents()
+    families: dict[str, list[int]] = {}
+    for pid in tree:
+        with suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if b"workers.child_main" in words and descends(pid, root, tree):
+                families.setdefault(words[-2].decode(), []).append(pid)
     found = []
-    for index in range(count):
-        name = f"{kind}-{index}"
-        family = named(root, name)
-        if len(family) == 3 and family[0] in (tree := parents()):
-            found.append(Crew(name, tree[family[0]], family[2]))
-    return found
+    for name, family in families.items():
+        front = [pid for pid in family if tree[pid] not in family]
+        worker = [pid for pid in family if pid not in tree.values()]
+        if len(family) == 3:
+            found.append(Crew(name, tree[front[0]], worker[0]))
+    return sorted(found, key=lambda crew: crew.name)
+
+
+def descends(pid: int, root: int, tree: Mapping[int, int]) -> bool:
+    while pid in tree and pid != root:
+        pid = tree[pid]
+    return pid == root
 
 
 def kill(pid: int) -> bool:

@@ -38,7 +38,7 @@ def killed_and_resumed(folder: Path, strategy: str) -> Farm:
 
 
 def anybody_at_work(driver: int) -> bool:
-    return any(crew.at_work for crew in crews(driver, "builder", 1) + crews(driver, "simulated", 2))
+    return any(crew.at_work for crew in crews(driver))
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,123 @@
+"""How a run ends before its time: by Ctrl-C, by another driver, by a disk that is full."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+
+import pytest
+from farms import TRIALS, Farm, assert_sound, outcomes
+from processes import wait_until
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_ctrl_c_drains_and_the_same_command_goes_on(tmp_path, undisturbed):
+    """As a terminal does it: the signal goes to every process of the foreground group."""
+    farm = Farm(tmp_path / "farm", "random", pool="ray")
+    with farm.driver() as driver:
+        wait_until(lambda: farm.count() >= 20, 90)
+        os.killpg(driver.pid, signal.SIGINT)
+        said = farm.ended(driver, 130)
+    assert "once more to stop at once" in said
+    assert "the same command goes on from here" in said
+    (run,) = farm.runs()
+    assert (run.status, run.holder) == ("interrupted", "")
+    drained = farm.records()
+    assert len(drained) < TRIALS
+    farm.assert_gone()
+    farm.configure(pool="local")  # where workers live is no part of a run
+    farm.finish()
+    assert_sound(farm)
+    assert outcomes(farm.records()) == undisturbed("random")
+    final = farm.records()
+    assert all(record in final for record in drained)
+
+
+@pytest.mark.slow
+def test_a_second_ctrl_c_kills_what_is_in_flight(tmp_path):
+    farm = Farm(tmp_path / "farm", "random", faults={"hang": 1.0}, measure_timeout=600.0)
+    with farm.driver() as driver:
+        wait_until(lambda: farm.count() >= 1, 60)
+        os.killpg(driver.pid, signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            driver.wait(2)
+        os.killpg(driver.pid, signal.SIGINT)
+        said = farm.ended(driver, 130)
+    assert "stopping" in said
+    (run,) = farm.runs()
+    assert (run.status, run.holder) == ("interrupted", "")
+    farm.assert_gone()
+
+
+@pytest.mark.slow
+def test_of_two_drivers_at_once_one_runs_and_the_other_names_it(tmp_path, undisturbed):
+    farm = Farm(tmp_path / "farm", "random")
+    with farm.driver() as one, farm.driver() as other:
+        wait_until(lambda: other.poll() is not None or one.poll() is not None, 90)
+        first, last = (one, other) if one.poll() is not None else (other, one)
+        refused = farm.ended(first, 2)
+        (run,) = farm.runs()
+        assert run.holder.endswith(f":{last.pid}")
+        error, hint = refused.splitlines()[-2:]
+        assert error == f"error: run {run.run_id} of 'c' is under way at {run.holder}"
+        assert hint.startswith("hint: wait for it or stop it")
+        with farm.driver() as late:
+            assert error in farm.ended(late, 2)
+        farm.ended(last)
+    assert_sound(farm)
+    assert outcomes(farm.records()) == undisturbed("random")
+    farm.assert_gone()
+
+
+#: Runs the farm twice on a small disk of its own: full at first, then with room.
+ON_A_SMALL_DISK = """
+mount -t tmpfs -o size=16m tmpfs db || exit 99
+head -c 15800k /dev/zero > db/ballast
+"$@"
+echo "ended with $?"
+cp db/tuner.db* seen/
+rm db/ballast
+"$@" || exit 1
+cp db/tuner.db* kept/
+"""
+
+
+@pytest.mark.slow
+def test_a_full_disk_ends_the_run_in_one_line_and_loses_nothing(tmp_path, undisturbed):
+    alone = ["unshare", "--mount", "--map-root-user"]
+    if shutil.which("unshare") is None or subprocess.run([*alone, "true"], check=False).returncode:
+        pytest.skip("nothing can be mounted here")
+    farm = Farm(tmp_path / "farm", "random")
+    for name in ("db", "seen", "kept"):
+        (farm.folder / name).mkdir()
+    done = subprocess.run(
+        [*alone, "sh", "-c", ON_A_SMALL_DISK, "sh", *farm.command],
+        cwd=farm.folder,
+        env=farm.environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "ended with 2" in done.stdout
+    assert done.stderr.count("error: ") == 1
+    at = done.stderr.index("error: ")
+    error, hint = done.stderr[at:].splitlines()[:2]
+    assert error == f"error: {farm.database}: database or disk is full"
+    assert hint.startswith("hint: free some space, then run again")
+    assert "Traceback" not in done.stderr
+    farm.assert_gone()
+    stored = []
+    for name in ("seen", "kept"):
+        shutil.rmtree(farm.folder / "db")
+        shutil.copytree(farm.folder / name, farm.folder / "db")
+        stored.append(farm.records())
+    seen, kept = stored
+    assert 0 < len(seen) < TRIALS
+    assert all(record in kept for record in seen)
+    assert_sound(farm)
+    assert outcomes(kept) == undisturbed("random")
