@@ -1,0 +1,207 @@
+"""A private Ray cluster of several nodes on this machine, and projects to run on it.
+
+Nothing here is shared with another Ray: ports, token and temporary folders are its own, and what is
+ended at the end are its own processes, never "all of Ray".
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from processes import alive, below, named, wait_until
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+LIMIT_S = 120.0
+
+
+@dataclass
+class Node:
+    """A `ray start --block` and all it has started."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+
+    def has(self, worker: str) -> bool:
+        """Whether this builder or runner lives here."""
+        return bool(named(self.process.pid, worker))
+
+    def kill(self) -> None:
+        """All at once, as when a machine loses its power."""
+        family = [self.process.pid, *below(self.process.pid)]
+        for pid in family:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        wait_until(lambda: not any(map(alive, family)))
+
+
+@dataclass
+class Cluster:
+    """Nodes with a token of their own; use as a context manager."""
+
+    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="rc", dir="/tmp")))
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    gcs_port: int = 0
+    dashboard_port: int = 0
+    client_port: int = 0
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for node in reversed(self.nodes.values()):
+            node.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.gcs_port}"
+
+    @property
+    def dashboard(self) -> str:
+        return f"http://127.0.0.1:{self.dashboard_port}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process needs to be let in."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "TUNER_"))}
+        return {
+            **kept,
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": self.token,
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "NO_COLOR": "1",
+        }
+
+    @property
+    def shared(self) -> Path:
+        """A folder that all nodes see."""
+        folder = self.folder / "shared"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def head(self, *, cpus: int) -> Node:
+        """The first node, with a dashboard to take jobs and a port for `ray://`."""
+        self.gcs_port, self.dashboard_port, self.client_port = free_ports(3)
+        options = [
+            "--head",
+            f"--port={self.gcs_port}",
+            "--include-dashboard=true",
+            f"--dashboard-port={self.dashboard_port}",
+            f"--ray-client-server-port={self.client_port}",
+        ]
+        return self._start("head", options, cpus, 0, ())
+
+    def add(self, name: str, *, cpus: int, gpus: int = 0, blind: Sequence[Path] = ()) -> Node:
+        """Another node. gpus: what Ray is told. blind: folders it does not see, nor the head's."""
+        options = [f"--address={self.address}"]
+        return self._start(name, options, cpus, gpus, [*blind, self.folder / "head"])
+
+    def _start(
+        self, name: str, options: Sequence[str], cpus: int, gpus: int, blind: Sequence[Path]
+    ) -> Node:
+        command = [
+            str(BIN / "ray"),
+            "start",
+            "--block",
+            "--disable-usage-stats",
+            f"--node-name={name}",
+            f"--num-cpus={cpus}",
+            f"--num-gpus={gpus}",
+            f"--object-store-memory={80 * 2**20}",
+            f"--temp-dir={self.folder / name}",
+            # Of a fixed number otherwise, which another Ray of this machine may have.
+            f"--dashboard-agent-listen-port={free_ports(1)[0]}",
+            *options,
+        ]
+        said = self.folder / f"{name}.log"
+        with said.open("wb") as log:
+            process = subprocess.Popen(
+                blinded(command, blind),
+                env={**self.environment, "RAY_worker_niceness": "0"},
+                cwd="/",
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        node = self.nodes[name] = Node(name, process)
+
+        def up() -> bool:
+            text = said.read_text(errors="replace")
+            assert process.poll() is None, text
+            return "This command will now block" in text
+
+        wait_until(up, LIMIT_S)
+        return node
+
+    # -- using it ------------------------------------------------------------------------------
+    def tuner(
+        self, folder: Path, *arguments: str, code: int = 0, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """`tuner ...` in a folder, as somebody on a machine of the cluster would type it."""
+        done = subprocess.run(
+            [sys.executable, "-m", "tuner", *arguments],
+            cwd=folder,
+            env={**self.environment, "TUNER__POOL__ADDRESS": self.address, **environment},
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    def submit(self, folder: Path, *command: str, runtime_env: str = "{}") -> subprocess.Popen[str]:
+        """`ray job submit` of a folder and a command; ends when the job does."""
+        where = ["--address", self.dashboard, "--working-dir", str(folder)]
+        return subprocess.Popen(
+            ["ray", "job", "submit", *where, "--runtime-env-json", runtime_env, "--", *command],
+            cwd="/",
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+
+def blinded(command: list[str], folders: Sequence[Path]) -> list[str]:
+    """The command in a mount namespace where these folders are empty, where that is allowed."""
+    if not folders or not _may_unshare():
+        return command
+    hide = 'while [ "$1" != -- ]; do mount -t tmpfs none "$1"; shift; done; shift; exec "$@"'
+    return ["unshare", "--mount", "sh", "-ec", hide, "sh", *map(str, folders), "--", *command]
+
+
+@cache
+def _may_unshare() -> bool:
+    command = ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]
+    with suppress(OSError):
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    return False
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()

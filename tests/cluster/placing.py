@@ -1,0 +1,89 @@
+"""Run as a program: a pool on a cluster, and after every line of input who is where.
+
+Arguments: address and dashboard of the cluster. Prints JSON lines.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+import ray
+from ray.util.state import list_actors
+
+from search_spaces.errors import TunerError
+from search_spaces.records import Device, Workload
+from workers.pools.ray_pool import RayPool
+from workers.records import BuildJob, KernelRef, PoolSpec, WorkerReady
+
+_OPEN = PoolSpec(
+    kind="ray", runners={"cuda": None, "cpu": None, "simulated": 2}, address=sys.argv[1]
+)
+_SMALL = PoolSpec(kind="ray", runners={}, builders=1, connect_timeout_s=0.5)
+
+
+def settled(pool: RayPool, kinds: tuple[str, ...]) -> list[str]:
+    """The runners of these kinds, once all of them are ready."""
+    ready: set[str] = set()
+    while True:
+        for event in pool.poll(0.2):
+            if isinstance(event, WorkerReady):
+                ready.add(event.worker.worker_id)
+        wanted = {name for name in pool.actors if name.startswith(kinds)}
+        if ready >= wanted and all(actor["state"] == "ALIVE" for actor in actors(pool).values()):
+            return sorted(ready)
+
+
+def actors(pool: RayPool) -> dict[str, dict[str, str]]:
+    """State and node of every builder and runner."""
+    names = {node["NodeID"]: node["NodeName"] for node in ray.nodes()}
+    ids = {actor._actor_id.hex(): name for name, actor in pool.actors.items()}
+    return {
+        ids[found.actor_id]: {"state": found.state, "node": names.get(found.node_id or "", "")}
+        for found in list_actors(sys.argv[2], limit=1000, raise_on_missing_output=False)
+        if found.actor_id in ids
+    }
+
+
+def say(**facts: Any) -> None:
+    print(json.dumps(facts), flush=True)
+
+
+def places(pool: RayPool, ready: list[str]) -> None:
+    where = {name: actor["node"] for name, actor in actors(pool).items()}
+    say(where=where, ready=ready, builders=pool.builders, runners=pool.runners)
+
+
+def starved() -> None:
+    """A pool whose only builder finds no free processor."""
+    pool = RayPool(_SMALL)
+    pool.start()
+    device = Device("simulated", "nothing", "simulated")
+    pool.submit_build(BuildJob("1", KernelRef("recorded:none"), Workload(()), {}, device))
+    try:
+        while True:
+            pool.poll(0.2)
+    except TunerError as error:
+        say(message=error.message, hint=error.hint)
+    finally:
+        pool.close(kill=True)
+
+
+def main() -> None:
+    pool = RayPool(_OPEN)
+    pool.start()
+    ready = settled(pool, ("cpu", "simulated"))
+    places(pool, ready)
+    starved()
+    before = len(pool.actors)
+    sys.stdin.readline()
+    while len(pool.actors) == before:
+        pool.poll(0.2)
+        time.sleep(0.1)
+    places(pool, settled(pool, ("cpu-2",)))
+    pool.close(kill=True)
+
+
+main()
