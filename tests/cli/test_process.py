@@ -123,8 +123,11 @@ def test_the_first_interrupt_drains_and_the_second_kills(folder, how):
     assert child.stdout.readline() == "draining\n"
     if how == "kill":
         child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=60)
-    assert child.returncode == 130, err
+    # Not `communicate`, which does not see what `readline` has read ahead.
+    assert child.stderr is not None
+    with child.stdout, child.stderr:
+        out, err = child.stdout.read(), child.stderr.read()
+    assert child.wait(timeout=60) == 130, err
     assert out == "interrupted after 5 trials\n"
     assert "once more to stop at once" in err
     assert ("stopping" in err) == (how == "kill")
