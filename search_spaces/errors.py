@@ -6,7 +6,7 @@ from __future__ import annotations
 class TunerError(Exception):
     """A condition the user can mend; the command line prints it as two lines and exits with 2.
 
-    `message` names the thing and the place; `hint` names the remedy.
+    `message` names the thing and the place; `hint` names the remedy, which tracebacks show too.
     """
 
     exit_code = 2
@@ -15,6 +15,8 @@ class TunerError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        if hint:
+            self.add_note(f"hint: {hint}")
 
     def __reduce__(self) -> tuple[type[TunerError], tuple[str, str]]:
         return type(self), (self.message, self.hint)

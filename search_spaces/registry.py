@@ -16,6 +16,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
+from search_spaces.declared import one_line
 from search_spaces.errors import KernelError, TunerError
 from search_spaces.kernel import Kernel
 
@@ -39,19 +40,25 @@ def load(spec: str, paths: Sequence[str] = ()) -> Kernel:
 
     spec: a name of `available()`, `module:object`, `path/to/file.py:object` or `recorded:FILE`;
     the object is a `Kernel` class, an instance, or a factory without arguments. paths: folders
-    added to the import path, and searched for files. Raises `KernelError` in one line.
+    added to the import path, and searched for files before the working folder. Raises
+    `KernelError` in one line.
     """
     for path in reversed(paths):
         folder = str(Path(path).expanduser().resolve())
         if folder not in sys.path:
             sys.path.insert(0, folder)
     if spec.startswith(_RECORDED):
-        return _load_recording(spec)
+        return _load_recording(spec, paths)
     place, _, attribute = spec.rpartition(":")
     if not place:
         return _load_named(spec)
     if place.endswith(".py"):
-        file = _find_file(spec, place, paths)
+        file = find_file(place, paths)
+        if file is None:
+            raise KernelError(
+                f"kernel {spec}: there is no file {place}",
+                "give an absolute path, or one relative to the folder of config.yaml",
+            )
         return _kernel_of(_import_file(file, spec), attribute, f"{file}:{attribute}")
     return _kernel_of(_import_module(place, spec), attribute, spec)
 
@@ -92,22 +99,20 @@ def _load_named(name: str) -> Kernel:
     return _kernel_of(_import_module(module, name), attribute, name)
 
 
-def _load_recording(spec: str) -> Kernel:
+def _load_recording(spec: str, paths: Sequence[str]) -> Kernel:
     recorded = _import_module("search_spaces.recorded", spec)
-    kernel: Kernel = recorded.load_kernel(spec.removeprefix(_RECORDED))
-    kernel.spec = spec
+    file = find_file(spec.removeprefix(_RECORDED), paths)
+    kernel: Kernel = recorded.load_kernel(file or spec.removeprefix(_RECORDED))
     return kernel
 
 
-def _find_file(spec: str, place: str, paths: Sequence[str]) -> Path:
-    for folder in (".", *paths):
+def find_file(place: str, paths: Sequence[str] = ()) -> Path | None:
+    """The file of that name in the first of the folders, else in the working folder."""
+    for folder in (*paths, "."):
         file = (Path(folder).expanduser() / Path(place).expanduser()).resolve()
         if file.is_file():
             return file
-    raise KernelError(
-        f"kernel {spec}: there is no file {place}",
-        "give an absolute path, or one relative to the working folder",
-    )
+    return None
 
 
 def _import_file(file: Path, spec: str) -> ModuleType:
@@ -139,7 +144,7 @@ def _import_module(name: str, spec: str) -> ModuleType:
 def _import_failed(spec: str, error: BaseException) -> KernelError:
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     return KernelError(
-        f"kernel {spec}: importing it fails with {_one_line(error)}",
+        f"kernel {spec}: importing it fails with {one_line(error)}",
         f"install {missing}, or add its folder to the import path"
         if missing
         else "mend the module, and try `python -c 'import ...'` on it",
@@ -158,6 +163,7 @@ def _kernel_of(module: ModuleType, attribute: str, spec: str) -> Kernel:
             )
         found = getattr(found, part)
     kernel = _instance(found, spec)
+    _check_identity(kernel, spec)
     kernel.spec = spec
     return kernel
 
@@ -173,7 +179,7 @@ def _instance(found: object, spec: str) -> Kernel:
             raise
         except Exception as error:
             raise KernelError(
-                f"kernel {spec}: making it fails with {_one_line(error)}",
+                f"kernel {spec}: making it fails with {one_line(error)}",
                 "it is called without arguments",
             ) from error
     if isinstance(found, Kernel):
@@ -185,8 +191,16 @@ def _instance(found: object, spec: str) -> Kernel:
     )
 
 
-def _one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+def _check_identity(kernel: Kernel, spec: str) -> None:
+    """What every other part takes for granted of a kernel: its name and its kinds of backend."""
+    name, kinds = getattr(kernel, "name", None), kernel.kinds
+    if not isinstance(name, str) or not name:
+        raise KernelError(f"kernel {spec}: it has no name", 'add `name = "..."` to the class')
+    if not isinstance(kinds, tuple) or not kinds or not all(isinstance(k, str) for k in kinds):
+        raise KernelError(
+            f"kernel {spec}: kinds is {kinds!r}, not a tuple of backends",
+            'write kinds = ("cuda", "hip"), or kinds = ("cpu",)',
+        )
 
 
 # -- finding a spec --------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def plan(settings: Settings, name: str, options: RunOptions) -> list[PlannedTask
         workers += [WorkerInfo(f"{kind}-{i}", d, Toolchain()) for i, d in enumerate(found)]
     placed, notes = place(wanted, workers, toolchain.current("cuda"))
     lines = [_planned(item) for item in placed]
-    absent = Device("none", "no such device here", "")
+    absent = Device("none", "", "")
     lines += [PlannedTask("", Workload(()), absent, "skip", 0, 0, 0, 0.0, n) for n in notes]
     return lines
 

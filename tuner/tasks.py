@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from search_spaces import registry
-from search_spaces.errors import TunerError, WorkloadError
+from search_spaces import declared, registry
+from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Device, Toolchain, Workload
 from search_spaces.space import BoundSpace
@@ -31,7 +31,7 @@ class Wanted:
 
     def bind(self, device: Device) -> BoundSpace:
         """The feasible space on a device, narrowed as the campaign says; never empty."""
-        bound = self.kernel.space(self.workload).bind(self.workload, device)
+        bound = declared.bind(self.kernel, self.workload, device)
         if self.config.space:
             bound = bound.restrict(self.config.space)
         bound.require_feasible()
@@ -69,7 +69,7 @@ def wanted_tasks(
     found = [
         wanted
         for line in campaign.tasks
-        for wanted in _line(campaign, line, _kernel(line.kernel, extra, paths))
+        for wanted in _line(campaign, line, _kernel(line.kernel, extra, paths), paths)
     ]
     kept = [
         w
@@ -79,8 +79,10 @@ def wanted_tasks(
     ]
     if not kept:
         names = sorted({w.kernel.name for w in found})
+        filters = [f"--kernel {name}" for name in kernels]
+        filters += [f"--workload '{text}'" for text in workloads]
         raise TunerError(
-            "no task of the campaign matches --kernel/--workload",
+            f"no task of the campaign matches {' '.join(filters)}",
             f"its kernels are {', '.join(names)}; a workload filter looks like 'dtype=bfloat16'",
         )
     return kept
@@ -95,9 +97,11 @@ def _kernel(name: str, extra: Sequence[str], paths: Sequence[str]) -> Kernel:
     return registry.load(name, paths)
 
 
-def _line(campaign: CampaignConfig, line: TaskConfig, kernel: Kernel) -> Iterator[Wanted]:
+def _line(
+    campaign: CampaignConfig, line: TaskConfig, kernel: Kernel, paths: Sequence[str]
+) -> Iterator[Wanted]:
     named = line.targets or campaign.targets
-    targets = tuple(t for t in named if _kind(t) in kernel.kinds)
+    targets = tuple(_anchored(t, paths) for t in named if _kind(t) in kernel.kinds)
     if not targets:
         raise TunerError(
             f"kernel {kernel.name!r} runs on {', '.join(kernel.kinds)}, but its targets are "
@@ -105,15 +109,11 @@ def _line(campaign: CampaignConfig, line: TaskConfig, kernel: Kernel) -> Iterato
             f"add one of {', '.join(kernel.kinds)} to the targets of the campaign or the task",
         )
     if line.workloads == "all":
-        workloads = list(kernel.workloads())
+        workloads = declared.workloads(kernel)
     else:
         workloads = [Workload.from_mapping(dims) for dims in line.workloads]
     for workload in workloads:
-        try:
-            kernel.check_workload(workload)
-        except WorkloadError as error:
-            message = f"{kernel.name} cannot take workload {workload.key!r}: {error.message}"
-            raise WorkloadError(message, error.hint) from error
+        declared.check(kernel, workload)
         yield Wanted(
             kernel=kernel,
             workload=workload,
@@ -122,6 +122,13 @@ def _line(campaign: CampaignConfig, line: TaskConfig, kernel: Kernel) -> Iterato
             strategy=line.strategy or campaign.strategy,
             config=line,
         )
+
+
+def _anchored(target: str, paths: Sequence[str]) -> str:
+    """A simulated target with the path of its recording made absolute."""
+    kind, _, file = target.partition(":")
+    found = registry.find_file(file, paths) if kind == "simulated" and file else None
+    return f"{kind}:{found}" if found else target
 
 
 def _merge(campaign: Budget, line: Budget | None) -> Budget:
@@ -155,19 +162,25 @@ def runner_kinds(wanted: Sequence[Wanted]) -> set[str]:
 def place(
     wanted: Sequence[Wanted], workers: Sequence[WorkerInfo], cross_toolchain: Toolchain
 ) -> tuple[list[Placed], list[str]]:
-    """Put tasks on the devices that workers hold; also one line per task without a device.
+    """Put tasks on the devices that workers hold; also one line per task that is left out.
 
     `cross_toolchain` is what compiles for code targets nobody here owns.
     """
     placed: list[Placed] = []
     notes: list[str] = []
+    taken: set[tuple[str, Workload, str]] = set()
     for task in wanted:
         seen: set[str] = set()
         for target in task.targets:
             for item in _place(task, target, workers, cross_toolchain):
                 if item.device.fingerprint not in seen:
                     seen.add(item.device.fingerprint)
-                    placed.append(item)
+                    key = (task.kernel.spec, task.workload, item.device.fingerprint)
+                    if key in taken:
+                        notes.append(f"{task.label}: named twice, only the first counts")
+                    else:
+                        placed.append(item)
+                    taken.add(key)
         if not seen:
             notes.append(f"{task.label}: no device for {', '.join(task.targets)}")
     return placed, notes

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from search_spaces.errors import SpaceError, TunerError, WorkloadError
+from search_spaces import declared
+from search_spaces.errors import TunerError, WorkloadError
 from search_spaces.records import canonical_json
 from tuner.cli._console import Format, FormatOption, emit, inert, note
 from tuner.cli._session import ConfigOption, settings_of
@@ -72,7 +73,7 @@ def show(
         note(f"on {_named(device)}")
     else:
         emit(_parameter_rows(found, chosen[0], device), _PARAMETERS, style)
-        bound = found.space(chosen[0]).bind(chosen[0], device)
+        bound = declared.bind(found, chosen[0], device)
         note(f"{chosen[0].key}: {bound.size()} of {bound.cardinality()} configs are feasible "
              f"on {_named(device)}")  # fmt: skip
 
@@ -83,8 +84,11 @@ def _origin(place: str) -> str:
 
 def _device(kernel: Kernel, target: str | None) -> Device:
     """The device named, else the first found that the kernel runs on, else a stand-in for one."""
+    from search_spaces.recorded import RecordedKernel
     from workers import device
 
+    if isinstance(kernel, RecordedKernel):
+        return kernel.device
     if target is not None and ":" in target:
         return device.offline(target)
     kinds = kernel.kinds if target is None else (target,)
@@ -105,34 +109,32 @@ def _named(device: Device) -> str:
 
 
 def _chosen(kernel: Kernel, text: str | None) -> Sequence[Workload]:
-    workloads = kernel.workloads()
+    workloads = declared.workloads(kernel)
     words = (text or "").replace(",", " ").split()
     kept = [item for item in workloads if all(word in item.key.split() for word in words)]
     if kept:
         return kept
     raise WorkloadError(
         f"{kernel.name} lists no workload with {text!r}",
-        f"its first is {workloads[0].key!r}; `tuner spaces show {kernel.spec}` lists all"
-        if workloads
-        else "it lists none at all",
+        f"its first is {workloads[0].key!r}; `tuner spaces show {kernel.spec}` lists all",
     )
 
 
 def _workload_row(kernel: Kernel, workload: Workload, device: Device) -> dict[str, object]:
-    bound = kernel.space(workload).bind(workload, device)
-    cost = kernel.cost(workload)
+    declared.check(kernel, workload)
+    bound, cost = declared.bind(kernel, workload, device), kernel.cost(workload)
     return {
         "workload": workload.key,
         "configs": bound.cardinality(),
         "feasible": bound.size(),
-        "default": canonical_json(dict(kernel.default_config(workload, device))),
+        "default": canonical_json(declared.default_config(kernel, workload, device)),
         "gflops": cost.flops / 1e9,
         "mib": cost.bytes / 2**20,
     }
 
 
 def _parameter_rows(kernel: Kernel, workload: Workload, device: Device) -> list[dict[str, object]]:
-    default = kernel.default_config(workload, device)
+    default = declared.default_config(kernel, workload, device)
     return [
         {
             "parameter": parameter.name,
@@ -142,7 +144,7 @@ def _parameter_rows(kernel: Kernel, workload: Workload, device: Device) -> list[
             ),
             "default": default.get(parameter.name),
         }
-        for parameter in kernel.space(workload).bind(workload, device).parameters
+        for parameter in declared.bind(kernel, workload, device).parameters
     ]
 
 
@@ -159,17 +161,15 @@ def _problems(kernel: Kernel, workload: Workload, device: Device) -> Iterator[st
     """What is wrong with one workload's space, one line each."""
     place = f"{kernel.name} {workload.key}"
     try:
-        kernel.check_workload(workload)
-        bound = kernel.space(workload).bind(workload, device)
+        declared.check(kernel, workload)
+        bound = declared.bind(kernel, workload, device)
         bound.require_feasible()
-        default = kernel.default_config(workload, device)
-        reason = bound.why_not(default)
+        reason = bound.why_not(declared.default_config(kernel, workload, device))
         if reason is not None:
             yield f"{place}: the default config is not feasible: {reason}"
-        cost = kernel.cost(workload)
-        if cost.bytes <= 0:
+        if kernel.cost(workload).bytes <= 0:
             yield f"{place}: the cost model counts no bytes"
-        if not kernel.outputs(workload):
+        if not kernel.outputs(workload) and kernel.kinds != ("simulated",):
             yield f"{place}: there are no outputs to verify"
-    except (SpaceError, WorkloadError) as error:
+    except TunerError as error:
         yield f"{place}: {error.message}"
