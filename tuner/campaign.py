@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tuner import environment
+from dataclasses import replace
+
+from tuner import environment, findings
 from tuner.config import Settings
 from tuner.driver import Control
 from tuner.options import RunOptions, RunOutcome, adjusted, campaign_of, chosen
@@ -33,4 +35,5 @@ def run_campaign(
     url = environment.database_url(settings.database.url, options.base)
     with Store.open(url) as store:
         run = CampaignRun(settings, name, campaign, options, store, control or Control())
-        return run.drive(wanted, on_progress)
+        outcome = run.drive(wanted, on_progress)
+        return replace(outcome, findings=tuple(findings.of_run(store, outcome.run_id)))

@@ -29,6 +29,11 @@ def check(run: RunInfo) -> None:
         raise _held(run)
 
 
+def abandoned(run: RunInfo) -> bool:
+    """Whether the run counts as running although its driver has died."""
+    return run.status == "running" and not _alive(run, own=True)
+
+
 def take(store: Store, run: RunInfo) -> None:
     """Hold the run, also in place of a dead driver; `TunerError` while a live one holds it."""
     check(run)
@@ -50,13 +55,15 @@ def _held(run: RunInfo) -> TunerError:
     )
 
 
-def _alive(run: RunInfo) -> bool:
+def _alive(run: RunInfo, *, own: bool = False) -> bool:
     """On this host the process tells at once; the last sign of life does everywhere.
 
-    A process of that number alone proves nothing: numbers are given again.
+    A process of that number alone proves nothing: numbers are given again. own: this very process
+    counts too.
     """
     host, _, pid = run.holder.rpartition(":")
-    if host == socket.gethostname() and not _another_runs(pid):
+    here = own and run.holder == holder()
+    if host == socket.gethostname() and not here and not _another_runs(pid):
         return False
     last = run.heartbeat_at
     return last is not None and (datetime.now(UTC) - last).total_seconds() < DEAD_AFTER_S

@@ -33,7 +33,10 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """What a run came to. status: `finished`, `interrupted` or `failed`."""
+    """What a run came to. status: `finished`, `interrupted` or `failed`.
+
+    findings: one line for every task without a correct variant.
+    """
 
     run_id: int
     status: str
@@ -44,6 +47,7 @@ class RunOutcome:
     summary: str
     report: Path | None = None
     tables: tuple[Path, ...] = ()
+    findings: tuple[str, ...] = ()
 
 
 def campaign_of(settings: Settings, name: str) -> CampaignConfig:

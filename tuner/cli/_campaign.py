@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
-from search_spaces.errors import TunerError
+from search_spaces.errors import FindingError, TunerError
 from tuner.cli._console import Format, FormatOption, emit, inert, note
 from tuner.cli._progress import duration, watched
 from tuner.cli._session import ConfigOption, settings_of
@@ -92,6 +92,15 @@ def run(
     _print_outcome(outcome)
     if outcome.status != "finished":
         raise typer.Exit(130 if outcome.status == "interrupted" else 2)
+    if outcome.findings:
+        first, *others = outcome.findings
+        for line in others:
+            note(line)
+        raise FindingError(
+            first,
+            "the report lists every failure; a kernel that was mended is measured anew, "
+            "anything else with --fresh",
+        )
 
 
 def _execute(settings: Settings, name: str, options: RunOptions, *, quiet: bool) -> RunOutcome:
@@ -150,7 +159,7 @@ def _print_plan(settings: Settings, name: str, options: RunOptions, style: Forma
     if len(known_s) == len(todo):
         parts.append(f"about {duration(sum(known_s)).strip()}")
     if len(todo) < len(tasks):
-        parts.append(f"{len(tasks) - len(todo)} skipped, for want of a device")
+        parts.append(f"{len(tasks) - len(todo)} skipped")
     note(", ".join(parts))
 
 

@@ -11,8 +11,10 @@ import typer
 
 from search_spaces.errors import TunerError
 from search_spaces.records import Status
+from tuner import lease
 from tuner.cli._console import Format, FormatOption, console, emit, inert, note, table
 from tuner.cli._session import ConfigOption, RunArgument, pick_run, settings_of, store_of
+from tuner.findings import barren
 
 if TYPE_CHECKING:
     from results_db import Store
@@ -133,13 +135,14 @@ def _check(settings: Settings, base: Path, run: int | None, folder: Path, kind: 
     from tuner import tables
 
     if run is None:
-        if not folder.exists():
+        if not folder.is_file() and not any(folder.glob("*@*.json")):
             raise TunerError(f"{folder}: there are no tables", "write them with `tuner export`")
         findings = tables.check([folder], _own_kernels(settings, base, None))
     else:
         with store_of(settings) as store:
-            kernels = _own_kernels(settings, base, store.tasks(run))
-            findings = tables.check_export(store, run, folder, kind, kernels)
+            info = pick_run(store, run)
+            kernels = _own_kernels(settings, base, store.tasks(info.run_id))
+            findings = tables.check_export(store, info.run_id, folder, kind, kernels)
     for finding in findings:
         print(inert(finding))
     if findings:
@@ -150,21 +153,33 @@ def _check(settings: Settings, base: Path, run: int | None, folder: Path, kind: 
 def _own_kernels(
     settings: Settings, base: Path, tasks: Sequence[TaskInfo] | None
 ) -> dict[str, Kernel]:
-    """Kernels that only the configuration knows; imported only where a task is one of theirs."""
+    """Kernels that only the configuration knows; imported only where a task is one of theirs.
+
+    One that does not import is reported and left out: its tables then hold for exact keys alone.
+    """
     from search_spaces import registry
 
     if tasks is not None and {task.key.kernel for task in tasks} <= set(registry.available()):
         return {}
     lines = [task.kernel for plan in settings.campaigns.values() for task in plan.tasks]
     specs = dict.fromkeys(spec for spec in [*settings.kernels, *lines] if ":" in spec)
-    found = [registry.load(spec, (str(base),)) for spec in specs]
-    return {kernel.name: kernel for kernel in found}
+    found = {}
+    for spec in specs:
+        try:
+            kernel = registry.load(spec, (str(base),))
+        except TunerError as error:
+            note(f"left out: {error.message}")
+        else:
+            found[kernel.name] = kernel
+    return found
 
 
 def headline(info: RunInfo) -> str:
     """One line about a run."""
     parts = [f"run {info.run_id} of {info.campaign}: {info.status}"]
     parts.append(f"started {info.started_at:%Y-%m-%d %H:%M}Z")
+    if lease.abandoned(info):
+        parts.append("its driver is gone; the same `tuner run` goes on with it")
     if info.finished_at is not None:
         parts.append(f"took {(info.finished_at - info.started_at).total_seconds():.0f} s")
     return ", ".join(parts)
@@ -190,7 +205,7 @@ def _task_row(task: TaskInfo, trials: Sequence[TrialRecord]) -> dict[str, object
         "best_us": chosen.median_us if chosen else so_far,
         "default_us": chosen.default_us if chosen else None,
         "verdict": chosen.verdict if chosen else None,
-        "note": task.note,
+        "note": task.note or (barren(trials) if task.stage == "done" else ""),
     }
 
 
@@ -223,6 +238,6 @@ def _until_ended(store: Store, info: RunInfo) -> Iterator[RunInfo]:
     while True:
         info = pick_run(store, info.run_id)
         yield info
-        if info.status != "running":
+        if info.status != "running" or lease.abandoned(info):
             return
         time.sleep(_WATCH_EVERY_S)
