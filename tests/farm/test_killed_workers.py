@@ -5,12 +5,21 @@ from __future__ import annotations
 import random
 import subprocess
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from farms import TRIALS, Farm, assert_sound, crews, kill, outcomes
 from processes import wait_until
 
 KILLS = 10
+STRATEGIES = ("random", "exhaustive", "tpe")
+#: An actor, or the driver's own thread in its place, supervises the child that does the work.
+VICTIMS = {
+    "local": ("builder child", "simulated child"),
+    "ray": ("builder actor", "simulated actor", "simulated child"),
+}
 
 
 class Killer:
@@ -49,32 +58,39 @@ class Killer:
         return False
 
 
-def disturbed(farm: Farm, victims: list[str], *, seed: str) -> None:
+def disturbed(folder: Path, strategy: str, pool: str) -> Farm:
+    """A farm that has come to its end although its workers were killed again and again."""
+    farm = Farm(folder, strategy, pool=pool, builders=3, runners=4)
+    victims = VICTIMS[pool]
     with farm.driver() as driver:
-        killer = Killer(farm, driver, random.Random(seed))
-        killer.work(victims * KILLS)
+        killer = Killer(farm, driver, random.Random(f"{strategy}/{pool}"))
+        killer.work(list(victims) * KILLS)
         assert farm.count() < TRIALS
         farm.ended(driver)
     assert killer.kills == Counter(dict.fromkeys(victims, KILLS))
-    assert_sound(farm)
     farm.assert_gone()
+    return farm
+
+
+@pytest.fixture(scope="module")
+def farms(tmp_path_factory) -> Iterator[dict[tuple[str, str], Future[Farm]]]:
+    """The farms of each pool one after the other, but both pools at once: each waits a lot."""
+    found = {}
+    lanes = {pool: ThreadPoolExecutor(1) for pool in VICTIMS}
+    for strategy in STRATEGIES:
+        for pool, lane in lanes.items():
+            folder = tmp_path_factory.mktemp(pool) / "farm"
+            found[strategy, pool] = lane.submit(disturbed, folder, strategy, pool)
+    yield found
+    for lane in lanes.values():
+        lane.shutdown(cancel_futures=True)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["random", "exhaustive", "tpe"])
-def test_killed_children_cost_no_trial(tmp_path, undisturbed, strategy):
-    farm = Farm(tmp_path / "farm", strategy, builders=3)
-    disturbed(farm, ["builder child", "simulated child"], seed=f"{strategy}/local")
-    if strategy != "tpe":
-        assert outcomes(farm.records()) == undisturbed(strategy)
-
-
-@pytest.mark.slow
-@pytest.mark.ray
-@pytest.mark.parametrize("strategy", ["random", "exhaustive", "tpe"])
-def test_killed_actors_and_their_children_cost_no_trial(tmp_path, undisturbed, strategy):
-    farm = Farm(tmp_path / "farm", strategy, pool="ray", builders=3, runners=4)
-    victims = ["builder actor", "simulated actor", "simulated child"]
-    disturbed(farm, victims, seed=f"{strategy}/ray")
+@pytest.mark.parametrize("pool", ["local", pytest.param("ray", marks=pytest.mark.ray)])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_killed_workers_cost_no_trial(farms, undisturbed, strategy, pool):
+    farm = farms[strategy, pool].result()
+    assert_sound(farm)
     if strategy != "tpe":
         assert outcomes(farm.records()) == undisturbed(strategy)
