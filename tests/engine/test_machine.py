@@ -141,6 +141,44 @@ def test_a_trial_that_keeps_losing_workers_is_given_up_and_the_rest_goes_on():
     assert "node gone" in records[0].message
 
 
+class Doomed(World):
+    """Every worker that gets such a job dies of it."""
+
+    def _measure(self, order, rng):
+        if order.job.mode is Mode.CONFIRM:
+            self.measured.append(order.job)
+            return [JobLost(order.job.job_id, "out of memory")]
+        return super()._measure(order, rng)
+
+
+def test_a_confirmation_that_always_takes_its_worker_down_is_given_up():
+    world = Doomed(Engine([spec()], builders=2)).run()
+    assert world.finish == Finish("finished")
+    chosen = world.selections[1]
+    assert (chosen.verdict, chosen.median_us) == ("undecided", None)
+    assert "out of memory" in chosen.reason
+    assert len([job for job in world.measured if job.mode is Mode.CONFIRM]) < 12
+
+
+def test_a_champion_that_always_takes_its_builder_down_is_replaced():
+    first = World(Engine([spec()], builders=2), stop_after=20).run()
+    kept = tuple(record for _, record in first.records)
+    best = min((r for r in kept if r.median_us), key=lambda r: r.median_us)
+
+    class DeadlyChampion(World):
+        def _react(self, instruction, rng, busy):
+            deadly = getattr(instruction, "job", None)
+            if type(instruction).__name__ == "Build" and deadly.config == best.config:
+                self.built.append(deadly)
+                return [JobLost(deadly.job_id, "out of memory")]
+            return super()._react(instruction, rng, busy)
+
+    world = DeadlyChampion(Engine([spec(finished=kept)], builders=2)).run()
+    assert world.finish == Finish("finished")
+    assert len(world.records) == 30 - len(kept)
+    assert world.selections[1].winner != best.config
+
+
 def test_without_any_worker_the_run_fails_and_says_for_which_task():
     engine = Engine([spec()], builders=1)
     pending = engine.handle(Tick(), 0.0)

@@ -20,6 +20,8 @@ from workers.records import Failure, Measurement, Mode, Timing
 _NEAR = math.log(1.10)
 #: A finals or confirmation job that fails as a whole is tried this often.
 _TRIES = 3
+#: Losses of the worker that are nobody's fault; each one more counts as a failure.
+_LOSSES = 6
 
 
 @dataclass(slots=True)
@@ -34,6 +36,7 @@ class Finals:
     mode: Mode | None = None
     in_flight: bool = False
     tries: int = 0
+    losses: int = 0
     tie: list[Trial] = field(default_factory=list)
     reason: str = ""
     note: str = ""
@@ -84,6 +87,13 @@ class Finals:
             self.mode = None
         elif self.mode is Mode.RACE and len(self.finalists) > 2:
             self.finalists = self.finalists[: max(2, len(self.finalists) // 2)]
+
+    def worker_lost(self, reason: str) -> None:
+        """The worker died, not an entrant: the same again elsewhere, but not without end."""
+        self.in_flight = False
+        self.losses += 1
+        if self.losses >= _LOSSES:
+            self.failed(Failure(Status.RUNTIME, f"{self.losses} workers lost: {reason}"))
 
     def raced(self, measurement: Measurement) -> None:
         """Order the finalists by the interleaved race and choose among those that tie."""

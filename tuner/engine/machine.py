@@ -188,15 +188,17 @@ class Engine:
             self.building -= 1
         if job.trial is None:
             if job.task.finals is not None:
-                job.task.finals.in_flight = False
+                job.task.finals.worker_lost(event.reason)
             return
         trial = job.trial
         trial.attempt += 1
+        hopeless = trial.attempt >= MAX_LOSSES
+        reason = f"lost {trial.attempt} workers in a row; the last: {event.reason}"
+        failure = Failure(Status.RUNTIME, reason)
         if trial.state is State.DONE:
-            return
-        if trial.attempt >= MAX_LOSSES:
-            reason = f"lost {trial.attempt} workers in a row; the last: {event.reason}"
-            failure = Failure(Status.RUNTIME, reason)
+            if hopeless:
+                self._rebuilt(job.task, trial, failure)
+        elif hopeless:
             record = results.of_failed_job(job.task.spec, trial, job.worker_id, failure)
             self._finish(job.task, trial, record, out)
         else:
