@@ -6,8 +6,10 @@ import itertools
 import math
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
+from threading import Barrier
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -27,6 +29,7 @@ from sample_data import (
 
 from results_db import (
     BaselineRecord,
+    RunInfo,
     SelectionRecord,
     Store,
     StoreError,
@@ -356,6 +359,21 @@ class StoreContract:
         last = store.last_run("nightly")
         assert last is not None
         assert last.spec_hash == "h2"
+
+    def test_drivers_that_start_at_once_get_one_run(self, store: Store, url: str) -> None:
+        together = Barrier(4)
+
+        def begin() -> RunInfo:
+            with Store.open(url) as own:
+                together.wait()
+                return own.begin_run("nightly", "h1", 1, {}, {}, resume=True)
+
+        with ThreadPoolExecutor(4) as threads:
+            begun = [each.result() for each in [threads.submit(begin) for _ in range(4)]]
+        assert begun == store.runs() * 4
+        assert store.begin_run("nightly", "h2", 1, {}, {}, resume=True) != begun[0]
+        assert store.begin_run("nightly", "h1", 1, {}, {}) != begun[0]
+        assert len(store.runs()) == 3
 
     def test_a_task_is_found_again_with_its_progress(self, store: Store) -> None:
         task = new_task(store)
