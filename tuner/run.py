@@ -241,7 +241,10 @@ class CampaignRun:
         )
         compiled = sum(r.compiled for r in records if r.source == "measured")
         if compiled:
-            notes = [*notes, f"{compiled} launches compiled on a device worker, see docs/building.md"]
+            notes = [
+                *notes,
+                f"{compiled} launches compiled on a device worker, see docs/building.md",
+            ]
         summary = "; ".join([summary, *([end.message] if end.message else []), *notes])
         facts = {"summary": summary, "elapsed_s": round(elapsed_s, 3), "notes": "; ".join(notes)}
         self.store.finish_run(info.run_id, end.status, facts)
