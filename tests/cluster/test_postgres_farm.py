@@ -1,0 +1,132 @@
+"""Whole campaigns over one PostgreSQL database: several drivers at once, killed and resumed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from farms import Farm, kill
+from processes import wait_until
+
+from results_db import Store
+from results_db.records import RunInfo, TrialRecord
+from search_spaces.recorded import synthesise
+from search_spaces.records import config_key
+from tuner.cli import invoke
+
+pytestmark = [pytest.mark.postgres, pytest.mark.slow]
+
+
+@dataclass
+class PostgresFarm(Farm):
+    """A farm that keeps its results on a server."""
+
+    url: str = ""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**super().environment, "TUNER__DATABASE__URL": self.url}
+
+    def count(self, where: str = "") -> int:
+        return len(self.stored()[1])
+
+    def stored(self) -> tuple[list[RunInfo], dict[str, TrialRecord]]:
+        """All runs, and the trials of this farm's kernel by attempt."""
+        with Store.open(self.url) as store:
+            runs = store.runs()
+            tasks = [task for run in runs for task in store.tasks(run.run_id)]
+            mine = [t for t in tasks if t.key.source_hash == self.source_hash]
+            trials = [trial for task in mine for trial in store.trials(task.task_id)]
+        found = {trial.attempt_id: trial for trial in trials}
+        assert len(found) == len(trials)
+        return runs, found
+
+    @property
+    def source_hash(self) -> str:
+        from search_spaces.recorded import RecordedKernel
+
+        return RecordedKernel(self.space).source_hash()
+
+
+@pytest.fixture
+def make_farm(new_postgres: Callable[[], str], tmp_path: Path) -> Callable[..., PostgresFarm]:
+    """Farms that share a new, empty database."""
+    url = new_postgres()
+
+    def make(name: str, **changes: object) -> PostgresFarm:
+        return PostgresFarm(tmp_path / name, builders=1, runners=2, url=url, **changes)
+
+    return make
+
+
+def test_drivers_share_a_database_and_one_that_was_killed_goes_on(make_farm):
+    other_space = synthesise(160, seed=8, failures=0.2, twins=0.1, build_s=0.1)
+    one, other = make_farm("one", trials=120), make_farm("other", trials=90, space=other_space)
+    # Both find an empty database, and both bring it to the schema.
+    with one.driver() as first, other.driver() as second:
+        wait_until(lambda: one.count() >= 40, 60)
+        assert first.poll() is None
+        assert kill(first.pid)
+        other.ended(second)
+    one.assert_gone()
+    runs, known = one.stored()
+    assert 40 <= len(known) < one.trials
+    assert sorted(run.status for run in runs) == ["finished", "running"]
+
+    one.finish()
+    runs, trials = one.stored()
+    assert [run.status for run in runs] == ["finished", "finished"]
+    assert known.items() <= trials.items()
+    for farm, found in ((one, trials), (other, other.stored()[1])):
+        assert sorted(trial.number for trial in found.values()) == list(range(farm.trials))
+        assert len({config_key(trial.config) for trial in found.values()}) == farm.trials
+        measured = [t.binary_hash for t in found.values() if t.source == "measured"]
+        assert len([b for b in measured if b]) == len({b for b in measured if b})
+
+
+def test_the_same_campaign_started_twice_is_run_once(make_farm):
+    farm = make_farm("same", trials=120)
+    with farm.driver() as first, farm.driver() as second:
+        endings = [process.communicate(timeout=120) for process in (first, second)]
+        codes = sorted([first.returncode, second.returncode])
+    said = "".join(err for _, err in endings)
+    assert "Traceback" not in said
+    runs, trials = farm.stored()
+    assert [run.status for run in runs] == ["finished"]
+    assert len(trials) == 120
+    # Whoever came second was refused or, had the first already ended, found nothing to do.
+    assert codes in ([0, 2], [0, 0]), said
+    assert codes == [0, 0] or "is under way at" in said
+
+
+def test_a_database_on_a_server_is_read_by_every_command(make_farm, tmp_path, capsys, monkeypatch):
+    farm = make_farm("read", trials=60)
+    farm.url = farm.url.replace("tuner@", "tuner:sesame@")
+    assert "60 trials" in farm.finish()
+    monkeypatch.chdir(farm.folder)
+    monkeypatch.setenv("TUNER__DATABASE__URL", farm.url)
+
+    def tuner(*arguments: str) -> str:
+        assert invoke([*arguments]) == 0
+        return capsys.readouterr().out
+
+    (task,) = json.loads(tuner("status", "--format", "json"))
+    assert task["stage"] == "done"
+    page = tmp_path / "report.html"
+    said = tuner("report", "--output", f"{page}") + page.read_text()
+    for style in ("tuner", "csv", "parquet", "space", "t4"):
+        said += tuner("export", "--format", style, "--output", f"{tmp_path / style}")
+        assert any((tmp_path / style).iterdir())
+    said += tuner("db", "check")
+    said += (counts := tuner("db", "stats"))
+    assert "60" in counts
+    assert "sesame" not in said
+    # Known results are taken over by another campaign over the same database.
+    again = make_farm("again", trials=30, space=farm.space)
+    again.finish()
+    _, trials = again.stored()
+    assert len(trials) == 90
+    assert any(trial.source == "reused" for trial in trials.values())
