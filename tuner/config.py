@@ -5,9 +5,10 @@ Sources by precedence: command-line overrides, environment `TUNER__...`, the fil
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from search_spaces.errors import TunerError
 
@@ -35,9 +36,11 @@ def parse_duration(value: object) -> object:
         raise ValueError(f"{value!r} is not a duration; write 90s, 30m, 8h or 1d") from None
 
 
+#: Ten years, in seconds.
+_LONGEST_S = 315_360_000.0
 _DURATION_SCHEMA = {
     "anyOf": [
-        {"type": "number", "exclusiveMinimum": 0},
+        {"type": "number", "exclusiveMinimum": 0, "maximum": _LONGEST_S},
         {"type": "string", "pattern": r"^\s*[0-9]*\.?[0-9]+[smhd]?\s*$"},
     ],
     "description": "seconds, or text such as 90s, 30m, 8h or 1d",
@@ -45,9 +48,12 @@ _DURATION_SCHEMA = {
 Seconds = Annotated[
     float,
     BeforeValidator(parse_duration),
-    Field(gt=0, allow_inf_nan=False),
+    Field(gt=0, le=_LONGEST_S, allow_inf_nan=False),
     WithJsonSchema(_DURATION_SCHEMA),
 ]
+Pairs = Annotated[int, Field(gt=0, le=100_000)]
+#: What torch takes as a seed and every database as an integer.
+Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
 class Section(BaseModel):
@@ -57,7 +63,7 @@ class Section(BaseModel):
 class Budget(Section):
     """When a task stops: whichever comes first. `device` is seconds of device time."""
 
-    trials: int | None = Field(default=None, gt=0)
+    trials: int | None = Field(default=None, gt=0, le=1_000_000_000)
     device: Seconds | None = None
     wall: Seconds | None = None
 
@@ -69,7 +75,7 @@ class StrategyConfig(Section):
     """
 
     name: str = "tpe"
-    seed: int = 0
+    seed: Seed = 0
     polish: int = Field(default=0, ge=0)
     options: dict[str, Any] = Field(default_factory=dict)
 
@@ -110,7 +116,7 @@ class CampaignConfig(Section):
     targets: list[str] = Field(default_factory=lambda: ["cpu"])
     budget: Budget = Budget(trials=100)
     strategy: StrategyConfig = StrategyConfig()
-    in_flight: int = Field(default=4, gt=0)
+    in_flight: int = Field(default=4, gt=0, le=10_000)
     schedule: ScheduleConfig | None = None
 
 
@@ -131,13 +137,13 @@ class SimulatedConfig(Section):
     time_scale: seconds really waited per second simulated.
     """
 
-    runners: int = Field(default=1, ge=0)
+    runners: int = Field(default=1, ge=0, le=10_000)
     crash: float = Field(default=0.0, ge=0, le=1)
     hang: float = Field(default=0.0, ge=0, le=1)
     wrong: float = Field(default=0.0, ge=0, le=1)
     lost: float = Field(default=0.0, ge=0, le=1)
-    seed: int = 0
-    time_scale: float = Field(default=0.0, ge=0)
+    seed: Seed = 0
+    time_scale: float = Field(default=0.0, ge=0, allow_inf_nan=False)
 
 
 class PoolConfig(Section):
@@ -146,24 +152,32 @@ class PoolConfig(Section):
 
     kind: str = "ray"
     address: str | None = None
-    builders: int | None = Field(default=None, gt=0)
-    cpu_runners: int | None = Field(default=1, ge=0)
+    builders: int | None = Field(default=None, gt=0, le=10_000)
+    cpu_runners: int | None = Field(default=1, ge=0, le=10_000)
     simulated: SimulatedConfig = SimulatedConfig()
     build_timeout: Seconds = 120.0
     measure_timeout: Seconds = 120.0
     connect_timeout: Seconds = 30.0
 
 
+def _growing(pairs: list[int]) -> list[int]:
+    if any(later <= earlier for earlier, later in pairwise(pairs)):
+        raise ValueError(f"{pairs} does not grow; write checkpoints such as [3, 9, 40]")
+    return pairs
+
+
 class MeasureConfig(Section):
     """The measuring protocol's constants; see `workers.records.Protocol`."""
 
-    pairs: list[int] = Field(default=[3, 9, 40], min_length=1)
-    final_pairs: int = Field(default=60, ge=8)
-    hopeless: float = Field(default=1.02, gt=1)
-    warm_ms: float = Field(default=100.0, ge=0)
+    pairs: Annotated[list[Pairs], AfterValidator(_growing)] = Field(
+        default=[3, 9, 40], min_length=1
+    )
+    final_pairs: int = Field(default=60, ge=8, le=100_000)
+    hopeless: float = Field(default=1.02, gt=1, allow_inf_nan=False)
+    warm_ms: float = Field(default=100.0, ge=0, le=60_000)
     cache: Literal["cold", "warm"] = "cold"
-    seeds: list[int] = Field(default=[1, 2], min_length=1)
-    finalists: int = Field(default=8, ge=2)
+    seeds: list[Seed] = Field(default=[1, 2], min_length=1)
+    finalists: int = Field(default=8, ge=2, le=1000)
 
 
 class Settings(Section):

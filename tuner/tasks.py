@@ -11,6 +11,7 @@ from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Device, Toolchain, Workload
 from search_spaces.space import BoundSpace
+from tuner import strategies
 from tuner.config import Budget, CampaignConfig, StrategyConfig, TaskConfig
 from workers.records import WorkerInfo
 
@@ -112,6 +113,8 @@ def _line(
         workloads = declared.workloads(kernel)
     else:
         workloads = [Workload.from_mapping(dims) for dims in line.workloads]
+    strategy = line.strategy or campaign.strategy
+    strategies.check(strategy.name, strategy.options)
     for workload in workloads:
         declared.check(kernel, workload)
         yield Wanted(
@@ -119,7 +122,7 @@ def _line(
             workload=workload,
             targets=targets,
             budget=_merge(campaign.budget, line.budget),
-            strategy=line.strategy or campaign.strategy,
+            strategy=strategy,
             config=line,
         )
 

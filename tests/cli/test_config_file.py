@@ -30,6 +30,11 @@ def campaign(task: str = "", cron: str = "0 2 * * *", zone: str = "UTC") -> str:
     return CAMPAIGN.format(task=task, cron=cron, zone=zone)
 
 
+GPU_TARGETS = (
+    "cuda:70, cuda:75, cuda:80, cuda:86, cuda:87, cuda:89, cuda:90, cuda:100, cuda:103, cuda:110, "
+    "cuda:120, cuda:121, hip:gfx90a, hip:gfx942, hip:gfx950, hip:gfx1030, hip:gfx1100, "
+    "hip:gfx1101, hip:gfx1102, hip:gfx1150, hip:gfx1151, hip:gfx1200, hip:gfx1201"
+)
 CASES = {
     "unknown key": (
         campaign("budgt: {trials: 5}"),
@@ -71,13 +76,57 @@ CASES = {
     ),
     "endless duration": (
         campaign("budget: {wall: inf}"),
-        "config.yaml:6: campaigns.nightly.tasks[0].budget.wall: expected a finite number, "
-        "found 'inf'",
+        "config.yaml:6: campaigns.nightly.tasks[0].budget.wall: expected less than or equal to "
+        "315360000, found 'inf'",
     ),
     "unknown target": (
         campaign("targets: [cpu, cdua]"),
         "config.yaml:6: campaigns.nightly.tasks[0].targets[1]: unknown target 'cdua'; "
         "did you mean 'cuda'?",
+    ),
+    "unknown capability": (
+        campaign("targets: ['cuda:9x']"),
+        "config.yaml:6: campaigns.nightly.tasks[0].targets[0]: unknown target 'cuda:9x'; known "
+        f"targets: {GPU_TARGETS}",
+    ),
+    "unknown pool": (
+        "version: 1\npool: {kind: loca}\n",
+        "config.yaml:2: pool.kind: unknown pool 'loca'; did you mean 'local'?",
+    ),
+    "unknown strategy": (
+        campaign("strategy: {name: annealing}"),
+        "config.yaml:6: campaigns.nightly.tasks[0].strategy.name: unknown strategy 'annealing'; "
+        "known: cmaes, exhaustive, gp, grid, random, tpe",
+    ),
+    "checkpoints that do not grow": (
+        "version: 1\nmeasure: {pairs: [9, 3]}\n",
+        "config.yaml:2: measure.pairs: [9, 3] does not grow; write checkpoints such as [3, 9, 40]",
+    ),
+    "number that no database holds": (
+        campaign("strategy: {seed: 99999999999999999999}"),
+        "config.yaml:6: campaigns.nightly.tasks[0].strategy.seed: expected less than or equal to "
+        "9223372036854775807, found 99999999999999999999",
+    ),
+    "number that Python does not read": (
+        f"version: 1\nmeasure: {{final_pairs: {'9' * 5000}}}\n",
+        "config.yaml:2: a number of 5000 digits",
+    ),
+    "infinite": (
+        "version: 1\nmeasure: {warm_ms: 1e400}\n",
+        "config.yaml:2: measure.warm_ms: expected less than or equal to 60000, found inf",
+    ),
+    "nested too deeply": (
+        f"version: 1\nkernels: {'[' * 3000}{']' * 3000}\n",
+        "config.yaml: nested too deeply",
+    ),
+    "aliases that multiply": (
+        "version: 1\nkernels:\n - &a0 [x]\n"
+        + "".join(f" - &a{n} [{','.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9)),
+        "config.yaml: more than 100,000 values",
+    ),
+    "character that is none": (
+        'version: 1\nkernels: "\0"\n',
+        "config.yaml: the character '\\x00' at position 21 is none that YAML allows",
     ),
     "no tasks": (
         "version: 1\ncampaigns: {n: {tasks: []}}\n",

@@ -15,7 +15,7 @@ import typer
 from search_spaces.errors import FindingError, TunerError
 from tuner.cli._console import Format, FormatOption, emit, inert, note
 from tuner.cli._progress import duration, watched
-from tuner.cli._session import ConfigOption, settings_of
+from tuner.cli._session import LARGEST, ConfigOption, settings_of
 
 if TYPE_CHECKING:
     from tuner.campaign import PlannedTask, RunOptions, RunOutcome
@@ -46,7 +46,8 @@ def run(
         typer.Option(help="Only workloads with these dims, as 'M=32 dtype=float16'; repeatable."),
     ] = None,
     trials: Annotated[
-        int | None, typer.Option(min=1, help="Trials per task, instead of the budget's.")
+        int | None,
+        typer.Option(min=1, max=1_000_000_000, help="Trials per task, instead of the budget's."),
     ] = None,
     wall: Annotated[
         str | None, typer.Option(help="Time after which the run ends, as 90s, 30m or 8h.")
@@ -54,7 +55,9 @@ def run(
     strategy: Annotated[
         str | None, typer.Option(help="Search strategy, instead of the configured one.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the strategy.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=LARGEST, help="Seed of the strategy.")
+    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Measure anew what the database already knows.")
     ] = False,

@@ -10,7 +10,7 @@ import typer
 
 from search_spaces.records import config_key
 from tuner.cli._console import Format, FormatOption, emit, note
-from tuner.cli._session import ConfigOption, pick_run, settings_of, store_of
+from tuner.cli._session import LARGEST, ConfigOption, pick_run, settings_of, store_of
 
 if TYPE_CHECKING:
     from results_db.records import SelectionRecord, TaskInfo
@@ -44,8 +44,10 @@ class Verdict:
 
 
 def compare(
-    a: Annotated[int, typer.Argument(help="The run to compare with.", metavar="A")],
-    b: Annotated[int, typer.Argument(help="The run to judge.", metavar="B")],
+    a: Annotated[
+        int, typer.Argument(help="The run to compare with.", metavar="A", min=1, max=LARGEST)
+    ],
+    b: Annotated[int, typer.Argument(help="The run to judge.", metavar="B", min=1, max=LARGEST)],
     config: ConfigOption = None,
     style: FormatOption = Format.TABLE,
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import typer
 
@@ -16,16 +17,18 @@ app = typer.Typer(help="Check, show and describe config.yaml.", no_args_is_help=
 @app.command()
 def check(config: ConfigOption = None) -> None:
     """Check config.yaml; exits with 2 and one line for each mistake."""
-    from tuner.settings import ConfigError
+    from tuner.settings import CONFIG_NAME, ConfigError
 
     try:
-        settings, base = settings_of(config)
+        settings, _ = settings_of(config)
     except ConfigError as error:
         for problem in error.problems[1:]:
             fail(problem)
         raise
     count = len(settings.campaigns)
-    note(f"{base}: fine, {count} campaign{'' if count == 1 else 's'}")
+    file = config or Path(CONFIG_NAME)
+    name = f"{file}" if file.exists() else f"no {file}, the defaults"
+    note(f"{name}: fine, {count} campaign{'' if count == 1 else 's'}")
 
 
 @app.command()

@@ -26,8 +26,13 @@ ConfigOption = Annotated[
         show_default=False,
     ),
 ]
+#: What every database takes as an integer.
+LARGEST = 2**63 - 1
 RunArgument = Annotated[
-    int | None, typer.Argument(help="The run's number; the latest run by default.", metavar="RUN")
+    int | None,
+    typer.Argument(
+        help="The run's number; the latest run by default.", metavar="RUN", min=1, max=LARGEST
+    ),
 ]
 
 

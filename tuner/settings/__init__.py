@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tuner.config import ConfigError
-from tuner.settings._load import CONFIG_NAME, load
+from tuner.settings._load import CONFIG_NAME, load, validated
 
-__all__ = ["CONFIG_NAME", "ConfigError", "load"]
+__all__ = ["CONFIG_NAME", "ConfigError", "load", "validated"]

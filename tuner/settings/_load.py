@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
+from search_spaces.errors import TunerError
 from tuner.config import ConfigError, Settings
-from tuner.settings._complaints import SCHEMA_HINT, dotted, nearest, translate
+from tuner.settings._complaints import SCHEMA_HINT, Where, dotted, nearest, translate
 from tuner.settings._yaml import Document, KeyPath, read
 
 CONFIG_NAME = "config.yaml"
@@ -44,7 +45,13 @@ def load(
             return f"environment variable {_PREFIX}{'__'.join(map(str, at)).upper()}"
         return document.where(at)
 
-    data = _merge(_merge(document.data, environment), command_line)
+    settings = validated(_merge(_merge(document.data, environment), command_line), where)
+    base = file.resolve().parent
+    return _anchored(settings, base), base
+
+
+def validated(data: Mapping[str, Any], where: Where) -> Settings:
+    """Settings from plain data; `ConfigError` names the place that `where` gives for a key."""
     try:
         settings = Settings.model_validate(data)
     except ValidationError as error:
@@ -54,8 +61,7 @@ def load(
         failure = ConfigError(problems[0], SCHEMA_HINT)
         failure.problems = tuple(problems)
         raise failure
-    base = file.resolve().parent
-    return _anchored(settings, base), base
+    return settings
 
 
 def _environment() -> dict[str, Any]:
@@ -115,15 +121,24 @@ def _holds(data: object, path: KeyPath) -> bool:
 
 def _contradictions(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
     """What no single field can see: names, targets, schedules that never fire."""
+    from tuner import strategies
     from tuner.schedule import ScheduleError, check
+    from workers import pools
 
+    kind = settings.pool.kind
+    yield from _unknown(("pool", "kind"), "pool", kind, pools.names())
     for name, campaign in settings.campaigns.items():
         at: KeyPath = ("campaigns", name)
         if not _NAME.fullmatch(name):
             yield at, "a campaign's name is made of letters, digits, `_`, `-` and `.`"
         yield from _target_problems((*at, "targets"), campaign.targets)
+        named = (*at, "strategy", "name")
+        yield from _unknown(named, "strategy", campaign.strategy.name, strategies.names())
         for index, task in enumerate(campaign.tasks):
             yield from _target_problems((*at, "tasks", index, "targets"), task.targets)
+            if task.strategy is not None:
+                named = (*at, "tasks", index, "strategy", "name")
+                yield from _unknown(named, "strategy", task.strategy.name, strategies.names())
             if task.workloads == []:
                 yield (*at, "tasks", index, "workloads"), "empty; write `all` or name one"
         if campaign.schedule is not None:
@@ -133,7 +148,17 @@ def _contradictions(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
                 yield (*at, "schedule", error.key), error.message
 
 
+def _unknown(
+    at: KeyPath, what: str, name: str, known: Sequence[str]
+) -> Iterator[tuple[KeyPath, str]]:
+    if name not in known:
+        hint = nearest(name, known) or f"; known: {', '.join(known)}"
+        yield at, f"unknown {what} {name!r}{hint}"
+
+
 def _target_problems(at: KeyPath, targets: list[str] | None) -> Iterator[tuple[KeyPath, str]]:
+    from workers import device
+
     if targets == []:
         yield at, "empty; name at least one target, such as `cpu` or `cuda:90`"
     for index, target in enumerate(targets or ()):
@@ -142,6 +167,11 @@ def _target_problems(at: KeyPath, targets: list[str] | None) -> Iterator[tuple[K
             yield (*at, index), f"unknown target {target!r}{nearest(kind, _TARGETS)}"
         elif kind == "simulated" and not detail:
             yield (*at, index), "a simulated target names its recording: `simulated:FILE`"
+        elif kind in ("cuda", "hip") and target != kind:
+            try:
+                device.offline(target)
+            except TunerError as error:
+                yield (*at, index), f"{error.message}; {error.hint}"
 
 
 def _anchored(settings: Settings, base: Path) -> Settings:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
@@ -19,6 +20,10 @@ from tuner.config import ConfigError
 Key: TypeAlias = str | int
 KeyPath: TypeAlias = tuple[Key, ...]
 
+#: Values up to which a file is read, those of aliases counted wherever they stand.
+_VALUES = 100_000
+#: Digits up to which a number is one; Python itself refuses some thousands.
+_DIGITS = 100
 _LEADING_ZERO = re.compile(r"^[-+]?0[0-9]+$")
 _SCALARS: tuple[tuple[str, str, str], ...] = (
     ("bool", r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
@@ -68,15 +73,11 @@ def read(path: Path) -> Document:
     """
     text = _read_text(path)
     try:
-        loader = _Loader(text)
-        try:
-            node = loader.get_single_node()
-            lines = dict(_walk(path, node, (), ()))
-            data = loader.construct_document(node) if node is not None else None
-        finally:
-            loader.dispose()
+        data, lines = _parse(path, text)
     except yaml.YAMLError as error:
         raise _yaml_error(path, error) from error
+    except RecursionError:
+        raise ConfigError(f"{path.name}: nested too deeply", "write fewer levels") from None
     if data is None:
         raise ConfigError(f"{path.name} is empty", _START)
     if not isinstance(data, dict):
@@ -84,6 +85,21 @@ def read(path: Path) -> Document:
             f"{path.name}:1: expected a mapping of sections, found {_kind(data)}", _START
         )
     return Document(path, data, lines)
+
+
+def _parse(path: Path, text: str) -> tuple[object, dict[KeyPath, int]]:
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        lines = dict(islice(_walk(path, node, (), ()), _VALUES + 1))
+        if len(lines) > _VALUES:
+            raise ConfigError(
+                f"{path.name}: more than {_VALUES:,} values",
+                "aliases multiply; write what is meant, or several files",
+            )
+        return loader.construct_document(node) if node is not None else None, lines
+    finally:
+        loader.dispose()
 
 
 _START = "start it with `version: 1`, or let `tuner init` write an example"
@@ -135,11 +151,18 @@ def _walk(
         for index, item in enumerate(node.value):
             yield (*at, index), item.start_mark.line + 1
             yield from _walk(path, item, (*at, index), inside)
-    elif (
-        isinstance(node, yaml.ScalarNode) and node.style is None and _LEADING_ZERO.match(node.value)
-    ):
+    elif isinstance(node, yaml.ScalarNode):
+        _check_number(node, f"{path.name}:{line}")
+
+
+def _check_number(node: yaml.ScalarNode, where: str) -> None:
+    if node.tag == "tag:yaml.org,2002:int" and len(node.value) > _DIGITS:
         raise ConfigError(
-            f"{path.name}:{line}: {node.value} has a leading zero, which is octal in some YAML",
+            f"{where}: a number of {len(node.value)} digits", "write a smaller one, or quote text"
+        )
+    if node.style is None and len(node.value) <= _DIGITS and _LEADING_ZERO.match(node.value):
+        raise ConfigError(
+            f"{where}: {node.value} has a leading zero, which is octal in some YAML",
             f'write {int(node.value)}, or "{node.value}" if it is text',
         )
 
@@ -156,6 +179,12 @@ def _key(path: Path, key: yaml.Node) -> tuple[str, int]:
 def _yaml_error(path: Path, error: yaml.YAMLError) -> ConfigError:
     mark = getattr(error, "problem_mark", None)
     where = f"{path.name}:{mark.line + 1}" if mark is not None else path.name
+    if isinstance(error, yaml.reader.ReaderError):
+        return ConfigError(
+            f"{path.name}: the character {chr(error.character)!a} at position {error.position} "
+            "is none that YAML allows",
+            "remove it",
+        )
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "not YAML"
     if "'\\t'" in str(problem):
         return ConfigError(f"{where}: a tab where YAML wants blanks", "indent with blanks only")

@@ -8,18 +8,40 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from search_spaces.errors import TunerError
-from search_spaces.space import BoundSpace
+from search_spaces.params import Choice, PowerOfTwo
+from search_spaces.records import Device, Status, Workload
+from search_spaces.space import BoundSpace, SearchSpace
 from tuner.strategies.base import Strategy
 
 _OPTUNA = ("tpe", "gp", "cmaes", "random", "grid")
 _GROUP = "tuner.strategies"
 
-__all__ = ["Strategy", "create", "names"]
+__all__ = ["Strategy", "check", "create", "names"]
 
 
 def names() -> list[str]:
     """The names `create` takes."""
     return sorted({*_OPTUNA, "exhaustive", *(e.name for e in entry_points(group=_GROUP))})
+
+
+def check(name: str, options: Mapping[str, Any]) -> None:
+    """Raise the `TunerError` of an unknown name or of options the strategy cannot use.
+
+    Options are tried on a space of four configs, so that none fails in the middle of a campaign.
+    """
+    if name in names() and not options:
+        return
+    space = SearchSpace([PowerOfTwo("a", 1, 2), Choice("b", (0, 1))])
+    bound = space.bind(Workload.of(), Device("cpu", "none", "cpu"))
+    try:
+        strategy = create(name, bound, 1, options)
+        for config in strategy.ask(2):
+            strategy.tell(config, 1.0, Status.CORRECT)
+        strategy.ask(1)
+    except TunerError:
+        raise
+    except Exception as error:
+        raise _refused(name, error) from error
 
 
 def create(
@@ -44,10 +66,15 @@ def create(
                 strategy: Strategy = entry.load()(space, seed, **options)
                 return strategy
     except TypeError as error:
-        raise TunerError(
-            f"strategy {name!r} does not take these options: {error}",
-            "see `strategy.options` in docs/configuration.md",
-        ) from error
+        raise _refused(name, error) from error
     near = difflib.get_close_matches(name, names(), 1)
     hint = f"did you mean {near[0]!r}?" if near else f"known strategies: {', '.join(names())}"
     raise TunerError(f"unknown strategy {name!r}", hint)
+
+
+def _refused(name: str, error: Exception) -> TunerError:
+    takes = "`shuffle`" if name == "exhaustive" else "those of its Optuna sampler"
+    return TunerError(
+        f"strategy {name!r} cannot use these options: {' '.join(f'{error}'.split())}",
+        f"its options are {takes}" if name in (*_OPTUNA, "exhaustive") else "see its documentation",
+    )
