@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from results_db.errors import StoreError
+from results_db.errors import NothingStoredError, StoreError
 from results_db.records import (
     BaselineRecord,
     ExportInfo,
@@ -30,6 +30,7 @@ __all__ = [
     "BaselineRecord",
     "ExportInfo",
     "Fire",
+    "NothingStoredError",
     "RunInfo",
     "SelectionRecord",
     "Store",

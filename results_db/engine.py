@@ -13,7 +13,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import StaticPool
 
-from results_db.errors import StoreError, translated
+from results_db.errors import NothingStoredError, StoreError, translated
 
 BUSY_TIMEOUT_S = 30
 _WRITE = "results_db_write"
@@ -90,7 +90,7 @@ def _check_path(path: Path, name: str, create: bool) -> None:
         if path.exists():
             return
         if not create:
-            raise StoreError(
+            raise NothingStoredError(
                 f"{name}: there is no database", "run a campaign first, or check database.url"
             )
         path.parent.mkdir(parents=True, exist_ok=True)

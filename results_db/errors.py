@@ -10,13 +10,16 @@ from search_spaces.errors import TunerError
 _HINTS = (
     ("disk is full", "free some space, then run again: finished trials are kept and resumed from"),
     ("no space left", "free some space, then run again: finished trials are kept and resumed from"),
-    ("disk i/o error", "check the disk, then run `tuner db check`"),
+    ("disk i/o error", "free some space on that disk or check it, then run `tuner db check`"),
     ("database is locked", "another process is writing; wait for it, or stop it, and run again"),
     ("readonly", "make the file and its folder writable, or set database.url to another place"),
     ("read-only", "make the database writable, or set database.url to another place"),
     ("unable to open", "check that the folder exists and is writable, or set database.url"),
     ("not a database", "set database.url to another file; this one is not SQLite's"),
-    ("malformed", "run `tuner db check`, and restore the file from a backup"),
+    ("malformed", "restore the file from a backup"),
+    ("no such table", "restore the file from a backup"),
+    ("too large to convert", "give a smaller number"),
+    ("resolve host", "check host and port in database.url and that the server runs"),
     ("foreign key", "the run or task it belongs to is not in this database"),
     ('role "', "check user and password in database.url"),
     ("authentication", "check user and password in database.url"),
@@ -27,6 +30,10 @@ _HINTS = (
 
 class StoreError(TunerError):
     """A results database that cannot be opened, read or written, or a record it cannot hold."""
+
+
+class NothingStoredError(StoreError):
+    """There is no database yet, or nothing in it."""
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, inspect, text
 
 from results_db.engine import Database, sqlite_path
-from results_db.errors import StoreError, translated
+from results_db.errors import NothingStoredError, StoreError, translated
 
 if TYPE_CHECKING:
     from alembic.config import Config as AlembicConfig
@@ -65,7 +65,7 @@ def ensure(database: Database, *, create: bool) -> None:
         found = revision(connection, database.name)
     if not found:
         if not create:
-            raise StoreError(
+            raise NothingStoredError(
                 f"{database.name}: the database is empty", "run a campaign, or `tuner db upgrade`"
             )
         with database.write() as connection:

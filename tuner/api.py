@@ -13,8 +13,8 @@ from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Value, Workload
 from tuner.campaign import RunOptions, run_campaign
-from tuner.config import Budget, CampaignConfig, Settings, StrategyConfig, TaskConfig
 from tuner.progress import ProgressCallback
+from tuner.settings import validated
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,18 +65,18 @@ def tune(
     found = registry.load(kernel) if isinstance(kernel, str) else kernel
     spec = registry.spec_of(found)
     dims = workload.as_dict() if isinstance(workload, Workload) else dict(workload)
-    limits = {"trials": budget} if isinstance(budget, int) else dict(budget)
-    campaign = CampaignConfig(
-        tasks=[TaskConfig(kernel=spec, workloads=[dims])],
-        targets=[target] if target else list(found.kinds),
-        budget=Budget(**limits),
-        strategy=StrategyConfig(name=strategy, seed=seed),
-    )
+    campaign = {
+        "tasks": [{"kernel": spec, "workloads": [dims]}],
+        "targets": [target] if target else list(found.kinds),
+        "budget": dict(budget) if isinstance(budget, Mapping) else {"trials": budget},
+        "strategy": {"name": strategy, "seed": seed},
+    }
     with tempfile.TemporaryDirectory(prefix="tuner-") as scratch:
         url = database or f"sqlite:///{scratch}/tuner.db"
         more = dict(settings or {})
         more["pool"] = {"kind": pool, **more.get("pool", {})}
-        full = Settings(**more, database={"url": url}, campaigns={"tune": campaign})  # type: ignore[arg-type]
+        more |= {"database": {"url": url}, "campaigns": {"tune": campaign}}
+        full = validated(more, lambda _: "tune()")
         options = RunOptions(fresh=fresh, report=False, export=False, base=Path.cwd())
         outcome = run_campaign(full, "tune", options=options, on_progress=on_progress)
         return _result(url, outcome.run_id, outcome.summary)

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from search_spaces.records import Value, Workload, digest
+from tuner.config import MeasureConfig
 from workers.records import Protocol
 
 #: Rough seconds per trial for plans, by backend kind; a plan says that it is an estimate.
@@ -43,6 +44,18 @@ def facts(base: Path, *, fresh: bool) -> dict[str, Value]:
         "dirty": bool(_git(base, "status", "--porcelain", "--untracked-files=no")),
         "fresh": fresh,
     }
+
+
+def protocol(measure: MeasureConfig) -> Protocol:
+    """The measuring protocol that the configuration describes."""
+    return Protocol(
+        pairs=tuple(measure.pairs),
+        final_pairs=measure.final_pairs,
+        hopeless=measure.hopeless,
+        warm_ms=measure.warm_ms,
+        cache=measure.cache,
+        seeds=tuple(measure.seeds),
+    )
 
 
 def protocol_key(protocol: Protocol) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from search_spaces.records import Device, Toolchain, Workload
+from results_db import NothingStoredError, Store
+from results_db.records import TaskKey
+from search_spaces.records import Device, Workload
 from tuner import environment
 from tuner.config import Settings
 from tuner.options import RunOptions, adjusted, campaign_of, chosen
@@ -14,7 +17,10 @@ from workers.records import WorkerInfo
 
 @dataclass(frozen=True, slots=True)
 class PlannedTask:
-    """A line of the plan. mode: `measure`, or `compile` where no such device is here."""
+    """A line of the plan. mode: `measure`, or `compile` where no such device is here.
+
+    known: configs whose results are taken over from earlier runs.
+    """
 
     kernel: str
     workload: Workload
@@ -36,9 +42,11 @@ def plan(settings: Settings, name: str, options: RunOptions) -> list[PlannedTask
     workers = []
     for kind in sorted(runner_kinds(wanted) - {"interpreter"}):
         found = [device.detect("cpu")] if kind == "cpu" else _found(kind)
-        workers += [WorkerInfo(f"{kind}-{i}", d, Toolchain()) for i, d in enumerate(found)]
+        tools = toolchain.current(kind)
+        workers += [WorkerInfo(f"{kind}-{i}", d, tools) for i, d in enumerate(found)]
     placed, notes = place(wanted, workers, toolchain.current("cuda"))
-    lines = [_planned(item) for item in placed]
+    known = _known(settings, options, placed)
+    lines = [_planned(item, count) for item, count in zip(placed, known, strict=True)]
     absent = Device("none", "", "")
     lines += [PlannedTask("", Workload(()), absent, "skip", 0, 0, 0, 0.0, n) for n in notes]
     return lines
@@ -52,7 +60,36 @@ def _found(kind: str) -> list[Device]:
     return list(device.found(kind))
 
 
-def _planned(item: Placed) -> PlannedTask:
+def _known(settings: Settings, options: RunOptions, placed: Sequence[Placed]) -> list[int]:
+    """How many configs of each task the database has results for; none where all is new."""
+    nothing = [0] * len(placed)
+    if options.fresh:
+        return nothing
+    protocol = environment.protocol_key(environment.protocol(settings.measure))
+    url = environment.database_url(settings.database.url, options.base)
+    try:
+        with Store.open(url, create=False) as store:
+            return [_known_of(store, item, protocol) for item in placed]
+    except NothingStoredError:
+        return nothing
+
+
+def _known_of(store: Store, item: Placed, protocol: str) -> int:
+    kernel, workload = item.wanted.kernel, item.wanted.workload
+    key = TaskKey(
+        kernel=kernel.name,
+        source_hash=kernel.source_hash(),
+        space_hash=kernel.space_hash(workload),
+        workload=workload,
+        device=item.device,
+        toolchain=item.toolchain,
+        protocol=protocol,
+    )
+    space = item.wanted.bind(item.device)
+    return sum(space.feasible(trial.config) for trial in store.known_trials(key))
+
+
+def _planned(item: Placed, known: int) -> PlannedTask:
     size = item.wanted.bind(item.device).size()
     budget = item.wanted.budget.trials
     trials = size if budget is None else min(size, budget)
@@ -63,6 +100,7 @@ def _planned(item: Placed) -> PlannedTask:
         mode="compile" if item.compile_only else "measure",
         space_size=size,
         budget_trials=trials,
-        known=0,
-        estimate_s=trials * environment.seconds_per_trial(item.device.kind, item.compile_only),
+        known=known,
+        estimate_s=max(0, trials - known)
+        * environment.seconds_per_trial(item.device.kind, item.compile_only),
     )

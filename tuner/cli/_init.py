@@ -25,9 +25,30 @@ def init(
     if existing and not force:
         names = ", ".join(f"{path}" for path in existing)
         raise TunerError(f"{names} exists already", "add --force to replace it")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
     for path, template in targets.items():
-        path.write_text(files("tuner").joinpath("templates", template).read_text("utf-8"), "utf-8")
+        _write(path, files("tuner").joinpath("templates", template).read_text("utf-8"))
         print(inert(path))
     there = "" if folder == Path() else f"cd {folder} && "
     note(f"next: {there}tuner run first --dry-run, then {there}tuner run first")
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file as a whole or not at all."""
+    draft = path.with_name(f".{path.name}.draft")
+    try:
+        draft.write_text(text, "utf-8")
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> TunerError:
+    reason = error.strerror or f"{error}"
+    return TunerError(
+        f"cannot write {path}: {reason}", "name another folder, or make room or permission there"
+    )
