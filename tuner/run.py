@@ -118,7 +118,7 @@ class CampaignRun:
         info = self._run_info(placed)
         lease.take(self.store, info)
         fresh = bool(info.environment.get("fresh"))
-        protocol = self._protocol()
+        protocol = environment.protocol(self.settings.measure)
         specs = []
         for item in placed:
             task = self._ensure(info, item, protocol)
@@ -215,17 +215,6 @@ class CampaignRun:
         distinct: dict[str, Config] = {config_key(config): config for _, config in near}
         return list(distinct.values())[:3]
 
-    def _protocol(self) -> Protocol:
-        measure = self.settings.measure
-        return Protocol(
-            pairs=tuple(measure.pairs),
-            final_pairs=measure.final_pairs,
-            hopeless=measure.hopeless,
-            warm_ms=measure.warm_ms,
-            cache=measure.cache,
-            seeds=tuple(measure.seeds),
-        )
-
     # -- the end -------------------------------------------------------------------------------
     def _conclude(
         self, info: RunInfo, end: Finish, notes: list[str], elapsed_s: float
@@ -259,12 +248,7 @@ class CampaignRun:
         )
 
     def _products(self, wanted: list[Wanted], outcome: RunOutcome) -> RunOutcome:
-        """Report and tables, also of a run that was interrupted: they say so."""
-        if self.options.report:
-            import reports
-
-            target = self.options.base / self.settings.paths.results / "report.html"
-            outcome = replace(outcome, report=reports.write(self.store, outcome.run_id, target))
+        """Tables and report, also of a run that was interrupted: they say so."""
         if self.options.export:
             from tuner import tables
 
@@ -272,4 +256,9 @@ class CampaignRun:
             kernels = {task.kernel.name: task.kernel for task in wanted}
             written = tables.export(self.store, outcome.run_id, folder, "tuner", kernels)
             outcome = replace(outcome, tables=tuple(written))
+        if self.options.report:
+            import reports
+
+            target = self.options.base / self.settings.paths.results / "report.html"
+            outcome = replace(outcome, report=reports.write(self.store, outcome.run_id, target))
         return outcome
