@@ -11,6 +11,7 @@ from farms import TRIALS, Farm, assert_sound, crews, kill, outcomes
 from processes import wait_until
 
 from results_db.records import TrialRecord
+from search_spaces.records import config_key
 
 STRATEGIES = ("random", "exhaustive", "tpe")
 KILLS = 10
@@ -60,3 +61,15 @@ def test_a_killed_driver_is_followed_by_one_that_goes_on(farms, undisturbed, str
     assert_sound(farm)
     if strategy != "tpe":
         assert outcomes(farm.records()) == undisturbed(strategy)
+
+
+@pytest.mark.slow
+def test_another_run_of_the_same_campaign_measures_nothing(farms):
+    farm = farms["exhaustive"].result()
+    first = {config_key(record.config) for record in farm.records()}
+    farm.finish()
+    assert [run.status for run in farm.runs()] == ["finished"] * 2
+    again = [record for record in farm.records() if record.source == "reused"]
+    assert len(again) == TRIALS
+    assert {config_key(record.config) for record in again} == first
+    assert len(farm.records()) == 2 * TRIALS
