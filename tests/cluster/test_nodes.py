@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -60,6 +61,7 @@ def test_workers_go_where_their_devices_are_and_use_a_node_that_joins(cluster: C
     # One runner per GPU that Ray has been told of, one CPU runner per node that has processors.
     assert (where["cuda-0"], where["cuda-1"]) == ("gpus", "gpus")
     assert {where["cpu-0"], where["cpu-1"]} == {"plain", "gpus"}
+    assert {where["simulated-0"], where["simulated-1"]} == {"plain", "gpus"}
     assert {"cpu-0", "cpu-1", "simulated-0", "simulated-1"} <= set(first["ready"])
     # Builders take the processors that runners leave: 2 of 3, and 1 of 4.
     builders = Counter(node for name, node in where.items() if name.startswith("builder"))
@@ -72,24 +74,28 @@ def test_workers_go_where_their_devices_are_and_use_a_node_that_joins(cluster: C
     assert "cpu-2" in then["ready"]
 
 
-def test_a_campaign_survives_the_end_of_a_node(cluster: Cluster):
+def test_a_campaign_survives_a_node_and_is_ended_by_sigterm_without_a_loss(cluster: Cluster):
     from farms import Farm, assert_sound
 
-    class Submitted(Farm):
+    class Distributed(Farm):
         @property
         def environment(self) -> dict[str, str]:
             address = {"TUNER__POOL__ADDRESS": cluster.address}
             return {**super().environment, **cluster.environment, **address}
 
     victim = cluster.add("doomed", cpus=1)
-    farm = Submitted(cluster.shared / "farm", pool="ray", builders=3, runners=6)
+    farm = Distributed(cluster.shared / "farm", pool="ray", builders=3, runners=6)
     with farm.driver() as driver:
-        wait_until(lambda: farm.count() >= 40, 60)
+        wait_until(lambda: farm.count() >= 30, 60)
         assert any(victim.has(f"simulated-{index}") for index in range(6))
         assert driver.poll() is None
         victim.kill()
-        left = farm.trials - farm.count()
-        said = farm.ended(driver)
-    assert left > 0
+        at_the_end = farm.count()
+        wait_until(lambda: farm.count() >= at_the_end + 30, 60)
+        driver.send_signal(signal.SIGTERM)
+        said = farm.ended(driver, 130)
     assert "Raylet" not in said
+    assert [run.status for run in farm.runs()] == ["interrupted"]
+    assert farm.count() < farm.trials
+    farm.finish()
     assert_sound(farm)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
 import warnings
@@ -69,7 +71,7 @@ def connect(address: str | None, timeout_s: float, local_cpus: int) -> Cluster:
     if "RAY_JOB_CONFIG_JSON_ENV_VAR" not in os.environ:
         _probe(address, timeout_s)
     try:
-        with _quiet():
+        with _quiet(), _sigterm_kept():
             ray.init(
                 address=address, namespace=_namespace(), logging_level="ERROR", log_to_driver=False
             )
@@ -91,11 +93,22 @@ def _quiet() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _sigterm_kept() -> Iterator[None]:
+    """Ray takes SIGTERM for itself, to die of it; whoever had a handler for it keeps that one."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if callable(before) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
+
+
 def _start_local(cpus: int) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray's workers are of low priority unless told otherwise, and times taken there the worse.
     os.environ.setdefault("RAY_worker_niceness", "0")
-    with _quiet(), _importable():
+    with _quiet(), _importable(), _sigterm_kept():
         ray.init(
             address="local",
             num_cpus=cpus,

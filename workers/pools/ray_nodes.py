@@ -67,7 +67,7 @@ def builder_cpus(cpus: int, runners: int) -> int:
 
 
 def home(nodes: Sequence[Node], taken: Iterable[str]) -> Node | None:
-    """Where the next runner that times a whole node's processors goes: where the fewest are.
+    """Where the next runner goes that needs no device of Ray's: where the fewest are.
 
     taken: the ids of the nodes of those that are there already.
     """

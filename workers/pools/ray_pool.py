@@ -43,6 +43,8 @@ _GRACE_S = 240.0
 #: Artifacts of this size are put into the object store once instead of sent with every job.
 _SHARED_BYTES = 64 * 1024
 _SHARED_COUNT = 64
+#: Runners without a device that Ray knows; times are disturbed where two share processors.
+_EVENLY = ("cpu", "simulated")
 #: How often to look whether nodes have joined.
 _LOOK_S = 5.0
 #: Builds wait so many times the time to connect for a first or another builder.
@@ -202,16 +204,13 @@ class RayPool:
             post.actor = make.remote(post.name, plan.build_options, plan.paths, plan.cwd)
         else:
             needs = ray_nodes.needs(post.seat.kind)
-            where = self._place(post) if post.seat.kind == "cpu" else "SPREAD"
+            where = self._place(post) if post.seat.kind in _EVENLY else "SPREAD"
             make = ray.remote(RunnerActor).options(scheduling_strategy=where, **needs, **common)
             post.actor = make.remote(post.seat, plan.paths, plan.cwd)
         self._ask(post)
 
     def _place(self, post: _Post) -> Any:
-        """A node of its own for a runner that times all its processors, as far as nodes go.
-
-        When the node dies, Ray restarts the actor on another one.
-        """
+        """The node with the fewest of such runners; when it dies, Ray restarts them elsewhere."""
         taken = [other.home for other in self._posts if other is not post]
         node = ray_nodes.home(ray_nodes.alive(), taken)
         if node is None:

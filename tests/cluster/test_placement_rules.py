@@ -1,0 +1,73 @@
+"""Who goes where, as pure functions of what the nodes have; and paths on other nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workers.pools import ray_nodes
+from workers.pools.moved import Moved
+from workers.pools.plan import Plan
+from workers.pools.ray_nodes import Node
+from workers.records import KernelRef, PoolSpec
+
+_nodes = st.lists(st.tuples(st.integers(0, 64), st.integers(0, 8)), min_size=1, max_size=12).map(
+    lambda sizes: [
+        Node("10.0.0.1", "", f"{index}", cpus, gpus, cpus << 32)
+        for index, (cpus, gpus) in enumerate(sizes)
+    ]
+)
+
+
+@given(_nodes)
+def test_there_is_a_runner_for_every_gpu_and_for_every_node_with_processors(nodes):
+    plan = Plan(PoolSpec(runners={"cuda": None, "cpu": None, "simulated": 3}))
+    seats = list(plan.seats(lambda kind: ray_nodes.count(kind, nodes)))
+    kinds = Counter(seat.kind for seat in seats)
+    assert kinds["cuda"] == sum(node.gpus for node in nodes)
+    assert kinds["cpu"] == sum(node.cpus > 0 for node in nodes)
+    assert kinds["simulated"] == 3
+    assert len({seat.worker_id for seat in seats}) == len(seats)
+
+
+@given(_nodes, st.integers(0, 30))
+def test_runners_are_spread_evenly_over_nodes_that_have_processors(nodes, count):
+    taken: list[str] = []
+    for _ in range(count):
+        node = ray_nodes.home(nodes, taken)
+        if node is None:
+            break
+        taken.append(node.node_id)
+    able = {node.node_id for node in nodes if node.cpus}
+    assert len(taken) == (count if able else 0)
+    there = Counter(taken)
+    assert set(there) <= able
+    assert not able or max(there.values(), default=0) - min(there[n] for n in able) <= 1
+
+
+@given(_nodes, st.integers(0, 40))
+def test_builders_and_runners_never_ask_for_more_processors_than_there_are(nodes, runners):
+    cpus = sum(node.cpus for node in nodes)
+    memory_bytes = sum(node.memory_bytes for node in nodes)
+    builders = Plan(PoolSpec()).builders(cpus, memory_bytes, runners)
+    assert builders >= 1
+    asked = builders * ray_nodes.builder_cpus(cpus, runners)
+    assert asked + runners <= max(cpus, runners)
+
+
+def test_paths_inside_a_shipped_folder_follow_it(tmp_path: Path):
+    moved = Moved(f"{tmp_path / 'gone'}", "/here")
+    ref = KernelRef(f"{tmp_path / 'gone'}/k.py:K", (f"{tmp_path / 'gone'}/sub", f"{tmp_path}"))
+    assert moved.kernel(ref) == KernelRef("/here/k.py:K", ("/here/sub", f"{tmp_path}"))
+    recorded = KernelRef(f"recorded:{tmp_path / 'gone'}/space.json")
+    assert moved.kernel(recorded).spec == "recorded:/here/space.json"
+    for spec in ("softmax", "package.module:K", "k.py:K", f"{tmp_path / 'gone'}-other/k.py:K"):
+        assert moved.kernel(KernelRef(spec)).spec == spec
+
+
+def test_paths_stay_where_the_drivers_folder_can_be_seen(tmp_path: Path):
+    ref = KernelRef(f"{tmp_path}/k.py:K", (f"{tmp_path}",))
+    assert Moved(f"{tmp_path}", "/here").kernel(ref) == ref
