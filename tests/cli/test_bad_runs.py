@@ -1,0 +1,332 @@
+"""Runs that cannot go well, through the real command line: nothing is lost, the end says why."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from cli_samples import campaign_file, kernel_file
+
+import tuner as farm
+from results_db import Store
+from search_spaces.errors import TunerError
+from search_spaces.recorded import synthesise
+
+CONFIG = """version: 1
+pool: {{kind: local, builders: 1, simulated: {{{faults}}}}}
+measure: {{final_pairs: 8, warm_ms: 1}}
+campaigns:
+  c:
+    targets: ["simulated:space.json.gz"]
+    strategy: {{name: {strategy}}}
+    budget: {{trials: 400}}
+    tasks:
+      - kernel: recorded:space.json.gz
+{more}"""
+
+
+def recorded(folder: Path, *, faults: str = "", strategy: str = "exhaustive", more: str = "",
+             size: int = 60) -> None:  # fmt: skip
+    """A folder with a campaign `c` that replays a recording."""
+    synthesise(size, seed=1).save(folder / "space.json.gz", columns=True)
+    text = CONFIG.format(faults=faults, strategy=strategy, more=more)
+    (folder / "config.yaml").write_text(text)
+
+
+def refused(result, *words: str, code: int = 2) -> None:
+    assert result.code == code, result.err
+    for word in words:
+        assert word in result.error
+    assert result.hint
+
+
+# -- what a kernel's own code gets wrong -----------------------------------------------------------
+FAULTS = {
+    "name": ('name = "small"', "", "it has no name"),
+    "kinds": ('kinds = ("cpu",)', 'kinds = "cpu"', "kinds is 'cpu', not a tuple of backends"),
+    "no workloads": ("[Workload.of(n=4)]", "[]", "workloads() lists none"),
+    "no Workload": ("[Workload.of(n=4)]", "[{'n': 4}]", "lists {'n': 4}, which is no Workload"),
+    "workloads": ("[Workload.of(n=4)]", "1 / 0", "workloads() raises ZeroDivisionError"),
+    "check": (
+        'if workload.get("n", 0) <= 0:',
+        "raise ValueError('two\\nlines')\n        if 0:",
+        "check_workload() for 'n=4' raises ValueError: two lines (small.py:",
+    ),
+    "cost": ("Cost(1.0, 16.0)", "Cost(float('nan'), 1.0)", "cost() for 'n=4' returns Cost(flops"),
+    "tolerance": ("Tolerance(1e-5, 1e-5)", "None", "tolerance() for 'n=4' returns None"),
+    "outputs": ('"out": TensorSpec((4,), "float32")', '"out": 4', "outputs() for 'n=4' returns"),
+    "baselines": ("workload): return {}\n", "workload): [].x\n", "raises AttributeError"),
+    "space": (
+        "return SearchSpace(",
+        "raise KeyError('a')\n        dict(",
+        "space() for 'n=4' raises",
+    ),
+    "default": ('{"a": 1}', '{"a": 7}', "default_config() for 'n=4' is no point of the space: a"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_kernel_that_declares_nonsense(tuner, folder, fault):
+    campaign_file(folder, kernel_file(folder))
+    right, wrong, message = FAULTS[fault]
+    text = (folder / "small.py").read_text()
+    assert right in text
+    (folder / "small.py").write_text(text.replace(right, wrong))
+    refused(tuner("run", "c", "--dry-run"), "kernel", message)
+    shown = tuner("spaces", "show", "small.py:Small", "--validate")
+    assert shown.code in (1, 2)
+    assert message in shown.out + shown.err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def (", "SyntaxError"),
+        ("raise ValueError('no\\nway')", "ValueError: no way (bad.py:1)"),
+        ("import sys; sys.exit(3)", "SystemExit: 3"),
+        ("Small = 3", "it is a int, not a Kernel"),
+        ("def Small(): raise OSError('gone')", "making it fails with OSError: gone (bad.py:1)"),
+        ("", "has no Small"),
+    ],
+)
+def test_a_file_that_holds_no_kernel(tuner, folder, text, message):
+    (folder / "bad.py").write_text(text)
+    campaign_file(folder, "bad.py:Small")
+    refused(tuner("run", "c", "--dry-run"), "bad.py:Small", message)
+
+
+def test_files_beside_the_configuration_are_found_from_elsewhere(tuner, folder, monkeypatch):
+    recorded(folder)
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    result = tuner("run", "c", "--dry-run", "--config", "../config.yaml", "--format", "json")
+    assert result.code == 0, result.err
+    (planned,) = json.loads(result.out)
+    assert (planned["mode"], planned["configs"], planned["known"]) == ("measure", 60, 0)
+
+
+# -- before a run begins ---------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("strategy", "message"),
+    [
+        ("tpe, options: {foo: 3}", "'tpe' cannot use these options"),
+        ("tpe, options: {n_startup_trials: x}", "'tpe' cannot use these options"),
+        ("exhaustive, options: {order: 2}", "'exhaustive' cannot use these options"),
+    ],
+)
+def test_options_that_a_strategy_does_not_take(tuner, folder, strategy, message):
+    recorded(folder, strategy=strategy)
+    refused(tuner("run", "c"), message)
+    assert not (folder / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--strategy", "tep"], "unknown strategy 'tep'"),
+        (["--kernel", "softmax"], "no task of the campaign matches --kernel softmax"),
+        (["--workload", "N=5"], "matches --workload 'N=5'"),
+        (["--seed", "99999999999999999999"], "'--seed'"),
+        (["--trials", "99999999999999999999"], "'--trials'"),
+    ],
+)
+def test_options_of_the_command_line(tuner, folder, arguments, message):
+    recorded(folder)
+    refused(tuner("run", "c", *arguments), message)
+    assert not (folder / "results").exists()
+
+
+@pytest.mark.parametrize("space", ["{num_warp: [4]}", "{num_warps: [5]}", "{num_warps: []}"])
+def test_a_restriction_of_what_is_not_there(tuner, folder, space):
+    recorded(folder, more=f"        space: {space}\n")
+    refused(tuner("run", "c", "--dry-run"), "synthetic [N=4096", "num_warp")
+
+
+def test_a_recording_that_is_none(tuner, folder):
+    recorded(folder)
+    (folder / "space.json.gz").write_bytes(b"\x1f\x8b" + b"x" * 100)
+    refused(tuner("run", "c", "--dry-run"), "space.json.gz")
+    (folder / "space.json.gz").unlink()
+    refused(tuner("run", "c", "--dry-run"), "space.json.gz", "cannot be read")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"budget": 0}, "budget.trials: expected greater than 0, found 0"),
+        ({"budget": {"trails": 5}}, "unknown key; did you mean 'trials'?"),
+        ({"target": "cdua"}, "unknown target 'cdua'; did you mean 'cuda'?"),
+        ({"strategy": "tep"}, "unknown strategy 'tep'; did you mean 'tpe'?"),
+        ({"pool": "loca"}, "unknown pool 'loca'; did you mean 'local'?"),
+        ({"settings": {"measur": {}}}, "unknown key; did you mean 'measure'?"),
+        ({"workload": {"rows": [3]}}, "rows: expected boolean or integer"),
+        ({"workload": {"rows": 3}}, "softmax cannot take workload 'rows=3': cols is missing"),
+    ],
+)
+def test_tune_raises_what_its_caller_can_mend(folder, arguments, message):
+    workload = {"rows": 64, "cols": 256, "dtype": "float32"}
+    with pytest.raises(TunerError) as caught:
+        farm.tune("softmax", **{"workload": workload, "target": "cuda:90", **arguments})
+    assert message in caught.value.message
+    assert caught.value.__notes__ == [f"hint: {caught.value.hint}"]
+
+
+# -- while it runs ---------------------------------------------------------------------------------
+def test_a_run_without_one_correct_variant_is_a_finding(tuner, folder):
+    recorded(folder, faults="wrong: 1.0", size=12)
+    result = tuner("run", "c", "--quiet")
+    refused(result, "synthetic N=4096", "none of 12 variants is correct", code=1)
+    assert "0 with a winner" in result.out
+    assert (folder / "results" / "report.html").is_file()
+    (task,) = json.loads(tuner("status", "--format", "json").out)
+    assert (task["trials"], task["failed"], task["verdict"]) == (12, 12, None)
+    assert "none of 12 variants is correct" in task["note"]
+    refused(tuner("export"), "nothing to export")
+    assert tuner("export", "--format", "csv").code == 0
+
+
+def test_a_workload_named_twice_is_tuned_once(tuner, folder):
+    recorded(folder, more="      - kernel: recorded:space.json.gz\n", size=8)
+    result = tuner("run", "c", "--quiet", "--no-report")
+    assert result.code == 0, result.err
+    assert "8 trials (0 failed) over 1 tasks" in result.out
+    assert "named twice" in result.out
+    planned = json.loads(tuner("run", "c", "--dry-run", "--format", "json").out)
+    assert [(task["mode"], task["known"]) for task in planned] == [("measure", 8), ("skip", 0)]
+    assert json.loads(tuner("run", "c", "--dry-run", "--fresh", "-f", "json").out)[0]["known"] == 0
+
+
+def test_a_run_whose_driver_is_gone_says_so_and_is_not_watched_for_ever(tuner, folder):
+    with Store.open(f"sqlite:///{folder / 'results' / 'tuner.db'}") as store:
+        run = store.begin_run("c", "spec", 1, {}, {})
+        assert store.hold_run(run.run_id, f"{socket.gethostname()}:4194999", "")
+    for arguments in (["status"], ["status", "--watch"]):
+        result = tuner(*arguments)
+        assert result.code == 0
+        assert "its driver is gone; the same `tuner run` goes on with it" in result.out + result.err
+
+
+def test_checks_of_what_is_not_there(tuner, folder):
+    (folder / "empty").mkdir()
+    refused(tuner("export", "--check", "-o", "empty"), "empty: there are no tables")
+    assert tuner("db", "upgrade").code == 0
+    refused(tuner("export", "99", "--check"), "there is no run 99")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is not JSON"),
+        (b"\xff\xfe", "is not UTF-8 text"),
+        (b'{"a": 1}', "is not a table of schema tuner-table/1"),
+        (b'{"schema": "tuner-table/9"}', "has schema tuner-table/9"),
+        (b"[" * 100_000, "is nested too deeply"),
+    ],
+)
+def test_a_table_that_is_none_is_a_finding(tuner, folder, content, message):
+    (folder / "softmax@Device-1.json").write_bytes(content)
+    result = tuner("export", "--check", "-o", ".")
+    assert (result.code, result.err) == (1, "")
+    assert result.out.startswith("softmax@Device-1.json: ")
+    assert message in result.out
+
+
+WAITING = """
+import pathlib, time
+print("importing", flush=True)
+while pathlib.Path("wait").exists():
+    time.sleep(0.02)
+"""
+
+
+def test_an_interrupt_while_it_starts_leaves_nothing_behind(tuner, folder):
+    campaign_file(folder, kernel_file(folder, header=WAITING))
+    (folder / "wait").touch()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tuner", "run", "c", "--quiet"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+    )
+    assert child.stdout is not None
+    assert child.stderr is not None
+    with child.stdout, child.stderr:
+        assert child.stdout.readline() == "importing\n"
+        child.send_signal(signal.SIGINT)
+        assert "once more to stop at once" in child.stderr.readline()
+        (folder / "wait").unlink()
+        assert (child.stdout.read(), child.stderr.read()) == ("", "")
+    assert child.wait(timeout=60) == 130
+    refused(tuner("status"), "no run is on record yet")
+
+
+# -- disks -----------------------------------------------------------------------------------------
+@contextmanager
+def disk(place: Path, kibibytes: int) -> Iterator[Callable[[str], None]]:
+    """A file system of that size; skips the test where none may be mounted."""
+    place.mkdir(parents=True)
+
+    def mount(*arguments: str) -> None:
+        subprocess.run(["mount", *arguments, f"{place}"], check=True, capture_output=True)
+
+    try:
+        mount("-t", "tmpfs", "-o", f"size={kibibytes}k", "tmpfs")
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no file system can be mounted here")
+    try:
+        yield lambda option: mount("-o", f"remount,{option}")
+    finally:
+        subprocess.run(["umount", "--lazy", f"{place}"], check=True)
+
+
+def test_a_disk_that_fills_up_under_the_database(tuner, folder, monkeypatch):
+    recorded(folder)
+    with disk(folder / "small", 300) as remount:
+        monkeypatch.setenv("TUNER__DATABASE__URL", f"sqlite:///{folder / 'small' / 'tuner.db'}")
+        result = tuner("run", "c", "--quiet", "--no-report")
+        refused(result, "tuner.db: database or disk is full")
+        assert "free some space" in result.hint
+        remount("size=20M")
+        (task,) = json.loads(tuner("status", "--format", "json").out)
+        assert task["stage"] == "search"
+        result = tuner("run", "c", "--quiet", "--no-report")
+        assert result.code == 0, result.err
+        assert "60 trials" in result.out
+        assert len(json.loads(tuner("status", "--all", "--format", "json").out)) == 1
+        assert tuner("db", "check").code == 0
+
+
+def test_a_disk_that_is_full_when_products_are_written(tuner, folder, monkeypatch):
+    recorded(folder, size=8)
+    with disk(folder / "small", 64):
+        monkeypatch.setenv("TUNER__PATHS__RESULTS", f"{folder / 'small'}")
+        refused(tuner("run", "c", "--quiet"), "cannot write the report", "No space left")
+        assert list((folder / "small").iterdir()) == []
+        assert len(list((folder / "results" / "tables").iterdir())) == 1
+        assert tuner("report", "-o", "report.html").code == 0
+        (folder / "small" / "filler").write_bytes(b"x" * 65_536)
+        refused(tuner("export", "-o", "small"), "small", "No space left")
+        refused(tuner("init", "small/new"), "cannot write small/new/config.yaml: No space left")
+        assert list((folder / "small" / "new").iterdir()) == []
+
+
+def test_a_folder_that_is_read_only(tuner, folder, monkeypatch):
+    with disk(folder / "small", 4096) as remount:
+        recorded(folder / "small")
+        remount("ro")
+        monkeypatch.chdir(folder / "small")
+        refused(tuner("run", "c"), "Read-only file system")
+        refused(tuner("init", "new"), "cannot write new: Read-only file system")
+        assert tuner("run", "c", "--dry-run").code == 0
+        assert tuner("doctor").code == 1
+        os.chdir(folder)
