@@ -108,7 +108,8 @@ class CampaignConfig(Section):
 
     targets: `cpu`, `cuda`, `hip` (each: the devices found), `cuda:90`-like (the devices found of
     that capability; where there is none, cross-compile for it and verify in Triton's interpreter),
-    or `simulated:FILE`. in_flight: tasks searched at once.
+    `simulated` (the device that a `recorded:FILE` kernel was recorded on) or `simulated:FILE` (that
+    recording only). in_flight: tasks searched at once.
     """
 
     description: str = ""

@@ -162,11 +162,9 @@ def _target_problems(at: KeyPath, targets: list[str] | None) -> Iterator[tuple[K
     if targets == []:
         yield at, "empty; name at least one target, such as `cpu` or `cuda:90`"
     for index, target in enumerate(targets or ()):
-        kind, _, detail = target.partition(":")
+        kind = target.partition(":")[0]
         if kind not in _TARGETS:
             yield (*at, index), f"unknown target {target!r}{nearest(kind, _TARGETS)}"
-        elif kind == "simulated" and not detail:
-            yield (*at, index), "a simulated target names its recording: `simulated:FILE`"
         elif kind in ("cuda", "hip") and target != kind:
             try:
                 device.offline(target)
