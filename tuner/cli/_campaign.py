@@ -15,7 +15,7 @@ import typer
 from search_spaces.errors import FindingError, TunerError
 from tuner.cli._console import Format, FormatOption, emit, inert, note
 from tuner.cli._progress import duration, watched
-from tuner.cli._session import LARGEST, ConfigOption, settings_of
+from tuner.cli._session import LARGEST, ConfigOption, settings_of, warn_of_passing_folders
 
 if TYPE_CHECKING:
     from tuner.campaign import PlannedTask, RunOptions, RunOutcome
@@ -91,6 +91,7 @@ def run(
     if dry_run:
         _print_plan(settings, campaign, options, style)
         return
+    warn_of_passing_folders(settings)
     outcome = _execute(settings, campaign, options, quiet=quiet)
     _print_outcome(outcome)
     if outcome.status != "finished":

@@ -11,7 +11,7 @@ import typer
 
 from tuner.cli._campaign import interruptible
 from tuner.cli._console import Format, FormatOption, emit, note
-from tuner.cli._session import ConfigOption, settings_of, store_of
+from tuner.cli._session import ConfigOption, settings_of, store_of, warn_of_passing_folders
 
 if TYPE_CHECKING:
     from results_db import Fire, Store
@@ -80,6 +80,7 @@ def tick(
     For cron, systemd or Kubernetes to call as often as they like.
     """
     settings, base = settings_of(config)
+    warn_of_passing_folders(settings)
     with store_of(settings, create=True) as store:
         service = _Service(settings, base, quiet=quiet)
         with interruptible(service):
@@ -100,6 +101,7 @@ def serve(
     from tuner.scheduler import serve as serve_until
 
     settings, base = settings_of(config)
+    warn_of_passing_folders(settings)
     with store_of(settings, create=True) as store:
         service = _Service(settings, base, quiet=quiet)
         with interruptible(service):

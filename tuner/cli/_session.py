@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from search_spaces.errors import TunerError
+from tuner.cli._console import note
 
 if TYPE_CHECKING:
     from results_db import Store
@@ -26,6 +27,8 @@ ConfigOption = Annotated[
         show_default=False,
     ),
 ]
+#: Where Ray unpacks what `ray job submit --working-dir` has sent.
+_PASSING = "/runtime_resources/working_dir_files/"
 #: What every database takes as an integer.
 LARGEST = 2**63 - 1
 RunArgument = Annotated[
@@ -43,6 +46,21 @@ def settings_of(
     from tuner.settings import load
 
     return load(config, overrides or {})
+
+
+def warn_of_passing_folders(settings: Settings) -> None:
+    """Say what would be written into a submitted job's folder, which Ray removes after a while."""
+    places = {
+        "database.url": settings.database.url,
+        **{f"paths.{name}": place for name, place in settings.paths.model_dump().items()},
+    }
+    lost = [name for name, place in places.items() if _PASSING in place]
+    if lost:
+        variable = f"TUNER__{lost[0].replace('.', '__').upper()}"
+        note(
+            f"{', '.join(lost)}: in this job's own folder, which Ray removes; set what should last "
+            f"to a place outside ({variable}=...)"
+        )
 
 
 @contextmanager
