@@ -194,6 +194,7 @@ def _task_row(task: TaskInfo, trials: Sequence[TrialRecord]) -> dict[str, object
     """One task; until its winner is confirmed, `best_us` is the best trial so far."""
     chosen = task.selection
     right = [trial for trial in trials if trial.status is Status.CORRECT]
+    why = barren(trials) if task.stage == "done" else ""
     so_far = min((trial.median_us for trial in right if trial.median_us), default=None)
     return {
         "kernel": task.key.kernel,
@@ -205,7 +206,7 @@ def _task_row(task: TaskInfo, trials: Sequence[TrialRecord]) -> dict[str, object
         "best_us": chosen.median_us if chosen else so_far,
         "default_us": chosen.default_us if chosen else None,
         "verdict": chosen.verdict if chosen else None,
-        "note": task.note or (barren(trials) if task.stage == "done" else ""),
+        "note": "; ".join(filter(None, [task.note, why])),
     }
 
 
