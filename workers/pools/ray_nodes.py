@@ -77,7 +77,10 @@ def home(nodes: Sequence[Node], taken: Iterable[str]) -> Node | None:
 
 
 def on(node: Node) -> Any:
-    """Ray's word for: on this node, and on another one only when this one is gone."""
+    """Ray's word for: on this node or not at all.
+
+    Its soft form is no order: Ray 2.60 puts an actor that asks for no resources anywhere then.
+    """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    return NodeAffinitySchedulingStrategy(node_id=node.node_id, soft=True)
+    return NodeAffinitySchedulingStrategy(node_id=node.node_id, soft=False)

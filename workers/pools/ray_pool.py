@@ -43,6 +43,8 @@ _GRACE_S = 240.0
 #: Artifacts of this size are put into the object store once instead of sent with every job.
 _SHARED_BYTES = 64 * 1024
 _SHARED_COUNT = 64
+#: What Ray will not restart: it is hired anew.
+_FOR_GOOD = (ray.exceptions.ActorDiedError, ray.exceptions.ActorUnschedulableError)
 #: Runners without a device that Ray knows; times are disturbed where two share processors.
 _EVENLY = ("cpu", "simulated")
 #: How often to look whether nodes have joined.
@@ -159,7 +161,8 @@ class RayPool:
             if goodbyes:
                 ray.wait(goodbyes, num_returns=len(goodbyes), timeout=_CLOSE_TIMEOUT_S)
         for post in self._posts:
-            ray.kill(post.actor)
+            if post.actor is not None:
+                ray.kill(post.actor)
 
     # -- jobs --------------------------------------------------------------------------------------
     def submit_build(self, job: BuildJob) -> None:
@@ -210,7 +213,7 @@ class RayPool:
         self._ask(post)
 
     def _place(self, post: _Post) -> Any:
-        """The node with the fewest of such runners; when it dies, Ray restarts them elsewhere."""
+        """The node with the fewest of such runners; when it dies, they are hired anew elsewhere."""
         taken = [other.home for other in self._posts if other is not post]
         node = ray_nodes.home(ray_nodes.alive(), taken)
         if node is None:
@@ -303,14 +306,15 @@ class RayPool:
         if call.job_id:
             self._events.append(JobLost(call.job_id, reason))
         post.ready = False
-        if isinstance(error, ray.exceptions.ActorDiedError):
+        if isinstance(error, _FOR_GOOD):
             ray.kill(post.actor)
             post.actor = None
         if post.seat is not None and hopeless:
             ray.kill(post.actor)
             self._posts.remove(post)
         else:
-            post.retry_at = time.monotonic() + min(10.0, 0.1 * 2**post.failures)
+            # Of which there may be thousands, while a node is away.
+            post.retry_at = time.monotonic() + 0.1 * 2 ** min(post.failures, 6)
 
     def _revive(self) -> None:
         """Ask actors that failed whether they are back, or replace them."""
