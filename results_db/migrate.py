@@ -5,6 +5,7 @@ Revisions are numbers of four digits, so newer and older can be told without loa
 
 from __future__ import annotations
 
+import io
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -122,7 +123,8 @@ def alembic_config(connection: Connection, scripts: Path = SCRIPTS) -> AlembicCo
     """alembic's configuration, on an open connection and without any file."""
     from alembic.config import Config
 
-    config = Config()
+    # Its default is whatever stdout was when alembic was imported.
+    config = Config(stdout=io.StringIO())
     config.set_main_option("script_location", f"{scripts}".replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection

@@ -59,7 +59,7 @@ def alive(pid: int) -> bool:
     return pid in parents()
 
 
-def wait_until(condition: Callable[[], bool], limit_s: float = 30.0) -> None:
+def wait_until(condition: Callable[[], bool], limit_s: float = 90.0) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"

@@ -57,7 +57,8 @@ class Lines:
             self._write(f"done: {finished(task)}\n")
         self._open = {label: task for label, task in seen.items() if label not in over}
         now_s = self._clock()
-        if now_s >= self._next_s:
+        last = progress.tasks_total > 0 and progress.tasks_done == progress.tasks_total
+        if now_s >= self._next_s or last:
             self._next_s = now_s + LINE_EVERY_S
             self._write(f"{summary(progress)}\n")
 
