@@ -248,8 +248,11 @@ class CampaignRun:
         )
 
     def _products(self, wanted: list[Wanted], outcome: RunOutcome) -> RunOutcome:
-        """Tables and report, also of a run that was interrupted: they say so."""
-        if self.options.export:
+        """Tables and report, also of a run that was interrupted: they say so.
+
+        A run of some workloads only leaves tables alone: its part would replace the whole.
+        """
+        if self.options.export and not self.options.workloads:
             from tuner import tables
 
             folder = self.options.base / self.settings.paths.tables

@@ -1,0 +1,26 @@
+"""A run of some workloads only does not replace a whole table by its part."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+SPACE = Path(__file__).parents[2] / "benchmarks/spaces/h200/softmax_8192_bf16.space.json"
+
+
+def test_a_run_of_some_workloads_leaves_tables_alone(tuner, folder):
+    campaign = {
+        "targets": ["simulated"],
+        "tasks": [{"kernel": f"recorded:{SPACE}"}],
+        "budget": {"trials": 3},
+        "strategy": {"name": "random"},
+    }
+    config = {"version": 1, "pool": {"kind": "local"}, "campaigns": {"replay": campaign}}
+    (folder / "config.yaml").write_text(json.dumps(config))
+    tables = folder / "results" / "tables"
+    narrowed = tuner("run", "replay", "--workload", "dtype=bfloat16", "--no-report")
+    assert narrowed.code == 0, narrowed.err
+    assert not list(tables.glob("*.json"))
+    whole = tuner("run", "replay", "--no-report")
+    assert whole.code == 0, whole.err
+    assert len(list(tables.glob("*.json"))) == 1
