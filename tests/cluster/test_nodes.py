@@ -84,14 +84,15 @@ def test_a_campaign_survives_a_node_and_is_ended_by_sigterm_without_a_loss(clust
             return {**super().environment, **cluster.environment, **address}
 
     victim = cluster.add("doomed", cpus=1)
-    farm = Distributed(cluster.shared / "farm", pool="ray", builders=3, runners=6)
+    folder = cluster.shared / "farm"
+    farm = Distributed(folder, pool="ray", builders=3, runners=6, trials=110)
     with farm.driver() as driver:
         wait_until(lambda: farm.count() >= 30, 60)
         assert any(victim.has(f"simulated-{index}") for index in range(6))
         assert driver.poll() is None
         victim.kill()
         at_the_end = farm.count()
-        wait_until(lambda: farm.count() >= at_the_end + 30, 60)
+        wait_until(lambda: farm.count() >= at_the_end + 20, 60)
         driver.send_signal(signal.SIGTERM)
         said = farm.ended(driver, 130)
     assert "Raylet" not in said
