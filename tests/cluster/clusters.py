@@ -133,7 +133,7 @@ class Cluster:
         with said.open("wb") as log:
             process = subprocess.Popen(
                 blinded(command, blind),
-                env={**self.environment, "RAY_worker_niceness": "0"},
+                env={**self.environment, "RAY_worker_niceness": "0", "TMPDIR": str(self.folder)},
                 cwd="/",
                 stdout=log,
                 stderr=subprocess.STDOUT,

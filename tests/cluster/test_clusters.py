@@ -1,19 +1,46 @@
-"""Several nodes: who goes where, what a node's end and a node's arrival do, who is let in."""
+"""Real clusters: who goes where, nodes that die and join, who is let in, submitted projects."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import yaml
 from clusters import Cluster
+from farms import Farm, assert_sound
 from processes import wait_until
 
+from results_db import Store
+from search_spaces.recorded import synthesise
+from search_spaces.records import Status
+
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """A head without processors, and two nodes; Ray is told that one of them has two GPUs.
+
+    The nodes see nothing of what a test has in its temporary folder, only `cluster.shared`.
+    """
+    blind = [tmp_path_factory.getbasetemp()]
+    with Cluster() as made:
+        made.head(cpus=0)
+        with ThreadPoolExecutor() as threads:
+            started = [
+                threads.submit(made.add, "plain", cpus=3, blind=blind),
+                threads.submit(made.add, "gpus", cpus=4, gpus=2, blind=blind),
+            ]
+        for each in started:
+            each.result()
+        yield made
 
 
 def test_the_devices_of_all_nodes_are_listed(cluster: Cluster, tmp_path):
@@ -75,8 +102,6 @@ def test_workers_go_where_their_devices_are_and_use_a_node_that_joins(cluster: C
 
 
 def test_a_campaign_survives_a_node_and_is_ended_by_sigterm_without_a_loss(cluster: Cluster):
-    from farms import Farm, assert_sound
-
     class Distributed(Farm):
         @property
         def environment(self) -> dict[str, str]:
@@ -100,3 +125,60 @@ def test_a_campaign_survives_a_node_and_is_ended_by_sigterm_without_a_loss(clust
     assert farm.count() < farm.trials
     farm.finish()
     assert_sound(farm)
+
+
+@pytest.fixture
+def project(tmp_path) -> Path:
+    """config.yaml and a kernel in a folder of the project; a recorded space at its top."""
+    folder = tmp_path / "project"
+    (folder / "farm").mkdir(parents=True)
+    shutil.copy(Path(__file__).with_name("scale.py"), folder / "farm")
+    (folder / "farm" / "factor.py").write_text("FACTOR = 3.0\n")
+    synthesise(40, seed=5, failures=0.2).save(folder / "space.json")
+    config = {
+        "version": 1,
+        "pool": {"builders": 1, "simulated": {"runners": 2}},
+        "campaigns": {
+            "both": {
+                "targets": ["cpu", "simulated:space.json"],
+                "strategy": {"name": "exhaustive"},
+                "budget": {"trials": 40},
+                "tasks": [{"kernel": "scale.py:Scale"}, {"kernel": "recorded:space.json"}],
+            }
+        },
+    }
+    (folder / "farm" / "config.yaml").write_text(yaml.safe_dump(config))
+    return folder
+
+
+def test_a_submitted_project_is_tuned_to_the_end(cluster, project, tmp_path):
+    database = f"sqlite:///{tmp_path / 'tuner.db'}"
+    results = str(tmp_path / "results")
+    tuner = ("python", "-m", "tuner", "run", "-c", "farm/config.yaml", "--quiet")
+    lasting = {"TUNER__DATABASE__URL": database, "TUNER__PATHS__RESULTS": results}
+    runtime_env = json.dumps({"env_vars": lasting})
+    with (
+        cluster.submit(project, *tuner, "both", runtime_env=runtime_env) as good,
+        cluster.submit(project, *tuner, "boht", runtime_env=runtime_env) as bad,
+    ):
+        said, _ = good.communicate()
+        refused, _ = bad.communicate()
+    assert good.returncode == 0, said
+    assert "succeeded" in said
+    assert f"report: {results}/report.html" in said
+    assert "paths.tables: in this job's own folder, which Ray removes" in said
+    assert bad.returncode == 1
+    assert "did you mean 'both'?" in refused
+    assert "exit code 2" in refused
+
+    with Store.open(database) as store:
+        (run,) = store.runs()
+        assert run.status == "finished"
+        tasks = {task.key.kernel: task for task in store.tasks(run.run_id)}
+        trials = {name: store.trials(task.task_id) for name, task in tasks.items()}
+    scale, replay = trials.pop("scale"), trials.popitem()[1]
+    assert [(trial.status, trial.source) for trial in scale] == [(Status.CORRECT, "measured")] * 3
+    assert len(replay) == 40
+    assert tasks["scale"].selection is not None
+    assert tasks["scale"].selection.confirmed_at is not None
+    assert (tmp_path / "results" / "report.html").exists()
