@@ -20,10 +20,11 @@ pytestmark = [pytest.mark.ray]
 
 @pytest.fixture(scope="class")
 def farm(tmp_path_factory):
+    others = set(below(os.getpid()))
     pool = create(spec("ray"))
     made = Farm.start(pool, tmp_path_factory.mktemp("ray"))
     yield made
-    before = below(os.getpid())
+    before = set(below(os.getpid())) - others
     pool.close()
     wait_until(lambda: not any(map(alive, before)))
 
