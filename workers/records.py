@@ -82,10 +82,10 @@ class BuildJob:
 class Mode(StrEnum):
     """What a runner does with its entrants.
 
-    DUEL: verify the first entrant, then race it against the second, the champion, if there is one;
-    a loser is dropped early. RACE: verify and interleave all entrants to the full number of pairs.
-    CONFIRM: the same in a fresh child process, with the named baselines among them.
-    VERIFY: correctness only, nothing is timed.
+    DUEL: verify the challengers and screen them, interleaved, against the champion; who cannot be
+    the best is dropped early. RACE: verify all entrants and interleave them until the best is known,
+    dropping losers. CONFIRM: in a fresh child process, all entrants and the named baselines to the
+    full number of rounds. VERIFY: correctness only, nothing is timed.
     """
 
     DUEL = "duel"
@@ -98,27 +98,52 @@ class Mode(StrEnum):
 class Protocol:
     """The constants of the measuring protocol; part of what makes two timings comparable.
 
-    pairs: cumulative interleaved pairs at which a duel may stop. hopeless: ratio to the champion
-    beyond which (with confidence) a challenger is dropped. warm_ms: time spent warming the clock.
-    cache: `cold` flushes the last-level cache before every launch, `warm` does not.
+    method: `events`, `graph`, `cupti`, or `auto`, which chooses by the kernel's duration, once for
+    all candidates of a task. cache: `cold` flushes the last-level cache before every launch,
+    `rotate` changes the buffers instead, `warm` does neither. warm_ms: time spent warming the clock.
+
+    pairs: cumulative samples of a challenger at which its screening may stop; after the first it
+    does beyond the ratio `cap` to the champion, up to the third sample beyond `near` (by the
+    fastest of its samples), later beyond `hopeless` with confidence. A race runs up to `rounds`
+    rounds of `round_pairs` passes and is over when all losers are dropped or within `epsilon` of
+    the leader; the probability of any wrong decision in it is at most `delta`. final_pairs: the
+    passes of a confirmation.
     """
 
-    version: int = 1
-    pairs: tuple[int, ...] = (3, 9, 40)
-    final_pairs: int = 60
-    hopeless: float = 1.02
-    warm_ms: float = 100.0
+    version: int = 2
+    method: str = "auto"
     cache: str = "cold"
+    warm_ms: float = 100.0
     seeds: tuple[int, ...] = (1, 2)
+    pairs: tuple[int, ...] = (1, 3, 9, 24)
+    cap: float = 1.6
+    near: float = 1.15
+    hopeless: float = 1.02
+    rounds: int = 24
+    round_pairs: int = 16
+    epsilon: float = 0.01
+    delta: float = 0.05
+    final_pairs: int = 64
     min_batch_us: float = 200.0
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Another workload a variant must be right on, with its artifact for that workload."""
+
+    workload: Workload
+    artifact: Artifact
 
 
 @dataclass(frozen=True, slots=True)
 class MeasureJob:
     """Verify and time entrants of one task on one device.
 
-    entrants: artifacts, the challenger first; in a DUEL the second, if any, is the champion.
+    entrants: artifacts, challengers first. champion: the last entrant is the one to beat in a DUEL.
     verified: binary hashes whose correctness the farm has already established on this device kind.
+    checks: odd sizes on which the first entrant of a CONFIRM must be right as well.
+    entrant_timeout_s: the longest any one entrant may keep the device process without a sign of
+    life; timeout_s: the longest the whole job may.
     """
 
     job_id: str
@@ -126,20 +151,24 @@ class MeasureJob:
     workload: Workload
     entrants: tuple[Artifact, ...]
     mode: Mode = Mode.DUEL
+    champion: bool = False
     baselines: tuple[str, ...] = ()
     verified: frozenset[str] = frozenset()
+    checks: tuple[Check, ...] = ()
     protocol: Protocol = Protocol()
     timeout_s: float = 60.0
+    entrant_timeout_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
     """Times of one entrant or baseline inside one interleaved pass.
 
-    samples_us are raw and in order; samples of one pass at equal positions are pairs.
-    log_ratio is ln(time / reference entrant's time) with its 95 % interval; the reference is the
-    champion of a duel and the first entrant of a race. error is ||out - ref|| / ||ref||, the worst
-    seed, negative when correctness was taken from `verified`.
+    samples_us are in order; samples of one pass at equal positions are pairs. A contestant that was
+    dropped has fewer. log_ratio is ln(time / reference entrant's time) with its 95 % interval; the
+    reference is the champion of a duel and the first entrant that was timed otherwise. error is
+    ||out - ref|| / ||ref||, the worst seed, negative when correctness was taken from `verified`.
+    deterministic: whether a repetition gave the same bits, None when that was not looked at.
     """
 
     name: str
@@ -149,6 +178,25 @@ class Timing:
     log_ratio_low: float = 0.0
     log_ratio_high: float = 0.0
     error: float = -1.0
+    deterministic: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What a device and its clock can do, measured when a worker starts; stored with the device.
+
+    quantum_us: the clock's step. overhead_us: what a pair of events (or clock readings) reads when
+    nothing lies between, by method; timings have it subtracted. flush_us: time to flush the last-level
+    cache. copy_bytes_per_us: bytes read plus written by a copy within the device's memory.
+    flops_per_us: matrix products at the device's best, by dtype (`bfloat16`, `float16`, `tf32`,
+    `float32`). Numbers that could not be measured are 0 or missing.
+    """
+
+    quantum_us: float = 0.0
+    overhead_us: Mapping[str, float] = field(default_factory=dict)
+    flush_us: float = 0.0
+    copy_bytes_per_us: float = 0.0
+    flops_per_us: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +206,9 @@ class Measurement:
     outcomes: one Timing or Failure per entrant, in their order (a Timing with no samples and
     median 0 where nothing was timed). baselines: the same for the named baselines.
     compiled: launches that compiled on the device worker; 0 is the promise.
-    method: `events`, `perf_counter`, `simulated` or `interpreter`. clocks: what the device's
-    monitor saw beside the timing (sm_mhz, power_w, temperature_c, throttle reasons).
-    device_s: seconds the device was held.
+    method: `events`, `graph`, `cupti`, `perf_counter`, `simulated` or `interpreter`. clocks: what the
+    device's monitor saw beside the timing (sm_mhz, power_w, temperature_c, throttle reasons).
+    device_s: seconds the device was held; timing_s: of these, the seconds spent timing.
     """
 
     device: Device
@@ -171,6 +219,7 @@ class Measurement:
     cache: str = "cold"
     compiled: int = 0
     device_s: float = 0.0
+    timing_s: float = 0.0
     clocks: Mapping[str, float | str] = field(default_factory=dict)
 
 
@@ -182,6 +231,7 @@ class WorkerInfo:
     device: Device
     toolchain: Toolchain
     host: str = ""
+    calibration: Calibration | None = None
 
 
 # -- what a pool reports ---------------------------------------------------------------------------

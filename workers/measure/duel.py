@@ -21,18 +21,21 @@ def _nothing(_: object = None) -> None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Contestant:
     """One thing to time: `run` does its work once (or enqueues it) on the shared buffers.
 
     enter: untimed switch to this contestant (threads on a CPU), before a block of its runs.
-    settle: given what the last run of a pass returned, right after it and untimed.
+    settle: given what one run of a pass returned, chosen at random, right after it and untimed.
+    rotations: the same work on other copies of the inputs, the same copies in the same order for
+    everybody, for the cache policy `rotate`.
     """
 
     name: str
     run: Callable[[], object]
     enter: Callable[[], None] = field(default=_nothing)
     settle: Callable[[object], None] = field(default=_nothing)
+    rotations: tuple[Callable[[], object], ...] = ()
 
 
 class Timer(Protocol):
@@ -49,9 +52,10 @@ class Timer(Protocol):
     def collect(
         self, contestants: Sequence[Contestant], orders: Sequence[Sequence[int]]
     ) -> list[list[float]]:
-        """Times in us of all rounds, per contestant in the contestants' order.
+        """Times in us per contestant, in the contestants' order, each in order of its runs.
 
-        orders: for each round, the positions of the contestants in the order they are to run.
+        orders: for each pass, positions of contestants in the order they are to run; a pass may
+        leave some out and name others repeatedly.
         """
         ...
 
