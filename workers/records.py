@@ -83,9 +83,9 @@ class Mode(StrEnum):
     """What a runner does with its entrants.
 
     DUEL: verify the challengers and screen them, interleaved, against the champion; who cannot be
-    the best is dropped early. RACE: verify all entrants and interleave them until the best is known,
-    dropping losers. CONFIRM: in a fresh child process, all entrants and the named baselines to the
-    full number of rounds. VERIFY: correctness only, nothing is timed.
+    the best is dropped early. RACE: verify all entrants and interleave them, dropping losers, until
+    the best is known. CONFIRM: in a fresh child process, all entrants and the named baselines to
+    the full number of passes. VERIFY: correctness only, nothing is timed.
     """
 
     DUEL = "duel"
@@ -100,7 +100,7 @@ class Protocol:
 
     method: `events`, `graph`, `cupti`, or `auto`, which chooses by the kernel's duration, once for
     all candidates of a task. cache: `cold` flushes the last-level cache before every launch,
-    `rotate` changes the buffers instead, `warm` does neither. warm_ms: time spent warming the clock.
+    `rotate` changes the buffers instead, `warm` does neither. warm_ms: how long the clock is warmed.
 
     pairs: cumulative samples of a challenger at which its screening may stop; after the first it
     does beyond the ratio `cap` to the champion, up to the third sample beyond `near` (by the
@@ -186,8 +186,8 @@ class Calibration:
     """What a device and its clock can do, measured when a worker starts; stored with the device.
 
     quantum_us: the clock's step. overhead_us: what a pair of events (or clock readings) reads when
-    nothing lies between, by method; timings have it subtracted. flush_us: time to flush the last-level
-    cache. copy_bytes_per_us: bytes read plus written by a copy within the device's memory.
+    nothing lies between, by method; timings have it subtracted. flush_us: time to flush the
+    last-level cache. copy_bytes_per_us: bytes read plus written by a copy within the device's memory.
     flops_per_us: matrix products at the device's best, by dtype (`bfloat16`, `float16`, `tf32`,
     `float32`). Numbers that could not be measured are 0 or missing.
     """
@@ -206,8 +206,8 @@ class Measurement:
     outcomes: one Timing or Failure per entrant, in their order (a Timing with no samples and
     median 0 where nothing was timed). baselines: the same for the named baselines.
     compiled: launches that compiled on the device worker; 0 is the promise.
-    method: `events`, `graph`, `cupti`, `perf_counter`, `simulated` or `interpreter`. clocks: what the
-    device's monitor saw beside the timing (sm_mhz, power_w, temperature_c, throttle reasons).
+    method: `events`, `graph`, `cupti`, `perf_counter`, `simulated` or `interpreter`. clocks: what
+    the device's monitor saw beside the timing (sm_mhz, power_w, temperature_c, throttle reasons).
     device_s: seconds the device was held; timing_s: of these, the seconds spent timing.
     """
 
