@@ -100,7 +100,7 @@ class Protocol:
 
     method: `events`, `graph`, `cupti`, or `auto`, which chooses by the kernel's duration, once for
     all candidates of a task. cache: `cold` flushes the last-level cache before every launch,
-    `rotate` changes the buffers instead, `warm` does neither. warm_ms: how long the clock is warmed.
+    `rotate` changes the buffers instead, `warm` does neither. warm_ms: warming of the clock.
 
     pairs: cumulative samples of a challenger at which its screening may stop; after the first it
     does beyond the ratio `cap` to the champion, up to the third sample beyond `near` (by the
@@ -187,7 +187,7 @@ class Calibration:
 
     quantum_us: the clock's step. overhead_us: what a pair of events (or clock readings) reads when
     nothing lies between, by method; timings have it subtracted. flush_us: time to flush the
-    last-level cache. copy_bytes_per_us: bytes read plus written by a copy within the device's memory.
+    last-level cache. copy_bytes_per_us: bytes read plus written by a copy in the device's memory.
     flops_per_us: matrix products at the device's best, by dtype (`bfloat16`, `float16`, `tf32`,
     `float32`). Numbers that could not be measured are 0 or missing.
     """
