@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from results_db.errors import NothingStoredError, StoreError
 from results_db.records import (
     BaselineRecord,
+    CalibrationRecord,
     ExportInfo,
+    FinalRecord,
     Fire,
     RunInfo,
     SelectionRecord,
@@ -28,7 +30,9 @@ __all__ = [
     "SELECTION_COLUMNS",
     "TRIAL_COLUMNS",
     "BaselineRecord",
+    "CalibrationRecord",
     "ExportInfo",
+    "FinalRecord",
     "Fire",
     "NothingStoredError",
     "RunInfo",

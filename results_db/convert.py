@@ -37,7 +37,8 @@ _MEASURED = (
     "champion_samples_us",
     "clocks",
 )
-_BUILT = tuple(field.name for field in fields(TrialRecord) if field.name not in _MEASURED)
+_LATER = ("timing_s", "deterministic")
+_BUILT = tuple(f.name for f in fields(TrialRecord) if f.name not in (*_MEASURED, *_LATER))
 _DEVICE = tuple(field.name for field in fields(Device))
 _TOOLCHAIN = tuple(field.name for field in fields(Toolchain))
 _DEFAULTS = {

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from search_spaces.records import Config, Device, Status, Toolchain, Value, Workload
+from workers.records import Calibration
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,9 @@ class TrialRecord:
     run). twin: attempt_id of the trial a `binary` or `reused` result was taken from.
     median_us: calibrated time, None when nothing was timed. log_ratio with its 95 % interval is
     against the champion whose config key is `champion`. error: ||out - ref|| / ||ref||.
+    device_s: this trial's share of the seconds the device was held; timing_s: of these, the
+    seconds spent timing. deterministic: whether a repetition gave the same bits, None when that
+    was not looked at.
     """
 
     attempt_id: str
@@ -53,6 +57,7 @@ class TrialRecord:
     binary_bytes: int | None = None
     build_s: float = 0.0
     device_s: float = 0.0
+    timing_s: float = 0.0
     worker: str = ""
     method: str = ""
     cache: str = ""
@@ -64,6 +69,7 @@ class TrialRecord:
     error: float | None = None
     compiled: int = 0
     verified_by: str = ""
+    deterministic: bool | None = None
     samples_us: tuple[float, ...] = field(default=(), repr=False)
     champion_samples_us: tuple[float, ...] = field(default=(), repr=False)
     clocks: Mapping[str, float | str] = field(default_factory=dict)
@@ -86,6 +92,32 @@ class BaselineRecord:
     error: float | None = None
     message: str = ""
     samples_us: tuple[float, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class FinalRecord:
+    """What the race or the confirmation measured of one finalist.
+
+    stage: `race` or `confirm`. status and message say why a finalist has no time. log_ratio is
+    ln(time / reference's time), so positive when slower; the reference of a race is its leader,
+    that of a confirmation the winner, and its own ratio is 0. The intervals of a race hold
+    together, with the probability its protocol states; those of a confirmation are 95 % each.
+    dropped: left the race before its end, so its samples are fewer. samples_us: in order of the
+    passes.
+    """
+
+    stage: str
+    config: Config
+    status: Status = Status.CORRECT
+    median_us: float | None = None
+    log_ratio: float | None = None
+    log_ratio_low: float | None = None
+    log_ratio_high: float | None = None
+    samples_us: tuple[float, ...] = field(default=(), repr=False)
+    dropped: bool = False
+    message: str = ""
+    method: str = ""
+    cache: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +182,18 @@ class TaskInfo:
     note: str = ""
     selection: SelectionRecord | None = None
     baselines: tuple[BaselineRecord, ...] = ()
+    finals: tuple[FinalRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationRecord:
+    """What one device and its clock could do when a worker on `host` started."""
+
+    device: Device
+    toolchain: Toolchain
+    host: str
+    measured_at: datetime
+    calibration: Calibration
 
 
 @dataclass(frozen=True, slots=True)

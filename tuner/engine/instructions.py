@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from results_db.records import BaselineRecord, SelectionRecord, TrialRecord
+from results_db.records import BaselineRecord, FinalRecord, SelectionRecord, TrialRecord
 from workers.records import BuildJob, MeasureJob, PoolEvent
 
 
@@ -55,11 +55,12 @@ class SetStage:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """Store the outcome of a task."""
+    """Store the outcome of a task, with what race and confirmation measured of each finalist."""
 
     task_id: int
     selection: SelectionRecord
     baselines: Sequence[BaselineRecord]
+    finals: Sequence[FinalRecord] = ()
 
 
 @dataclass(frozen=True, slots=True)
