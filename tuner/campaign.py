@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tuner import environment, findings
+from tuner import findings
 from tuner.config import Settings
 from tuner.driver import Control
 from tuner.options import RunOptions, RunOutcome, adjusted, campaign_of, chosen
 from tuner.plan import PlannedTask, plan
 from tuner.progress import ProgressCallback
 from tuner.run import CampaignRun
+from tuner.settings import anchored
 
 __all__ = ["Control", "PlannedTask", "RunOptions", "RunOutcome", "plan", "run_campaign"]
 
@@ -30,10 +31,10 @@ def run_campaign(
     """
     from results_db import Store
 
+    settings = anchored(settings, options.base)
     campaign = adjusted(campaign_of(settings, name), options)
     wanted = chosen(settings, campaign, options)
-    url = environment.database_url(settings.database.url, options.base)
-    with Store.open(url) as store:
+    with Store.open(settings.database.url) as store:
         run = CampaignRun(settings, name, campaign, options, store, control or Control())
         outcome = run.drive(wanted, on_progress)
         return replace(outcome, findings=tuple(findings.of_run(store, outcome.run_id)))

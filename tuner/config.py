@@ -52,6 +52,9 @@ Seconds = Annotated[
     WithJsonSchema(_DURATION_SCHEMA),
 ]
 Pairs = Annotated[int, Field(gt=0, le=100_000)]
+#: One time over another, above which something is slower.
+Ratio = Annotated[float, Field(gt=1, le=1000, allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 #: What torch takes as a seed and every database as an integer.
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
@@ -163,22 +166,34 @@ class PoolConfig(Section):
 
 def _growing(pairs: list[int]) -> list[int]:
     if any(later <= earlier for earlier, later in pairwise(pairs)):
-        raise ValueError(f"{pairs} does not grow; write checkpoints such as [3, 9, 40]")
+        raise ValueError(f"{pairs} does not grow; write checkpoints such as [1, 3, 9, 24]")
     return pairs
 
 
 class MeasureConfig(Section):
-    """The measuring protocol's constants; see `workers.records.Protocol`."""
+    """The measuring protocol's constants, see `workers.records.Protocol`, and what is confirmed.
 
+    finalists: how many of a task meet in its finals. baselines: names of those that confirmations
+    measure, each where a kernel has it; null for all.
+    """
+
+    method: Literal["auto", "events", "graph", "cupti"] = "auto"
+    cache: Literal["cold", "warm", "rotate"] = "cold"
     pairs: Annotated[list[Pairs], AfterValidator(_growing)] = Field(
-        default=[3, 9, 40], min_length=1
+        default=[1, 3, 9, 24], min_length=1
     )
-    final_pairs: int = Field(default=60, ge=8, le=100_000)
-    hopeless: float = Field(default=1.02, gt=1, allow_inf_nan=False)
+    cap: Ratio = 1.6
+    near: Ratio = 1.15
+    hopeless: Ratio = 1.02
+    rounds: int = Field(default=24, ge=1, le=100_000)
+    round_pairs: int = Field(default=16, ge=1, le=100_000)
+    epsilon: Share = 0.01
+    delta: Share = 0.05
+    final_pairs: int = Field(default=64, ge=8, le=100_000)
     warm_ms: float = Field(default=100.0, ge=0, le=60_000)
-    cache: Literal["cold", "warm"] = "cold"
     seeds: list[Seed] = Field(default=[1, 2], min_length=1)
-    finalists: int = Field(default=8, ge=2, le=1000)
+    finalists: int = Field(default=16, ge=2, le=1000)
+    baselines: list[str] | None = None
 
 
 class Settings(Section):

@@ -8,6 +8,7 @@ import os
 import platform
 import socket
 import subprocess
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,15 +20,6 @@ from workers.records import Protocol
 _SECONDS = {"cpu": 5.0, "cuda": 0.4, "hip": 0.4, "simulated": 0.01}
 _COMPILE_SECONDS = 1.2
 _REVISION = "TUNER_REVISION"
-
-
-def database_url(url: str, base: Path) -> str:
-    """The URL with the path of an SQLite file taken relative to `base`."""
-    prefix = "sqlite:///"
-    if not url.startswith(prefix) or url == "sqlite:///:memory:":
-        return url
-    path = Path(url.removeprefix(prefix))
-    return f"{prefix}{path if path.is_absolute() else (base / path).resolve()}"
 
 
 def facts(base: Path, *, fresh: bool) -> dict[str, Value]:
@@ -49,13 +41,26 @@ def facts(base: Path, *, fresh: bool) -> dict[str, Value]:
 def protocol(measure: MeasureConfig) -> Protocol:
     """The measuring protocol that the configuration describes."""
     return Protocol(
-        pairs=tuple(measure.pairs),
-        final_pairs=measure.final_pairs,
-        hopeless=measure.hopeless,
-        warm_ms=measure.warm_ms,
+        method=measure.method,
         cache=measure.cache,
+        warm_ms=measure.warm_ms,
         seeds=tuple(measure.seeds),
+        pairs=tuple(measure.pairs),
+        cap=measure.cap,
+        near=measure.near,
+        hopeless=measure.hopeless,
+        rounds=measure.rounds,
+        round_pairs=measure.round_pairs,
+        epsilon=measure.epsilon,
+        delta=measure.delta,
+        final_pairs=measure.final_pairs,
     )
+
+
+def baselines(measure: MeasureConfig, names: Iterable[str]) -> tuple[str, ...]:
+    """Which of a kernel's baselines confirmations measure, in the order of their names."""
+    wanted = measure.baselines
+    return tuple(sorted(name for name in names if wanted is None or name in wanted))
 
 
 def protocol_key(protocol: Protocol) -> str:

@@ -88,4 +88,5 @@ def chosen(settings: Settings, campaign: CampaignConfig, options: RunOptions) ->
         paths=(str(options.base.resolve()),),
         kernels=options.kernels,
         workloads=options.workloads,
+        baselines=settings.measure.baselines or (),
     )

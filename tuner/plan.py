@@ -11,6 +11,7 @@ from search_spaces.records import Device, Workload
 from tuner import environment
 from tuner.config import Settings
 from tuner.options import RunOptions, adjusted, campaign_of, chosen
+from tuner.settings import anchored
 from tuner.tasks import Placed, place, runner_kinds
 from workers.records import WorkerInfo
 
@@ -66,7 +67,7 @@ def _known(settings: Settings, options: RunOptions, placed: Sequence[Placed]) ->
     if options.fresh:
         return nothing
     protocol = environment.protocol_key(environment.protocol(settings.measure))
-    url = environment.database_url(settings.database.url, options.base)
+    url = anchored(settings, options.base).database.url
     try:
         with Store.open(url, create=False) as store:
             return [_known_of(store, item, protocol) for item in placed]

@@ -188,7 +188,7 @@ class CampaignRun:
             default=self._default(item),
             budget=TaskBudget(budget.trials, budget.device, budget.wall, wanted.strategy.polish),
             compile_only=item.compile_only,
-            baselines=tuple(sorted(kernel.baselines(workload))),
+            baselines=environment.baselines(self.settings.measure, kernel.baselines(workload)),
             protocol=protocol,
             finalists=self.settings.measure.finalists,
             build_timeout_s=self.settings.pool.build_timeout,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from search_spaces import declared, registry
@@ -60,18 +61,21 @@ def wanted_tasks(
     paths: Sequence[str] = (),
     kernels: Sequence[str] = (),
     workloads: Sequence[str] = (),
+    baselines: Sequence[str] = (),
 ) -> list[Wanted]:
     """All tasks a campaign names, filtered by kernel names and by words of the workload key.
 
-    extra: specs of kernels that the configuration adds and a campaign may call by name. Raises
-    `TunerError` for kernels that do not import, workloads a kernel cannot take and filters that
-    leave nothing.
+    extra: specs of kernels that the configuration adds and a campaign may call by name. baselines:
+    names of which each must be known to some kernel. Raises `TunerError` for kernels that do not
+    import, workloads a kernel cannot take, baselines that nobody has and filters that leave
+    nothing.
     """
     found = [
         wanted
         for line in campaign.tasks
-        for wanted in _line(campaign, line, _kernel(line.kernel, extra, paths), paths)
+        for wanted in _line(campaign, line, kernel_named(line.kernel, extra, paths), paths)
     ]
+    _check_baselines(found, baselines)
     kept = [
         w
         for w in found
@@ -89,13 +93,31 @@ def wanted_tasks(
     return kept
 
 
-def _kernel(name: str, extra: Sequence[str], paths: Sequence[str]) -> Kernel:
+def kernel_named(name: str, extra: Sequence[str], paths: Sequence[str]) -> Kernel:
+    """The kernel of that name or spec; `extra` are specs of kernels the configuration adds."""
     if ":" not in name and name not in registry.available():
         for spec in extra:
             kernel = registry.load(spec, paths)
             if kernel.name == name:
                 return kernel
     return registry.load(name, paths)
+
+
+def _check_baselines(found: Sequence[Wanted], names: Sequence[str]) -> None:
+    known: dict[str, set[str]] = {}
+    for wanted in found if names else ():
+        has = known.setdefault(wanted.kernel.name, set())
+        has.update(wanted.kernel.baselines(wanted.workload))
+    for name in names:
+        if not any(name in has for has in known.values()):
+            near = get_close_matches(name, set().union(*known.values()), n=1)
+            raise TunerError(
+                f"measure.baselines: no kernel of the campaign has a baseline {name!r}"
+                + (f"; did you mean {near[0]!r}?" if near else ""),
+                "; ".join(
+                    f"{k} has {', '.join(sorted(has)) or 'none'}" for k, has in known.items()
+                ),
+            )
 
 
 def _line(

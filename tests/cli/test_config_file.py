@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import jsonschema
@@ -63,7 +64,7 @@ CASES = {
     ),
     "unknown choice": (
         "version: 1\nmeasure: {cache: hot}\n",
-        "config.yaml:2: measure.cache: expected 'cold' or 'warm', found 'hot'",
+        "config.yaml:2: measure.cache: expected 'cold', 'warm' or 'rotate', found 'hot'",
     ),
     "out of range": (
         "version: 1\nmeasure: {final_pairs: 2}\n",
@@ -100,7 +101,21 @@ CASES = {
     ),
     "checkpoints that do not grow": (
         "version: 1\nmeasure: {pairs: [9, 3]}\n",
-        "config.yaml:2: measure.pairs: [9, 3] does not grow; write checkpoints such as [3, 9, 40]",
+        "config.yaml:2: measure.pairs: [9, 3] does not grow; write checkpoints such as "
+        "[1, 3, 9, 24]",
+    ),
+    "clock that is none": (
+        "version: 1\nmeasure: {method: sundial}\n",
+        "config.yaml:2: measure.method: expected 'auto', 'events', 'graph' or 'cupti', found "
+        "'sundial'",
+    ),
+    "ratio under one": (
+        "version: 1\nmeasure: {cap: 0.5}\n",
+        "config.yaml:2: measure.cap: expected greater than 1, found 0.5",
+    ),
+    "certain to be right": (
+        "version: 1\nmeasure: {delta: 0}\n",
+        "config.yaml:2: measure.delta: expected greater than 0, found 0",
     ),
     "number that no database holds": (
         campaign("strategy: {seed: 99999999999999999999}"),
@@ -251,6 +266,43 @@ def test_overrides_win_over_environment_over_file_over_defaults(folder, monkeypa
     assert found.pool.measure_timeout == Settings().pool.measure_timeout
     assert found.kernels == ["a:b"]
     assert found.measure.cache == "warm"
+
+
+def test_every_constant_of_the_protocol_can_be_configured():
+    from tuner import environment
+    from workers.records import Protocol
+
+    measure = Settings().measure
+    assert environment.protocol(measure) == Protocol()
+    own = {"finalists", "baselines"}
+    fixed = {"version", "min_batch_us"}
+    constants = {constant.name for constant in fields(Protocol)} - fixed
+    assert set(type(measure).model_fields) - own == constants
+    changed = {"method": "graph", "cache": "rotate", "pairs": [2, 4], "seeds": [7]}
+    changed |= dict.fromkeys(("cap", "near", "hopeless"), 1.5)
+    changed |= dict.fromkeys(("epsilon", "delta"), 0.25)
+    changed |= dict.fromkeys(("rounds", "round_pairs", "final_pairs", "warm_ms"), 9)
+    given = environment.protocol(type(measure).model_validate(changed))
+    assert {name: _listed(getattr(given, name)) for name in constants} == changed
+
+
+def test_a_baseline_that_no_kernel_has_is_refused_when_the_campaign_starts(tuner, folder):
+    text = "version: 1\nmeasure: {{baselines: {names}}}\ncampaigns:\n  c: {{tasks: {tasks}}}\n"
+    tasks = "[{kernel: cpu_pointwise, workloads: [{rows: 8, cols: 8, dtype: float32}]}]"
+    (folder / "config.yaml").write_text(text.format(names="[eager, compiel]", tasks=tasks))
+    result = tuner("run", "c", "--dry-run")
+    assert (result.code, result.out) == (2, "")
+    assert result.error == (
+        "measure.baselines: no kernel of the campaign has a baseline 'compiel'; did you mean "
+        "'compile'?"
+    )
+    assert result.hint == "cpu_pointwise has compile, eager"
+    (folder / "config.yaml").write_text(text.format(names="[eager]", tasks=tasks))
+    assert tuner("run", "c", "--dry-run").code == 0
+
+
+def _listed(value):
+    return list(value) if isinstance(value, tuple) else value
 
 
 def test_the_environment_reaches_into_campaigns(folder, monkeypatch):

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tuner.config import ConfigError
-from tuner.settings._load import CONFIG_NAME, load, validated
+from tuner.settings._load import CONFIG_NAME, anchored, load, validated
 
-__all__ = ["CONFIG_NAME", "ConfigError", "load", "validated"]
+__all__ = ["CONFIG_NAME", "ConfigError", "anchored", "load", "validated"]

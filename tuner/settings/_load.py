@@ -47,7 +47,7 @@ def load(
 
     settings = validated(_merge(_merge(document.data, environment), command_line), where)
     base = file.resolve().parent
-    return _anchored(settings, base), base
+    return anchored(settings, base), base
 
 
 def validated(data: Mapping[str, Any], where: Where) -> Settings:
@@ -172,9 +172,15 @@ def _target_problems(at: KeyPath, targets: list[str] | None) -> Iterator[tuple[K
                 yield (*at, index), f"{error.message}; {error.hint}"
 
 
-def _anchored(settings: Settings, base: Path) -> Settings:
-    """The same settings with the database and the result folders as absolute paths."""
-    database = settings.database.model_copy(update={"url": _anchored_url(settings, base)})
+def anchored(settings: Settings, base: Path) -> Settings:
+    """The same settings with the database and the result folders as absolute paths.
+
+    Relative ones start from `base`; settings that are anchored already stay as they are.
+    """
+    base = base.absolute()
+    database = settings.database.model_copy(
+        update={"url": _anchored_url(settings.database.url, base)}
+    )
     paths = settings.paths.model_copy(
         update={
             name: str(base / Path(value).expanduser())
@@ -184,10 +190,10 @@ def _anchored(settings: Settings, base: Path) -> Settings:
     return settings.model_copy(update={"database": database, "paths": paths})
 
 
-def _anchored_url(settings: Settings, base: Path) -> str:
-    scheme, separator, rest = settings.database.url.partition(":///")
+def _anchored_url(url: str, base: Path) -> str:
+    scheme, separator, rest = url.partition(":///")
     file, mark, query = rest.partition("?")
     relative = file and not file.startswith(("/", ":memory:", "file:"))
     if not scheme.startswith("sqlite") or not separator or not relative:
-        return settings.database.url
+        return url
     return f"{scheme}:///{base / file}{mark}{query}"
