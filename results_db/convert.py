@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
+from datetime import UTC, datetime
 from typing import Any
 
 from results_db import models
@@ -12,7 +13,9 @@ from results_db.columns import json_text
 from results_db.errors import StoreError
 from results_db.records import (
     BaselineRecord,
+    CalibrationRecord,
     ExportInfo,
+    FinalRecord,
     Fire,
     RunInfo,
     SelectionRecord,
@@ -21,6 +24,7 @@ from results_db.records import (
     TrialRecord,
 )
 from search_spaces.records import Config, Device, Status, Toolchain, Workload, digest
+from workers.records import Calibration
 
 _MEASURED = (
     "method",
@@ -33,20 +37,23 @@ _MEASURED = (
     "error",
     "compiled",
     "verified_by",
+    "timing_s",
+    "deterministic",
     "samples_us",
     "champion_samples_us",
     "clocks",
 )
-_LATER = ("timing_s", "deterministic")
-_BUILT = tuple(f.name for f in fields(TrialRecord) if f.name not in (*_MEASURED, *_LATER))
+_BUILT = tuple(field.name for field in fields(TrialRecord) if field.name not in _MEASURED)
 _DEVICE = tuple(field.name for field in fields(Device))
 _TOOLCHAIN = tuple(field.name for field in fields(Toolchain))
+_CALIBRATION = tuple(field.name for field in fields(Calibration))
 _DEFAULTS = {
     "method": "",
     "cache": "",
     "champion": "",
     "compiled": 0,
     "verified_by": "",
+    "timing_s": 0.0,
     "samples_us": (),
     "champion_samples_us": (),
     "clocks": {},
@@ -108,8 +115,33 @@ def measurement_values(record: TrialRecord) -> dict[str, Any] | None:
     return values if any(values[n] != _DEFAULTS.get(n) for n in _MEASURED) else None
 
 
-def baseline_values(record: BaselineRecord, position: int) -> dict[str, Any]:
-    return {**_plain(record, _names(record)), "position": position}
+def baseline_rows(task_id: int, records: Sequence[BaselineRecord]) -> list[dict[str, Any]]:
+    return [
+        {**_plain(record, _names(record)), "task_id": task_id, "position": position}
+        for position, record in enumerate(records)
+    ]
+
+
+def final_rows(task_id: int, records: Sequence[FinalRecord]) -> list[dict[str, Any]]:
+    return [
+        {
+            **_plain(record, _names(record)),
+            "config": dict(record.config),
+            "task_id": task_id,
+            "position": position,
+        }
+        for position, record in enumerate(records)
+    ]
+
+
+def calibration_values(
+    device: Device, toolchain: Toolchain, host: str, calibration: Calibration
+) -> dict[str, Any]:
+    """Columns of `calibration` but the references and the time; equal ones share an identity."""
+    values = _plain(calibration, _CALIBRATION)
+    values |= {name: dict(values[name]) for name in ("overhead_us", "flops_per_us")}
+    about = [device_values(device)["identity"], toolchain.key, host]
+    return {**values, "identity": identity([about, values]), "host": host}
 
 
 def selection_values(record: SelectionRecord) -> dict[str, Any]:
@@ -147,8 +179,8 @@ def task_info(row: models.Task) -> TaskInfo:
         source_hash=row.kernel.source_hash,
         space_hash=row.kernel.space_hash,
         workload=Workload.from_mapping(row.workload.dims),
-        device=Device(**{name: getattr(row.device, name) for name in _DEVICE}),
-        toolchain=Toolchain(**{name: getattr(row.toolchain, name) for name in _TOOLCHAIN}),
+        device=_device(row.device),
+        toolchain=_toolchain(row.toolchain),
         protocol=row.protocol,
     )
     return TaskInfo(
@@ -162,6 +194,17 @@ def task_info(row: models.Task) -> TaskInfo:
         note=row.note,
         selection=None if row.selection is None else selection_record(row.selection),
         baselines=tuple(baseline_record(baseline) for baseline in row.baselines),
+        finals=tuple(final_record(final) for final in row.finals),
+    )
+
+
+def calibration_record(row: models.Calibration) -> CalibrationRecord:
+    return CalibrationRecord(
+        device=_device(row.device),
+        toolchain=_toolchain(row.toolchain),
+        host=row.host,
+        measured_at=row.measured_at,
+        calibration=Calibration(**{name: getattr(row, name) for name in _CALIBRATION}),
     )
 
 
@@ -178,6 +221,11 @@ def baseline_record(row: models.Baseline) -> BaselineRecord:
     return BaselineRecord(**{**values, "status": Status(row.status)})
 
 
+def final_record(row: models.Finalist) -> FinalRecord:
+    values = {field.name: getattr(row, field.name) for field in fields(FinalRecord)}
+    return FinalRecord(**{**values, "status": Status(row.status)})
+
+
 def selection_record(row: models.Selection) -> SelectionRecord:
     names = [field.name for field in fields(SelectionRecord) if field.name != "default"]
     values = {name: getattr(row, name) for name in names}
@@ -185,8 +233,33 @@ def selection_record(row: models.Selection) -> SelectionRecord:
     return SelectionRecord(**values, default=row.default_config)
 
 
+def fire_values(schedule: str, instant: datetime, host: str, state: str) -> dict[str, Any]:
+    return {
+        "schedule": schedule,
+        "instant": instant,
+        "state": state,
+        "host": host,
+        "run_id": None,
+        "fired_at": datetime.now(UTC),
+        "message": "",
+    }
+
+
 def fire(row: models.ScheduleFire) -> Fire:
     return Fire(**{field.name: getattr(row, field.name) for field in fields(Fire)})
+
+
+def export_values(
+    path: str, format: str, run_id: int | None, sha256: str, task_ids: Sequence[int]
+) -> dict[str, Any]:
+    return {
+        "path": path,
+        "format": format,
+        "run_id": run_id,
+        "sha256": sha256,
+        "task_ids": list(task_ids),
+        "exported_at": datetime.now(UTC),
+    }
 
 
 def export_info(row: models.Export) -> ExportInfo:
@@ -200,7 +273,15 @@ def export_info(row: models.Export) -> ExportInfo:
     )
 
 
-def _names(record: BaselineRecord | SelectionRecord) -> Sequence[str]:
+def _device(row: models.Device) -> Device:
+    return Device(**{name: getattr(row, name) for name in _DEVICE})
+
+
+def _toolchain(row: models.Toolchain) -> Toolchain:
+    return Toolchain(**{name: getattr(row, name) for name in _TOOLCHAIN})
+
+
+def _names(record: BaselineRecord | FinalRecord | SelectionRecord) -> Sequence[str]:
     return [field.name for field in fields(record)]
 
 

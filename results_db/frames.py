@@ -82,6 +82,8 @@ _TRIAL: _Columns = {
     "error": (Measurement.error, "float64", "||out - ref|| / ||ref||, the worst seed"),
     "compiled": (Measurement.compiled, "Int64", "launches that compiled on the device worker"),
     "verified_by": (Measurement.verified_by, "str", "what checked the outputs"),
+    "timing_s": (Measurement.timing_s, "float64", "of device_s, the seconds spent timing"),
+    "deterministic": (Measurement.deterministic, "boolean", "whether a repetition was bit-equal"),
     "finished_at": (
         func.coalesce(Trial.finished_at, Trial.recorded_at),
         "datetime64[us, UTC]",

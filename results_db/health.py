@@ -10,7 +10,7 @@ from results_db import migrate
 from results_db.columns import unpack_samples
 from results_db.engine import Database, sqlite_path
 from results_db.errors import StoreError
-from results_db.models import Base, Baseline, Measurement, Selection, Task, Trial
+from results_db.models import Base, Baseline, Finalist, Measurement, Selection, Task, Trial
 
 
 def stats(database: Database) -> dict[str, Any]:
@@ -69,25 +69,27 @@ def _orphans(connection: Connection) -> list[str]:
         Trial.source == "measured", Trial.status == "correct", Trial.id.not_in(timed)
     )
     chosen = select(Selection.task_id)
-    open_ended = select(Task.id).where(
-        Task.id.in_(select(Baseline.task_id)), Task.id.not_in(chosen)
-    )
+    parts = {"baselines": Baseline.task_id, "finals": Finalist.task_id}
+    open_ended = [
+        f"task {task_id} has {what}, but no selection"
+        for what, column in parts.items()
+        for task_id in connection.scalars(
+            select(Task.id).where(Task.id.in_(select(column)), Task.id.not_in(chosen))
+        )
+    ]
     return (
         [
             f"trial {row[0]} is the twin of the unknown {row[1]!r}"
             for row in connection.execute(twins)
         ]
         + [f"trial {row[0]} has no measurement" for row in connection.execute(untimed)]
-        + [
-            f"task {row[0]} has baselines, but no selection"
-            for row in connection.execute(open_ended)
-        ]
+        + open_ended
     )
 
 
 def _unreadable(connection: Connection) -> list[str]:
     problems = []
-    for table in ("measurement", "baseline", "selection"):
+    for table in ("measurement", "baseline", "finalist", "selection"):
         columns = Base.metadata.tables[table].c
         names = [name for name in sorted(columns.keys()) if name.endswith("samples_us")]
         key = columns.trial_id if table == "measurement" else columns.id

@@ -11,8 +11,10 @@ from results_db import convert
 from results_db.models import (
     Base,
     Baseline,
+    Calibration,
     Campaign,
     Device,
+    Finalist,
     Kernel,
     Measurement,
     Selection,
@@ -22,6 +24,8 @@ from results_db.models import (
     Workload,
 )
 from results_db.records import TaskKey
+from search_spaces.records import Device as DeviceFacts
+from search_spaces.records import Toolchain as Versions
 
 
 def new_id(connection: Connection, model: type[Base], values: dict[str, Any]) -> int | None:
@@ -60,15 +64,20 @@ def task_id(connection: Connection, run_id: int, key: TaskKey, facts: dict[str, 
         "workload_id": intern(
             connection, Workload, convert.workload_values(key.workload), "identity"
         ),
-        "device_id": intern(connection, Device, convert.device_values(key.device), "identity"),
-        "toolchain_id": intern(
-            connection, Toolchain, convert.toolchain_values(key.toolchain), "key"
-        ),
+        **_where(connection, key.device, key.toolchain),
         "protocol": key.protocol,
         "reuse_key": convert.reuse_key(key),
         **facts,
     }
     return intern(connection, Task, values, "run_id", "kernel_id", "reuse_key")
+
+
+def calibration(
+    connection: Connection, device: DeviceFacts, toolchain: Versions, values: dict[str, Any]
+) -> bool:
+    """Insert what a device was found to do; False when the very same is known."""
+    values = {**values, **_where(connection, device, toolchain)}
+    return new_id(connection, Calibration, values) is not None
 
 
 def trial(
@@ -82,14 +91,25 @@ def trial(
 
 
 def selection(
-    connection: Connection, values: dict[str, Any], baselines: list[dict[str, Any]]
+    connection: Connection,
+    values: dict[str, Any],
+    baselines: list[dict[str, Any]],
+    finals: list[dict[str, Any]],
 ) -> None:
     """Store a task's outcome, in place of an earlier one."""
     statement = _insert(connection, Selection).values(**values)
     connection.execute(statement.on_conflict_do_update(index_elements=["task_id"], set_=values))
-    connection.execute(delete(Baseline).where(Baseline.task_id == values["task_id"]))
-    if baselines:
-        connection.execute(_insert(connection, Baseline), baselines)
+    for model, rows in ((Baseline, baselines), (Finalist, finals)):
+        connection.execute(delete(model).where(model.task_id == values["task_id"]))
+        if rows:
+            connection.execute(_insert(connection, model), rows)
+
+
+def _where(connection: Connection, device: DeviceFacts, toolchain: Versions) -> dict[str, int]:
+    return {
+        "device_id": intern(connection, Device, convert.device_values(device), "identity"),
+        "toolchain_id": intern(connection, Toolchain, convert.toolchain_values(toolchain), "key"),
+    }
 
 
 def _insert(connection: Connection, model: type[Base]) -> Any:

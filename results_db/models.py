@@ -13,6 +13,7 @@ from sqlalchemy import (
     Integer,
     MetaData,
     UniqueConstraint,
+    text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
@@ -173,6 +174,7 @@ class Task(Base):
     toolchain: Mapped[Toolchain] = relationship(lazy="joined", innerjoin=True)
     selection: Mapped[Selection | None] = relationship(lazy="joined")
     baselines: Mapped[list[Baseline]] = relationship(lazy="selectin", order_by="Baseline.position")
+    finals: Mapped[list[Finalist]] = relationship(lazy="selectin", order_by="Finalist.position")
 
     __table_args__ = (UniqueConstraint("run_id", "kernel_id", "reuse_key"),)
 
@@ -224,6 +226,8 @@ class Measurement(Figures, Base):
     error: Mapped[float | None]
     compiled: Mapped[int]
     verified_by: Mapped[str]
+    timing_s: Mapped[float] = mapped_column(server_default=text("0"))
+    deterministic: Mapped[bool | None]
     champion_samples_us: Mapped[Array]
     clocks: Mapped[JsonValue]
 
@@ -240,6 +244,27 @@ class Baseline(Figures, Base):
     message: Mapped[str]
 
     __table_args__ = (UniqueConstraint("task_id", "name"), one_of("status", *Status))
+
+
+class Finalist(Figures, Base):
+    __tablename__ = "finalist"
+
+    id: Mapped[Id]
+    task_id: Mapped[int] = mapped_column(ForeignKey("task.id"))
+    position: Mapped[int]
+    stage: Mapped[str]
+    config: Mapped[JsonValue]
+    status: Mapped[str]
+    dropped: Mapped[bool]
+    message: Mapped[str]
+    method: Mapped[str]
+    cache: Mapped[str]
+
+    __table_args__ = (
+        UniqueConstraint("task_id", "position"),
+        one_of("stage", "race", "confirm"),
+        one_of("status", *Status),
+    )
 
 
 class Selection(Figures, Base):
@@ -260,6 +285,27 @@ class Selection(Figures, Base):
     recorded_at: Mapped[datetime]
 
     __table_args__ = (UniqueConstraint("task_id"),)
+
+
+class Calibration(Base):
+    __tablename__ = "calibration"
+
+    id: Mapped[Id]
+    identity: Mapped[str]
+    device_id: Mapped[int] = mapped_column(ForeignKey("device.id"), index=True)
+    toolchain_id: Mapped[int] = mapped_column(ForeignKey("toolchain.id"))
+    host: Mapped[str]
+    measured_at: Mapped[datetime]
+    quantum_us: Mapped[float]
+    overhead_us: Mapped[JsonValue]
+    flush_us: Mapped[float]
+    copy_bytes_per_us: Mapped[float]
+    flops_per_us: Mapped[JsonValue]
+
+    device: Mapped[Device] = relationship(lazy="joined", innerjoin=True)
+    toolchain: Mapped[Toolchain] = relationship(lazy="joined", innerjoin=True)
+
+    __table_args__ = (UniqueConstraint("identity"),)
 
 
 class ScheduleFire(Base):

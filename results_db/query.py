@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from results_db import convert
 from results_db.models import (
+    Calibration,
     Campaign,
     Device,
     Export,
@@ -20,7 +21,15 @@ from results_db.models import (
     Trial,
 )
 from results_db.models import Workload as WorkloadRow
-from results_db.records import ExportInfo, Fire, RunInfo, TaskInfo, TaskKey, TrialRecord
+from results_db.records import (
+    CalibrationRecord,
+    ExportInfo,
+    Fire,
+    RunInfo,
+    TaskInfo,
+    TaskKey,
+    TrialRecord,
+)
 from search_spaces.records import Config, Workload, config_key
 
 UNFINISHED = ("running", "interrupted")
@@ -145,6 +154,15 @@ def winners(
         if len(found) == limit:
             break
     return list(found.values())
+
+
+def calibrations(connection: Connection, fingerprint: str | None) -> list[CalibrationRecord]:
+    """What devices were found to do, the newest first."""
+    query = select(Calibration).join(Calibration.device).order_by(Calibration.id.desc())
+    if fingerprint is not None:
+        query = query.where(Device.fingerprint == fingerprint)
+    with Session(connection) as session:
+        return [convert.calibration_record(row) for row in session.scalars(query)]
 
 
 def fires(connection: Connection, schedule: str | None, limit: int | None) -> list[Fire]:

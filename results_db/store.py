@@ -14,7 +14,9 @@ from results_db.errors import StoreError
 from results_db.models import Base, Export, Run, ScheduleFire, Task
 from results_db.records import (
     BaselineRecord,
+    CalibrationRecord,
     ExportInfo,
+    FinalRecord,
     Fire,
     RunInfo,
     SelectionRecord,
@@ -22,7 +24,8 @@ from results_db.records import (
     TaskKey,
     TrialRecord,
 )
-from search_spaces.records import Config, Workload
+from search_spaces.records import Config, Device, Toolchain, Workload
+from workers.records import Calibration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -188,27 +191,44 @@ class Store:
             return query.tasks(connection, run_id)
 
     def record_selection(
-        self, task_id: int, selection: SelectionRecord, baselines: Sequence[BaselineRecord]
+        self,
+        task_id: int,
+        selection: SelectionRecord,
+        baselines: Sequence[BaselineRecord],
+        finals: Sequence[FinalRecord] = (),
     ) -> None:
-        """Store the outcome of a task and its baselines, in place of earlier ones."""
+        """Store the outcome of a task, its baselines and finals, in place of earlier ones."""
         values = {
             **convert.selection_values(selection),
             "task_id": task_id,
             "recorded_at": datetime.now(UTC),
         }
-        rows = [
-            {**convert.baseline_values(baseline, position), "task_id": task_id}
-            for position, baseline in enumerate(baselines)
-        ]
+        others = convert.baseline_rows(task_id, baselines), convert.final_rows(task_id, finals)
         with self._database.write() as connection:
             self._task(connection, task_id)
-            insert.selection(connection, values, rows)
+            insert.selection(connection, values, *others)
 
     def settled(self, key: TaskKey, *, exclude_task: int | None = None) -> TaskInfo | None:
         """The newest task of any run with the same reuse key and space that has a confirmed
         outcome."""
         with self._database.read() as connection:
             return query.settled(connection, key, exclude_task)
+
+    # -- devices -------------------------------------------------------------------------------
+    def record_calibration(
+        self, device: Device, toolchain: Toolchain, host: str, calibration: Calibration
+    ) -> bool:
+        """Add what a device was just found to do; False when the very same is known."""
+        values = convert.calibration_values(device, toolchain, host, calibration)
+        with self._database.write() as connection:
+            return insert.calibration(
+                connection, device, toolchain, values | {"measured_at": datetime.now(UTC)}
+            )
+
+    def calibrations(self, device_fingerprint: str | None = None) -> list[CalibrationRecord]:
+        """What devices were found to do, all or those of one fingerprint, the newest first."""
+        with self._database.read() as connection:
+            return query.calibrations(connection, device_fingerprint)
 
     # -- trials --------------------------------------------------------------------------------
     def record_trial(self, task_id: int, record: TrialRecord) -> bool:
@@ -282,14 +302,7 @@ class Store:
         task_ids: Sequence[int] = (),
     ) -> None:
         """Note that a table or file was written from these tasks' results."""
-        values = {
-            "path": path,
-            "format": format,
-            "run_id": run_id,
-            "sha256": sha256,
-            "task_ids": list(task_ids),
-            "exported_at": datetime.now(UTC),
-        }
+        values = convert.export_values(path, format, run_id, sha256, task_ids)
         with self._database.write() as connection:
             insert.new_id(connection, Export, values)
 
@@ -300,7 +313,7 @@ class Store:
 
     def claim_fire(self, schedule: str, instant: datetime, host: str) -> bool:
         """Take a firing upon oneself: True for exactly one of all hosts that ask."""
-        values = _fire(schedule, instant, host, "started")
+        values = convert.fire_values(schedule, instant, host, "started")
         with self._database.write() as connection:
             return insert.new_id(connection, ScheduleFire, values) is not None
 
@@ -329,7 +342,7 @@ class Store:
         """Note firings that were let pass; those already claimed stay as they are."""
         with self._database.write() as connection:
             for instant in instants:
-                values = _fire(schedule, instant, host, "missed")
+                values = convert.fire_values(schedule, instant, host, "missed")
                 insert.new_id(connection, ScheduleFire, values)
 
     def last_fire(self, schedule: str) -> Fire | None:
@@ -381,15 +394,3 @@ class Store:
             f"{self._database.name}: there is no {model.__tablename__} {row_id}",
             "`tuner status` lists the runs and their tasks",
         )
-
-
-def _fire(schedule: str, instant: datetime, host: str, state: str) -> dict[str, Any]:
-    return {
-        "schedule": schedule,
-        "instant": instant,
-        "state": state,
-        "host": host,
-        "run_id": None,
-        "fired_at": datetime.now(UTC),
-        "message": "",
-    }

@@ -100,6 +100,9 @@ class Driver:
         return self._end
 
     def _handle(self, event: Event) -> None:
+        if isinstance(event, WorkerReady) and event.worker.calibration is not None:
+            worker, calibration = event.worker, event.worker.calibration
+            self.store.record_calibration(worker.device, worker.toolchain, worker.host, calibration)
         for instruction in self.engine.handle(event, self.clock()):
             self._carry_out(instruction)
 
@@ -118,15 +121,15 @@ class Driver:
                 selection = instruction.selection
                 if selection.median_us is not None and selection.confirmed_at is None:
                     selection = replace(selection, confirmed_at=datetime.now(UTC))
-                baselines = list(instruction.baselines)
-                self.store.record_selection(instruction.task_id, selection, baselines)
+                baselines, finals = list(instruction.baselines), list(instruction.finals)
+                self.store.record_selection(instruction.task_id, selection, baselines, finals)
             case Finish():
                 self._end = instruction
 
     def _count_workers(self) -> None:
         """Device time that there was, used or not; workers come and go."""
         now = self.clock()
-        self._offered_s += (now - self._counted) * len(self.engine.workers)
+        self._offered_s += (now - self._counted) * len(self.engine.floor.workers)
         self._counted = now
 
     def _keep_alive(self) -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from results_db import (
     BaselineRecord,
+    FinalRecord,
     SelectionRecord,
     Store,
     TaskInfo,
@@ -14,6 +15,7 @@ from results_db import (
     TrialRecord,
 )
 from search_spaces.records import Device, Status, Toolchain, Workload, config_key
+from workers.records import Calibration
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 DEVICE = Device(
@@ -94,6 +96,8 @@ TRIALS = (
         strategy="tpe",
     ),
 )
+#: The same with what revision 0002 added.
+FILLED = (replace(TRIALS[0], timing_s=0.0125, deterministic=True), *TRIALS[1:])
 SELECTION = SelectionRecord(
     winner=BEST,
     tie_set=(BEST,),
@@ -116,6 +120,41 @@ BASELINES = (
     ),
     BaselineRecord(name="eager", status=Status.RUNTIME, message="out of memory"),
 )
+FINALS = (
+    FinalRecord(
+        stage="race",
+        config=BEST,
+        median_us=70.0,
+        log_ratio=0.0,
+        log_ratio_low=0.0,
+        log_ratio_high=0.0,
+        samples_us=(70.0, 70.125),
+        method="graph",
+        cache="cold",
+    ),
+    FinalRecord(
+        stage="race",
+        config=DEFAULT,
+        median_us=120.0,
+        log_ratio=0.54,
+        log_ratio_low=0.5,
+        log_ratio_high=0.58,
+        samples_us=(120.0,),
+        dropped=True,
+        method="graph",
+        cache="cold",
+    ),
+    FinalRecord(
+        stage="confirm", config=BROKEN, status=Status.TIMEOUT, message="no answer within 60 s"
+    ),
+)
+CALIBRATION = Calibration(
+    quantum_us=0.032,
+    overhead_us={"events": 2.4, "graph": 0.125},
+    flush_us=31.5,
+    copy_bytes_per_us=4.24e6,
+    flops_per_us={"bfloat16": 7.9e8},
+)
 
 
 def trial(number: int, **changes: object) -> TrialRecord:
@@ -131,11 +170,12 @@ def new_task(store: Store, key: TaskKey = KEY, campaign: str = "nightly") -> Tas
 
 
 def fill(store: Store) -> None:
-    """One finished run of one task, an export and a firing."""
+    """One finished run of one task, a calibration, an export and a firing."""
     task = new_task(store)
-    for record in TRIALS:
+    store.record_calibration(DEVICE, KEY.toolchain, "node-7", CALIBRATION)
+    for record in FILLED:
         store.record_trial(task.task_id, record)
-    store.record_selection(task.task_id, SELECTION, BASELINES)
+    store.record_selection(task.task_id, SELECTION, BASELINES, FINALS)
     store.set_stage(task.task_id, "done")
     store.finish_run(task.run_id, "finished", {"trials": 3})
     store.record_export("tables/softmax.json", "tuner", task.run_id, "ab" * 32, [task.task_id])

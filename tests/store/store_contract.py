@@ -2,132 +2,28 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta, timezone
 from threading import Barrier
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from sample_data import (
     BASELINES,
     BEST,
     DEFAULT,
     DEVICE,
+    FILLED,
     KEY,
     NOON,
     SELECTION,
-    TRIALS,
     new_task,
     trial,
 )
+from store_events import Events
+from store_round_trips import RoundTrips
 
-from results_db import (
-    BaselineRecord,
-    RunInfo,
-    SelectionRecord,
-    Store,
-    StoreError,
-    TaskKey,
-    TrialRecord,
-)
-from search_spaces.records import Status, Toolchain, Workload
-
-_unique = itertools.count()
-
-lenient = settings(
-    deadline=None,
-    max_examples=60,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
-)
-# Anything Python calls text: NUL, lone surrogates, markup, combining characters.
-texts = st.text(st.characters(exclude_categories=()), max_size=30)
-json_texts = st.text(max_size=20)
-counts = st.integers(0, 2**63 - 1)
-finite = st.floats(allow_nan=False, allow_infinity=False)
-maybe = st.none() | finite
-samples = st.lists(finite | st.floats(width=32, allow_nan=False), max_size=20).map(tuple)
-values = st.none() | st.booleans() | st.integers() | finite | json_texts
-configs = st.dictionaries(json_texts, values, max_size=5)
-instants = st.none() | st.datetimes(
-    min_value=datetime(1970, 1, 2),
-    max_value=datetime(2200, 1, 1),
-    timezones=st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=45))]),
-)
-facts = st.none() | counts
-trials = st.builds(
-    TrialRecord,
-    attempt_id=texts,
-    number=counts,
-    config=configs,
-    status=st.sampled_from(Status),
-    source=st.sampled_from(["measured", "built", "binary", "reused"]),
-    message=texts,
-    detail=texts,
-    strategy=texts,
-    twin=texts,
-    binary_hash=texts,
-    registers=facts,
-    spill_bytes=facts,
-    shared_bytes=facts,
-    binary_bytes=facts,
-    build_s=finite,
-    device_s=finite,
-    worker=texts,
-    method=texts,
-    cache=texts,
-    champion=texts,
-    median_us=maybe,
-    log_ratio=maybe,
-    log_ratio_low=maybe,
-    log_ratio_high=maybe,
-    error=maybe | st.just(math.inf),
-    compiled=counts,
-    verified_by=texts,
-    samples_us=samples,
-    champion_samples_us=samples,
-    clocks=st.dictionaries(json_texts, finite | json_texts, max_size=3),
-    finished_at=instants,
-)
-selections = st.builds(
-    SelectionRecord,
-    winner=configs,
-    tie_set=st.lists(configs, max_size=3).map(tuple),
-    verdict=texts,
-    reason=texts,
-    runner_up=st.none() | configs,
-    default=st.none() | configs,
-    median_us=maybe,
-    default_us=maybe,
-    log_ratio=maybe,
-    log_ratio_low=maybe,
-    log_ratio_high=maybe,
-    samples_us=samples,
-    compiled=counts,
-    clocks=st.dictionaries(json_texts, finite | json_texts, max_size=3),
-    confirmed_at=instants,
-)
-baselines = st.lists(
-    st.builds(
-        BaselineRecord,
-        name=texts,
-        status=st.sampled_from(Status),
-        median_us=maybe,
-        log_ratio=maybe,
-        log_ratio_low=maybe,
-        log_ratio_high=maybe,
-        error=maybe,
-        message=texts,
-        samples_us=samples,
-    ),
-    max_size=3,
-    unique_by=lambda baseline: baseline.name,
-)
+from results_db import RunInfo, SelectionRecord, Store
 
 OTHER_KEYS = {
     "kernel": replace(KEY, kernel="matmul"),
@@ -143,124 +39,9 @@ SAME_KEYS = {
     "card": replace(KEY, device=replace(DEVICE, uuid="GPU-2")),
 }
 
-_CLAIM = """
-import sys
-from datetime import UTC, datetime, timedelta
-from results_db import Store
-sys.stdin.readline()
-with Store.open(sys.argv[1]) as store:
-    for hour in range(20):
-        instant = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=hour)
-        print(int(store.claim_fire("nightly", instant, sys.argv[2])))
-"""
 
-
-class StoreContract:
+class StoreContract(RoundTrips, Events):
     """Subclasses give the fixtures `url` and `store`, a new database each time."""
-
-    # -- round trips ---------------------------------------------------------------------------
-    @lenient
-    @given(record=trials)
-    def test_a_trial_comes_back_as_it_was(self, store: Store, record: TrialRecord) -> None:
-        task = new_task(store)
-        record = replace(record, attempt_id=f"{record.attempt_id}{next(_unique)}")
-        assert store.record_trial(task.task_id, record)
-        assert store.trials(task.task_id) == [record]
-        assert not store.record_trial(task.task_id, record)
-        assert store.trials(task.task_id) == [record]
-
-    @lenient
-    @given(selection=selections, others=baselines)
-    def test_a_selection_comes_back_as_it_was(
-        self, store: Store, selection: SelectionRecord, others: list[BaselineRecord]
-    ) -> None:
-        task = new_task(store)
-        store.record_selection(task.task_id, SELECTION, BASELINES)
-        store.record_selection(task.task_id, selection, others)
-        (found,) = store.tasks(task.run_id)
-        assert found.selection == selection
-        assert found.baselines == tuple(others)
-
-    @lenient
-    @given(
-        key=st.builds(
-            TaskKey,
-            kernel=texts,
-            source_hash=texts,
-            space_hash=texts,
-            workload=configs.map(Workload.from_mapping),
-            device=st.builds(
-                lambda name, facts, watts, uuid: replace(
-                    DEVICE, name=name, memory_bytes=facts, power_limit_w=watts, uuid=uuid
-                ),
-                json_texts,
-                counts,
-                finite,
-                json_texts,
-            ),
-            toolchain=st.builds(Toolchain, json_texts, json_texts, json_texts, json_texts),
-            protocol=texts,
-        ),
-        note=texts,
-        tolerance=maybe,
-        campaign=texts,
-        environment=st.dictionaries(json_texts, values, max_size=3),
-    )
-    def test_runs_and_tasks_come_back_as_they_were(
-        self, store, key, note, tolerance, campaign, environment
-    ) -> None:
-        run = store.begin_run(campaign, "spec", 2**40, environment, {"tasks": [1, {"a": None}]})
-        arguments = {"flops": 1.5, "bytes": 2.5, "tolerance": tolerance, "note": note}
-        task = store.ensure_task(run.run_id, key, **arguments)
-        assert task.key == key
-        assert (task.stage, task.note, task.tolerance) == ("search", note, tolerance)
-        assert store.ensure_task(run.run_id, key, **arguments) == task
-        assert store.tasks(run.run_id) == [task]
-        assert store.run(run.run_id) == run
-        assert run.environment == environment
-
-    # -- what is refused -----------------------------------------------------------------------
-    @pytest.mark.parametrize(
-        "changes",
-        [
-            {"median_us": math.nan},
-            {"samples_us": (1.0, math.nan)},
-            {"champion_samples_us": (math.nan,)},
-            {"error": math.nan},
-            {"config": {"x": math.nan}},
-            {"clocks": {"sm_mhz": math.nan}},
-            {"clocks": {"sm_mhz": object()}},
-            {"finished_at": datetime(2026, 1, 1)},
-            {"status": "great"},
-            {"source": "guessed"},
-            {"registers": 2**70},
-        ],
-        ids=lambda changes: next(iter(changes)),
-    )
-    def test_what_cannot_be_kept_is_refused_whole(self, store: Store, changes) -> None:
-        task = new_task(store)
-        with pytest.raises(StoreError) as caught:
-            store.record_trial(task.task_id, trial(0, **changes))
-        assert caught.value.hint
-        assert "\n" not in caught.value.message
-        assert store.trials(task.task_id) == []
-        assert store.stats()["rows"]["measurement"] == 0
-        assert store.record_trial(task.task_id, trial(0))
-
-    def test_rows_need_what_they_refer_to(self, store: Store) -> None:
-        for write in (
-            lambda: store.record_trial(99, trial(0)),
-            lambda: store.record_selection(99, SELECTION, BASELINES),
-            lambda: store.set_stage(99, "done"),
-            lambda: store.set_run_status(99, "failed"),
-            lambda: store.run(99),
-            lambda: store.ensure_task(99, KEY, flops=1, bytes=1, tolerance=None),
-            lambda: store.record_export("t.json", "tuner", 99, "00"),
-            lambda: store.finish_fire("nightly", NOON, "finished"),
-        ):
-            with pytest.raises(StoreError):
-                write()
-        assert not any(store.stats()["rows"].values())
 
     # -- trials --------------------------------------------------------------------------------
     def test_nothing_is_stored_twice(self, store: Store) -> None:
@@ -410,7 +191,7 @@ class StoreContract:
         from results_db import BASELINE_COLUMNS, SELECTION_COLUMNS, TRIAL_COLUMNS
 
         task, other = new_task(store), new_task(store, OTHER_KEYS["kernel"])
-        for record in TRIALS:
+        for record in FILLED:
             store.record_trial(task.task_id, record)
         store.record_trial(other.task_id, trial(0, config={"BLOCK": 2**80, "SPLIT": "é"}))
         store.record_selection(task.task_id, SELECTION, BASELINES)
@@ -422,6 +203,9 @@ class StoreContract:
         assert list(frame["config.fast"]) == [False, True, None]
         assert frame["median_us"].tolist()[:2] == [120.5, 70.1]
         assert math.isnan(frame["median_us"][2])
+        assert frame["timing_s"].tolist()[:2] == [0.0125, 0.0]
+        assert frame["deterministic"][0]
+        assert frame["deterministic"].isna().tolist() == [False, True, True]
         assert frame["finished_at"][0] == NOON
         assert frame["workload"][0] == KEY.workload.key
         assert len(store.trials_frame()) == 4
@@ -435,70 +219,3 @@ class StoreContract:
         for empty in (store.trials_frame(99), store.selections_frame(99)):
             assert empty.empty
         assert list(store.trials_frame(99).columns) == list(TRIAL_COLUMNS)
-
-    # -- schedules, exports, health ------------------------------------------------------------
-    def test_one_of_several_processes_claims_each_fire(self, store: Store, url: str) -> None:
-        command = [sys.executable, "-c", _CLAIM, url]
-        racers = [
-            subprocess.Popen(
-                [*command, f"host{number}"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for number in range(2)
-        ]
-        for racer in racers:
-            assert racer.stdin is not None
-            racer.stdin.write("go\n")
-            racer.stdin.flush()
-        claims = [[int(line) for line in racer.communicate()[0].split()] for racer in racers]
-        assert [sum(hosts) for hosts in zip(*claims, strict=True)] == [1] * 20
-        assert len(store.fires()) == 20
-
-    def test_a_fire_is_one_instant_in_any_time_zone(self, store: Store) -> None:
-        zone = timezone(timedelta(hours=9))
-        assert store.last_fire("nightly") is None
-        assert store.claim_fire("nightly", NOON, "host1")
-        assert not store.claim_fire("nightly", NOON.astimezone(zone), "host2")
-        run = store.begin_run("nightly", "h", 1, {}, {})
-        store.finish_fire("nightly", NOON, "finished", run.run_id, "ok")
-        missed = [NOON - timedelta(days=1), NOON, NOON + timedelta(days=1)]
-        store.record_missed("nightly", missed, "host1")
-        assert store.claim_fire("weekly", NOON, "host1")
-        fires = store.fires("nightly")
-        assert [fire.state for fire in fires] == ["missed", "finished", "missed"]
-        assert [fire.instant for fire in fires] == missed[::-1]
-        assert (fires[1].run_id, fires[1].host, fires[1].message) == (run.run_id, "host1", "ok")
-        assert store.last_fire("nightly") == fires[0]
-        assert len(store.fires()) == 4
-
-    def test_exports_are_listed_newest_first(self, store: Store) -> None:
-        task = new_task(store)
-        store.record_export("a.json", "tuner", task.run_id, "aa", [task.task_id])
-        store.record_export("b.json", "vllm", None, "bb")
-        found = store.exports()
-        assert [export.path for export in found] == ["b.json", "a.json"]
-        assert found[1].task_ids == (task.task_id,)
-
-    def test_stats_and_check(self, store: Store) -> None:
-        assert store.check() == []
-        task = new_task(store)
-        for record in TRIALS:
-            store.record_trial(task.task_id, record)
-        stats = store.stats()
-        assert stats["trials"] == {"correct": 2, "compile": 1}
-        assert stats["rows"]["trial"] == 3
-        assert stats["revision"] == stats["head"]
-        assert stats["file_bytes"] > 0
-        assert store.check() == []
-        store.record_trial(task.task_id, trial(7, source="binary", twin="nobody"))
-        (problem,) = store.check()
-        assert "nobody" in problem
-
-    def test_the_database_is_still_there_when_opened_again(self, store: Store, url: str) -> None:
-        task = new_task(store)
-        store.record_trial(task.task_id, trial(0))
-        with Store.open(url, create=False) as again:
-            assert again.trials(task.task_id) == [trial(0)]
-            assert again.tasks(task.run_id) == [task]

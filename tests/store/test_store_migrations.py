@@ -11,7 +11,18 @@ from pathlib import Path
 import pytest
 from alembic import command
 from alembic.script import ScriptDirectory
-from sample_data import BASELINES, KEY, NOON, SELECTION, TRIALS, fill
+from sample_data import (
+    BASELINES,
+    CALIBRATION,
+    DEVICE,
+    FILLED,
+    FINALS,
+    KEY,
+    NOON,
+    SELECTION,
+    TRIALS,
+    fill,
+)
 from sqlalchemy import create_engine
 
 from results_db import Store, StoreError
@@ -21,12 +32,13 @@ from results_db.models import Base
 
 ASSETS = Path(__file__).parent / "assets"
 FROZEN = sorted(ASSETS.glob("*.db"))
-_SECOND = """
+_NEXT = f"{int(head()) + 1:04}"
+_EXTRA = """
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "{revision}"
+down_revision = "{before}"
 
 
 def upgrade() -> None:
@@ -44,7 +56,8 @@ def next_scripts(tmp_path: Path) -> Callable[[str], Path]:
     def make(then: str) -> Path:
         folder = tmp_path / "migrations"
         shutil.copytree(SCRIPTS, folder, ignore=shutil.ignore_patterns("__pycache__"))
-        (folder / "versions" / "0002_extra.py").write_text(_SECOND.format(then=then))
+        text = _EXTRA.format(revision=_NEXT, before=head(), then=then)
+        (folder / "versions" / f"{_NEXT}_extra.py").write_text(text)
         return folder
 
     return make
@@ -71,7 +84,11 @@ def test_a_frozen_database_is_upgraded_and_read(frozen: Path, tmp_path: Path) ->
         (task,) = store.tasks(run.run_id)
         assert (run.campaign, run.status, run.summary) == ("nightly", "finished", {"trials": 3})
         assert (task.key, task.stage) == (KEY, "done")
-        assert store.trials(task.task_id) == list(TRIALS)
+        older = frozen.stem < "0002"
+        assert store.trials(task.task_id) == list(TRIALS if older else FILLED)
+        assert task.finals == (() if older else FINALS)
+        calibrations = store.calibrations(DEVICE.fingerprint)
+        assert [each.calibration for each in calibrations] == ([] if older else [CALIBRATION])
         assert (task.selection, task.baselines) == (SELECTION, BASELINES)
         assert [fire.instant for fire in store.fires()] == [NOON]
         assert [export.task_ids for export in store.exports()] == [(task.task_id,)]
@@ -108,8 +125,12 @@ def _schema(path: Path) -> dict[str, list[str]]:
         "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name != 'alembic_version'"
     )
     with contextlib.closing(sqlite3.connect(path)) as connection:
+        # A table that was rebuilt has its name in quotes.
         return {
-            name: sorted(line.strip(" \t,") for line in sql.splitlines())
+            name: sorted(
+                line.strip(" \t,").replace('TABLE "', "TABLE ").replace('" (', " (")
+                for line in sql.splitlines()
+            )
             for name, sql in connection.execute(query)
         }
 
@@ -122,9 +143,9 @@ def test_an_upgrade_keeps_rows_and_makes_a_backup(
         before = store.trials_frame()
     scripts = next_scripts("pass")
     path = Path(sqlite_url.removeprefix("sqlite:///"))
-    older = path.with_name("tuner.db.0001.bak")
+    older = path.with_name(f"tuner.db.{head()}.bak")
     older.write_text("an earlier backup")
-    assert upgrade(sqlite_url, scripts=scripts) == ("0001", "0002")
+    assert upgrade(sqlite_url, scripts=scripts) == (head(), _NEXT)
     assert older.read_text() == "an earlier backup"
     with pytest.raises(StoreError, match="newer"):
         Store.open(sqlite_url)
@@ -134,10 +155,11 @@ def test_an_upgrade_keeps_rows_and_makes_a_backup(
         assert connection.execute("SELECT count(extra), count(*) FROM trial").fetchone() == (0, 3)
         assert connection.execute("SELECT count(*) FROM measurement").fetchone() == (2,)
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
-    with Store.open(f"sqlite:///{path.with_name('tuner.db.0001.1.bak')}", create=False) as backup:
+    copied = path.with_name(f"tuner.db.{head()}.1.bak")
+    with Store.open(f"sqlite:///{copied}", create=False) as backup:
         assert backup.check() == []
         assert backup.trials_frame().equals(before)
-    assert upgrade(sqlite_url, scripts=scripts) == ("0002", "0002")
+    assert upgrade(sqlite_url, scripts=scripts) == (_NEXT, _NEXT)
     assert len(list(path.parent.glob("*.bak"))) == 2
 
 
@@ -161,11 +183,11 @@ def test_an_upgrade_on_postgres(
     new_postgres: Callable[[], str], next_scripts: Callable[[str], Path]
 ) -> None:
     url = new_postgres()
-    assert upgrade(url) == ("", "0001")
+    assert upgrade(url) == ("", head())
     with Store.open(url) as store:
         fill(store)
-    assert upgrade(url, scripts=next_scripts("pass")) == ("0001", "0002")
-    assert current(url) == "0002"
+    assert upgrade(url, scripts=next_scripts("pass")) == (head(), _NEXT)
+    assert current(url) == _NEXT
     with pytest.raises(StoreError, match="newer"):
         Store.open(url)
 
