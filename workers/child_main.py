@@ -26,6 +26,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, BinaryIO
 
+from workers import notes
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
@@ -131,8 +133,8 @@ def _read(stream: BinaryIO) -> bytes | None:
     return stream.read(int.from_bytes(header, "big")) if len(header) == 8 else None
 
 
-def _write(stream: BinaryIO, body: bytes) -> None:
-    stream.write(len(body).to_bytes(8, "big") + body)
+def _write(stream: BinaryIO, kind: bytes, body: bytes) -> None:
+    stream.write((len(body) + 1).to_bytes(8, "big") + kind + body)
     stream.flush()
 
 
@@ -166,6 +168,9 @@ def _answer(handle: Callable[[bytes], Any], body: bytes) -> bytes:
 def _create(setup: dict[str, Any]) -> Any:
     sys.path[:] = setup["paths"] + [path for path in sys.path if path not in setup["paths"]]
     os.nice(setup["nice"])
+    if setup["cores"]:
+        with suppress(OSError):  # taken away meanwhile
+            os.sched_setaffinity(0, setup["cores"])
     module, _, name = setup["factory"].partition(":")
     return getattr(importlib.import_module(module), name)(**setup["kwargs"])
 
@@ -183,9 +188,14 @@ def _serve(requests: BinaryIO, replies: BinaryIO) -> None:
         method, args = pickle.loads(body)
         return getattr(target, method)(*args)
 
+    def send_note(text: str) -> None:
+        _write(replies, b"n", text.encode(errors="replace"))
+
     handle: Callable[[bytes], Any] = create
     while (body := _read(requests)) is not None:
-        _write(replies, _answer(handle, body))
+        with notes.sent_by(send_note):
+            answer = _answer(handle, body)
+        _write(replies, b"a", answer)
         handle = call
     if hasattr(target, "close"):
         target.close()

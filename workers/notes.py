@@ -19,8 +19,9 @@ _REPEAT_S = 0.02
 
 def note(text: str) -> None:
     """Tell the supervising process, if there is one, what is worked on from now on."""
-    if _line is not None:
-        _line.send(text)
+    line = _line
+    if line is not None:
+        line.send(text)
 
 
 @contextmanager

@@ -6,10 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 from search_spaces.errors import KernelError
+from workers.notes import note
 
 
 class Target:
@@ -29,6 +31,7 @@ class Target:
             "variable": os.environ.get("TUNER_TEST"),
             "home": os.environ.get("HOME"),
             "cwd": os.getcwd(),
+            "cores": os.sched_getaffinity(0),
         }
 
     def signal(self, number: int, said: str = "") -> None:
@@ -41,6 +44,30 @@ class Target:
 
     def hang(self) -> None:
         time.sleep(600)
+
+    def work(self, notes: list[str], pause_s: float, then: str = "") -> int:
+        """Give the notes, with a pause after each; then hang or die."""
+        for text in notes:
+            note(text)
+            time.sleep(pause_s)
+        if then == "hang":
+            self.hang()
+        if then == "die":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return len(notes)
+
+    def note_elsewhere(self) -> None:
+        """Notes of a forked process and of a thread that goes on after the reply."""
+        if (pid := os.fork()) == 0:
+            note("forked")
+            os._exit(0)
+        os.waitpid(pid, 0)
+
+        def keep_noting() -> None:
+            for index in range(100_000):
+                note(f"thread {index}")
+
+        threading.Thread(target=keep_noting, daemon=True).start()
 
     def spawn(self) -> int:
         """A descendant that detaches itself and would live for long."""

@@ -51,6 +51,48 @@ def test_environment_priority_and_folder_are_the_childs_own(tmp_path):
     assert facts["nice"] == os.nice(0) + 5
 
 
+def test_the_processors_are_those_given():
+    core = max(os.sched_getaffinity(0))
+    child = SupervisedChild("child_targets:Target", cores=frozenset({core}))
+    facts = child.request("facts", timeout_s=LIMIT_S)
+    child.retire()
+    assert facts["cores"] == {core}
+
+
+def test_notes_tell_what_was_worked_on_when_a_child_died(child):
+    assert child.request("work", ["one", "tw\udc80"], 0.0, timeout_s=LIMIT_S) == 2
+    assert child.last_note == "tw?"
+    with pytest.raises(ChildDied) as death:
+        child.request("work", ["three", "four"], 0.0, "die", timeout_s=LIMIT_S)
+    assert (death.value.ended, death.value.last_note) == ("SIGSEGV", "four")
+    with pytest.raises(ChildTimeout) as hang:
+        child.request("work", ["five"], 0.0, "hang", timeout_s=0.5)
+    assert (hang.value.limit_s, hang.value.last_note) == (0.5, "five")
+    with pytest.raises(ChildDied) as death:
+        child.request("signal", signal.SIGKILL, timeout_s=LIMIT_S)
+    assert death.value.last_note == ""
+
+
+def test_silence_is_a_hang_and_slowness_is_not(child):
+    slow = ["step"] * 8
+    assert child.request("work", slow, 0.25, timeout_s=LIMIT_S, quiet_s=1.5) == 8
+    with pytest.raises(ChildTimeout, match=r"sign of life for 0\.3 s") as hang:
+        child.request("work", ["a", "b"], 0.0, "hang", timeout_s=LIMIT_S, quiet_s=0.3)
+    assert (hang.value.limit_s, hang.value.last_note) == (0.3, "b")
+    assert hang.value.quiet_s >= 0.3
+    # What gives no notes at all cannot be judged by them.
+    assert child.request("work", [""], 0.6, timeout_s=LIMIT_S, quiet_s=0.1) == 1
+    with pytest.raises(ChildTimeout, match=r"answer within 0\.3 s"):
+        child.request("hang", timeout_s=0.3, quiet_s=0.1)
+
+
+def test_notes_of_other_processes_and_of_afterwards_disturb_nothing(child):
+    for value in range(50):
+        child.request("note_elsewhere", timeout_s=LIMIT_S)
+        assert "forked" not in child.last_note
+        assert child.request("echo", value, timeout_s=LIMIT_S) == value
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.recursive(st.none() | st.integers() | st.text() | st.binary(), st.lists, max_leaves=20))
 def test_what_is_sent_comes_back(shared_child, value):
