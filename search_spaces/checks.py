@@ -17,14 +17,16 @@ def check_dims(
     sizes: Mapping[str, int],
     dtypes: Sequence[str] = (),
     optional: Sequence[str] = (),
+    flags: Sequence[str] = (),
 ) -> None:
     """Raise `WorkloadError` unless the workload has exactly the dims a kernel takes.
 
     sizes: integer dims, at least 1, with the largest value of each. dtypes: what `dtype` may be;
     empty for a kernel without that dim. optional: dims that may be absent, positive numbers.
+    flags: dims that are true or false.
     """
     where = f"{kernel} [{workload.key}]"
-    needed = [*sizes, *(["dtype"] if dtypes else [])]
+    needed = [*sizes, *(["dtype"] if dtypes else []), *flags]
     _check_names(where, workload, needed, optional)
     for name, largest in sizes.items():
         value = workload[name]
@@ -43,6 +45,11 @@ def check_dims(
         raise WorkloadError(
             f"{where}: dtype {workload['dtype']!r} is not supported", f"use {', '.join(dtypes)}"
         )
+    for name in flags:
+        if not isinstance(workload[name], bool):
+            raise WorkloadError(
+                f"{where}: {name} is {workload[name]!r}, not true or false", f"give {name}=true"
+            )
     for name in optional:
         _check_positive(where, name, workload.get(name, 1.0))
 

@@ -22,8 +22,11 @@ from search_spaces.kernel import Kernel
 
 GROUP = "tuner.kernels"
 _BUILT_IN = {
+    "attention": "search_spaces.attention:Attention",
     "cpu_pointwise": "search_spaces.cpu_pointwise:CpuPointwise",
+    "layer_norm": "search_spaces.layer_norm:LayerNorm",
     "matmul": "search_spaces.matmul:Matmul",
+    "rms_norm": "search_spaces.layer_norm:RmsNorm",
     "softmax": "search_spaces.softmax:Softmax",
 }
 _RECORDED = "recorded:"

@@ -7,14 +7,39 @@ Usage: TRITON_INTERPRET=1 python spaces_interpret.py < jobs.json, where a job is
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 
 from search_spaces.kernel import Kernel
-from search_spaces.records import Workload
+from search_spaces.records import Config, Workload
 from search_spaces.registry import load
 from search_spaces.tensors import torch_dtype
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def interpret(jobs: Sequence[tuple[str, Workload, Config]]) -> list[dict[str, object]]:
+    """Outcomes of variants run by Triton's interpreter, which a process is or is not from its
+    start; numpy's warnings are errors there."""
+    payload = [
+        {"spec": spec, "workload": workload.as_dict(), "config": dict(config)}
+        for spec, workload, config in jobs
+    ]
+    done = subprocess.run(
+        [sys.executable, "-W", "error", __file__],
+        input=json.dumps(payload),
+        text=True,
+        capture_output=True,
+        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def run(kernel: Kernel, workload: Workload, config: dict) -> dict[str, float | bool]:

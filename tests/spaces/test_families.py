@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import json
 import os
 import random
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,33 +11,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spaces_devices import CPU, CPU_AVX2, H200, MI300X, build, meta_tensors, resources
+from spaces_interpret import interpret
 
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel
-from search_spaces.records import Config, Workload
+from search_spaces.records import Workload
 from search_spaces.registry import load
 
-HERE = Path(__file__).parent
-ROOT = HERE.parent.parent
-
-
-def interpret(jobs: Sequence[tuple[str, Workload, Config]]) -> list[dict[str, object]]:
-    """Outcomes of variants run by Triton's interpreter, which a process is or is not from its
-    start; numpy's warnings are errors there."""
-    payload = [
-        {"spec": spec, "workload": workload.as_dict(), "config": dict(config)}
-        for spec, workload, config in jobs
-    ]
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(HERE / "spaces_interpret.py")],
-        input=json.dumps(payload),
-        text=True,
-        capture_output=True,
-        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
+ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture(scope="module")
