@@ -1,0 +1,290 @@
+#!/usr/bin/env python3
+"""One long interleaved comparison of every side's choice, and of the best that there is.
+
+    benchmarks/judge.py --space a --choices choices.json --out judged.json
+
+choices.json: {label: config}. All configs of the task are built on the CPU (`--oracle none`: only
+the choices), then raced, everybody timed in every pass: what is clearly slower than the best is
+dropped after 3, 12 and 40 passes, the choices never. Those left meet over at least 300 passes in
+rotated and reversed orders, on the same inputs and with the last-level cache flushed before each
+launch. Times are those CUPTI records of each kernel (`--clock events`: pairs of CUDA events).
+
+A regret is the median over passes of time / time of the best, less one, with the 95 % interval of
+its order statistics. It shares nothing with the workers' measuring but the kernels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import multiprocessing
+import os
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from matmul_tasks import TASKS, Problem, cold_cache, configs_of, device_here, facts, tuned, write
+
+from search_spaces.records import config_key
+
+#: Passes of a stage, and how far from the best one may be to stay.
+STAGES = ((3, 1.25), (12, 1.08), (40, 1.03))
+FIELD = 12
+SESSION_LAUNCHES = 1500
+SETTLING_PASSES = 2
+
+
+# -- building --------------------------------------------------------------------------------------
+def build_all(task, configs, device, cache: Path, processes: int) -> dict:
+    """Compile the configs in other processes into `cache`; key -> message of those that failed."""
+    context = multiprocessing.get_context("spawn")
+    jobs = [(task.name, dict(config), device, str(cache)) for config in configs]
+    hidden, before = "CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES")
+    os.environ[hidden] = ""
+    try:
+        with ProcessPoolExecutor(processes, context) as pool:
+            problems = list(pool.map(_build, jobs))
+    finally:
+        if before is None:
+            del os.environ[hidden]
+        else:
+            os.environ[hidden] = before
+    return {
+        config_key(c): text for c, text in zip(configs, problems, strict=True) if text is not None
+    }
+
+
+def _build(job):
+    from workers.build import build
+    from workers.records import BuildJob, Failure, KernelRef
+
+    name, config, device, cache = job
+    order = BuildJob("judge", KernelRef("matmul"), TASKS[name].workload, config, device)
+    result = build(order, Path(cache))
+    return result.message if isinstance(result, Failure) else None
+
+
+# -- timing ----------------------------------------------------------------------------------------
+def orders(count: int, passes: int, first: int = 0):
+    """Rotated, then reversed: everybody in every place, behind every neighbour, equally often."""
+    for number in range(first, first + passes):
+        shift = number // 2 % count
+        order = [(shift + step) % count for step in range(count)]
+        yield order if number % 2 == 0 else order[::-1]
+
+
+class Clock:
+    """Times runs in a given order, each behind a flush of twice the last-level cache."""
+
+    def __init__(self, name: str, kernel: str):
+        import torch
+
+        self.name, self.kernel, self.torch = name, kernel, torch
+        cache_bytes = torch.cuda.get_device_properties(0).L2_cache_size
+        self.flush = torch.empty(2 * cache_bytes, dtype=torch.uint8, device="cuda")
+
+    def warm(self, run, seconds: float):
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            for _ in range(20):
+                self.flush.zero_()
+                run()
+            self.torch.cuda.synchronize()
+
+    def times(self, runs) -> list[float]:
+        """Microseconds of each run, in order."""
+        return self._cupti(runs) if self.name == "cupti" else self._events(runs)
+
+    def _enqueue(self, runs, before=None, after=None):
+        # Ahead of the device from the start, so that no launch waits for the host.
+        self.torch.cuda._sleep(4_000_000)
+        for slot, run in enumerate(runs):
+            self.flush.zero_()
+            if before:
+                before[slot].record()
+            run()
+            if after:
+                after[slot].record()
+        self.torch.cuda.synchronize()
+
+    def _events(self, runs):
+        make = self.torch.cuda.Event
+        before, after = ([make(enable_timing=True) for _ in runs] for _ in range(2))
+        self._enqueue(runs, before, after)
+        return [1000 * a.elapsed_time(b) for a, b in zip(before, after, strict=True)]
+
+    def _cupti(self, runs):
+        from torch.autograd import DeviceType
+        from torch.profiler import ProfilerActivity, profile
+
+        with profile(activities=[ProfilerActivity.CUDA]) as recorded:
+            self._enqueue(runs)
+        found = sorted(
+            (event.start_ns(), event.duration_ns())
+            for event in recorded.profiler.kineto_results.events()
+            if event.device_type() == DeviceType.CUDA and event.name() == self.kernel
+        )
+        if len(found) != len(runs):
+            raise RuntimeError(f"CUPTI recorded {len(found)} of {len(runs)} launches")
+        return [duration / 1000 for _, duration in found]
+
+
+def collect(clock: Clock, runs, passes: int) -> list[list[float]]:
+    """Samples per run over interleaved passes; the first passes of every session settle it."""
+    samples: list[list[float]] = [[] for _ in runs]
+    session = max(4, SESSION_LAUNCHES // len(runs))
+    done = 0
+    while done < passes:
+        count = min(session, passes - done)
+        sequence = list(orders(len(runs), SETTLING_PASSES, done))
+        sequence += list(orders(len(runs), count, done))
+        flat = [index for order in sequence for index in order]
+        taken = clock.times([runs[index] for index in flat])
+        skipped = SETTLING_PASSES * len(runs)
+        for index, value in zip(flat[skipped:], taken[skipped:], strict=True):
+            samples[index].append(value)
+        done += count
+    return samples
+
+
+# -- judging ---------------------------------------------------------------------------------------
+def median(values):
+    ordered = sorted(values)
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def interval(values, z: float = 1.96):
+    """The 95 % interval of the median by order statistics (normal approximation to their ranks)."""
+    ordered, count = sorted(values), len(values)
+    reach = z * math.sqrt(count) / 2
+    low, high = math.floor(count / 2 - reach), math.ceil(count / 2 + reach)
+    return ordered[max(0, low)], ordered[min(count - 1, high)]
+
+
+def eliminate(clock, runs: dict, kept: set, stages: list) -> list:
+    """Names still in the field after the stages, the fastest first, and the `kept` ones."""
+    alive = list(runs)
+    for passes, reach in STAGES:
+        if len(alive) <= max(FIELD, len(kept)):
+            break
+        clock.warm(runs[alive[0]], 0.3)
+        found = collect(clock, [runs[name] for name in alive], passes)
+        middle = {name: median(values) for name, values in zip(alive, found, strict=True)}
+        alive.sort(key=middle.__getitem__)
+        best = middle[alive[0]]
+        stages.append({"field": len(alive), "passes": passes, "best_us": round(best, 3)})
+        alive = [name for name in alive if middle[name] <= reach * best or name in kept]
+    others = [name for name in alive if name not in kept][:FIELD]
+    return [name for name in alive if name in kept or name in others]
+
+
+def regrets(names, samples) -> tuple[str, list]:
+    """The best by the mean of logarithms, and the others' excess over it, pass by pass."""
+    logs = {
+        n: [math.log(value) for value in values] for n, values in zip(names, samples, strict=True)
+    }
+    best = min(logs, key=lambda name: sum(logs[name]) / len(logs[name]))
+    rows = []
+    for name, values in zip(names, samples, strict=True):
+        ratios = [a - b for a, b in zip(logs[name], logs[best], strict=True)]
+        low, high = interval(ratios)
+        rows.append(
+            {
+                "key": name,
+                "median_us": round(median(values), 3),
+                "regret": math.expm1(median(ratios)),
+                "regret_low": math.expm1(low),
+                "regret_high": math.expm1(high),
+            }
+        )
+    return best, sorted(rows, key=lambda row: row["regret"])
+
+
+def judge(task, choices: dict, *, passes: int, oracle: bool, clock_name: str, processes: int):
+    """The document that `--out` receives."""
+    started = time.perf_counter()
+    device = device_here()
+    chosen = {config_key(config): dict(config) for config in choices.values()}
+    every = configs_of(task, device) if oracle else []
+    field = {**{config_key(config): config for config in every}, **chosen}
+    cache = Path(cold_cache())
+    os.environ["TRITON_CACHE_DIR"] = str(cache / "triton")
+    failed = build_all(task, list(field.values()), device, cache, processes)
+    built_s = time.perf_counter() - started
+    import torch
+
+    problem = Problem(task, device)
+    runs, errors = {}, {}
+    for key, config in field.items():
+        if key in failed:
+            continue
+        launch = problem.launch(config)
+        runs[key] = _runner(launch)
+        problem.out.fill_(float("nan"))
+        runs[key]()
+        torch.cuda.synchronize()
+        if key in chosen:
+            errors[key] = problem.error_of(problem.out)
+    clock = Clock(clock_name, launch.fn.fn.__name__)
+    clock.warm(next(iter(runs.values())), 1.0)
+    stages: list = []
+    names = eliminate(clock, runs, set(chosen) & set(runs), stages)
+    clock.warm(runs[names[0]], 1.0)
+    samples = collect(clock, [runs[name] for name in names], passes)
+    best, rows = regrets(names, samples)
+    labels: dict = {}
+    for label, config in choices.items():
+        labels.setdefault(config_key(config), []).append(label)
+    for row in rows:
+        row["labels"] = sorted(labels.get(row["key"], []))
+        row["error"] = errors.get(row["key"])
+    return {
+        "space": task.name,
+        "workload": task.workload.as_dict(),
+        "clock": clock.name,
+        "passes": len(samples[0]),
+        "configs": len(field),
+        "not_built": failed,
+        "stages": stages,
+        "build_s": round(built_s, 1),
+        "wall_s": round(time.perf_counter() - started, 1),
+        "best": tuned(field[best]),
+        "best_us": min(row["median_us"] for row in rows if row["key"] == best),
+        "entries": rows,
+        "facts": facts(),
+    }
+
+
+def _runner(launch):
+    run, arguments, constants = launch.fn[launch.grid], launch.args, launch.kwargs
+    return lambda: run(*arguments, **constants)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--space", choices=sorted(TASKS), required=True)
+    parser.add_argument("--choices", type=Path, required=True, help="JSON: label -> config")
+    parser.add_argument("--passes", type=int, default=400)
+    parser.add_argument("--oracle", choices=("all", "none"), default="all")
+    parser.add_argument("--clock", choices=("cupti", "events"), default="cupti")
+    parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) - 1))
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    choices = json.loads(args.choices.read_text())
+    document = judge(
+        TASKS[args.space],
+        choices,
+        passes=max(300, args.passes),
+        oracle=args.oracle == "all",
+        clock_name=args.clock,
+        processes=args.processes,
+    )
+    write(args.out, document)
+    for row in document["entries"]:
+        print(f"{row['regret']:8.2%} {row['median_us']:9.2f} us  {','.join(row['labels'])}")
+
+
+if __name__ == "__main__":
+    main()

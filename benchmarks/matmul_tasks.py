@@ -1,0 +1,142 @@
+"""The two matmul tasks on which tuners are compared, everybody over the same list of configs.
+
+`a`: M=N=K=4096, 336 configs on an H200. `b`: M=32 N=8192 K=4096, 279 configs. Both bfloat16, with
+plain pointers. tests/spaces/test_families.py asserts the counts.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from search_spaces.records import Workload, config_key
+from search_spaces.registry import load
+
+KERNEL = "matmul"
+#: What every rival is given: the parameters of the pointer kernel that a config still chooses.
+TUNED = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_warps", "num_stages")
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulTask:
+    """A workload and the restriction of its space: parameter -> allowed values."""
+
+    name: str
+    workload: Workload
+    space: dict
+
+
+TASKS = {
+    "a": MatmulTask(
+        "a", Workload.of(M=4096, N=4096, K=4096, dtype="bfloat16"), {"loads": ["pointer"]}
+    ),
+    "b": MatmulTask(
+        "b",
+        Workload.of(M=32, N=8192, K=4096, dtype="bfloat16"),
+        {
+            "BLOCK_N": [32, 64, 128, 256],
+            "BLOCK_K": [64, 128, 256],
+            "GROUP_M": [1],
+            "loads": ["pointer"],
+            "SPLIT_K": [1],
+        },
+    ),
+}
+
+
+def cold_cache() -> str:
+    """Point Triton of this process and its children at an empty cache; call before importing it."""
+    folder = tempfile.mkdtemp(prefix="cold-triton-")
+    os.environ["TRITON_CACHE_DIR"] = folder
+    return folder
+
+
+def device_here():
+    """The GPU of this machine; without one, an H200 that is not present."""
+    from workers import device
+
+    found = device.found("cuda")
+    return found[0] if found else device.offline("cuda:90")
+
+
+def configs_of(task: MatmulTask, device) -> list[dict]:
+    """All feasible configs of the task on that device, in the order of the space."""
+    bound = load(KERNEL).space(task.workload).bind(task.workload, device).restrict(task.space)
+    return [dict(config) for config in bound.enumerate()]
+
+
+def default_of(task: MatmulTask, device) -> dict:
+    """The kernel's own default, which is in both lists."""
+    return dict(load(KERNEL).default_config(task.workload, device))
+
+
+def tuned(config) -> dict:
+    """The part of a config that rivals choose, as integers."""
+    return {name: int(config[name]) for name in TUNED if name in config}
+
+
+class Problem:
+    """Inputs on the GPU and the launches of one task's configs; the same kernel for everybody."""
+
+    def __init__(self, task: MatmulTask, device, seed: int = 1):
+        import torch
+
+        self.kernel, self.task = load(KERNEL), task
+        self.configs = configs_of(task, device)
+        self.inputs = dict(self.kernel.make_inputs(task.workload, seed, "cuda"))
+        (spec,) = self.kernel.outputs(task.workload).values()
+        self.out = torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="cuda")
+        self._whole = {config_key(tuned(config)): config for config in self.configs}
+
+    def whole(self, part) -> dict:
+        """The full config of what a rival chose; KeyError for one that is not in the list."""
+        return self._whole[config_key(tuned(part))]
+
+    def launch(self, config, out=None):
+        """The config's launch on the shared inputs, into `out` or the shared output."""
+        tensors = {**self.inputs, "out": self.out if out is None else out}
+        (launch,) = self.kernel.launches(self.task.workload, config, tensors)
+        return launch
+
+    def error_of(self, out) -> float:
+        """||out - reference|| / ||reference|| in float64."""
+        reference = self.kernel.reference(self.task.workload, self.inputs)["out"]
+        return float((out.double() - reference).norm() / reference.norm())
+
+
+def facts() -> dict:
+    """Where and with what: device, its card, cores, versions."""
+    import platform
+
+    import torch
+    import triton
+
+    here = torch.cuda.is_available()
+    return {
+        "device": torch.cuda.get_device_name() if here else "none",
+        "card": f"{torch.cuda.get_device_properties(0).uuid}" if here else "",
+        "cores": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "cuda": torch.version.cuda or "",
+    }
+
+
+def write(path: Path, document: dict) -> None:
+    """JSON, whole or not at all."""
+    import json
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.new")
+    draft.write_text(json.dumps(document, indent=1, sort_keys=True, default=_plain) + "\n")
+    draft.replace(path)
+
+
+def _plain(value):
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return f"{value}"

@@ -1,0 +1,282 @@
+"""Our side of a comparison: one task tuned from cold caches, watched from outside the farm.
+
+The campaign runs as `tuner run` would run it; only its pool is wrapped, so that the times are those
+of jobs given to workers and of answers received from them.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from unittest import mock
+
+from matmul_tasks import MatmulTask
+
+from search_spaces.records import Workload, config_key
+from search_spaces.registry import load
+from tuner import settings
+from tuner.campaign import RunOptions, run_campaign
+from workers import device as devices
+from workers import pools
+from workers.records import (
+    BuildJob,
+    Built,
+    JobLost,
+    KernelRef,
+    Measured,
+    MeasureJob,
+    Measurement,
+    Mode,
+    PoolEvent,
+    WorkerGone,
+    WorkerInfo,
+    WorkerReady,
+)
+
+ROOT = Path(__file__).resolve().parent.parent
+_WARM = Workload.of(rows=64, cols=1024, dtype="float32")
+_START_S = 180.0
+
+
+@dataclass(slots=True)
+class WatchedPool:
+    """A pool whose workers are all warm when `start` returns, and which notes what passes by.
+
+    Warm: every runner has announced itself, and every builder has compiled a variant of another
+    kernel. Times are seconds since then.
+    """
+
+    inner: object
+    warm_at: float = 0.0
+    start_s: float = 0.0
+    workers: list[WorkerInfo] = field(default_factory=list)
+    first: dict[str, float] = field(default_factory=dict)
+    last: dict[str, float] = field(default_factory=dict)
+    jobs: Counter = field(default_factory=Counter)
+    seconds: Counter = field(default_factory=Counter)
+    configs: set[str] = field(default_factory=set)
+    nominated: dict | None = None
+    lost: list[str] = field(default_factory=list)
+    compiled: int = 0
+    _waiting: list[PoolEvent] = field(default_factory=list)
+    _sent: dict[str, tuple[float, MeasureJob]] = field(default_factory=dict)
+
+    @property
+    def builders(self) -> int:
+        return self.inner.builders
+
+    @property
+    def runners(self) -> int:
+        return self.inner.runners
+
+    def start(self) -> None:
+        began = time.perf_counter()
+        self.inner.start()
+        self._await(began, lambda: len(self.workers) >= self.inner.runners, "runners")
+        self._warm_builders(began)
+        self.warm_at = time.perf_counter()
+        self.start_s = self.warm_at - began
+
+    def _warm_builders(self, began: float) -> None:
+        kernel = load("softmax")
+        real = [w.device for w in self.workers if w.device.kind in ("cuda", "hip")]
+        device = real[0] if real else devices.offline("cuda:90")
+        config = kernel.default_config(_WARM, device)
+        ref = KernelRef("softmax", (str(ROOT),))
+        built = Counter()
+        for index in range(self.inner.builders):
+            self.inner.submit_build(BuildJob(f"warm:{index}", ref, _WARM, config, device))
+
+        def all_there() -> bool:
+            mine = [e for e in self._waiting if isinstance(e, Built | JobLost)]
+            built.update(e.job_id for e in mine)
+            self._waiting = [e for e in self._waiting if e not in mine]
+            return len(built) >= self.inner.builders
+
+        self._await(began, all_there, "builders")
+
+    def _await(self, began: float, there, what: str) -> None:
+        while not there():
+            if time.perf_counter() - began > _START_S:
+                raise RuntimeError(f"the {what} were not up within {_START_S:g} s")
+            for event in self.inner.poll(0.1):
+                if isinstance(event, WorkerReady):
+                    self.workers.append(event.worker)
+                if isinstance(event, WorkerGone):
+                    raise RuntimeError(f"worker {event.worker_id} is gone: {event.reason}")
+                self._waiting.append(event)
+
+    # -- while it runs -----------------------------------------------------------------------------
+    def submit_build(self, job: BuildJob) -> None:
+        self._note("build")
+        self.inner.submit_build(job)
+
+    def submit_measure(self, worker_id: str, job: MeasureJob) -> None:
+        self._note(job.mode.value)
+        if job.mode is Mode.CONFIRM and self.nominated is None:
+            self.nominated = dict(job.entrants[0].config)
+        self._sent[job.job_id] = (time.perf_counter(), job)
+        self.inner.submit_measure(worker_id, job)
+
+    def poll(self, timeout_s: float) -> Sequence[PoolEvent]:
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            return waiting
+        events = self.inner.poll(timeout_s)
+        for event in events:
+            self._learn(event)
+        return events
+
+    def close(self, *, kill: bool = False) -> None:
+        self.inner.close(kill=kill)
+
+    def _now(self) -> float:
+        return time.perf_counter() - self.warm_at
+
+    def _note(self, what: str) -> None:
+        self.first.setdefault(what, self._now())
+        self.jobs[what] += 1
+
+    def _learn(self, event: PoolEvent) -> None:
+        if isinstance(event, JobLost):
+            self.lost.append(event.reason)
+        if isinstance(event, Built):
+            self.last["build"] = self._now()
+            self.seconds["build_cpu"] += getattr(event.result, "build_s", 0.0)
+        if not isinstance(event, Measured) or event.job_id not in self._sent:
+            return
+        sent, job = self._sent.pop(event.job_id)
+        mode = job.mode.value
+        self.last[mode] = self._now()
+        self.seconds[f"{mode}_held"] += time.perf_counter() - sent
+        if not isinstance(event.result, Measurement):
+            return
+        self.compiled += event.result.compiled
+        self.seconds[f"{mode}_device"] += event.result.device_s
+        self.seconds[f"{mode}_timing"] += event.result.timing_s
+        if job.mode in (Mode.DUEL, Mode.RACE):
+            self.configs.update(config_key(a.config) for a in job.entrants)
+
+
+def ours(task: MatmulTask, seed: int, options: dict) -> dict:
+    """Tune the task from nothing and say when its winner was known and when it was confirmed.
+
+    options: `strategy`, `strategy_options`, `trials` (a number or `auto`), `polish`, `baselines`,
+    and `recorded`, a recorded space to search instead of a device. Seconds count from the moment
+    the workers are warm: `wall_s` to the order to confirm the winner, `confirmed_s` to the answer.
+    """
+    kept: list[WatchedPool] = []
+    create = pools.create
+
+    def watched(spec):
+        kept.append(WatchedPool(create(spec)))
+        return kept[-1]
+
+    with tempfile.TemporaryDirectory(prefix="tuner-bench-") as folder:
+        loaded = _settings(Path(folder), task, seed, options)
+        _import_strategy(loaded.campaigns["task"].strategy, seed)
+        run = RunOptions(base=ROOT, report=False, export=False, fresh=True)
+        with mock.patch.object(pools, "create", watched):
+            outcome = run_campaign(loaded, "task", options=run)
+        found = _stored(loaded.database.url, outcome.run_id)
+    return {"seed": seed, "status": outcome.status, **found, **_timeline(kept[0], found)}
+
+
+def _settings(folder: Path, task: MatmulTask, seed: int, options: dict):
+    recorded = options.get("recorded")
+    line = {"kernel": f"recorded:{ROOT / recorded}" if recorded else "matmul", "space": task.space}
+    if not recorded:
+        line["workloads"] = [task.workload.as_dict()]
+    strategy = {"name": options["strategy"], "seed": seed}
+    strategy["options"] = dict(options.get("strategy_options") or {})
+    strategy["polish"] = options.get("polish", 0)
+    trials = options["trials"]
+    document = {
+        "version": 1,
+        "database": {"url": f"sqlite:///{folder}/tuner.db"},
+        "paths": {"results": f"{folder}", "tables": f"{folder}/tables"},
+        "pool": {"kind": "local"},
+        "campaigns": {
+            "task": {
+                "targets": ["simulated" if recorded else "cuda"],
+                "tasks": [line],
+                "budget": {"trials": trials if trials == "auto" else int(trials)},
+                "strategy": strategy,
+                "in_flight": 1,
+            }
+        },
+    }
+    if options.get("baselines"):
+        document["measure"] = {"baselines": options["baselines"]}
+    path = folder / "config.yaml"
+    path.write_text(_yaml(document))
+    return settings.load(path, {})[0]
+
+
+def _yaml(document: dict) -> str:
+    import json
+
+    return json.dumps(document, indent=1)
+
+
+def _import_strategy(strategy, seed: int) -> None:
+    """Imports of the driver belong to the start of its process, which nobody's time includes."""
+    from search_spaces.params import PowerOfTwo
+    from search_spaces.records import Device
+    from search_spaces.space import SearchSpace
+    from tuner import strategies
+
+    bound = SearchSpace([PowerOfTwo("a", 1, 8)]).bind(Workload.of(), Device("cpu", "", "cpu"))
+    strategies.create(strategy.name, bound, seed, strategy.options).ask(1)
+
+
+def _stored(url: str, run_id: int) -> dict:
+    from results_db import Store
+
+    with Store.open(url) as store:
+        (info,) = store.tasks(run_id)
+        trials = store.trials(info.task_id)
+    chosen = info.selection
+    return {
+        "winner": dict(chosen.winner) if chosen else None,
+        "verdict_against_default": chosen.verdict if chosen else None,
+        "reason": chosen.reason if chosen else info.note,
+        "tie_set": len(chosen.tie_set) if chosen else 0,
+        "confirmed_us": chosen.median_us if chosen else None,
+        "trials": len(trials),
+        "statuses": dict(Counter(trial.status.value for trial in trials)),
+        "binaries": len({trial.binary_hash for trial in trials if trial.binary_hash}),
+        "device": info.key.device.name,
+        "toolchain": {
+            name: getattr(info.key.toolchain, name)
+            for name in ("python", "torch", "triton", "cuda", "driver")
+        },
+    }
+
+
+def _timeline(pool: WatchedPool, found: dict) -> dict:
+    known_s = pool.first.get("confirm")
+    seconds = {name: round(value, 4) for name, value in sorted(pool.seconds.items())}
+    searching = sum(pool.seconds[f"{mode}_held"] for mode in ("duel", "race"))
+    timing = sum(pool.seconds[f"{mode}_timing"] for mode in ("duel", "race"))
+    return {
+        "wall_s": round(known_s, 3) if known_s is not None else None,
+        "confirmed_s": round(pool.last["confirm"], 3) if "confirm" in pool.last else None,
+        "confirmation_changed_it": pool.nominated is not None and pool.nominated != found["winner"],
+        "workers_up_s": round(pool.start_s, 3),
+        "builders": pool.builders,
+        "first_s": {name: round(value, 3) for name, value in sorted(pool.first.items())},
+        "last_s": {name: round(value, 3) for name, value in sorted(pool.last.items())},
+        "jobs": dict(sorted(pool.jobs.items())),
+        "seconds": seconds,
+        "measured_configs": len(pool.configs),
+        "gpu_ms_per_config": round(1000 * timing / len(pool.configs), 3) if pool.configs else None,
+        "busy": round(searching / known_s, 3) if known_s else None,
+        "compiled_on_device": pool.compiled,
+        "lost": pool.lost,
+        "card": [worker.device.uuid for worker in pool.workers],
+    }

@@ -1,0 +1,261 @@
+#!/usr/bin/env python3
+"""Time to a winner, and its regret: ours against triton.autotune and Helion on the same configs.
+
+    benchmarks/time_to_winner.py --out DIR/time_to_winner.json [--resume FILE] [--stop-after 520]
+
+Everybody tunes our own pointer matmul over the same list of configs (matmul_tasks.py), from cold
+caches, on the same cores, in a process of its own; then one long interleaved comparison (judge.py)
+of all their choices and of the best there is gives each one's regret. Steps run in this order for
+each space: ours for every seed, triton.autotune, Helion's algorithms, the judge. The document is
+written after every step; with --resume the steps it holds are not done again, and with --stop-after
+no step is begun that would end later than so many seconds from the start.
+
+    --only ours triton helion judge    --space a b    --seeds 10
+    --strategy bayes --trials auto     --recorded FILE (ours alone, replayed, without a GPU)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+
+from matmul_tasks import TASKS, write
+
+HERE = Path(__file__).resolve().parent
+SIDES = ("ours", "triton", "helion", "judge")
+#: Seconds that a step may take on an H200 with 16 cores, for --stop-after.
+EXPECTED_S = {"ours": 45, "triton": 260, "helion": 170, "judge": 75}
+#: What issue and design ask for.
+WANTED = {"a": 6.0, "b": 4.0}
+REGRET, HELION, TRITON = 0.005, 8.0, 20.0
+
+
+def options_of(args) -> dict:
+    """How our side is to tune, with what this version of it knows."""
+    from tuner import strategies
+    from tuner.config import Budget
+
+    strategy = args.strategy or ("bayes" if "bayes" in strategies.names() else "tpe")
+    trials: object = args.trials
+    if trials == "auto":
+        try:
+            Budget(trials="auto")
+        except ValueError:
+            trials = 120
+    return {
+        "strategy": strategy,
+        "strategy_options": json.loads(args.options),
+        "trials": trials,
+        "polish": args.polish,
+        "baselines": args.baselines,
+        "recorded": args.recorded,
+    }
+
+
+# -- steps -----------------------------------------------------------------------------------------
+def planned(args) -> list[tuple[str, str, str]]:
+    """(space, side, which of it): a seed, an algorithm, or nothing."""
+    steps = []
+    for space in args.space:
+        which = {
+            "ours": [str(args.first_seed + index) for index in range(args.seeds)],
+            "triton": [""],
+            "helion": args.algorithms,
+            "judge": [""],
+        }
+        steps += [(space, side, one) for side in args.only for one in which[side]]
+    return steps
+
+
+def perform(step, args, done: dict) -> dict:
+    space, side, which = step
+    if side == "ours":
+        from ours import ours
+
+        return ours(TASKS[space], int(which), options_of(args))
+    if side == "triton":
+        return _script("rivals_triton.py", "--space", space)
+    if side == "helion":
+        wheels = ("--wheels", f"{args.wheels}") if args.wheels else ()
+        return _script("rivals_helion.py", "--space", space, "--algorithm", which, *wheels)
+    choices = {
+        key: entry["winner"]
+        for key, entry in done.items()
+        if key.startswith(f"{space}/") and entry.get("winner")
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "choices.json"
+        path.write_text(json.dumps(choices))
+        return _script("judge.py", "--space", space, "--choices", f"{path}")
+
+
+def _script(name: str, *arguments: str) -> dict:
+    """Run one of our scripts in a process of its own and read what it wrote."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "out.json"
+        command = [sys.executable, f"{HERE / name}", *arguments, "--out", f"{out}"]
+        environment = {**os.environ, "PYTHONPATH": _python_path()}
+        log = Path(folder) / "log"
+        with log.open("w") as sink:
+            ended = subprocess.run(command, stdout=sink, stderr=sink, env=environment, check=False)
+        if ended.returncode or not out.exists():
+            tail = log.read_text(errors="replace")[-1500:]
+            raise RuntimeError(f"{name} ended with {ended.returncode}: {tail}")
+        return json.loads(out.read_text())
+
+
+def _python_path() -> str:
+    return os.pathsep.join([f"{HERE.parent}", os.environ.get("PYTHONPATH", "")])
+
+
+# -- what comes of it ------------------------------------------------------------------------------
+def summary(done: dict) -> dict:
+    """Per space: our times, everybody's regrets, and how much longer the rivals take."""
+    return {space: found for space in TASKS if (found := _summary(space, done))}
+
+
+def _summary(space: str, done: dict) -> dict:
+    mine = {key: e for key, e in done.items() if key.startswith(f"{space}/ours/")}
+    rivals = {
+        key.partition("/")[2]: e
+        for key, e in done.items()
+        if key.startswith((f"{space}/triton", f"{space}/helion")) and "seconds" in e
+    }
+    regret = _regrets(done.get(f"{space}/judge", {}))
+    known = [e["wall_s"] for e in mine.values() if e.get("wall_s") and e.get("winner")]
+    found: dict = {}
+    if mine:
+        found["ours"] = _ours(space, mine, regret)
+    for name, entry in rivals.items():
+        row = {key: entry.get(key) for key in ("seconds", "search_s", "configs", "version")}
+        row["regret"] = regret.get(f"{space}/{name}")
+        if known:
+            middle = statistics.median(known)
+            row["times_ours"] = round(entry["seconds"] / middle, 1)
+            row["times_our_slowest"] = round(entry["seconds"] / max(known), 1)
+            if entry.get("search_s"):
+                row["search_times_ours"] = round(entry["search_s"] / middle, 1)
+        found[name] = {key: value for key, value in row.items() if value is not None}
+    if known and rivals and regret:
+        found["reached"] = _reached(space, known, found, len(mine))
+    return found
+
+
+def _regrets(judged: dict) -> dict:
+    rows = judged.get("entries", ())
+    return {label: round(row["regret"], 5) for row in rows for label in row["labels"]}
+
+
+def _ours(space: str, mine: dict, regret: dict) -> dict:
+    def spread(name):
+        values = [e[name] for e in mine.values() if e.get(name) is not None]
+        if not values:
+            return None
+        return {"median": round(statistics.median(values), 3), "max": round(max(values), 3)}
+
+    seen = [regret[key] for key in mine if key in regret]
+    return {
+        "seeds": len(mine),
+        "without_a_winner": sum(not e.get("winner") for e in mine.values()),
+        "winner_known_s": spread("wall_s"),
+        "confirmed_s": spread("confirmed_s"),
+        "trials": spread("trials"),
+        "gpu_ms_per_config": spread("gpu_ms_per_config"),
+        "busy": spread("busy"),
+        "workers_up_s": spread("workers_up_s"),
+        "regrets": sorted(seen),
+        "within_half_percent": sum(value <= REGRET for value in seen),
+        "wanted_s": WANTED[space],
+    }
+
+
+def _reached(space: str, known, found: dict, seeds: int) -> dict:
+    def least(name):
+        rows = [row for key, row in found.items() if key.startswith(name)]
+        return min((row["times_ours"] for row in rows), default=math.nan)
+
+    return {
+        "in_time": max(known) <= WANTED[space],
+        "median_in_time": statistics.median(known) <= WANTED[space],
+        "regret": found["ours"]["within_half_percent"] >= math.ceil(0.9 * seeds),
+        "faster_than_helion": least("helion") >= HELION,
+        "faster_than_triton": least("triton") >= TRITON,
+    }
+
+
+# -- the run ---------------------------------------------------------------------------------------
+def main():
+    args = _arguments()
+    began = time.monotonic()
+    document = {"script": "benchmarks/time_to_winner.py", "steps": {}}
+    for path in (args.resume, args.out):
+        if path and path.exists():
+            document = json.loads(path.read_text())
+            break
+    done, left, failed = document["steps"], [], []
+    for step in planned(args):
+        key = "/".join(part for part in step if part)
+        if key in done and "problem" not in done[key]:
+            continue
+        if args.stop_after and time.monotonic() - began + EXPECTED_S[step[1]] > args.stop_after:
+            left.append(key)
+            continue
+        started = time.monotonic()
+        try:
+            done[key] = perform(step, args, done)
+        except Exception as error:
+            traceback.print_exc()
+            done[key] = {"problem": f"{type(error).__name__}: {error}"}
+            failed.append(key)
+        done[key]["step_s"] = round(time.monotonic() - started, 1)
+        done[key]["date"] = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
+        _report(key, done[key])
+        document["summary"] = summary(done)
+        document["options"] = options_of(args)
+        write(args.out, document)
+    document["left"] = left
+    document["summary"] = summary(done)
+    write(args.out, document)
+    print(json.dumps(document["summary"], indent=1))
+    print(f"left to do: {', '.join(left) or 'nothing'}; failed: {', '.join(failed) or 'nothing'}")
+    sys.exit(1 if failed else 0)
+
+
+def _report(key: str, entry: dict) -> None:
+    names = ("wall_s", "confirmed_s", "seconds", "search_s", "configs", "trials", "problem")
+    shown = {name: entry[name] for name in names if entry.get(name) is not None}
+    print(f"{key}: {shown} (step {entry['step_s']} s)", flush=True)
+
+
+def _arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--resume", type=Path, help="an earlier document to go on with")
+    parser.add_argument("--stop-after", type=float, default=0.0, help="seconds")
+    parser.add_argument("--only", nargs="+", choices=SIDES, default=list(SIDES))
+    parser.add_argument("--space", nargs="+", choices=sorted(TASKS), default=sorted(TASKS))
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first-seed", type=int, default=1)
+    parser.add_argument("--strategy", help="bayes where there is one, else tpe")
+    parser.add_argument("--options", default="{}", help="the strategy's, as JSON")
+    parser.add_argument("--trials", default="auto", help="a number, or auto")
+    parser.add_argument("--polish", type=int, default=0)
+    parser.add_argument("--baselines", nargs="*", default=["vendor"], help="what confirms")
+    parser.add_argument("--recorded", help="a recorded space to replay; only ours can")
+    parser.add_argument("--algorithms", nargs="+", default=["PatternSearch", "LFBOPatternSearch"])
+    parser.add_argument("--wheels", type=Path, help="folder of Helion's wheel")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
