@@ -1,0 +1,189 @@
+"""Which run is timed when, by which clock; the processor's clock keeps the contract of all."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import time
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from timer_contract import Log, TimerContract
+
+from search_spaces.errors import TunerError
+from workers.measure.cupti_timer import MARKER, Activity, CuptiFailed, CuptiTimer, runs_of
+from workers.measure.duel import Contestant
+from workers.measure.event_timer import EventTimer
+from workers.measure.graph_timer import CaptureFailed, GraphTimer
+from workers.measure.methods import METHODS, choose_method, gpu_timer
+from workers.measure.slots import Slot, Warmth, by_contestant, chunks, plan_slots
+from workers.measure.timers import PerfCounterTimer
+from workers.records import Calibration
+
+ORDERS = st.lists(st.lists(st.integers(0, 4), max_size=6), max_size=12)
+
+
+def _nothing():
+    return None
+
+
+def _field(copies=0):
+    return [
+        Contestant(name, lambda: None, rotations=tuple(lambda: None for _ in range(copies)))
+        for name in "ABCDE"
+    ]
+
+
+class TestPerfCounterTimer(TimerContract):
+    def timer(self, cache="warm"):
+        return PerfCounterTimer(0.0, Warmth(), cache=cache)
+
+    def work(self):
+        end = time.perf_counter_ns() + 2000
+        while time.perf_counter_ns() < end:
+            pass
+
+
+def test_calls_of_a_batch_go_through_the_copies():
+    log = Log(lambda: time.sleep(0.001))
+    timer = PerfCounterTimer(6000.0, Warmth(), cache="rotate")
+    timer.collect(log.field("A", copies=3), [[0]])
+    used = [copy for _, copy in log.ran]
+    assert len(used) >= 4 + 4
+    # After sizing the batch, from copy 0 on, and never the same twice in a row.
+    assert all(after == (before + 1) % 3 for before, after in itertools.pairwise(used[4:]))
+
+
+def test_the_clocks_own_share_is_taken_off_but_never_all():
+    busy = Contestant("A", lambda: time.sleep(0.0005))
+    (plain,) = PerfCounterTimer(0.0, Warmth()).collect([busy], [[0]] * 3)
+    (less,) = PerfCounterTimer(0.0, Warmth(), overhead_us=1e9).collect([busy], [[0]] * 3)
+    assert min(plain) >= 500
+    assert all(0 < time_us < 1 for time_us in less)
+
+
+# -- slots -----------------------------------------------------------------------------------------
+@given(ORDERS)
+def test_slots_are_the_orders_one_after_the_other(orders):
+    slots = plan_slots(_field(), orders)
+    assert [slot.contestant for slot in slots] == [who for order in orders for who in order]
+    assert [slot.number for slot in slots] == list(range(len(slots)))
+
+
+@given(ORDERS)
+def test_of_each_contestant_one_run_settles(orders):
+    settled = Counter(slot.contestant for slot in plan_slots(_field(), orders) if slot.settles)
+    assert settled == Counter({who for order in orders for who in order})
+
+
+@given(ORDERS, st.integers(2, 5))
+def test_neighbours_share_no_copy_and_everyone_takes_the_slots(orders, copies):
+    field = _field(copies)
+    slots = plan_slots(field, orders, rotate=True)
+    for slot in slots:
+        assert slot.run is field[slot.contestant].rotations[slot.number % copies]
+    assert all(slot.run is field[slot.contestant].run for slot in plan_slots(field, orders))
+
+
+@given(st.integers(0, 700), st.integers(1, 200))
+def test_chunks_keep_all_slots_in_order_and_within_bounds(count, most):
+    slots = [Slot(number, 0, _nothing) for number in range(count)]
+    parts = list(chunks(slots, most))
+    assert [slot for part in parts for slot in part] == slots
+    assert all(0 < len(part) <= most for part in parts)
+    assert not parts or max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+@given(ORDERS)
+def test_samples_are_in_order_of_the_runs(orders):
+    slots = plan_slots(_field(), orders)
+    rows = by_contestant(5, slots, [float(slot.number) for slot in slots])
+    assert all(row == sorted(row) for row in rows)
+    assert sorted(itertools.chain(*rows)) == [float(slot.number) for slot in slots]
+
+
+# -- which clock -----------------------------------------------------------------------------------
+def test_long_kernels_are_timed_by_events_and_short_ones_in_graphs():
+    for cache in ("cold", "rotate", "warm"):
+        assert choose_method(200.0, cache) == "events"
+        assert choose_method(199.9, cache) == "graph"
+        assert choose_method(0.0, cache) == "graph"
+    with pytest.raises(TunerError, match="no cache policy `lukewarm`"):
+        choose_method(1.0, "lukewarm")
+
+
+def test_a_timer_is_made_by_its_name():
+    flush, known = torch.empty(1), Calibration(0.5, {"events": 2.0, "graph": 1.0})
+    kinds = {"events": EventTimer, "graph": GraphTimer, "cupti": CuptiTimer}
+    for method in METHODS:
+        for cache in ("cold", "warm", "rotate"):
+            timer = gpu_timer(method, flush, Warmth(), known, cache)
+            assert type(timer) is kinds[method]
+            assert (timer.method, timer.cache) == (method, cache)
+    assert gpu_timer("graph", flush, Warmth(), known, "cold").quantum_us == 0.5
+    assert gpu_timer("graph", flush, Warmth(), Calibration(), "cold").quantum_us > 0
+
+
+@pytest.mark.parametrize(
+    ("method", "cache", "problem"),
+    [
+        ("auto", "warm", "no timing method `auto`"),
+        ("graph", "hot", "no cache policy `hot`"),
+        ("graph", "cold", "needs something to flush it with"),
+    ],
+)
+def test_no_timer_is_made_of_nonsense(method, cache, problem):
+    with pytest.raises(TunerError, match=problem) as raised:
+        gpu_timer(method, None, Warmth(), Calibration(), cache)
+    assert raised.value.hint
+
+
+@pytest.mark.parametrize("error", [CaptureFailed("A", "it waits"), CuptiFailed("nothing seen")])
+def test_refusals_cross_process_boundaries(error):
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), again.message, again.hint) == (type(error), error.message, error.hint)
+
+
+# -- attributing what the device did ---------------------------------------------------------------
+def _trace(*names):
+    """Activities one after the other, each 10 ns long with 5 ns between."""
+    return [
+        Activity("void nextafter_kernel" if name == "|" else name, 15 * at, 15 * at + 10)
+        for at, name in enumerate(names)
+    ]
+
+
+def _names(runs):
+    return [[activity.name for activity in run] for run in runs]
+
+
+def test_only_what_lies_between_the_markers_of_a_run_is_its():
+    trace = _trace("flush", "|", "a", "memset", "|", "audit", "flush", "|", "b", "|")
+    assert _names(runs_of(trace, 2)) == [["a", "memset"], ["b"]]
+    assert _names(runs_of(trace[::-1], 2)) == [["a", "memset"], ["b"]]
+
+
+def test_lost_markers_of_the_head_do_not_matter():
+    trace = _trace("|", "|", "|", "flush", "|", "a", "|")
+    for lost in range(4):
+        assert _names(runs_of(trace[lost:], 1)) == [["a"]]
+
+
+@pytest.mark.parametrize(
+    ("names", "problem"),
+    [
+        (("|", "a"), "1 of 2 markers of 1 runs"),
+        (("a", "b"), "0 of 2 markers of 1 runs"),
+        (("a", "|", "|"), "no activity was recorded for 1 of 1 runs"),
+    ],
+)
+def test_gaps_in_the_record_are_told(names, problem):
+    with pytest.raises(CuptiFailed, match=problem):
+        runs_of(_trace(*names), 1)
+
+
+def test_the_marker_is_what_torch_calls_the_kernel():
+    assert MARKER in torch.nextafter.__name__
