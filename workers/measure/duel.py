@@ -26,7 +26,8 @@ class Contestant:
     """One thing to time: `run` does its work once (or enqueues it) on the shared buffers.
 
     enter: untimed switch to this contestant (threads on a CPU), before a block of its runs.
-    settle: given what one run of a pass returned, chosen at random, right after it and untimed.
+    prime, settle: right before and right after one run of a pass, chosen at random, and untimed;
+    settle is given what the run returned.
     rotations: the same work on other copies of the inputs, the same copies in the same order for
     everybody, for the cache policy `rotate`.
     """
@@ -34,6 +35,7 @@ class Contestant:
     name: str
     run: Callable[[], object]
     enter: Callable[[], None] = field(default=_nothing)
+    prime: Callable[[], None] = field(default=_nothing)
     settle: Callable[[object], None] = field(default=_nothing)
     rotations: tuple[Callable[[], object], ...] = ()
 
