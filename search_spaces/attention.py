@@ -137,7 +137,7 @@ class Attention(Kernel):
             "HEAD_DIM": dim,
             "CAUSAL": bool(workload["causal"]),
             "SPLIT": bool(config.get("split", False)),
-            "HEAD_MAJOR": config.get("order", "head") == "head",
+            "HEAD_MAJOR": config["order"] == "head",
             "EVEN_M": size % block_m == 0,
             "EVEN_N": size % block_n == 0,
             "DESCRIBED": described,

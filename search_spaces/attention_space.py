@@ -19,8 +19,8 @@ _USUAL: tuple[dict[str, int], ...] = (
 def attention_space(workload: Workload) -> SearchSpace:
     """Blocks of 64 to 256 queries and 32 to 256 keys, smaller where sequences are.
 
-    Causal problems also choose whether the diagonal is masked in a loop of its own (`split`), and
-    whether programs go through one head after the other or through the blocks of all (`order`).
+    `order`: programs go through one head after the other, or through the first blocks of all heads,
+    then the second. Causal problems may mask the diagonal in a loop of its own (`split`).
     """
     size = workload.size("sequence")
     parameters: list[Parameter] = [
@@ -29,9 +29,10 @@ def attention_space(workload: Workload) -> SearchSpace:
         PowerOfTwo("num_warps", 4, 8),
         Integer("num_stages", 1, 4),
         Choice("loads", ("pointer", "descriptor")),
+        Choice("order", ("head", "block")),
     ]
     if workload["causal"]:
-        parameters += [Boolean("split"), Choice("order", ("head", "block"))]
+        parameters.append(Boolean("split"))
     return SearchSpace(parameters, CONSTRAINTS, kernel="attention")
 
 

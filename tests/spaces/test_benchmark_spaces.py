@@ -1,0 +1,33 @@
+"""The recorded spaces are those their configuration says: known sizes, with the default inside."""
+
+from __future__ import annotations
+
+import re
+
+import yaml
+from spaces_devices import H200
+from spaces_interpret import ROOT
+
+from search_spaces.records import Workload
+from search_spaces.registry import load
+
+FILE = ROOT / "benchmarks" / "h200_spaces.yaml"
+
+
+def test_the_spaces_have_the_sizes_the_file_says_and_hold_the_default():
+    text = FILE.read_text()
+    said = [tuple(map(int, pair)) for pair in re.findall(r"# configs: (\d+) of (\d+)", text)]
+    found = []
+    for task in yaml.safe_load(text)["campaigns"]["spaces"]["tasks"]:
+        kernel, (dims,) = load(task["kernel"]), task["workloads"]
+        workload = Workload.from_mapping(dims)
+        kernel.check_workload(workload)
+        whole = kernel.space(workload).bind(workload, H200)
+        bound = whole.restrict(task.get("space", {}))
+        assert bound.why_not(kernel.default_config(workload, H200)) is None, workload.key
+        found.append((bound.size(), whole.size()))
+    assert found == said
+    assert len(found) >= 12
+    total = sum(size for size, _ in found)
+    assert f"{total} in all" in text
+    assert total <= 4000
