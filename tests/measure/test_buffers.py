@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from search_spaces.kernel import TensorSpec, Tolerance
 from workers.measure.buffers import ALIGNMENT, POISONS, Arena
-from workers.measure.gate import compare
+from workers.measure.comparison import compare
 from workers.measure.task import Expected
 
 FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")

@@ -67,7 +67,7 @@ def test_a_fault_is_refused_with_its_name(child, fault, reason):
     assert isinstance(failure, Failure)
     assert failure.status is Status.CORRECTNESS
     assert reason in failure.message
-    assert "(seed 2)" in failure.message
+    assert "(seed 1)" in failure.message
     assert failure.facts.registers == 24
     assert failure.binary_hash
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -67,21 +67,28 @@ class CpuBackend(TorchBench):
             threads = task.kernel.cpu_threads(task.workload, artifact.config)
             _use_threads(threads)
             variant = self._variant(task, artifact)
+
+            def run() -> Mapping[str, Any]:
+                return variant(task.inputs)
+
             with count_compilations("cpu") as compilations:
                 variant(task.inputs)
-                error = check_variant(task, lambda: variant(task.inputs)) if check else -1.0
+                checked = check_variant(task, run, watch=self._watch) if check else None
         except Exception as problem:
             return self._failed(problem)
-        if isinstance(error, Failure):
-            return error
+        if isinstance(checked, Failure):
+            return checked
         contestant = Contestant(
             config_key(artifact.config),
-            run=lambda: variant(task.inputs),
+            run=run,
             enter=lambda: _use_threads(threads),
         )
-        return Entry(contestant, task.keep, error, compilations.count)
+        return self._entry(task, contestant, checked, compiled=compilations.count)
 
-    def timer(self, constants: Constants) -> PerfCounterTimer:
+    def timer(self, constants: Constants, entries: Sequence[Entry]) -> PerfCounterTimer:
+        return self.plain_timer(constants)
+
+    def plain_timer(self, constants: Constants) -> PerfCounterTimer:
         return PerfCounterTimer(constants.min_batch_us, self._warmth)
 
     def _enter_baseline(self) -> None:

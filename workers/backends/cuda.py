@@ -12,14 +12,16 @@ from search_spaces.records import Workload, config_key
 from workers.build import count_compilations
 from workers.measure.duel import Contestant
 from workers.measure.failures import failure_of
+from workers.measure.floor import floor_us
 from workers.measure.gate import check_variant
+from workers.measure.integrity import CudaWatch, Watch
 from workers.measure.monitor import Monitor, nvml_look
 from workers.measure.session import Entry
 from workers.measure.task import Task
 from workers.measure.timers import EventTimer
 from workers.measure.torch_bench import TorchBench
 from workers.measure.variants import bind
-from workers.records import Artifact, Failure, KernelRef
+from workers.records import Artifact, Calibration, Failure, KernelRef
 from workers.records import Protocol as Constants
 
 _COPY_BYTES = 256 * 2**20
@@ -40,6 +42,7 @@ class CudaBackend(TorchBench):
         super().__init__(index=index, cache_dir=cache_dir, tasks=tasks)
         torch.cuda.set_device(index)
         self._look = nvml_look(self._device.uuid) if self.kind == "cuda" else None
+        self._watch = CudaWatch() if self.kind == "cuda" else Watch()
         self._timers: dict[str, EventTimer] = {}
         self._bytes_per_us: float | None = None
 
@@ -58,7 +61,10 @@ class CudaBackend(TorchBench):
         except Exception as problem:
             return self._failed(problem)
 
-    def timer(self, constants: Constants) -> EventTimer:
+    def timer(self, constants: Constants, entries: Sequence[Entry]) -> EventTimer:
+        return self.plain_timer(constants)
+
+    def plain_timer(self, constants: Constants) -> EventTimer:
         import torch
 
         if constants.cache not in self._timers:
@@ -72,11 +78,18 @@ class CudaBackend(TorchBench):
         return Monitor(self._look)
 
     def floor_us(self, task: Task, cache: str) -> float:
-        """What no cache can have held, at the speed of a copy; a warm cache knows no floor."""
-        if cache != "cold":
-            return 0.0
-        moved = task.kernel.cost(task.workload).bytes - self._cache_bytes()
-        return moved / self._bandwidth() if moved > 0 else 0.0
+        """What no cache can have held, at the speed of a copy, or the products at their peak.
+
+        Caches hold none of it for sure only when they are cold: else traffic knows no floor.
+        """
+        calibration = self.calibration or Calibration(copy_bytes_per_us=self._bandwidth())
+        return floor_us(
+            task.kernel.cost(task.workload),
+            {str(tensor.dtype).removeprefix("torch.") for tensor in task.inputs.values()},
+            task.tolerance,
+            calibration,
+            held_bytes=self._cache_bytes() if cache == "cold" else None,
+        )
 
     def close(self) -> None:
         import torch
@@ -91,22 +104,24 @@ class CudaBackend(TorchBench):
 
         variant = bind(task, artifact.config)
         with count_compilations(self.kind) as compilations:
-            variant.run()
-            torch.cuda.synchronize()
-        error: float | Failure = -1.0
-        if check:
-            error = check_variant(
-                task, variant.run, outputs=variant.outputs, scratch=variant.scratch
-            )
+            if check:
+                checked = check_variant(
+                    task,
+                    variant.run,
+                    outputs=variant.outputs,
+                    scratch=variant.scratch,
+                    watch=self._watch,
+                )
+            else:
+                checked = None
+                variant.run()
+                torch.cuda.synchronize()
         self._warmth.touch()
-        if isinstance(error, Failure):
-            return error
-        outputs = {name: buffer.tensor for name, buffer in variant.outputs.items()}
-        return Entry(
-            Contestant(config_key(artifact.config), variant.run),
-            lambda _: task.keep(outputs),
-            error,
-            compilations.count,
+        if isinstance(checked, Failure):
+            return checked
+        contestant = Contestant(config_key(artifact.config), variant.run)
+        return self._entry(
+            task, contestant, checked, outputs=variant.outputs, compiled=compilations.count
         )
 
     def _verify_workloads(self, kernel: Kernel, workload: Workload) -> Sequence[Workload]:

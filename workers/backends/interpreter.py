@@ -53,16 +53,20 @@ class InterpreterBackend(TorchBench):
             variant = bind(task, artifact.config)
             # A GPU does not warn of the infinities and NaN the gate looks for.
             with numpy.errstate(all="ignore"):
-                error = check_variant(
+                checked = check_variant(
                     task, variant.run, outputs=variant.outputs, scratch=variant.scratch
                 )
         except Exception as problem:
             return self._failed(problem)
-        if isinstance(error, Failure):
-            return error
-        return Entry(Contestant(task.kernel.name, variant.run), task.keep, error)
+        if isinstance(checked, Failure):
+            return checked
+        contestant = Contestant(task.kernel.name, variant.run)
+        return self._entry(task, contestant, checked, outputs=variant.outputs)
 
-    def timer(self, constants: Constants) -> Timer:
+    def timer(self, constants: Constants, entries: Sequence[Entry]) -> Timer:
+        raise TypeError("the interpreter does not time")
+
+    def plain_timer(self, constants: Constants) -> Timer:
         raise TypeError("the interpreter does not time")
 
     def _verify_workloads(self, kernel: Kernel, workload: Workload) -> Sequence[Workload]:

@@ -17,6 +17,15 @@ POISONS = (0xFF, 0x7F)
 _CANARY = 0xC7
 
 
+def holding(tensor: torch.Tensor, byte: int) -> torch.Tensor:
+    """Which elements of a contiguous tensor are `byte` throughout, as booleans of its shape."""
+    import torch
+
+    width = tensor.element_size()
+    single = tensor.view(-1).view(torch.uint8)
+    return (single == byte).view(-1, width).all(dim=1).view(tensor.shape)
+
+
 class GuardedTensor:
     """A tensor aligned to 256 bytes, with a band of 64 KiB of canaries on either side of it."""
 
@@ -40,14 +49,16 @@ class GuardedTensor:
 
     def unwritten(self, byte: int) -> torch.Tensor:
         """Which elements still hold `byte` throughout, as booleans of the tensor's shape."""
-        width = self.tensor.element_size()
-        return (self.bytes == byte).view(-1, width).all(dim=1).view(self.spec.shape)
+        return holding(self.tensor, byte)
+
+    def band_changes(self) -> list[torch.Tensor]:
+        """Whether the bands before and after have been written to; not waited for."""
+        return [(self._before != _CANARY).any(), (self._after != _CANARY).any()]
 
     def broken_band(self) -> str:
         """Which guard band has been written to: `before`, `after` or, empty, neither."""
-        if bool((self._before != _CANARY).any()):
-            return "before"
-        return "after" if bool((self._after != _CANARY).any()) else ""
+        before, after = (bool(change) for change in self.band_changes())
+        return "before" if before else "after" if after else ""
 
 
 class Arena:

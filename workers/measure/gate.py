@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from search_spaces.kernel import Tolerance
 from search_spaces.records import Status
 from workers.measure.buffers import POISONS, GuardedTensor
-from workers.measure.task import Expected, Task
+from workers.measure.comparison import Comparisons, compare_all, fetch, misfit, unwritten
+from workers.measure.integrity import Watch
+from workers.measure.task import Task
 from workers.records import Failure
 
 if TYPE_CHECKING:
     import torch
 
     Run: TypeAlias = Callable[[], Mapping[str, torch.Tensor] | None]
+
+#: a run on inputs already seen is suspiciously fast below this share of one on new inputs ...
+_SUSPICIOUS = 0.5
+#: ... by at least this much, and found guilty when every repetition agrees on this ratio
+_SAVED_US = 20.0
+_GUILTY = 1.5
+_REPETITIONS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A variant that passed. error: the worst seed's relative error. deterministic: whether a
+    repetition on the same inputs, over other poison, left the same bits."""
+
+    error: float
+    deterministic: bool
 
 
 def check_variant(
@@ -24,76 +41,30 @@ def check_variant(
     *,
     outputs: Mapping[str, GuardedTensor] | None = None,
     scratch: Sequence[GuardedTensor] = (),
-) -> float | Failure:
-    """Run a variant on every seed of the task; its worst relative error, or why it is refused.
+    watch: Watch | None = None,
+) -> Checked | Failure:
+    """Run a variant on every seed of the task and on the first one again, or why it is refused.
 
     run: does the work on `task.inputs`, and returns the outputs unless it writes to `outputs`.
-    Buffers are poisoned before and their guard bands inspected after each run. Leaves the inputs
-    of the first seed in `task.inputs`, whatever the variant did to them.
+    Buffers are poisoned before and their guard bands inspected after each run; outputs are read in
+    the order of the current stream, before anything waits for the device. watch: also refuse what
+    starts threads, changes the harness or is fast only on inputs it has seen; None for what is
+    trusted and, like a baseline, may do as it likes. Leaves the inputs of the first seed in
+    `task.inputs`, whatever the variant did to them.
     """
-    worst = 0.0
+    gate = _Gate(task, run, outputs, scratch, watch)
     try:
-        for position in reversed(range(len(task.seeds))):
-            task.load(position)
-            error = _check_seed(task, position, run, outputs or {}, scratch)
-            if isinstance(error, str):
-                where = f" (seed {task.seeds[position]})" if len(task.seeds) > 1 else ""
-                return refusal(error + where)
-            worst = max(worst, error)
-    finally:
+        found = gate.check()
+    except BaseException:
         task.load(0)
-    return worst
-
-
-def compare(
-    name: str, actual: torch.Tensor, expected: Expected, tolerance: Tolerance
-) -> float | str:
-    """||actual - expected|| / ||expected|| in float64, or why the output does not match.
-
-    Infinities match only themselves, NaN matches nothing. Shapes are equal.
-    """
-    import torch
-
-    difference = actual.to(torch.float64, copy=True).sub_(expected.values)
-    distance = float(torch.linalg.vector_norm(difference))
-    if not math.isfinite(distance):
-        same_infinity = actual.isinf() & (actual == expected.values)
-        difference.masked_fill_(same_infinity, 0.0)
-        strange = int((~difference.isfinite()).sum())
-        if strange:
-            kinds = f"{int(actual.isnan().sum())} NaN, {int(actual.isinf().sum())} infinite"
-            return f"{strange} of {actual.numel()} elements of `{name}` cannot match: {kinds}"
-        distance = float(torch.linalg.vector_norm(difference))
-    error = _relative(distance, expected)
-    if not error <= tolerance.relative:
-        return f"relative error {error:.2g} of `{name}` over {tolerance.relative:.2g}"
-    outside = int((difference.abs_() > expected.bound).sum())
-    if outside:
-        return (
-            f"{outside} of {actual.numel()} elements of `{name}` are off by more than "
-            f"{tolerance.elementwise:.2g} of 1 + |reference|"
-        )
-    return error
-
-
-def compare_all(task: Task, position: int, outputs: Mapping[str, torch.Tensor]) -> float | str:
-    """`compare` over all outputs, and that they are there in the promised shape and dtype."""
-    worst = 0.0
-    for name, spec in task.specs.items():
-        if name not in outputs:
-            return f"output `{name}` is missing"
-        actual = outputs[name]
-        dtype = str(actual.dtype).removeprefix("torch.")
-        if tuple(actual.shape) != tuple(spec.shape) or dtype != spec.dtype:
-            return (
-                f"output `{name}` is {dtype} {tuple(actual.shape)}, "
-                f"not {spec.dtype} {tuple(spec.shape)}"
-            )
-        error = compare(name, actual, task.expected[position][name], task.tolerance)
-        if isinstance(error, str):
-            return error
-        worst = max(worst, error)
-    return worst
+        raise
+    if isinstance(found, str):
+        # What is still under way must not write over what comes next.
+        if watch is not None:
+            watch.wait()
+        task.load(0)
+        return refusal(found)
+    return found
 
 
 def refusal(reason: str) -> Failure:
@@ -101,52 +72,198 @@ def refusal(reason: str) -> Failure:
     return Failure(Status.CORRECTNESS, reason)
 
 
-def _check_seed(
-    task: Task,
-    position: int,
-    run: Run,
-    outputs: Mapping[str, GuardedTensor],
-    scratch: Sequence[GuardedTensor],
-) -> float | str:
-    poison = POISONS[position % len(POISONS)]
-    for buffer in (*outputs.values(), *scratch):
-        buffer.poison(poison)
-    returned = run()
-    for buffer in (*outputs.values(), *scratch):
-        if band := buffer.broken_band():
-            task.suspect = True
-            return f"wrote outside `{buffer.name}`: guard band {band} it changed"
-    if name := task.modified_input(position):
-        return f"input `{name}` was modified"
-    results = returned or {name: buffer.tensor for name, buffer in outputs.items()}
-    error = compare_all(task, position, results)
-    if isinstance(error, str):
-        return _unwritten(task, position, outputs, poison) or error
-    return error
+class _Gate:
+    """One variant on its way through the gate."""
 
+    def __init__(
+        self,
+        task: Task,
+        run: Run,
+        outputs: Mapping[str, GuardedTensor] | None,
+        scratch: Sequence[GuardedTensor],
+        watch: Watch | None,
+    ) -> None:
+        self._task, self._run, self._watch = task, run, watch
+        self._outputs = dict(outputs or {})
+        self._buffers = (*self._outputs.values(), *scratch)
+        self._laps_us: list[float] = []
+        self._threads: frozenset[int] = frozenset()
+        #: copies of what the first run left
+        self._first: dict[str, torch.Tensor] = {}
 
-def _unwritten(task: Task, position: int, outputs: Mapping[str, GuardedTensor], poison: int) -> str:
-    """Explain a mismatch by what was never written, if anything."""
-    for name, buffer in outputs.items():
-        # An element whose right value looks like the poison may have been written.
-        stale = buffer.unwritten(poison)
-        expected = task.expected[position][name].values
-        stale &= buffer.tensor.to(expected.dtype) != expected
-        if count := int(stale.sum()):
+    def check(self) -> Checked | str:
+        task, worst = self._task, 0.0
+        # A variant may leave threads behind only if they were there before it first ran.
+        threads = self._watch.threads() if self._watch is not None else frozenset()
+        for position in (0, *reversed(range(1, len(task.seeds)))):
+            error = self._seed(position, POISONS[min(position, 1)])
+            if not isinstance(error, str):
+                worst = max(worst, error)
+                error = self._misconduct(threads)
+            if error:
+                where = f" (seed {task.seeds[position]})" if len(task.seeds) > 1 else ""
+                return error + where
+        again = self._seed(0, POISONS[1], again=True)
+        if isinstance(again, str):
+            return f"{again} (seed {task.seeds[0]}, repeated)"
+        deterministic, error = again < 0, max(worst, again)
+        return self._misconduct(threads) or self._memory() or Checked(error, deterministic)
+
+    def _seed(self, position: int, poison: int, *, again: bool = False) -> float | str:
+        """The error on one seed; with `again` -1 when the first run's bits were left."""
+        task = self._task
+        returned, lap_us = self._lap(lambda: task.load(position), poison)
+        if self._watch is not None and (alive := self._watch.threads() - self._threads):
+            return f"left {len(alive)} thread(s) running"
+        results = self._results(returned)
+        comparisons = Comparisons(task, position, results)
+        if comparisons.problem:
+            return comparisons.problem
+        changed: list[torch.Tensor] = []
+        if again:
+            changed = [_differ(self._first[name], results[name]) for name in task.specs]
+        if position == 0 and not again:
+            self._first = {name: results[name].clone() for name in task.specs}
+        # Up to here nothing waited, so work on another stream may not have been seen.
+        if self._watch is not None:
+            self._watch.wait()
+        bands = [band for buffer in self._buffers for band in buffer.band_changes()]
+        found = fetch([*comparisons.found, *changed, *bands, *task.input_changes(position)])
+        self._laps_us.append(lap_us())
+        compared, rest = found[: len(comparisons.found)], found[len(comparisons.found) :]
+        if damage := self._damage(rest[len(changed) :]):
+            return damage
+        if again and not any(rest[: len(changed)]):
+            return -1.0
+        error = comparisons.judge(compared)
+        if isinstance(error, str):
+            reason = self._explain(position, results, poison, error)
+            return f"two runs on the same inputs differ: {reason}" if again else reason
+        return error
+
+    def _lap(self, load: Callable[[], object], poison: int) -> tuple[Any, Callable[[], float]]:
+        """Load inputs, poison buffers, run."""
+        if self._watch is not None:
+            # The first run is slow on the host anyway: it loads its code.
+            if self._laps_us:
+                self._watch.lead()
+            self._threads = self._watch.threads()
+        load()
+        for buffer in self._buffers:
+            buffer.poison(poison)
+        if not self._outputs:
+            self._soil(poison)
+        if self._watch is not None:
+            return self._watch.lap(self._run)
+        return self._run(), lambda: 0.0
+
+    def _soil(self, poison: int) -> None:
+        """Leave poison in the memory that the next tensor of an output's size will be given."""
+        import torch
+
+        for spec in self._task.specs.values():
+            dtype = getattr(torch, spec.dtype)
+            soil = [
+                torch.empty(spec.shape, dtype=dtype, device=self._task.device_type)
+                for _ in range(2)
+            ]
+            for tensor in soil:
+                tensor.view(-1).view(torch.uint8).fill_(poison)
+
+    def _results(self, returned: Any) -> Any:
+        if self._outputs:
+            return {name: buffer.tensor for name, buffer in self._outputs.items()}
+        return returned
+
+    def _damage(self, flags: Sequence[float]) -> str:
+        """What was written that belongs to others; flags of the bands, then of the inputs."""
+        sides = [(buffer, side) for buffer in self._buffers for side in ("before", "after")]
+        for (buffer, side), flag in zip(sides, flags, strict=False):
+            if flag:
+                self._task.suspect = True
+                return f"wrote outside `{buffer.name}`: guard band {side} it changed"
+        for name, flag in zip(self._task.inputs, flags[len(sides) :], strict=True):
+            if flag:
+                return f"input `{name}` was modified"
+        return ""
+
+    def _explain(
+        self, position: int, results: Mapping[str, torch.Tensor], poison: int, error: str
+    ) -> str:
+        """Why the outputs are wrong, where more than the error can be told; the device is idle."""
+        task, wrong = self._task, {name: results[name].clone() for name in self._task.specs}
+        if self._outputs:
+            if self._watch is not None and not isinstance(self._rerun(position, poison), str):
+                return "work on another stream: outputs are right only once the device is idle"
+            if stale := unwritten(task, position, wrong, poison):
+                return stale
+        if len(task.seeds) > 1:
+            other = self._first if position else self._outputs_on(1, poison)
+            if all(name in other and not bool(_differ(other[name], wrong[name])) for name in wrong):
+                return f"the outputs do not follow the inputs: {error}"
+        return error
+
+    def _rerun(self, position: int, poison: int) -> float | str:
+        """The error when the whole device is waited for before and after the run."""
+        return compare_all(self._task, position, self._outputs_on(position, poison))
+
+    def _outputs_on(self, position: int, poison: int) -> Mapping[str, torch.Tensor]:
+        self._task.load(position)
+        for buffer in self._buffers:
+            buffer.poison(poison)
+        if self._watch is not None:
+            self._watch.wait()
+        results = self._results(self._run())
+        if self._watch is not None:
+            self._watch.wait()
+        return {} if misfit(self._task, results) else results
+
+    def _misconduct(self, threads: frozenset[int]) -> str:
+        """What the variant did beside its work."""
+        if self._watch is None:
+            return ""
+        if alive := self._watch.threads() - threads:
+            return f"left {len(alive)} thread(s) running"
+        return self._watch.tampered(known_culprit=True)
+
+    def _memory(self) -> str:
+        """Whether the variant is fast only on inputs it has seen before.
+
+        The second seed's run was on new inputs, the last one repeats the first. What looks like
+        a kept result is looked at again on inputs made for the purpose, each run twice.
+        """
+        if self._watch is None or len(self._laps_us) < 3:
+            return ""
+        fresh_us, seen_us = self._laps_us[-2], self._laps_us[-1]
+        if seen_us > _SUSPICIOUS * fresh_us or fresh_us - seen_us < _SAVED_US:
+            return ""
+        try:
+            for places in range(1, _REPETITIONS + 1):
+                times = [self._time_rolled(places) for _ in range(2)]
+                if None in times:
+                    return ""
+                first_us, second_us = float(times[0] or 0.0), float(times[1] or 0.0)
+                fresh_us, seen_us = min(fresh_us, first_us), max(seen_us, second_us)
+        finally:
+            self._task.load(0)
+        if fresh_us > _GUILTY * seen_us and fresh_us - seen_us >= _SAVED_US:
             return (
-                f"output `{name}` not written: {count} of {stale.numel()} elements still hold "
-                "the poison"
+                f"keeps results: {seen_us:.3g} us on inputs it has seen, {fresh_us:.3g} us on "
+                "new ones"
             )
-    return ""
+        return ""
+
+    def _time_rolled(self, places: int) -> float | None:
+        """Time in us on the first seed's inputs rolled; None where there is nothing to roll."""
+        assert self._watch is not None
+        rolled: list[bool] = []
+        _, lap_us = self._lap(lambda: rolled.append(self._task.roll(places)), POISONS[0])
+        self._watch.wait()
+        return lap_us() if rolled[0] else None
 
 
-def _relative(distance: float, expected: Expected) -> float:
-    if expected.norm == 0:
-        return 0.0 if distance == 0 else math.inf
-    if math.isfinite(expected.norm):
-        return distance / expected.norm
-    import torch
+def _differ(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Whether any bit differs, as a scalar on the device."""
+    from workers.measure.task import whole
 
-    finite = expected.values.masked_fill(~expected.values.isfinite(), 0.0)
-    norm = float(torch.linalg.vector_norm(finite))
-    return distance / norm if norm else (0.0 if distance == 0 else math.inf)
+    return (whole(one) != whole(other)).any()

@@ -16,10 +16,19 @@ from workers.records import KernelRef
 if TYPE_CHECKING:
     import torch
 
+#: dtypes whose references float32 holds well enough, while squares neither vanish nor overflow
+_COARSE = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+_SMALLEST_NORM = 1e-6
+_LARGEST_NORM = 1e12
+
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One reference output: its values in float64, their norm, and the bound of each element."""
+    """One reference output: its values, their norm, and the bound of each element.
+
+    values: float64 or, for outputs no finer than float32, float32, which halves the traffic of
+    every comparison.
+    """
 
     values: torch.Tensor
     norm: float
@@ -30,10 +39,10 @@ class Task:
     """Kernel, workload and their tensors on one device.
 
     All entrants read the same `inputs` and write the same `outputs`. `load(position)` puts the
-    inputs of one of the seeds there. `kept` is what an audit will look at,
-    `loaded` what a backend keeps of variants. `suspect` is set when a
-    variant wrote where it must not, so that references may be damaged. Raises what the kernel's
-    own functions raise.
+    inputs of one of the seeds there. `loaded` is what a backend keeps of
+    variants. `suspect` is set when a variant wrote where it must not, so that references may be
+    damaged. A variant is given the tensors of `inputs` and `outputs` and never the task, nor any
+    view of the references. Raises what the kernel's own functions raise.
     """
 
     def __init__(
@@ -44,14 +53,28 @@ class Task:
         self.seeds = seeds
         self.tolerance = kernel.tolerance(workload)
         self.suspect = False
-        self.kept: dict[str, torch.Tensor] = {}
+        #: which audit filled the shared storage last
+        self.last_audited: object = None
         self.loaded: OrderedDict[str, Any] = OrderedDict()
         self.specs = dict(kernel.outputs(workload))
         self._pristine = [dict(kernel.make_inputs(workload, seed, device)) for seed in seeds]
         self.expected = [self._reference(inputs) for inputs in self._pristine]
         self.inputs = {name: tensor.clone() for name, tensor in self._pristine[0].items()}
         self._arenas: dict[str, Arena] = {}
-        self._device = device
+        self.device_type = device
+        self._shared_storage: dict[str, torch.Tensor] | None = None
+        self._own_memory = {
+            tensor.untyped_storage().data_ptr()
+            for tensors in self._pristine
+            for tensor in tensors.values()
+        } | {
+            tensor.untyped_storage().data_ptr()
+            for references in self.expected
+            for expected in references.values()
+            for tensor in (expected.values, expected.bound)
+        }
+        # Tensors without elements have no memory.
+        self._own_memory.discard(0)
         self._baselines: Mapping[str, Callable[..., Any]] | None = None
 
     @property
@@ -74,25 +97,52 @@ class Task:
         for name, tensor in self._pristine[position].items():
             self.inputs[name].copy_(tensor)
 
-    def keep(self, outputs: Mapping[str, torch.Tensor]) -> None:
-        """Copy outputs to `kept`, without waiting for the device."""
-        for name, tensor in outputs.items():
-            if name not in self.kept:
-                self.kept[name] = tensor.clone()
-            else:
-                self.kept[name].copy_(tensor)
+    def roll(self, places: int) -> bool:
+        """Make `inputs` hold the first seed's with each floating-point tensor's elements moved
+        cyclically by `places`; False, and nothing is changed, when there is no such tensor.
 
-    def modified_input(self, position: int) -> str:
-        """The first input that is no longer, bit for bit, what `load(position)` put there."""
+        The values stay what they were, so whatever a kernel demands of them still holds.
+        """
+        moved = False
+        for name, tensor in self._pristine[0].items():
+            if tensor.is_floating_point() and tensor.numel() > 1:
+                rolled = whole(tensor).roll(places).view(tensor.dtype)
+                self.inputs[name].copy_(rolled.view(tensor.shape))
+                moved = True
+        return moved
+
+    def storage(self) -> tuple[dict[str, torch.Tensor], bool]:
+        """Room for one copy of the outputs, and whether it is shared for want of memory."""
         import torch
 
-        for name, tensor in self._pristine[position].items():
-            if not torch.equal(_bits(self.inputs[name]), _bits(tensor)):
-                return name
-        return ""
+        def room() -> dict[str, torch.Tensor]:
+            return {
+                name: torch.empty(
+                    spec.shape, dtype=getattr(torch, spec.dtype), device=self.device_type
+                )
+                for name, spec in self.specs.items()
+            }
+
+        if self._shared_storage is None:
+            self._shared_storage = room()
+        try:
+            return room(), False
+        except torch.OutOfMemoryError:
+            return self._shared_storage, True
+
+    def owns(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor lies in memory of the references or of the inputs' originals."""
+        return tensor.untyped_storage().data_ptr() in self._own_memory
+
+    def input_changes(self, position: int) -> list[torch.Tensor]:
+        """Per input, whether a bit of it is not what `load(position)` put there; not waited for."""
+        return [
+            (whole(self.inputs[name]) != whole(tensor)).any()
+            for name, tensor in self._pristine[position].items()
+        ]
 
     def _arena(self, name: str) -> Arena:
-        return self._arenas.setdefault(name, Arena(name, self._device))
+        return self._arenas.setdefault(name, Arena(name, self.device_type))
 
     def _reference(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, Expected]:
         import torch
@@ -110,6 +160,8 @@ class Task:
             values = reference[name].to(torch.float64)
             bound = self.tolerance.elementwise * (1 + values.abs())
             norm = float(torch.linalg.vector_norm(values))
+            if spec.dtype in _COARSE and _SMALLEST_NORM < norm < _LARGEST_NORM:
+                values = values.to(torch.float32)
             expected[name] = Expected(values, norm, bound.to(torch.float32))
         return expected
 
@@ -147,7 +199,14 @@ class TaskCache:
             del self._tasks[key]
 
 
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """The bits of a tensor in as few integers as its size allows."""
     import torch
 
-    return tensor.contiguous().view(-1).view(torch.uint8)
+    flat = tensor.contiguous().view(-1)
+    if not flat.numel():
+        return flat.view(torch.uint8)
+    for integer in (torch.int64, torch.int32, torch.int16):
+        if flat.numel() * flat.element_size() % integer.itemsize == 0:
+            return flat.view(integer)
+    return flat.view(torch.uint8)

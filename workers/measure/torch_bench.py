@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,14 +16,26 @@ from search_spaces.registry import load
 from workers import toolchain as toolchains
 from workers.build import install
 from workers.device import detect
+from workers.measure.audit import Audit
+from workers.measure.buffers import GuardedTensor
 from workers.measure.duel import Contestant, Timer
 from workers.measure.failures import failure_of
-from workers.measure.gate import check_variant
+from workers.measure.gate import Checked, check_variant
+from workers.measure.integrity import Watch
 from workers.measure.monitor import Monitor
 from workers.measure.session import Entry, Session
 from workers.measure.task import Task, TaskCache
 from workers.measure.timers import Warmth
-from workers.records import Artifact, Failure, KernelRef, MeasureJob, Measurement, Mode
+from workers.records import (
+    Artifact,
+    Calibration,
+    Check,
+    Failure,
+    KernelRef,
+    MeasureJob,
+    Measurement,
+    Mode,
+)
 from workers.records import Protocol as Constants
 
 _BASELINE_WARM_CALLS = 3
@@ -43,6 +56,11 @@ class TorchBench(ABC):
         self, *, index: int = 0, cache_dir: str | os.PathLike[str], tasks: int = 4
     ) -> None:
         self.poisoned = False
+        #: None until it was measured
+        self.calibration: Calibration | None = None
+        # Before any kernel's module is loaded.
+        self._watch = Watch()
+        self._seeds = Constants().seeds
         self._device = detect(self.kind, index)
         self._toolchain = toolchains.current(self.kind)
         self._cache_dir = Path(cache_dir)
@@ -74,7 +92,10 @@ class TorchBench(ABC):
     def prepare(self, task: Task, artifact: Artifact, *, check: bool) -> Entry | Failure: ...
 
     @abstractmethod
-    def timer(self, constants: Constants) -> Timer: ...
+    def timer(self, constants: Constants, entries: Sequence[Entry]) -> Timer: ...
+
+    @abstractmethod
+    def plain_timer(self, constants: Constants) -> Timer: ...
 
     def monitor(self) -> AbstractContextManager[Monitor]:
         return Monitor(None)
@@ -109,16 +130,48 @@ class TorchBench(ABC):
             self._enter_baseline()
             for _ in range(_BASELINE_WARM_CALLS):
                 run()
-            error = check_variant(task, lambda: function(task.inputs))
+            checked = check_variant(task, lambda: function(task.inputs))
         except Exception as problem:
             return self._failed(problem, f"baseline `{name}`")
-        if isinstance(error, Failure):
-            return error
-        return Entry(Contestant(name, run, enter=self._enter_baseline), task.keep, error)
+        if isinstance(checked, Failure):
+            return checked
+        return self._entry(task, Contestant(name, run, enter=self._enter_baseline), checked)
+
+    def check(self, ref: KernelRef, check: Check) -> Failure | None:
+        """Why an artifact is not fit for another workload, after the whole gate; nothing is timed.
+
+        None when it is fit. The seeds are those of the job at hand.
+        """
+        try:
+            task = self._tasks.get(ref, check.workload, self._seeds)
+            entry = self.prepare(task, check.artifact, check=True)
+        except Exception as error:
+            return self._failed(error)
+        return entry if isinstance(entry, Failure) else None
+
+    def _entry(
+        self,
+        task: Task,
+        contestant: Contestant,
+        checked: Checked | None,
+        *,
+        outputs: Mapping[str, GuardedTensor] | None = None,
+        compiled: int = 0,
+    ) -> Entry:
+        """checked: None for what is taken to be correct without a look."""
+        audit = Audit(task, outputs, self._watch)
+        return Entry(
+            replace(contestant, prime=audit.prime, settle=audit.take),
+            audit,
+            checked.error if checked is not None else -1.0,
+            checked.deterministic if checked is not None else None,
+            compiled,
+        )
 
     def _measure(self, job: MeasureJob) -> Measurement:
         kernel = self._kernel(job.kernel)
-        seeds = job.protocol.seeds
+        self._seeds = seeds = job.protocol.seeds
+        self._watch.begin()
         if job.mode is not Mode.VERIFY:
             task = self._tasks.get(job.kernel, job.workload, seeds)
             return Session(self, job, task).compete()
