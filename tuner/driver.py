@@ -99,6 +99,23 @@ class Driver:
         self._show(last=True)
         return self._end
 
+    def usage(self) -> dict[str, float]:
+        """How well the devices were used, for the run's record.
+
+        device_busy_share: of all device time. busy_share_while_ready: of the time in which a device
+        had something to do. timing_s, configs: device seconds spent timing, challengers measured.
+        """
+        floor = self.engine.floor
+        busy = floor.busy_s / self._offered_s if self._offered_s > 0 else 0.0
+        ready = floor.held_s / floor.busy_s if floor.busy_s > 0 else 0.0
+        return {
+            "device_busy_share": round(min(1.0, busy), 4),
+            "busy_share_while_ready": round(min(1.0, ready), 4),
+            "device_s": round(floor.held_s, 4),
+            "timing_s": round(floor.timing_s, 4),
+            "configs": float(floor.configs),
+        }
+
     def _handle(self, event: Event) -> None:
         if isinstance(event, WorkerReady) and event.worker.calibration is not None:
             worker, calibration = event.worker, event.worker.calibration

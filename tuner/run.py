@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from results_db.records import RunInfo, TaskInfo, TaskKey
 from search_spaces.errors import TunerError
-from search_spaces.records import Config, Status, config_key, digest
+from search_spaces.records import Config, Status, Workload, config_key, digest
 from tuner import environment, lease
 from tuner.config import CampaignConfig, Settings
 from tuner.driver import Control, Driver
@@ -57,13 +57,15 @@ class CampaignRun:
             workers = self._await_workers(pool)
             info, specs, notes = self._prepare(wanted, workers)
             engine = Engine(specs, builders=pool.builders, in_flight=self.campaign.in_flight)
-            driver = Driver(engine, pool, self.store, info.run_id, self.control, on_progress)
+            # A pool in virtual time brings its own clock.
+            clock = getattr(pool, "clock", time.monotonic)
+            driver = Driver(engine, pool, self.store, info.run_id, self.control, on_progress, clock)
             end = driver.run(workers)
             killed = self.control.killed
         finally:
             pool.close(kill=killed)
         elapsed_s = time.monotonic() - started
-        outcome = self._conclude(info, end, notes, elapsed_s)
+        outcome = self._conclude(info, end, notes, elapsed_s, driver.usage())
         return self._products(wanted, outcome)
 
     # -- workers -------------------------------------------------------------------------------
@@ -197,6 +199,7 @@ class CampaignRun:
             known=[r for r in known if space.feasible(r.config)],
             settled=None if fresh else self.store.settled(task.key, exclude_task=task.task_id),
             neighbours=self._neighbours(kernel.name, item, task.run_id),
+            odd=_odd(item),
         )
 
     def _default(self, item: Placed) -> Config:
@@ -217,7 +220,12 @@ class CampaignRun:
 
     # -- the end -------------------------------------------------------------------------------
     def _conclude(
-        self, info: RunInfo, end: Finish, notes: list[str], elapsed_s: float
+        self,
+        info: RunInfo,
+        end: Finish,
+        notes: list[str],
+        elapsed_s: float,
+        usage: Mapping[str, float],
     ) -> RunOutcome:
         """Close the run in the database; report and tables are not made yet."""
         tasks = self.store.tasks(info.run_id)
@@ -236,6 +244,7 @@ class CampaignRun:
             ]
         summary = "; ".join([summary, *([end.message] if end.message else []), *notes])
         facts = {"summary": summary, "elapsed_s": round(elapsed_s, 3), "notes": "; ".join(notes)}
+        facts |= usage
         self.store.finish_run(info.run_id, end.status, facts)
         return RunOutcome(
             run_id=info.run_id,
@@ -265,3 +274,11 @@ class CampaignRun:
             target = self.options.base / self.settings.paths.results / "report.html"
             outcome = replace(outcome, report=reports.write(self.store, outcome.run_id, target))
         return outcome
+
+
+def _odd(item: Placed) -> Workload | None:
+    """Where a launch is bound to a compiled size, the odd-sized workload winners must also pass."""
+    if item.compile_only or item.device.kind not in ("cuda", "hip"):
+        return None
+    odd = item.wanted.kernel.small_workload(item.wanted.workload)
+    return None if odd == item.wanted.workload else odd

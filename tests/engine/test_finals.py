@@ -75,7 +75,7 @@ def test_the_race_overrules_the_search():
     assert finals.mode is Mode.CONFIRM
     assert [t.number for t in finals.entrants()] == [3, 2, 0]
     assert finals.reason == "fastest beyond doubt"
-    selection, _ = finals.confirmed(race(finals, [48, 50, 100]))
+    selection, *_ = finals.confirmed(race(finals, [48, 50, 100]))
     assert selection.winner == CONFIGS[3]
     assert selection.runner_up == CONFIGS[2]
     assert selection.verdict == "faster"
@@ -86,7 +86,7 @@ def test_among_ties_the_default_wins():
     finals = searched([50, 50, 50, 50])
     finals.raced(race(finals, [50, 50, 50, 50]))
     assert finals.tie[0].config == CONFIGS[0]
-    selection, _ = finals.confirmed(race(finals, [50, 50]))
+    selection, *_ = finals.confirmed(race(finals, [50, 50]))
     assert (selection.verdict, selection.log_ratio) == ("same", 0.0)
     assert len(selection.tie_set) == 4
 
@@ -110,7 +110,7 @@ def test_a_winner_that_fails_to_confirm_gives_way():
     assert finals.confirmed(race(finals, [broken, 100])) is None
     assert finals.mode is Mode.CONFIRM
     assert "wrong in the timed loop" in finals.note
-    selection, _ = finals.confirmed(race(finals, [100]))
+    selection, *_ = finals.confirmed(race(finals, [100]))
     assert selection.winner == CONFIGS[0]
     assert selection.verdict == "same"
 

@@ -126,6 +126,8 @@ class World:
     built: list[BuildJob] = field(default_factory=list)
     finish: Finish | None = None
     queue: list[Event] = field(default_factory=list)
+    #: builds and measurements that had been ordered before the drain
+    ordered: tuple[int, int] = (0, 0)
 
     def run(self) -> World:
         rng = random.Random(self.seed)
@@ -141,6 +143,7 @@ class World:
                 return self
             if self.drain_after is not None and len(self.records) >= self.drain_after:
                 self.drain_after = None
+                self.ordered = (len(self.built), len(self.measured))
                 event: Event = Drain()
             else:
                 event = queue.pop(rng.randrange(len(queue))) if queue else Tick()
@@ -199,15 +202,16 @@ def build(job: BuildJob) -> Artifact | Failure:
 
 
 def measure(job: MeasureJob, rng: random.Random) -> Measurement | Failure:
-    first = job.entrants[0]
-    if job.mode is Mode.DUEL and toy_fault(first.config) is Status.RUNTIME:
+    challengers = job.entrants[:-1] if job.champion else job.entrants
+    deadly = [e for e in challengers if toy_fault(e.config) is Status.RUNTIME]
+    if job.mode is Mode.DUEL and deadly:
         return Failure(Status.RUNTIME, "crashed the device process twice")
     n = 40
     drift = [rng.gauss(0, 0.01) for _ in range(n)]
     reference: tuple[float, ...] | None = None
-    rivals = job.entrants[1:2] if job.mode is Mode.DUEL else job.entrants[:1]
-    if rivals and job.mode is not Mode.VERIFY:
-        reference = samples(toy_us(rivals[0].config), drift, rng)
+    first = job.entrants[-1] if job.champion else job.entrants[0]
+    if job.mode is not Mode.VERIFY and (job.champion or job.mode is not Mode.DUEL):
+        reference = samples(toy_us(first.config), drift, rng)
     outcomes = [outcome(job, entrant, reference, drift, rng) for entrant in job.entrants]
     baselines = {}
     if job.baselines and reference:

@@ -160,9 +160,23 @@ def test_noise_widens_the_tie_set():
 
 
 def test_tie_set_refuses_what_is_no_race():
-    for field in ({}, {"a": [1.0], "b": [1.0, 2.0]}):
-        with pytest.raises(ValueError, match="equally many"):
+    for field in ({}, {"a": [1.0], "b": []}):
+        with pytest.raises(ValueError, match="at least one"):
             tie_set(field)
+
+
+def test_who_left_early_is_compared_over_the_rounds_it_took_and_cannot_win():
+    rng = np.random.default_rng(4)
+    drift = np.exp(_drift(rng, 60, 0.01, 0.05, 0.1))
+    noise = np.exp(rng.normal(0, 0.002, (3, 60)))
+    best, near = list(100 * drift * noise[0]), list(100.6 * drift * noise[1])
+    left = list(103 * drift[:12] * noise[2][:12])
+    ties = tie_set({"left": left, "near": near, "best": best})
+    assert ties.winner == "best"
+    assert ties.members == ("best", "near")
+    assert ties.equals == ("best",)
+    assert ties.ratios["left"].log_ratio == pytest.approx(math.log(1.03), abs=0.004)
+    assert tie_set({"short": [1.0, 1.0], "long": [2.0] * 4}).winner == "long"
 
 
 def test_the_statistics_need_no_torch():

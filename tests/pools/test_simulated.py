@@ -97,10 +97,11 @@ def test_a_hopeless_challenger_is_dropped_early_and_interleaving_cancels_drift(t
     by_time = sorted(recording.artifacts(), key=lambda a: recording.space[a.config].median_us)
     best, close, slow = by_time[0], by_time[1], by_time[-1]
     backend = SimulatedBackend()
-    dropped = measured(backend, recording.job(slow, best)).outcomes[0]
-    assert len(dropped.samples_us) < Protocol().pairs[-1]
-    assert dropped.log_ratio_low > math.log(1.02)
-    race = measured(backend, recording.job(best, close, mode=Mode.RACE)).outcomes[1]
+    duel = measured(backend, recording.job(slow, close, best, champion=True))
+    dropped, contender, champion = duel.outcomes
+    assert len(dropped.samples_us) == 1  # beyond any doubt
+    assert len(contender.samples_us) == len(champion.samples_us) >= 9
+    race = measured(backend, recording.job(best, close, mode=Mode.CONFIRM)).outcomes[1]
     truth = math.log(
         recording.space[close.config].median_us / recording.space[best.config].median_us
     )

@@ -6,18 +6,24 @@ The search's own times only nominate. Figures that are reported come from the co
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from results_db.records import BaselineRecord, SelectionRecord
+from results_db.records import BaselineRecord, FinalRecord, SelectionRecord
 from search_spaces.records import Status, config_key
-from tuner.engine.results import finite
+from tuner.engine import outcome
 from tuner.engine.task import Search, Trial
-from workers.measure.statistics import tie_set, verdict
-from workers.records import Failure, Measurement, Mode, Timing
+from workers.measure.statistics import tie_set
+from workers.records import Artifact, Failure, Measurement, Mode, Timing
 
 #: Only what the search saw within this ratio of the best is a finalist.
 _NEAR = math.log(1.10)
+#: Equals of the winner may cost this much, in ln(time), to be chosen for being simpler.
+_EQUAL = math.log(1.003)
+#: A confirmation that moves a ratio by more than this contradicts the race.
+_MOVED = math.log(1.01)
+#: So many finalists are built at their odd size while the race is on.
+_CHECKED_AHEAD = 3
 #: A finals or confirmation job that fails as a whole is tried this often.
 _TRIES = 3
 #: Losses of the worker that are nobody's fault; each one more counts as a failure.
@@ -28,7 +34,8 @@ _LOSSES = 6
 class Finals:
     """Finals and confirmation of one task; `mode` is what is to be measured next, None when over.
 
-    finalists: challengers and the default, fastest of the search first.
+    finalists: challengers and the default, fastest of the search first. checks: by number of the
+    trial, its artifact for the odd size, or why there is none. records: what was measured of whom.
     """
 
     search: Search
@@ -40,6 +47,10 @@ class Finals:
     tie: list[Trial] = field(default_factory=list)
     reason: str = ""
     note: str = ""
+    checks: dict[int, Artifact | Failure] = field(default_factory=dict)
+    records: list[FinalRecord] = field(default_factory=list)
+    _ratios: dict[int, float] = field(default_factory=dict)
+    _contradicted: bool = False
 
     def open(self) -> None:
         """Nominate. Nothing to do when no variant was timed."""
@@ -73,6 +84,16 @@ class Finals:
     def missing(self) -> list[Trial]:
         """Entrants whose artifact has to be built (again)."""
         return [t for t in self.entrants() if t.artifact is None]
+
+    def unchecked(self) -> Trial | None:
+        """The next trial to build at its odd size: the winner, or who is likely to be it.
+
+        The confirmation waits for the winner's.
+        """
+        if self.search.spec.odd is None or self.mode is None:
+            return None
+        likely = self.finalists[:_CHECKED_AHEAD] if self.mode is Mode.RACE else self.tie[:1]
+        return next((trial for trial in likely if trial.number not in self.checks), None)
 
     def lost(self, trial: Trial) -> None:
         """A finalist could not be built again: it goes on without."""
@@ -108,26 +129,52 @@ class Finals:
         if not times:
             return
         result = tie_set(times)
-        order = sorted(times, key=lambda name: _median(times[name]))
+        self.records = outcome.race_records(trials, measurement, result)
+        slowest_last = sorted(times, key=lambda name: result.ratios[name].log_ratio)
+        order = [result.winner, *(name for name in slowest_last if name != result.winner)]
         self.finalists = [trials[name] for name in order]
-        tied = {result.winner, *result.members}
-        self.tie = self._choose([trials[name] for name in order if name in tied])
+        tied = [trials[name] for name in order if name in result.members]
+        equal = [
+            trials[name]
+            for name in result.equals
+            if name == result.winner or result.ratios[name].log_ratio <= _EQUAL
+        ]
+        first = self._choose(equal)[0]
+        self.tie = [first, *(trial for trial in tied if trial is not first)]
+        self._ratios = {
+            trials[name].number: ratio.log_ratio for name, ratio in result.ratios.items()
+        }
         self.mode = Mode.CONFIRM
 
     def confirmed(
         self, measurement: Measurement
-    ) -> tuple[SelectionRecord, list[BaselineRecord]] | None:
-        """The selection, or None when the winner failed and the next one is to be confirmed."""
+    ) -> tuple[SelectionRecord, list[BaselineRecord], list[FinalRecord]] | None:
+        """The selection, or None when there is more to measure: the winner failed and the next one
+        is to be confirmed, or race and confirmation contradict each other for the first time."""
         self.in_flight = False
         entrants = self.entrants()
-        outcomes = dict(zip(map(id, entrants), measurement.outcomes, strict=True))
-        first = outcomes[id(entrants[0])]
+        outcomes = {
+            trial.number: result
+            for trial, result in zip(entrants, measurement.outcomes, strict=True)
+        }
+        first = outcomes[entrants[0].number]
         if isinstance(first, Failure):
             self.note = f"{config_key(entrants[0].config)} failed to confirm: {first.message}"
             self._drop([entrants[0]])
             return None
+        moved = self._moved(outcomes)
+        if moved and not self._contradicted:
+            self._contradicted = True
+            self.mode = Mode.RACE
+            return None
         self.mode = None
-        return self._selection(first, outcomes, measurement), _baselines(measurement)
+        selection = outcome.selection(
+            self.search, self.tie, first, outcomes, measurement, self._others(), self.reason
+        )
+        if moved:
+            selection = outcome.undecided(selection, moved)
+        records = [*self.records, *outcome.confirm_records(entrants, measurement)]
+        return selection, outcome.baselines(measurement), records
 
     def unconfirmed(self) -> SelectionRecord | None:
         """What the search alone can say, when finals or confirmation were not possible."""
@@ -144,6 +191,26 @@ class Finals:
         )
 
     # -- inside --------------------------------------------------------------------------------
+    def _moved(self, outcomes: dict[int, Timing | Failure]) -> str:
+        """How a confirmation contradicts the race, in words.
+
+        It does when a rival's ratio to the winner has moved by more than the threshold and out of
+        its interval, unless the rival is clearly slower in both.
+        """
+        winner = self.tie[0].number
+        for number, confirmed in outcomes.items():
+            if number == winner or number not in self._ratios or winner not in self._ratios:
+                continue
+            if not isinstance(confirmed, Timing) or not confirmed.samples_us:
+                continue
+            raced = self._ratios[number] - self._ratios[winner]
+            inside = confirmed.log_ratio_low <= raced <= confirmed.log_ratio_high
+            moved = abs(confirmed.log_ratio - raced) > _MOVED and not inside
+            if moved and min(raced, confirmed.log_ratio) < _MOVED:
+                change = math.expm1(confirmed.log_ratio - raced)
+                return f"a rival's time moved by {change:+.1%} against the winner's"
+        return ""
+
     def _default(self) -> Trial | None:
         return self.search.trials.get(config_key(self.search.spec.default))
 
@@ -178,76 +245,3 @@ class Finals:
         else:
             self.reason = f"fewest registers, then first asked, of {len(tied)} that tie"
         return chosen
-
-    def _selection(
-        self, winner: Timing, outcomes: Mapping[int, Timing | Failure], measurement: Measurement
-    ) -> SelectionRecord:
-        default = self._default()
-        against = outcomes.get(id(default)) if default is not None else None
-        others = self._others()
-        is_default = default is self.tie[0]
-        ratio = against if isinstance(against, Timing) and not is_default else None
-        return SelectionRecord(
-            winner=self.tie[0].config,
-            tie_set=tuple(t.config for t in self.tie),
-            verdict=_verdict(ratio, is_default),
-            reason=self.reason or "the only variant that ran",
-            runner_up=others[0].config if others else None,
-            default=default.config if default is not None else None,
-            median_us=winner.median_us,
-            default_us=winner.median_us if is_default else (ratio.median_us if ratio else None),
-            log_ratio=0.0 if is_default else (ratio.log_ratio if ratio else None),
-            log_ratio_low=0.0 if is_default else (finite(ratio.log_ratio_low) if ratio else None),
-            log_ratio_high=0.0 if is_default else (finite(ratio.log_ratio_high) if ratio else None),
-            samples_us=winner.samples_us,
-            compiled=measurement.compiled,
-            clocks=dict(measurement.clocks),
-        )
-
-
-def settled_outcome(
-    search: Search,
-) -> tuple[SelectionRecord, Sequence[BaselineRecord]] | None:
-    """The confirmed outcome of an earlier task, when this one learned nothing beyond it."""
-    settled = search.spec.settled
-    if settled is None or settled.selection is None:
-        return None
-    records = [trial.record for trial in search.trials.values()]
-    nothing_new = all(record is not None and record.source == "reused" for record in records)
-    known = config_key(settled.selection.winner) in search.trials
-    return (settled.selection, settled.baselines) if nothing_new and known else None
-
-
-def _verdict(default: Timing | None, is_default: bool) -> str:
-    """How the winner compares with the default; `default` holds ln(default / winner)."""
-    if is_default:
-        return "same"
-    if default is None:
-        return "undecided"
-    return str(verdict(-default.log_ratio, -default.log_ratio_high, -default.log_ratio_low))
-
-
-def _baselines(measurement: Measurement) -> list[BaselineRecord]:
-    records = []
-    for name, outcome in sorted(measurement.baselines.items()):
-        if isinstance(outcome, Failure):
-            records.append(BaselineRecord(name, outcome.status, message=outcome.message))
-            continue
-        records.append(
-            BaselineRecord(
-                name,
-                Status.CORRECT,
-                median_us=outcome.median_us,
-                log_ratio=outcome.log_ratio,
-                log_ratio_low=finite(outcome.log_ratio_low),
-                log_ratio_high=finite(outcome.log_ratio_high),
-                error=outcome.error if outcome.error >= 0 else None,
-                samples_us=outcome.samples_us,
-            )
-        )
-    return records
-
-
-def _median(samples: Sequence[float]) -> float:
-    ordered = sorted(samples)
-    return ordered[len(ordered) // 2]

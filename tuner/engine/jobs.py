@@ -2,24 +2,48 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from search_spaces.records import Workload
 from tuner.engine.finals import Finals
 from tuner.engine.task import Search, State, TaskSpec, Trial
-from workers.records import Artifact, BuildJob, MeasureJob, Mode, WorkerInfo
+from workers.records import (
+    Artifact,
+    BuildJob,
+    Check,
+    MeasureJob,
+    Measurement,
+    Mode,
+    Protocol,
+    WorkerInfo,
+)
 
 #: Finals and confirmations hold many entrants, and baselines that torch.compile has to build.
 _FINALS_TIME = 3.0
+#: Challengers of one duel: enough to share a champion's samples, few enough to answer soon.
+_BATCH = 16
+#: An entrant of a GPU is silent this long at most, beside this many times the champion's time.
+_QUIET_S, _QUIET_RUNS = 5.0, 1000
+_METHODS = ("events", "graph", "cupti")
 
 
 @dataclass(slots=True)
 class Task:
-    """A task on its way: `waiting`, `search`, `finals`, `confirm`, `done`."""
+    """A task on its way: `waiting`, `search`, `finals`, `confirm`, `done`.
+
+    method: how its variants are timed, once that is known: the same for all of them.
+    """
 
     search: Search
     stage: str = "waiting"
     finals: Finals | None = None
+    method: str = ""
+
+    def __post_init__(self) -> None:
+        used = (record.method for record in self.spec.finished)
+        self.method = next((method for method in used if method in _METHODS), "")
 
     @property
     def spec(self) -> TaskSpec:
@@ -35,11 +59,12 @@ def fits(worker: WorkerInfo, spec: TaskSpec) -> bool:
     return worker.device.fingerprint == spec.device.fingerprint
 
 
-def build(task: Task, trial: Trial, job_id: str) -> BuildJob:
+def build(task: Task, trial: Trial, job_id: str, workload: Workload | None = None) -> BuildJob:
+    """Build a trial's config, for another workload than the task's where one is given."""
     return BuildJob(
         job_id=job_id,
         kernel=task.spec.kernel,
-        workload=task.spec.workload,
+        workload=workload or task.spec.workload,
         config=trial.config,
         device=task.spec.device,
         timeout_s=task.spec.build_timeout_s,
@@ -59,42 +84,49 @@ def has_room(task: Task, devices: int, builders: int) -> bool:
     return task.search.count(State.READY) < 4 * max(1, devices) + builders
 
 
-def next_duel(task: Task) -> Trial | None:
-    """The ready trial asked first, if it can be measured now.
+def next_duel(task: Task, idle: int = 1) -> list[Trial]:
+    """The ready trials that can be measured now, in the order of asking, shared by `idle` devices.
 
-    Until there is a champion to pair with, one trial at a time is timed alone; a champion whose
-    artifact is not at hand is being built again.
+    Until there is a champion to pair with, one job at a time is timed without; a champion whose
+    artifact is not at hand is being built again. Who was in a job that failed goes alone.
     """
-    if not task.spec.compile_only:
-        champion = task.search.champion
-        if champion is None and task.search.count(State.MEASURING):
-            return None
-        if champion is not None and champion.artifact is None:
-            return None
-    return task.search.first(State.READY)
+    ready = task.search.in_state(State.READY)
+    if not ready:
+        return []
+    if task.spec.compile_only:
+        return ready[:1]
+    champion = task.search.champion
+    if champion is None and task.search.count(State.MEASURING):
+        return []
+    if champion is not None and champion.artifact is None:
+        return []
+    ready.sort(key=lambda trial: (trial.alone, trial.number))
+    if ready[0].alone:
+        return ready[:1]
+    share = -(-len(ready) // max(1, idle))
+    return [trial for trial in ready[: min(share, _BATCH)] if not trial.alone]
 
 
-def duel(task: Task, trial: Trial, job_id: str) -> MeasureJob:
-    """Verify the trial and race it against the champion; only verify it where nothing is timed."""
-    task.search.move(trial, State.MEASURING)
-    trial.rival = None if task.spec.compile_only else task.search.champion
-    pair = (trial.artifact, trial.rival.artifact if trial.rival else None)
-    artifacts = tuple(artifact for artifact in pair if artifact is not None)
+def duel(task: Task, trials: Sequence[Trial], job_id: str) -> MeasureJob:
+    """Verify the trials and screen them against the champion; only verify what is not timed."""
+    for trial in trials:
+        task.search.move(trial, State.MEASURING)
+        trial.rival = None if task.spec.compile_only else task.search.champion
+    rival = trials[0].rival
+    field = [trial.artifact for trial in trials] + ([rival.artifact] if rival else [])
+    artifacts = tuple(artifact for artifact in field if artifact is not None)
     return MeasureJob(
         job_id=job_id,
         kernel=task.spec.kernel,
         workload=task.spec.workload,
         entrants=artifacts,
         mode=Mode.VERIFY if task.spec.compile_only else Mode.DUEL,
+        champion=rival is not None,
         verified=_verified(task, artifacts),
-        protocol=task.spec.protocol,
-        timeout_s=task.spec.measure_timeout_s,
+        protocol=_protocol(task),
+        timeout_s=task.spec.measure_timeout_s * max(1.0, len(artifacts) / 4),
+        entrant_timeout_s=_quiet_s(task),
     )
-
-
-def _verified(task: Task, entrants: Sequence[Artifact]) -> frozenset[str]:
-    """Which of the entrants are known to be correct; not all that are, for jobs are sent around."""
-    return frozenset(a.binary_hash for a in entrants) & task.search.verified
 
 
 def final(task: Task, job_id: str) -> MeasureJob | None:
@@ -102,9 +134,13 @@ def final(task: Task, job_id: str) -> MeasureJob | None:
     finals = task.finals
     if finals is None or finals.in_flight or finals.mode is None or finals.missing():
         return None
-    finals.in_flight = True
     confirm = finals.mode is Mode.CONFIRM
+    if confirm and finals.unchecked() is not None:
+        return None
+    finals.in_flight = True
     artifacts = tuple(t.artifact for t in finals.entrants() if t.artifact is not None)
+    odd = finals.checks.get(finals.entrants()[0].number)
+    checked = confirm and task.spec.odd is not None and isinstance(odd, Artifact)
     return MeasureJob(
         job_id=job_id,
         kernel=task.spec.kernel,
@@ -113,6 +149,35 @@ def final(task: Task, job_id: str) -> MeasureJob | None:
         mode=finals.mode,
         baselines=task.spec.baselines if confirm else (),
         verified=frozenset() if confirm else _verified(task, artifacts),
-        protocol=task.spec.protocol,
+        checks=(Check(task.spec.odd, odd),) if checked and task.spec.odd and odd else (),
+        protocol=_protocol(task),
         timeout_s=task.spec.measure_timeout_s * _FINALS_TIME,
+        entrant_timeout_s=task.spec.measure_timeout_s,
     )
+
+
+def method_of(result: Measurement) -> str:
+    """The method of a measurement, where there was a choice."""
+    return result.method if result.method in _METHODS else ""
+
+
+def _protocol(task: Task) -> Protocol:
+    """The task's protocol, with the method its variants have been timed by so far."""
+    protocol = task.spec.protocol
+    if task.method and protocol.method == "auto":
+        return replace(protocol, method=task.method)
+    return protocol
+
+
+def _quiet_s(task: Task) -> float:
+    """How long one entrant may go without a sign of life before it is taken to hang."""
+    spec, champion = task.spec, task.search.champion
+    if spec.device.kind not in ("cuda", "hip") or champion is None or champion.score is None:
+        return spec.measure_timeout_s
+    runs_s = _QUIET_RUNS * math.exp(champion.score) / 1e6
+    return min(spec.measure_timeout_s, _QUIET_S + runs_s)
+
+
+def _verified(task: Task, entrants: Sequence[Artifact]) -> frozenset[str]:
+    """Which of the entrants are known to be correct; not all that are, for jobs are sent around."""
+    return frozenset(a.binary_hash for a in entrants) & task.search.verified

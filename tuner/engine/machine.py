@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from results_db.records import TrialRecord
 from search_spaces.records import Status
 from tuner.engine import jobs, results
-from tuner.engine.finals import Finals, settled_outcome
+from tuner.engine.finals import Finals
+from tuner.engine.floor import Floor, Job, Worker
 from tuner.engine.instructions import (
     Build,
     Drain,
@@ -26,6 +27,7 @@ from tuner.engine.instructions import (
     Tick,
 )
 from tuner.engine.jobs import Task, fits
+from tuner.engine.outcome import settled_outcome
 from tuner.engine.task import Search, State, TaskSpec, Trial
 from workers.records import (
     Artifact,
@@ -35,8 +37,8 @@ from workers.records import (
     Measured,
     Measurement,
     Mode,
+    Timing,
     WorkerGone,
-    WorkerInfo,
     WorkerReady,
 )
 
@@ -47,51 +49,31 @@ PATIENCE_S = 120.0
 
 
 @dataclass(slots=True)
-class Worker:
-    """A runner: idle when it has no job."""
-
-    info: WorkerInfo
-    job_id: str | None = None
-    task: Task | None = None
-    since: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What a job id stands for; trial is None for finals and confirmations."""
-
-    task: Task
-    trial: Trial | None
-    worker_id: str = ""
-
-
-@dataclass(slots=True)
 class Engine:
     """Coordinates the tasks of one run.
 
     builders: builds that run at once; a few more are queued so that none waits for the driver.
-    in_flight: tasks searched at once. busy_s: device time from dispatch to answer, summed.
+    in_flight: tasks searched at once. floor: the runners and what is under way.
     """
 
     specs: Sequence[TaskSpec]
     builders: int
     in_flight: int = 4
     tasks: list[Task] = field(default_factory=list)
-    workers: dict[str, Worker] = field(default_factory=dict)
-    jobs: dict[str, Job] = field(default_factory=dict)
-    building: int = 0
-    busy_s: float = 0.0
+    floor: Floor = field(default_factory=Floor)
     draining: bool = False
     finished: bool = False
     _turn: int = 0
-    _serial: int = 0
     _deserted_at: float | None = None
 
     def __post_init__(self) -> None:
         self.tasks = [Task(Search(spec)) for spec in self.specs]
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
-        """Take one event at time `now` (seconds, monotonic) and say what is to be done."""
+        """Take one event at time `now` (seconds, monotonic) and say what is to be done.
+
+        Work for builders and devices comes first, so that none waits for the database.
+        """
         out: list[Instruction] = []
         match event:
             case Built():
@@ -101,24 +83,28 @@ class Engine:
             case JobLost():
                 self._lost(event, now, out)
             case WorkerReady():
-                self.workers[event.worker.worker_id] = Worker(event.worker)
+                self.floor.workers[event.worker.worker_id] = Worker(event.worker)
             case WorkerGone():
-                self.workers.pop(event.worker_id, None)
+                self.floor.workers.pop(event.worker_id, None)
             case Drain():
                 self._drain()
             case Tick():
                 pass
         self._advance(now, out)
+        out.sort(key=lambda instruction: not isinstance(instruction, Measure | Build))
         return out
 
     # -- events --------------------------------------------------------------------------------
     def _built(self, event: Built, out: list[Instruction]) -> None:
-        job = self.jobs.pop(event.job_id, None)
-        if job is None or job.trial is None:
+        job = self.floor.jobs.pop(event.job_id, None)
+        if job is None or not job.trials:
             return
-        self.building -= 1
+        self.floor.building -= 1
         task, trial = job.task, job.trial
-        if trial.state is State.DONE:
+        if job.check:
+            if task.finals is not None:
+                task.finals.checks[trial.number] = event.result
+        elif trial.state is State.DONE:
             self._rebuilt(task, trial, event.result)
         elif isinstance(event.result, Failure):
             self._finish(task, trial, results.of_failed_build(task.spec, trial, event.result), out)
@@ -149,19 +135,47 @@ class Engine:
             task.search.dethrone()
 
     def _measured(self, event: Measured, now: float, out: list[Instruction]) -> None:
-        self._free(event.job_id, event.worker_id, now)
-        job = self.jobs.pop(event.job_id, None)
+        self.floor.free(event.job_id, event.worker_id, now)
+        job = self.floor.jobs.pop(event.job_id, None)
         if job is None:
             return
-        task, trial = job.task, job.trial
-        if trial is None:
-            self._judged(task, event.result, out)
-        elif isinstance(event.result, Failure):
-            record = results.of_failed_job(task.spec, trial, event.worker_id, event.result)
-            self._finish(task, trial, record, out)
+        task, result = job.task, event.result
+        if isinstance(result, Measurement):
+            self.floor.account(result, len(job.trials))
+            task.method = task.method or jobs.method_of(result)
+        if not job.trials:
+            self._judged(task, result, out)
+        elif isinstance(result, Failure):
+            self._failed(job, event.worker_id, result, out)
         else:
-            record = results.of_measurement(task.spec, trial, event.worker_id, event.result)
-            self._finish(task, trial, record, out)
+            self._answered(job, event.worker_id, result, out)
+
+    def _failed(self, job: Job, worker_id: str, why: Failure, out: list[Instruction]) -> None:
+        """A whole job failed: with one trial it is that one's, else each goes again, alone."""
+        for trial in job.trials:
+            if len(job.trials) == 1:
+                record = results.of_failed_job(job.task.spec, trial, worker_id, why)
+                self._finish(job.task, trial, record, out)
+            else:
+                trial.alone = True
+                self._again(job.task, trial, State.READY)
+
+    def _answered(
+        self, job: Job, worker_id: str, result: Measurement, out: list[Instruction]
+    ) -> None:
+        """Every challenger has its outcome, or was not reached and goes again."""
+        rival = job.trial.rival
+        beaten = rival is not None and isinstance(result.outcomes[-1], Failure)
+        if beaten and job.task.search.champion is rival:
+            job.task.search.dethrone()
+        for index, trial in enumerate(job.trials):
+            outcome = result.outcomes[index]
+            untimed = isinstance(outcome, Timing) and not outcome.samples_us
+            if untimed and not job.task.spec.compile_only:
+                self._retry(job, trial, worker_id, "was not reached in its job", out)
+            else:
+                record = results.of_measurement(job.task.spec, trial, worker_id, result, index)
+                self._finish(job.task, trial, record, out)
 
     def _judged(self, task: Task, result: Measurement | Failure, out: list[Instruction]) -> None:
         finals = task.finals
@@ -176,36 +190,52 @@ class Engine:
             if selected is not None:
                 out.append(Select(task.spec.task_id, *selected))
                 self._close(task, out)
+            elif finals.mode is Mode.RACE:
+                self._stage(task, "finals", out)
 
     def _lost(self, event: JobLost, now: float, out: list[Instruction]) -> None:
         """The worker died, not the trial: the same again elsewhere, within reason."""
-        job = self.jobs.pop(event.job_id, None)
+        job = self.floor.jobs.pop(event.job_id, None)
         if job is None:
             return
         if job.worker_id:
-            self._free(event.job_id, job.worker_id, now)
+            self.floor.free(event.job_id, job.worker_id, now)
         else:
-            self.building -= 1
-        if job.trial is None:
+            self.floor.building -= 1
+        if not job.trials:
             if job.task.finals is not None:
                 job.task.finals.worker_lost(event.reason)
             return
-        trial = job.trial
+        for trial in job.trials:
+            trial.alone = trial.alone or len(job.trials) > 1
+            self._retry(job, trial, job.worker_id, event.reason, out)
+
+    def _retry(
+        self, job: Job, trial: Trial, worker_id: str, reason: str, out: list[Instruction]
+    ) -> None:
+        """Once more, unless that has been tried too often."""
         trial.attempt += 1
         hopeless = trial.attempt >= MAX_LOSSES
-        reason = f"lost {trial.attempt} workers in a row; the last: {event.reason}"
-        failure = Failure(Status.RUNTIME, reason)
-        if trial.state is State.DONE:
+        failure = Failure(
+            Status.RUNTIME, f"lost {trial.attempt} workers in a row; the last: {reason}"
+        )
+        if job.check:
+            if hopeless and job.task.finals is not None:
+                job.task.finals.checks[trial.number] = failure
+        elif trial.state is State.DONE:
             if hopeless:
                 self._rebuilt(job.task, trial, failure)
         elif hopeless:
-            record = results.of_failed_job(job.task.spec, trial, job.worker_id, failure)
+            record = results.of_failed_job(job.task.spec, trial, worker_id, failure)
             self._finish(job.task, trial, record, out)
         else:
-            trial.rival = None
-            job.task.search.move(trial, State.READY if job.worker_id else State.ASKED)
-            if self.draining:
-                job.task.search.stop()
+            self._again(job.task, trial, State.READY if job.worker_id else State.ASKED)
+
+    def _again(self, task: Task, trial: Trial, state: State) -> None:
+        trial.rival = None
+        task.search.move(trial, state)
+        if self.draining:
+            task.search.stop()
 
     def _finish(
         self, task: Task, trial: Trial, record: TrialRecord, out: list[Instruction]
@@ -226,12 +256,6 @@ class Engine:
         for task in self.tasks:
             task.search.stop()
 
-    def _free(self, job_id: str, worker_id: str, now: float) -> None:
-        worker = self.workers.get(worker_id)
-        if worker is not None and worker.job_id == job_id:
-            self.busy_s += now - worker.since
-            worker.job_id = None
-
     # -- what follows --------------------------------------------------------------------------
     def _advance(self, now: float, out: list[Instruction]) -> None:
         """Do all that can be done now; each round may make more possible."""
@@ -241,7 +265,7 @@ class Engine:
             self._open_tasks(out)
             self._order_builds(now, out)
             self._settle(out)
-            self._dispatch(now, out)
+            out.extend(self.floor.dispatch(self._active(), now))
         if not self.finished:
             self._check_end(now, out)
 
@@ -291,31 +315,9 @@ class Engine:
             out.append(Select(task.spec.task_id, selection, ()))
         self._close(task, out)
 
-    def _dispatch(self, now: float, out: list[Instruction]) -> None:
-        for worker in self.workers.values():
-            if worker.job_id is not None:
-                continue
-            for task in self._preference(worker):
-                job_id = self._job_id(task)
-                measure = jobs.final(task, job_id)
-                trial = None if measure else jobs.next_duel(task)
-                if trial is not None:
-                    measure = jobs.duel(task, trial, job_id)
-                if measure is None:
-                    continue
-                worker.job_id, worker.task, worker.since = job_id, task, now
-                self.jobs[job_id] = Job(task, trial, worker.info.worker_id)
-                out.append(Measure(worker.info.worker_id, measure))
-                break
-
-    def _preference(self, worker: Worker) -> list[Task]:
-        """Tasks this worker can serve: its last one first, for its inputs are still there."""
-        fitting = [t for t in self._active() if fits(worker.info, t.spec)]
-        return sorted(fitting, key=lambda t: (t.stage == "search", t is not worker.task))
-
     # -- builds --------------------------------------------------------------------------------
     def _order_builds(self, now: float, out: list[Instruction]) -> None:
-        room = self.builders + 1 - self.building
+        room = self.builders + 1 - self.floor.building
         tasks = self._active()
         if not tasks:
             return
@@ -324,23 +326,28 @@ class Engine:
             task = tasks[self._turn % len(tasks)]
             self._turn += 1
             trial = self._next_build(task, now, out)
-            if trial is None:
+            check = trial is None and self._next_check(task)
+            if trial is None and not check:
                 idle_rounds += 1
                 continue
             idle_rounds = 0
             room -= 1
-            self._order_build(task, trial, out)
+            if check:
+                out.append(self.floor.order_build(task, check, check=True))
+            elif trial is not None:
+                out.append(self.floor.order_build(task, trial))
 
     def _next_build(self, task: Task, now: float, out: list[Instruction]) -> Trial | None:
         if task.finals is not None:
-            return next((t for t in task.finals.missing() if not self._in_build(t)), None)
+            missing = task.finals.missing()
+            return next((t for t in missing if not self.floor.in_build(t)), None)
         champion = jobs.champion_to_rebuild(task)
-        if champion is not None and not self._in_build(champion):
+        if champion is not None and not self.floor.in_build(champion):
             return champion
         asked = task.search.first(State.ASKED)
         if asked is not None:
             return asked
-        devices = sum(fits(worker.info, task.spec) for worker in self.workers.values())
+        devices = sum(fits(worker.info, task.spec) for worker in self.floor.workers.values())
         while not self.draining and jobs.has_room(task, devices, self.builders):
             trial = task.search.next_trial(now)
             if trial is None:
@@ -351,26 +358,20 @@ class Engine:
             self._finish(task, trial, known, out)
         return None
 
-    def _in_build(self, trial: Trial) -> bool:
-        return any(job.trial is trial and not job.worker_id for job in self.jobs.values())
-
-    def _order_build(self, task: Task, trial: Trial, out: list[Instruction]) -> None:
-        if trial.state is State.ASKED:
-            task.search.move(trial, State.BUILDING)
-        job = jobs.build(task, trial, self._job_id(task))
-        self.building += 1
-        self.jobs[job.job_id] = Job(task, trial)
-        out.append(Build(job))
+    def _next_check(self, task: Task) -> Trial | None:
+        """A finalist to be built at its odd size."""
+        trial = task.finals.unchecked() if task.finals is not None else None
+        return None if trial is None or self.floor.in_build(trial, check=True) else trial
 
     # -- the end -------------------------------------------------------------------------------
     def _check_end(self, now: float, out: list[Instruction]) -> None:
         if all(t.stage == "done" for t in self.tasks) or (self.draining and not self._active()):
-            if not self.jobs:
+            if not self.floor.jobs:
                 self.finished = True
                 out.append(Finish("interrupted" if self.draining else "finished"))
             return
         stuck = [t for t in self._active() if not self._served(t)]
-        if not stuck or self.jobs:
+        if not stuck or self.floor.jobs:
             self._deserted_at = None
         elif self._deserted_at is None:
             self._deserted_at = now
@@ -380,7 +381,7 @@ class Engine:
             out.append(Finish("failed", f"no worker is left for {names}"))
 
     def _served(self, task: Task) -> bool:
-        return any(fits(w.info, task.spec) for w in self.workers.values())
+        return any(fits(w.info, task.spec) for w in self.floor.workers.values())
 
     def _stage(
         self, task: Task, stage: str, out: list[Instruction], note: str | None = None
@@ -392,7 +393,3 @@ class Engine:
         self._stage(task, "done", out)
         for trial in task.search.trials.values():
             trial.artifact = None
-
-    def _job_id(self, task: Task) -> str:
-        self._serial += 1
-        return f"{task.spec.task_id}:{self._serial}"

@@ -49,6 +49,7 @@ def of_twin(spec: TaskSpec, trial: Trial, artifact: Artifact, twin: TrialRecord)
         log_ratio_high=twin.log_ratio_high,
         error=twin.error,
         verified_by=twin.verified_by,
+        deterministic=twin.deterministic,
         **_built(artifact),
     )
 
@@ -70,18 +71,23 @@ def of_failed_job(spec: TaskSpec, trial: Trial, worker: str, failure: Failure) -
 
 
 def of_measurement(
-    spec: TaskSpec, trial: Trial, worker: str, measurement: Measurement
+    spec: TaskSpec, trial: Trial, worker: str, measurement: Measurement, index: int = 0
 ) -> TrialRecord:
-    """The first entrant's outcome; a time is calibrated by the champion it was paired with."""
-    outcome = measurement.outcomes[0]
+    """A challenger's outcome, at that place of the measurement, with its share of the device time.
+
+    A time is calibrated by the champion it was paired with.
+    """
+    outcome = measurement.outcomes[index]
+    challengers = len(measurement.outcomes) - (trial.rival is not None) or 1
     built = _built(trial.artifact) if trial.artifact else {}
     common: dict[str, Any] = {
         "source": "built" if spec.compile_only else "measured",
         "worker": worker,
         "method": measurement.method,
         "cache": measurement.cache,
-        "compiled": measurement.compiled,
-        "device_s": measurement.device_s,
+        "compiled": measurement.compiled if index == 0 else 0,
+        "device_s": measurement.device_s / challengers,
+        "timing_s": measurement.timing_s / challengers,
         "clocks": dict(measurement.clocks),
         **built,
     }
@@ -96,6 +102,7 @@ def of_measurement(
         Status.CORRECT,
         error=outcome.error if outcome.error >= 0 else None,
         verified_by=verified,
+        deterministic=outcome.deterministic,
         samples_us=outcome.samples_us,
         **common,
         **_ratio(trial, outcome, measurement),
@@ -106,18 +113,16 @@ def _ratio(trial: Trial, outcome: Timing, measurement: Measurement) -> dict[str,
     """median_us: the champion's calibrated time times the paired ratio, else the time itself."""
     if not outcome.samples_us:
         return {}
-    rival = trial.rival
-    paired = len(measurement.outcomes) > 1 and isinstance(measurement.outcomes[1], Timing)
-    if rival is None or rival.score is None or not paired:
+    rival, champion = trial.rival, measurement.outcomes[-1]
+    if rival is None or rival.score is None or not isinstance(champion, Timing):
         return {"median_us": outcome.median_us}
-    champion = measurement.outcomes[1]
     return {
         "median_us": math.exp(rival.score + outcome.log_ratio),
         "champion": config_key(rival.config),
         "log_ratio": outcome.log_ratio,
         "log_ratio_low": finite(outcome.log_ratio_low),
         "log_ratio_high": finite(outcome.log_ratio_high),
-        "champion_samples_us": champion.samples_us if isinstance(champion, Timing) else (),
+        "champion_samples_us": champion.samples_us[: len(outcome.samples_us)],
     }
 
 

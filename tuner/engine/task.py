@@ -40,7 +40,8 @@ class TaskSpec:
     compile_only: no such device here; variants are built for the target and, if `verify`, run in
     Triton's interpreter. finished: this run's trials from before an interruption.
     known: results of other runs that count here. settled: an earlier task of the very same
-    kind with its confirmed outcome. neighbours: winners of neighbouring workloads.
+    kind with its confirmed outcome. neighbours: winners of neighbouring workloads. odd: a workload
+    of odd sizes on which a winner must be right as well.
     """
 
     task_id: int
@@ -63,6 +64,7 @@ class TaskSpec:
     known: Sequence[TrialRecord] = ()
     settled: TaskInfo | None = None
     neighbours: Sequence[Config] = ()
+    odd: Workload | None = None
 
 
 class State(StrEnum):
@@ -76,7 +78,10 @@ class State(StrEnum):
 
 @dataclass(slots=True)
 class Trial:
-    """One config on its way. score is ln(time in us) once it is known."""
+    """One config on its way. score is ln(time in us) once it is known.
+
+    alone: it was in a job that failed as a whole, and is measured by itself the next time.
+    """
 
     number: int
     config: Config
@@ -86,6 +91,7 @@ class Trial:
     artifact: Artifact | None = None
     record: TrialRecord | None = None
     score: float | None = None
+    alone: bool = False
     #: The champion the duel in flight is against.
     rival: Trial | None = field(default=None, repr=False)
 

@@ -1,31 +1,31 @@
 """The device kind `simulated`: replays recorded spaces with their noise, and injects faults.
 
-Times are drawn, everything else is real: the duel, the race and their statistics are those of every
-other backend. A config's samples depend on the seed and the config alone, so they are the same on
-every worker and in every attempt.
+Times are drawn, everything else is real: screening, race and their statistics are those of every
+other backend. A config's own noise depends on the seed and the config alone, so it is the same on
+every worker and in every attempt; the drift is that of the job.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import platform
-import random
 import signal
 import statistics
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search_spaces.errors import TunerError
-from search_spaces.recorded_space import Noise, RecordedConfig, RecordedSpace
+from search_spaces.recorded_space import RecordedConfig, RecordedSpace
 from search_spaces.records import Config, Device, Status, Toolchain, config_key, digest
+from workers.backends.simulated_clock import SimulatedTimer, Source
 from workers.builder import WorkerLost
+from workers.notes import note
 from workers.records import (
     Artifact,
     BuildJob,
@@ -97,6 +97,7 @@ class SimulatedBackend:
         self._index, self._seed, self._time_scale = index, seed, time_scale
         self._shares = {"crash": crash, "hang": hang, "wrong": wrong, "lost": lost}
         self._lost_dir, self._supervisor_pid = lost_dir, supervisor_pid
+        self._is_warm = False
 
     def info(self) -> tuple[Device, Toolchain]:
         """A stand-in: the device of a measurement is that of the recorded space."""
@@ -108,8 +109,15 @@ class SimulatedBackend:
 
     def measure(self, job: MeasureJob) -> Measurement | Failure:
         space = _space(job.kernel)
-        outcomes = [self._verify(space, entrant, job) for entrant in job.entrants]
-        timer = _SimulatedTimer(space.noise, self._stream(job), job.protocol.cache)
+        outcomes: list[Timing | Failure] = []
+        for index, entrant in enumerate(job.entrants):
+            note(f"entrant {index}")
+            outcomes.append(self._verify(space, entrant, job))
+        note("timing")
+        first = config_key(job.entrants[0].config) if job.entrants else ""
+        seed, name = f"{self._seed}/{job.mode}", f"{first}/{len(job.entrants)}"
+        timer = SimulatedTimer(space.noise, seed, name, job.protocol.cache, is_warm=self._is_warm)
+        self._is_warm = True
         baselines: dict[str, Timing | Failure] = {}
         if job.mode is not Mode.VERIFY:
             names = [name for name in job.baselines if name in space.baselines]
@@ -130,11 +138,8 @@ class SimulatedBackend:
             method=timer.method,
             cache=timer.cache,
             device_s=timer.device_s,
+            timing_s=timer.device_s,
         )
-
-    def _stream(self, job: MeasureJob) -> str:
-        first = config_key(job.entrants[0].config) if job.entrants else ""
-        return f"{self._seed}/{job.mode}/{first}"
 
     def _verify(
         self, space: RecordedSpace, artifact: Artifact, job: MeasureJob
@@ -193,12 +198,12 @@ class SimulatedBackend:
 def _time(
     space: RecordedSpace,
     job: MeasureJob,
-    timer: _SimulatedTimer,
+    timer: SimulatedTimer,
     outcomes: Sequence[Timing | Failure],
     baselines: Sequence[str],
 ) -> dict[str, Timing]:
     """Timings by name of what passed the gate and of the baselines, all in one pass."""
-    from workers.measure.duel import Contestant, run_duel, run_race
+    from workers.measure.duel import Contestant
     from workers.measure.statistics import paired
 
     field: list[Contestant] = []
@@ -206,24 +211,20 @@ def _time(
     for artifact, outcome in zip(job.entrants, outcomes, strict=True):
         if isinstance(outcome, Timing):
             errors[outcome.name] = outcome.error
-            source = _Source.of_config(space[artifact.config], timer, outcome.name)
+            source = Source.of_config(space[artifact.config], timer, outcome.name)
             field.append(Contestant(outcome.name, source.sample))
-    if not field or (job.mode is Mode.DUEL and isinstance(outcomes[0], Failure)):
+    champion = job.mode is Mode.DUEL and job.champion and isinstance(outcomes[-1], Timing)
+    if len(field) == int(champion):
         return {}
     for name in baselines:
-        source = _Source(space.baselines[name], (), timer, name)
+        source = Source(space.baselines[name], (), timer, name)
         field.append(Contestant(f"{_BASELINE}{name}", source.sample))
-    constants = job.protocol
-    if job.mode is Mode.DUEL and len(field) == 2:
-        samples = [*run_duel(timer, field[0], field[1], constants)]
-        reference = samples[1]
-    else:
-        rounds = constants.pairs[-1] if job.mode is Mode.DUEL else constants.final_pairs
-        samples = run_race(timer, field, rounds, constants.warm_ms)
-        reference = samples[0]
+    taken = _samples(job, timer, field, champion=champion)
+    reference = taken[-1 if champion else 0]
     timings = {}
-    for contestant, times in zip(field, samples, strict=True):
-        ratio = paired(times, reference)
+    for contestant, times in zip(field, taken, strict=True):
+        both = min(len(times), len(reference))
+        ratio = paired(times[:both], reference[:both])
         timings[contestant.name] = Timing(
             name=contestant.name.removeprefix(_BASELINE),
             median_us=statistics.median(times),
@@ -236,71 +237,23 @@ def _time(
     return timings
 
 
-class _SimulatedTimer:
-    """A clock that advances by what is drawn; implements `workers.measure.duel.Timer`."""
+def _samples(
+    job: MeasureJob, timer: SimulatedTimer, field: Sequence[Contestant], *, champion: bool
+) -> list[list[float]]:
+    """The very loops that time on a device."""
+    from workers.measure.duel import run_race
+    from workers.measure.race import race, screen
 
-    method = "simulated"
-    quantum_us = 0.0
-
-    def __init__(self, noise: Noise, stream: str, cache: str) -> None:
-        self.noise, self.stream, self.cache = noise, stream, cache
-        self.device_s = 0.0
-        self._drift_rng = random.Random(f"{stream}/drift")
-        self._drift = self._drift_rng.gauss(0.0, noise.drift_sd)
-
-    def warm(self, contestant: Contestant, warm_ms: float) -> None:
-        self._advance(warm_ms / 1e3)
-
-    def collect(
-        self, contestants: Sequence[Contestant], orders: Sequence[Sequence[int]]
-    ) -> list[list[float]]:
-        times: list[list[float]] = [[] for _ in contestants]
-        for order in orders:
-            for position in order:
-                taken = contestants[position].run()
-                assert isinstance(taken, float)
-                times[position].append(taken)
-                self._advance((taken + self.noise.overhead_us) / 1e6)
-        return times
-
-    @property
-    def common(self) -> float:
-        """ln of what slows down everything at this moment: drift and the falling clock."""
-        noise = self.noise
-        return self._drift + noise.ramp * (1 - math.exp(-self.device_s / noise.ramp_tau_s))
-
-    def _advance(self, seconds: float) -> None:
-        self.device_s += seconds
-        kept = math.exp(-seconds / self.noise.drift_tau_s)
-        shock = self._drift_rng.gauss(0.0, self.noise.drift_sd)
-        self._drift = kept * self._drift + math.sqrt(1 - kept * kept) * shock
-
-
-class _Source:
-    """Samples of one contestant: its recorded median and the noise, or its recorded samples."""
-
-    def __init__(
-        self, median_us: float, recorded: Sequence[float], timer: _SimulatedTimer, name: str
-    ) -> None:
-        self._median_us, self._recorded, self._timer = median_us, recorded, timer
-        self._name = name
-
-    @classmethod
-    def of_config(cls, entry: RecordedConfig, timer: _SimulatedTimer, name: str) -> _Source:
-        return cls(entry.median_us or 0.0, entry.samples_us, timer, name)
-
-    @cached_property
-    def _rng(self) -> random.Random:
-        return random.Random(f"{self._timer.stream}/{self._name}")
-
-    def sample(self) -> float:
-        if self._recorded:
-            return self._rng.choice(self._recorded)
-        noise = self._timer.noise
-        log = self._timer.common + self._rng.gauss(0.0, noise.sigma)
-        if self._rng.random() < noise.outlier_share:
-            log += self._rng.expovariate(1 / noise.outlier_mean) if noise.outlier_mean else 0.0
-        return self._median_us * math.exp(log)
+    constants = job.protocol
+    if job.mode is Mode.CONFIRM:
+        return run_race(timer, field, constants.final_pairs, constants.warm_ms)
+    if job.mode is Mode.RACE:
+        lanes = race(timer, field, constants)
+    elif champion:
+        lanes = screen(timer, field[:-1], field[-1], constants)
+    else:
+        lanes = screen(timer, field, None, constants)
+    return [lane.samples_us for lane in lanes]
 
 
 def _space(kernel: KernelRef) -> RecordedSpace:

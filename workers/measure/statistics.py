@@ -34,10 +34,12 @@ class PairedRatio:
 
 @dataclass(frozen=True, slots=True)
 class TieSet:
-    """The winner of a race, all that cannot be told from it (winner first), log-ratios to it."""
+    """The winner of a race, all that cannot be told from it within the threshold (winner first),
+    those of them that cannot be told from it at all, and log-ratios to it."""
 
     winner: str
     members: tuple[str, ...]
+    equals: tuple[str, ...]
     ratios: Mapping[str, PairedRatio]
 
 
@@ -90,13 +92,19 @@ def verdict(log_ratio: float, low: float, high: float, threshold: float = THRESH
 def tie_set(times: Mapping[str, Sequence[float]], threshold: float = THRESHOLD) -> TieSet:
     """The winner of one interleaved pass and what cannot be told from it.
 
-    times: samples by name, equal positions measured in one round. A member is within the
-    threshold of the winner, or its interval (simultaneous over the field at 95 %) reaches the
-    winner's time. Raises `ValueError` for an empty field or samples that are not rounds.
+    times: samples by name, equal positions measured in one round; who was dropped has fewer, and
+    cannot win. A member is within the threshold of the winner, or its interval (simultaneous over
+    the field at 95 %) reaches the winner's time; an equal's interval does. Raises `ValueError` for
+    an empty field or samples that are not rounds.
     """
-    if not times or len({len(samples) for samples in times.values()}) != 1:
-        raise ValueError("a tie set needs equally many samples of at least one entrant")
-    logs = {name: np.log(np.asarray(samples, dtype=np.float64)) for name, samples in times.items()}
+    if not times or not all(times.values()):
+        raise ValueError("a tie set needs samples of at least one entrant")
+    whole = max(len(samples) for samples in times.values())
+    logs = {
+        name: np.log(np.asarray(samples, dtype=np.float64))
+        for name, samples in times.items()
+        if len(samples) == whole
+    }
     # What a whole round shares (drift) says nothing of its entrants.
     shared = np.mean(list(logs.values()), axis=0)
     winner = min(logs, key=lambda name: trimmed_mean(logs[name] - shared))
@@ -104,17 +112,19 @@ def tie_set(times: Mapping[str, Sequence[float]], threshold: float = THRESHOLD) 
     ratios = {
         name: PairedRatio(0.0, 0.0, 0.0, len(samples))
         if name == winner
-        else paired(samples, times[winner], confidence=confidence)
+        else paired(samples, times[winner][: len(samples)], confidence=confidence)
         for name, samples in times.items()
     }
     margin = math.log1p(threshold)
+    equals = [name for name, ratio in ratios.items() if name != winner and ratio.low <= 0]
     members = [
         name
         for name, ratio in ratios.items()
-        if name != winner and (ratio.low <= 0 or ratio.log_ratio <= margin)
+        if name != winner and (name in equals or ratio.log_ratio <= margin)
     ]
-    members.sort(key=lambda name: ratios[name].log_ratio)
-    return TieSet(winner, (winner, *members), ratios)
+    for names in (equals, members):
+        names.sort(key=lambda name: ratios[name].log_ratio)
+    return TieSet(winner, (winner, *members), (winner, *equals), ratios)
 
 
 def _interval(differences: Floats, confidence: float, rounding: float) -> PairedRatio:

@@ -17,6 +17,7 @@ __all__ = ["create", "names"]
 _POOLS = {
     "local": "workers.pools.local:LocalPool",
     "ray": "workers.pools.ray_pool:RayPool",
+    "virtual": "workers.pools.virtual:VirtualPool",
 }
 _GROUP = "tuner.pools"
 

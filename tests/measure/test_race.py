@@ -1,0 +1,103 @@
+"""Screening and racing on simulated time, with known truths under known noise."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from search_spaces.recorded import WORLDS
+from search_spaces.recorded_space import Noise
+from workers.backends.simulated_clock import SimulatedTimer, Source
+from workers.measure.duel import Contestant
+from workers.measure.race import race, screen
+from workers.measure.statistics import tie_set, verdict
+from workers.records import Protocol
+
+PROTOCOL = Protocol(warm_ms=0.0)
+
+
+def field(times_us, noise, seed="0"):
+    """A clock and contestants of these true times under this noise."""
+    timer = SimulatedTimer(noise, seed, "pass")
+    sources = [Source(us, (), timer, f"{i}") for i, us in enumerate(times_us)]
+    return timer, [Contestant(f"{i}", source.sample) for i, source in enumerate(sources)]
+
+
+def test_who_cannot_be_the_best_costs_few_samples():
+    timer, entrants = field([500.0, 70.0, 58.0, 51.0, 50.0], Noise(sigma=0.002))
+    lanes = screen(timer, entrants[:-1], entrants[-1], PROTOCOL)
+    assert [len(lane.samples_us) for lane in lanes[:3]] == [1, 3, 3]
+    assert len(lanes[3].samples_us) == len(lanes[4].samples_us) >= 9
+
+
+def test_a_slow_champion_keeps_nobody_alive():
+    timer, entrants = field([50.0, 90.0, 500.0], Noise(sigma=0.002))
+    lanes = screen(timer, entrants[:-1], entrants[-1], PROTOCOL)
+    assert len(lanes[0].samples_us) == 24
+    assert len(lanes[1].samples_us) == 1
+    assert lanes[-1].contestant is entrants[-1]
+    assert len(lanes[-1].samples_us) == 24
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    count=st.integers(0, 20),
+    champion=st.booleans(),
+    pairs=st.lists(st.integers(1, 30), min_size=1, max_size=4, unique=True),
+    seed=st.integers(0, 9),
+)
+def test_samples_of_equal_positions_are_of_one_pass(count, champion, pairs, seed):
+    """With no noise but a drift that all share, every paired ratio is the true one."""
+    times = [50.0 * 1.05**i for i in range(count + champion)]
+    timer, entrants = field(times, Noise(drift_sd=0.05, drift_tau_s=5.0), f"{seed}")
+    head = entrants[:-1] if champion else entrants
+    last = entrants[-1] if champion else None
+    lanes = screen(timer, head, last, Protocol(warm_ms=0.0, pairs=tuple(sorted(pairs))))
+    if not head:
+        assert lanes == []
+        return
+    assert [lane.contestant for lane in lanes] == entrants
+    longest = max(len(lane.samples_us) for lane in lanes)
+    assert longest in pairs
+    for lane, us in zip(lanes, times, strict=True):
+        reference = lanes[-1].samples_us if champion else lanes[0].samples_us
+        for mine, theirs in zip(lane.samples_us, reference, strict=False):
+            expected = math.log(us / (times[-1] if champion else times[0]))
+            # One pass of twenty takes some 2 ms, in which the drift moves by about 0.1 %.
+            assert math.log(mine / theirs) == pytest.approx(expected, abs=0.02)
+
+
+@pytest.mark.parametrize("world", ["W1", "W3", "W5", "W6"])
+def test_the_race_finds_the_best_and_drops_the_rest(world):
+    missed = 0
+    for seed in range(20):
+        timer, entrants = field([51.5, 50.0, 50.6, 53.0, 60.0], WORLDS[world].noise, f"{seed}")
+        lanes = race(timer, entrants, PROTOCOL)
+        ties = tie_set({lane.contestant.name: lane.samples_us for lane in lanes})
+        missed += ties.winner != "1"
+        assert len(lanes[4].samples_us) < len(lanes[1].samples_us) or not lanes[4].alive
+    assert missed <= 1
+
+
+def test_identical_twins_end_the_race_early_and_stay_equals():
+    sure = 0
+    for seed in range(40):
+        timer, entrants = field([50.0, 50.0], WORLDS["W1"].noise, f"{seed}")
+        lanes = race(timer, entrants, PROTOCOL)
+        samples = {lane.contestant.name: lane.samples_us for lane in lanes}
+        ties = tie_set(samples)
+        sure += len(ties.equals) == 2
+        for ratio in ties.ratios.values():
+            assert verdict(ratio.log_ratio, ratio.low, ratio.high) not in ("faster", "slower")
+        assert len(samples["0"]) < PROTOCOL.rounds * PROTOCOL.round_pairs
+    assert sure >= 36
+
+
+def test_a_field_of_one_takes_one_round_and_of_none_nothing():
+    timer, entrants = field([50.0], Noise(sigma=0.01))
+    (lane,) = race(timer, entrants, PROTOCOL)
+    assert len(lane.samples_us) == PROTOCOL.round_pairs
+    assert race(timer, [], PROTOCOL) == []

@@ -1,0 +1,128 @@
+"""Who works on what: runners, jobs in flight, and how well the devices are used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tuner.engine import jobs
+from tuner.engine.instructions import Build, Measure
+from tuner.engine.jobs import Task
+from tuner.engine.task import State, Trial
+from workers.records import Measurement, WorkerInfo
+
+
+@dataclass(slots=True)
+class Worker:
+    """A runner: idle when it has no job. task: the last one it served."""
+
+    info: WorkerInfo
+    job_id: str | None = None
+    task: Task | None = None
+    since: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a job id stands for: a build, with its one trial, or a measurement.
+
+    trials: the challengers of a duel in order; none for finals and confirmations. check: the build
+    is of the trial's config at an odd size.
+    """
+
+    task: Task
+    trials: tuple[Trial, ...] = ()
+    worker_id: str = ""
+    check: bool = False
+
+    @property
+    def trial(self) -> Trial:
+        """The one trial of a build."""
+        return self.trials[0]
+
+
+@dataclass(slots=True)
+class Floor:
+    """The runners and jobs of a run.
+
+    busy_s: device time from dispatch to answer; held_s: of these, what the device processes worked.
+    Their ratio is the busy share while there was something to measure; the rest is transport.
+    timing_s: of held_s, what was spent timing. configs: challengers answered for.
+    """
+
+    workers: dict[str, Worker] = field(default_factory=dict)
+    jobs: dict[str, Job] = field(default_factory=dict)
+    building: int = 0
+    busy_s: float = 0.0
+    held_s: float = 0.0
+    timing_s: float = 0.0
+    configs: int = 0
+    _serial: int = 0
+
+    def job_id(self, task: Task) -> str:
+        """A new number, with its task's."""
+        self._serial += 1
+        return f"{task.spec.task_id}:{self._serial}"
+
+    def dispatch(self, active: Sequence[Task], now: float) -> list[Measure]:
+        """Give every idle worker what the tasks under way have for it: finals before duels."""
+        orders = []
+        idle = [worker for worker in self.workers.values() if worker.job_id is None]
+        for place, worker in enumerate(idle):
+            for task in _preference(worker, active):
+                fitting = sum(jobs.fits(other.info, task.spec) for other in idle[place:])
+                order = self._assign(worker, task, fitting, now)
+                if order is not None:
+                    orders.append(order)
+                    break
+        return orders
+
+    def _assign(self, worker: Worker, task: Task, fitting: int, now: float) -> Measure | None:
+        job_id = self.job_id(task)
+        measure = jobs.final(task, job_id)
+        trials: tuple[Trial, ...] = ()
+        if measure is None:
+            trials = tuple(jobs.next_duel(task, fitting))
+            measure = jobs.duel(task, trials, job_id) if trials else None
+        if measure is None:
+            return None
+        worker.job_id, worker.task, worker.since = job_id, task, now
+        self.jobs[job_id] = Job(task, trials, worker.info.worker_id)
+        return Measure(worker.info.worker_id, measure)
+
+    def order_build(self, task: Task, trial: Trial, *, check: bool = False) -> Build:
+        """Have a trial built, or its config at the task's odd size."""
+        if trial.state is State.ASKED:
+            task.search.move(trial, State.BUILDING)
+        workload = task.spec.odd if check else None
+        job = jobs.build(task, trial, self.job_id(task), workload)
+        self.building += 1
+        self.jobs[job.job_id] = Job(task, (trial,), check=check)
+        return Build(job)
+
+    def free(self, job_id: str, worker_id: str, now: float) -> None:
+        """The worker has answered, or lost its job."""
+        worker = self.workers.get(worker_id)
+        if worker is not None and worker.job_id == job_id:
+            self.busy_s += now - worker.since
+            worker.job_id = None
+
+    def account(self, result: Measurement, challengers: int) -> None:
+        """Note how a measurement used its device."""
+        self.held_s += result.device_s
+        self.timing_s += result.timing_s
+        self.configs += challengers
+
+    def in_build(self, trial: Trial, *, check: bool = False) -> bool:
+        """Whether this build of the trial is under way."""
+        return any(
+            not job.worker_id and job.check == check and job.trial is trial
+            for job in self.jobs.values()
+            if job.trials
+        )
+
+
+def _preference(worker: Worker, active: Sequence[Task]) -> list[Task]:
+    """Tasks this worker can serve: its last one first, for its inputs are still there."""
+    fitting = [task for task in active if jobs.fits(worker.info, task.spec)]
+    return sorted(fitting, key=lambda task: (task.stage == "search", task is not worker.task))

@@ -1,0 +1,93 @@
+"""Simulated time: samples drawn from recorded medians and a model of the noise.
+
+The model (docs/recorded_spaces.md) is ln T + drift + N(0, sigma), with exponential outliers; the
+drift is an Ornstein-Uhlenbeck process that everything on the device shares.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from search_spaces.recorded_space import Noise, RecordedConfig
+
+if TYPE_CHECKING:
+    from workers.measure.duel import Contestant
+
+
+class SimulatedTimer:
+    """A clock that advances by what is drawn; implements `workers.measure.duel.Timer`.
+
+    seed: of the contestants' own noise; pass_: what names the pass, whose drift they share.
+    is_warm: the device has worked just before, and need not be warmed. device_s: seconds the
+    device has worked so far.
+    """
+
+    method = "simulated"
+    quantum_us = 0.0
+
+    def __init__(
+        self, noise: Noise, seed: str, pass_: str, cache: str = "cold", *, is_warm: bool = False
+    ) -> None:
+        self.noise, self.seed, self.cache, self._is_warm = noise, seed, cache, is_warm
+        self.device_s = 0.0
+        self._drift_rng = random.Random(f"{seed}/{pass_}/drift")
+        self._drift = self._drift_rng.gauss(0.0, noise.drift_sd)
+
+    def warm(self, contestant: Contestant, warm_ms: float) -> None:
+        if not self._is_warm:
+            self._advance(warm_ms / 1e3)
+
+    def collect(
+        self, contestants: Sequence[Contestant], orders: Sequence[Sequence[int]]
+    ) -> list[list[float]]:
+        times: list[list[float]] = [[] for _ in contestants]
+        for order in orders:
+            for position in order:
+                taken = contestants[position].run()
+                assert isinstance(taken, float)
+                times[position].append(taken)
+                self._advance((taken + self.noise.overhead_us) / 1e6)
+        return times
+
+    @property
+    def common(self) -> float:
+        """ln of what slows down everything at this moment: drift and the falling clock."""
+        noise = self.noise
+        return self._drift + noise.ramp * (1 - math.exp(-self.device_s / noise.ramp_tau_s))
+
+    def _advance(self, seconds: float) -> None:
+        self.device_s += seconds
+        kept = math.exp(-seconds / self.noise.drift_tau_s)
+        shock = self._drift_rng.gauss(0.0, self.noise.drift_sd)
+        self._drift = kept * self._drift + math.sqrt(1 - kept * kept) * shock
+
+
+class Source:
+    """Samples of one contestant: its recorded median and the noise, or its recorded samples."""
+
+    def __init__(
+        self, median_us: float, recorded: Sequence[float], timer: SimulatedTimer, name: str
+    ) -> None:
+        self._median_us, self._recorded, self._timer = median_us, recorded, timer
+        self._name = name
+
+    @classmethod
+    def of_config(cls, entry: RecordedConfig, timer: SimulatedTimer, name: str) -> Source:
+        return cls(entry.median_us or 0.0, entry.samples_us, timer, name)
+
+    @cached_property
+    def _rng(self) -> random.Random:
+        return random.Random(f"{self._timer.seed}/{self._name}")
+
+    def sample(self) -> float:
+        if self._recorded:
+            return self._rng.choice(self._recorded)
+        noise = self._timer.noise
+        log = self._timer.common + self._rng.gauss(0.0, noise.sigma)
+        if self._rng.random() < noise.outlier_share:
+            log += self._rng.expovariate(1 / noise.outlier_mean) if noise.outlier_mean else 0.0
+        return self._median_us * math.exp(log)

@@ -1,0 +1,108 @@
+"""The pool `virtual`: a farm of simulated builders and devices whose time does not pass.
+
+A discrete-event simulation over recorded spaces: builds take what was recorded, measurements what
+the simulated clock says, and `poll` jumps to the next event. With `clock` as its driver's clock the
+real engine runs a campaign of minutes in a moment, as it would on so many builders and devices, and
+comes to the same end every time. Nothing crashes here: faults need real processes.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Sequence
+
+from workers.backends.simulated import SimulatedBackend, simulate_build
+from workers.pools.plan import Plan
+from workers.records import (
+    BuildJob,
+    Built,
+    JobLost,
+    Measured,
+    MeasureJob,
+    Measurement,
+    PoolEvent,
+    PoolSpec,
+    WorkerInfo,
+    WorkerReady,
+)
+
+#: Builders of a farm that says nothing else: a GPU node of 16 cores, less one that launches.
+_BUILDERS = 15
+
+
+class VirtualPool:
+    """Builders and simulated runners in virtual time; implements `workers.roles.Pool`.
+
+    Options of kind `simulated`: those of its backend, but for faults. transport_s: seconds from a
+    job's end to the start of the next one on the same worker. host_s: seconds a device waits for
+    its host per entrant (loading the binary, checking outputs), beyond the timing itself.
+    """
+
+    warm = True
+
+    def __init__(
+        self, spec: PoolSpec, *, transport_s: float = 0.003, host_s: float = 0.006
+    ) -> None:
+        self._spec, self._transport_s, self._host_s = spec, transport_s, host_s
+        self._now = 0.0
+        self._order = itertools.count()
+        self._events: list[tuple[float, int, PoolEvent]] = []
+        self._backends: dict[str, SimulatedBackend] = {}
+        self._free: list[float] = []
+
+    def clock(self) -> float:
+        """Virtual seconds since the start."""
+        return self._now
+
+    @property
+    def builders(self) -> int:
+        return self._spec.builders or _BUILDERS
+
+    @property
+    def runners(self) -> int:
+        return len(self._backends)
+
+    def start(self) -> None:
+        self._free = [0.0] * self.builders
+        for seat in Plan(self._spec).seats(lambda kind: 1):
+            if seat.kind != "simulated":
+                continue
+            seed = int(str(seat.options.get("seed", 0)))
+            backend = SimulatedBackend(index=seat.index, seed=seed)
+            self._backends[seat.worker_id] = backend
+            device, toolchain = backend.info()
+            self._at(self._now, WorkerReady(WorkerInfo(seat.worker_id, device, toolchain)))
+
+    def submit_build(self, job: BuildJob) -> None:
+        result = simulate_build(job)
+        start = max(self._now, heapq.heappop(self._free)) + self._transport_s
+        heapq.heappush(self._free, start + result.build_s)
+        self._at(start + result.build_s, Built(job.job_id, result))
+
+    def submit_measure(self, worker_id: str, job: MeasureJob) -> None:
+        if worker_id not in self._backends:
+            self._at(self._now, JobLost(job.job_id, f"worker {worker_id} is not there"))
+            return
+        result = self._backends[worker_id].measure(job)
+        held_s = len(job.entrants) * self._host_s
+        if isinstance(result, Measurement):
+            held_s += result.device_s
+        self._at(self._now + self._transport_s + held_s, Measured(job.job_id, worker_id, result))
+
+    def poll(self, timeout_s: float) -> Sequence[PoolEvent]:
+        """The events of the next moment at which anything happens, however far away it is."""
+        if not self._events:
+            self._now += timeout_s
+            return []
+        self._now = max(self._now, self._events[0][0])
+        events = []
+        while self._events and self._events[0][0] <= self._now:
+            events.append(heapq.heappop(self._events)[2])
+        return events
+
+    def close(self, *, kill: bool = False) -> None:
+        self._events.clear()
+
+    def _at(self, when: float, event: PoolEvent) -> None:
+        heapq.heappush(self._events, (when, next(self._order), event))
