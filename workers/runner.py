@@ -1,17 +1,27 @@
-"""The runner role: one device, owned by one supervised child process."""
+"""The runner role: one device, owned by one supervised child process, and a spare one."""
 
 from __future__ import annotations
 
+import logging
+import os
 import socket
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from search_spaces.records import Device, Status, Toolchain, Value
-from workers.builder import WorkerLost, blamed, explained, one_line, start, times
+from workers.blame import Blame, Loss, Reply
+from workers.builder import WorkerLost, one_line, start
 from workers.child import ChildDied, ChildError, ChildTimeout, SupervisedChild
-from workers.records import Failure, MeasureJob, Measurement, Mode, WorkerInfo
+from workers.cores import Share
+from workers.records import Calibration, Failure, MeasureJob, Measurement, Mode, WorkerInfo
+from workers.spare import SparedChild
 
 _PROBE_TIMEOUT_S = 120.0
+#: Kinds without a spare: theirs start fast, or (`cpu`) share the processors that are timed.
+_SPARELESS = ("cpu", "interpreter", "simulated")
+
+_log = logging.getLogger("tuner.workers")
 
 
 class DeviceRunner:
@@ -19,7 +29,10 @@ class DeviceRunner:
 
     The process that holds a DeviceRunner never touches the device. The child is replaced after a
     timeout, a crash, an unexpected exception and a reply that leaves the device poisoned, and
-    before every confirmation. Raises WorkerLost when the device or its process cannot be had.
+    before every confirmation; `workers.blame` says who answers for it and goes on with the others.
+    options: the backend's, and `spare`: whether an initialised child waits to take over, by default
+    for kinds with a device of their own. share: the processors of the child and the one that
+    launches. Raises WorkerLost when the device or its process cannot be had.
     """
 
     def __init__(
@@ -30,98 +43,170 @@ class DeviceRunner:
         options: Mapping[str, Value] | None = None,
         paths: tuple[str, ...] = (),
         cwd: str | None = None,
+        share: Share | None = None,
     ) -> None:
         self._worker_id = worker_id or f"{kind}-{index}"
         self._info: WorkerInfo | None = None
-        self._child = SupervisedChild(
-            "workers.runner:DeviceService",
-            {"kind": kind, "index": index, "options": dict(options or {})},
-            environment=lambda cache_dir: _environment(kind, cache_dir),
-            paths=paths,
-            cwd=cwd,
-            name=self._worker_id,
-        )
+        self._used: int | None = None
+        options, share = dict(options or {}), share or Share()
+        spare = bool(options.pop("spare", kind not in _SPARELESS))
+        arguments = {"kind": kind, "index": index, "options": options, "core": share.launch}
+        if share.launch is not None:
+            _log.info("%s launches from processor %d", self._worker_id, share.launch)
+
+        def make() -> SupervisedChild:
+            return SupervisedChild(
+                "workers.runner:DeviceService",
+                arguments,
+                environment=lambda cache_dir: _environment(kind, cache_dir),
+                paths=paths,
+                cwd=cwd,
+                name=self._worker_id,
+                cores=share.others,
+            )
+
+        self._children = SparedChild(make, _ask, spare=spare)
 
     @property
     def pid(self) -> int | None:
         """The process id of the living child."""
-        return self._child.pid
+        return self._children.current.pid
+
+    @property
+    def spare_pid(self) -> int | None:
+        """The process id of the spare child once it is ready."""
+        return self._children.spare_pid
 
     @property
     def info(self) -> WorkerInfo:
-        """What the child finds when it asks the device; asked once."""
+        """What the child finds when it asks the device, and its calibration; asked once."""
         if self._info is None:
-            start(self._child)
+            child = self._children.current
+            start(child)
             try:
-                device, toolchain = self._child.request("info", timeout_s=_PROBE_TIMEOUT_S)
+                device, toolchain = _ask(child)
             except (ChildTimeout, ChildDied, ChildError) as error:
-                self._child.kill()
+                child.kill()
                 raise WorkerLost(f"the device cannot be asked: {one_line(f'{error}')}") from None
-            self._info = WorkerInfo(self._worker_id, device, toolchain, socket.gethostname())
+            calibration = self._calibration(child)
+            host = socket.gethostname()
+            self._info = WorkerInfo(self._worker_id, device, toolchain, host, calibration)
+            self._children.begin()
         return self._info
 
-    def measure(self, job: MeasureJob) -> Measurement | Failure:
-        if job.mode is Mode.CONFIRM:
-            self._child.close()
-        deaths: list[str] = []
-        while True:
-            try:
-                return self._attempt(job)
-            except ChildTimeout:
-                message = f"no result within {job.timeout_s:g} s; the device process was killed"
-                return Failure(Status.TIMEOUT, message)
-            except ChildError as error:
-                self._child.kill()
-                if isinstance(error.error, WorkerLost):
-                    raise error.error from None
-                return Failure(Status.RUNTIME, one_line(f"{error}"), error.trace)
-            except ChildDied as death:
-                deaths.append(death.ended)
-                if blamed(deaths):
-                    often = times(len(deaths))
-                    cause = f"crashed the device process ({death.ended}) {often}"
-                    return Failure(Status.RUNTIME, explained(cause, death), death.output)
+    def _calibration(self, child: SupervisedChild) -> Calibration | None:
+        """None where the backend has none; a device that cannot be calibrated still measures."""
+        try:
+            found: Calibration | None = child.request("calibration", timeout_s=_PROBE_TIMEOUT_S)
+        except (ChildTimeout, ChildDied, ChildError) as error:
+            child.kill()
+            _log.warning("%s cannot be calibrated: %s", self._worker_id, one_line(f"{error}"))
+            return None
+        return found
 
-    def _attempt(self, job: MeasureJob) -> Measurement | Failure:
-        start(self._child)
-        result: Measurement | Failure
-        result, poisoned = self._child.request("measure", job, timeout_s=job.timeout_s)
+    def measure(self, job: MeasureJob) -> Measurement | Failure:
+        return Blame(job, self._attempt, lambda: self.info).measure()
+
+    def _attempt(self, job: MeasureJob) -> Reply | Loss:
+        children = self._children
+        if job.mode is Mode.CONFIRM and self._used is not None and self._used == self.pid:
+            children.renew()
+        child = children.ready()
+        self._used = child.pid
+        try:
+            result, poisoned = child.request(
+                "measure", job, timeout_s=job.timeout_s, quiet_s=job.entrant_timeout_s
+            )
+        except ChildTimeout as error:
+            message = f"no result within {error.limit_s:g} s; the device process was killed"
+            # A job that was too long as a whole is not the fault of whoever was just at work.
+            long = error.quiet_s >= error.limit_s / 2
+            note = error.last_note if long or not error.last_note else "timing"
+            return Loss(Failure(Status.TIMEOUT, message), note)
+        except ChildDied as death:
+            failure = Failure(Status.RUNTIME, f"{death}", death.output)
+            return Loss(failure, death.last_note, death)
+        except ChildError as error:
+            child.kill()
+            if isinstance(error.error, WorkerLost):
+                raise error.error from None
+            failure = Failure(Status.RUNTIME, one_line(f"{error}"), error.trace)
+            return Loss(failure, child.last_note)
         if poisoned:
-            self._child.kill()
-        return result
+            child.kill()
+        return Reply(result, poisoned, child.last_note)
 
     def reset(self) -> None:
         """Forget device and child; `info` asks again."""
         self._info = None
-        self._child.kill()
+        self._children.drop_spare()
+        self._children.current.kill()
 
     def kill(self) -> None:
         """End the child at once and for good, also from another thread."""
-        self._child.retire()
+        self._children.retire()
 
     def close(self) -> None:
-        self._child.close()
+        self._children.close()
 
 
 class DeviceService:
-    """What lives in a runner's child process: the backend."""
+    """What lives in a runner's child process: the backend.
+
+    core: the processor its main thread, which launches, keeps to from its first job on; until then
+    it may be a spare, which must not get in the way of the one that launches there.
+    """
 
     def __init__(
-        self, cache_dir: Path, kind: str, index: int, options: Mapping[str, Value]
+        self,
+        cache_dir: Path,
+        kind: str,
+        index: int,
+        options: Mapping[str, Value],
+        core: int | None = None,
     ) -> None:
         from workers.backends import create
 
         self._backend = create(kind, index=index, cache_dir=str(cache_dir), **options)
+        self._core = core
 
     def info(self) -> tuple[Device, Toolchain]:
         return self._backend.info()
 
+    def calibration(self) -> Calibration | None:
+        """What the backend knows of its device and clock; None if it says nothing of them."""
+        calibrate = getattr(self._backend, "calibration", None)
+        if calibrate is None:
+            return None
+        self._pin()
+        found: Calibration | None = calibrate()
+        return found
+
     def measure(self, job: MeasureJob) -> tuple[Measurement | Failure, bool]:
+        self._pin()
         result = self._backend.measure(job)
         return result, self._backend.poisoned
 
     def close(self) -> None:
         self._backend.close()
+
+    def _pin(self) -> None:
+        core, self._core = self._core, None
+        if core is None:
+            return
+        if "torch" in sys.modules:
+            # Threads inherit the processor, so those for work on the CPU come first.
+            sys.modules["torch"].zeros(2**20).add_(1)
+        try:
+            os.sched_setaffinity(0, {core})
+        except OSError as error:  # taken away meanwhile; times are as good as without
+            print(f"processor {core} cannot be had: {error}", file=sys.stderr)
+
+
+def _ask(child: SupervisedChild) -> tuple[Device, Toolchain]:
+    """Device and toolchain; opens the device."""
+    found: tuple[Device, Toolchain] = child.request("info", timeout_s=_PROBE_TIMEOUT_S)
+    return found
 
 
 def _environment(kind: str, cache_dir: Path) -> Mapping[str, str | None]:
