@@ -14,6 +14,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,14 +33,15 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _SPIN_CYCLES = (4_000, 10_000, 20_000, 40_000)
-_SPIN_PASSES = 12
+#: readings shift by 0.3 us from one `collect` to the next (H200), so there are several of each
+_SPIN_COLLECTS = 8
 _READINGS = 1024
 _WARM_MS = 50.0
 #: readings and the device's record must differ by the same for all lengths, in us and in slope
 _AGREE_US = 0.5
 _AGREE_SLOPE = 0.02
 _COPY_BYTES = 256 * 2**20
-_REPEATS = 6
+_REPEATS = 10
 _GPU_SIDES = {"bfloat16": 8192, "float16": 8192, "tf32": 8192, "float32": 4096}
 _CPU_COPY_BYTES = 48 * 2**20
 _CPU_SIDE = 512
@@ -105,7 +107,7 @@ def calibrate_gpu(flush: torch.Tensor | None) -> Calibration:
         copied = _unless_out_of_memory(lambda: _copy_bytes_per_us(events)) or 0.0
         flops = {}
         for dtype, side in _GPU_SIDES.items():
-            rate = _unless_out_of_memory(lambda d=dtype, s=side: _flops_per_us(events, d, s))  # type: ignore[misc]
+            rate = _unless_out_of_memory(partial(_flops_per_us, events, dtype, side))
             if rate:
                 flops[dtype] = rate
         torch.cuda.empty_cache()
@@ -169,7 +171,7 @@ def _overheads(flush: torch.Tensor | None, warmth: Warmth) -> Mapping[str, float
     read: dict[str, list[float]] = {}
     for method, timer in methods.items():
         try:
-            read[method] = _spin_medians(timer)
+            read[method] = _spin_means(timer)
         except Exception as problem:
             _LOG.warning("no calibration of `%s`: %s", method, problem)
     found = {}
@@ -183,11 +185,16 @@ def _overheads(flush: torch.Tensor | None, warmth: Warmth) -> Mapping[str, float
     return found
 
 
-def _spin_medians(timer: Timer) -> list[float]:
+def _spin_means(timer: Timer) -> list[float]:
+    """The mean over several collects of each spin's median."""
     spins = _spins()
     order = list(range(len(spins)))
-    orders = [order, order[::-1]] * (_SPIN_PASSES // 2)
-    return [statistics.median(row) for row in timer.collect(spins, orders)]
+    orders = [order, order[::-1]] * 2
+    rows = [timer.collect(spins, orders) for _ in range(_SPIN_COLLECTS)]
+    return [
+        statistics.fmean(statistics.median(samples[position]) for samples in rows)
+        for position in order
+    ]
 
 
 def _unless_out_of_memory(measure: Callable[[], float]) -> float | None:
@@ -209,7 +216,7 @@ def _copy_bytes_per_us(timer: Timer) -> float:
 
 
 def _flops_per_us(timer: Timer, dtype: str, side: int) -> float:
-    """The best of a few products of random square matrices."""
+    """The best of a few products of random square matrices, the second one transposed or not."""
     import torch
 
     drawn = torch.Generator(device="cuda").manual_seed(0)
@@ -217,9 +224,11 @@ def _flops_per_us(timer: Timer, dtype: str, side: int) -> float:
     a, b = (torch.randn(side, side, generator=drawn, device="cuda", dtype=kind) for _ in range(2))
     out = torch.empty_like(a)
     with _float32_products("tf32" if dtype == "tf32" else "ieee"):
-        torch.mm(a, b, out=out)
+        products = [partial(torch.mm, a, right, out=out) for right in (b, b.t())]
+        for product in products:
+            product()
         torch.cuda.synchronize()
-        return 2 * side**3 / min(_times(timer, lambda: torch.mm(a, b, out=out)))
+        return 2 * side**3 / min(min(_times(timer, product)) for product in products)
 
 
 @contextmanager

@@ -87,6 +87,7 @@ class EventTimer(GpuClock):
     _BLOCK = 128
     _TRIES = 3
     _LEAD_US = 240.0
+    _LAUNCH_US = 60.0
     _SLACK = 1.5
 
     def __init__(
@@ -118,7 +119,7 @@ class EventTimer(GpuClock):
         import torch
 
         pairs = event_pairs(self._pairs, len(block))
-        lead_us = self._LEAD_US
+        lead_us = min(self._LEAD_US, self._LAUNCH_US * len(block))
         if self._flush is None:
             lead_us += self._SLACK * self._host_us * len(block)
         settled: set[int] = set()
@@ -147,17 +148,20 @@ class EventTimer(GpuClock):
 
         Who is to settle does so once, after a launch that was not exposed or in the last attempt.
         """
+        import torch
+
         any_exposed = False
+        stream = torch.cuda.current_stream()
         for slot, (start, stop) in zip(block, self._pairs, strict=False):
             contestant = contestants[slot.contestant]
             contestant.enter()
             if slot.settles:
                 contestant.prime()
             self._evict()
-            start.record()
+            start.record(stream)
             result = slot.run()
-            stop.record()
-            exposed = start.query()
+            stop.record(stream)
+            exposed = start.query()  # type: ignore[no-untyped-call]
             any_exposed |= exposed
             if slot.settles and slot.number not in settled and (last or not exposed):
                 settled.add(slot.number)
