@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import pandas as pd
 
+from reports.finals import Finalist
 from reports.quantity import clean, pairs, plain
 from reports.source import TaskData
 from reports.stats import finite, relative_iqr
@@ -65,6 +67,27 @@ def noise_frame(tasks: Sequence[TaskData]) -> pd.DataFrame:
         if trial.source == "measured" and (spread := relative_iqr(trial.samples_us))
     ]
     return pd.DataFrame(rows, columns=["task", "spread"])
+
+
+def depths_frame(tasks: Sequence[TaskData]) -> pd.DataFrame:
+    """One row per task and number of samples a trial of it was timed by: task, samples, share."""
+    rows = []
+    for task in tasks:
+        counts = Counter(len(trial.samples_us) for trial in task.screened)
+        total = sum(counts.values())
+        rows += [(task.label, depth, counts[depth] / total) for depth in sorted(counts)]
+    return pd.DataFrame(rows, columns=["task", "samples", "share"])
+
+
+def finals_frame(finalists: Sequence[Finalist]) -> pd.DataFrame:
+    """One row per timed finalist: label, place, ln, low, high (NaN where unknown), passes."""
+    rows = [
+        (f.label, f.place, f.ln, f.low, f.high, len(f.record.samples_us))
+        for f in finalists
+        if f.ln is not None
+    ]
+    frame = pd.DataFrame(rows, columns=["label", "place", "ln", "low", "high", "passes"])
+    return frame.astype({"ln": float, "low": float, "high": float})
 
 
 def failures_frame(tasks: Sequence[TaskData]) -> pd.DataFrame:

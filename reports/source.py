@@ -10,7 +10,7 @@ from typing import Protocol
 
 from reports.quantity import clean
 from reports.stats import finite
-from results_db.records import BaselineRecord, RunInfo, TaskInfo, TrialRecord
+from results_db.records import BaselineRecord, CalibrationRecord, RunInfo, TaskInfo, TrialRecord
 from search_spaces.errors import TunerError
 from search_spaces.records import Status
 
@@ -25,6 +25,8 @@ class ReportSource(Protocol):
     def tasks(self, run_id: int) -> Sequence[TaskInfo]: ...
 
     def trials(self, task_id: int) -> Sequence[TrialRecord]: ...
+
+    def calibrations(self, device_fingerprint: str) -> Sequence[CalibrationRecord]: ...
 
 
 _GPUS = ("cuda", "hip")
@@ -83,6 +85,11 @@ class TaskData:
         return tuple(trial for trial in self.correct if finite(trial.median_us) is not None)
 
     @property
+    def screened(self) -> tuple[TrialRecord, ...]:
+        """Trials whose own samples were taken on the device in this run."""
+        return tuple(t for t in self.trials if t.source == "measured" and t.samples_us)
+
+    @property
     def fastest_trial(self) -> TrialRecord | None:
         """The fastest of the search, before any confirmation."""
         return min(self.timed, key=lambda trial: trial.median_us or 0.0, default=None)
@@ -110,10 +117,14 @@ class TaskData:
 
 @dataclass(frozen=True, slots=True)
 class RunData:
-    """A run, its tasks, and the run of the same campaign before it, if any."""
+    """A run, its tasks, and the run of the same campaign before it, if any.
+
+    calibrations: of each card and host that took part, the last one.
+    """
 
     run: RunInfo
     tasks: tuple[TaskData, ...]
+    calibrations: tuple[CalibrationRecord, ...] = ()
     previous: RunInfo | None = None
     previous_tasks: tuple[TaskInfo, ...] = ()
 
@@ -133,9 +144,11 @@ def load(source: ReportSource, run_id: int | None = None) -> RunData:
     run = source.run(run_id)
     earlier = [r for r in source.runs(run.campaign, limit=1000) if r.run_id < run_id]
     previous = max(earlier, key=lambda other: other.run_id, default=None)
+    tasks = _tasks(source, run_id)
     return RunData(
         run=run,
-        tasks=_tasks(source, run_id),
+        tasks=tasks,
+        calibrations=_calibrations(source, run, tasks),
         previous=previous,
         previous_tasks=tuple(source.tasks(previous.run_id)) if previous else (),
     )
@@ -163,6 +176,26 @@ def _tasks(source: ReportSource, run_id: int) -> tuple[TaskData, ...]:
         label = _new(clean(f"{key.kernel} {key.workload.key}{where}"), labels)
         tasks.append(TaskData(info, _in_order(source.trials(info.task_id)), slug, label))
     return tuple(tasks)
+
+
+def _calibrations(
+    source: ReportSource, run: RunInfo, tasks: Sequence[TaskData]
+) -> tuple[CalibrationRecord, ...]:
+    """Those of workers that started during the run; where none did, the last before its end."""
+    found = []
+    for fingerprint in sorted({task.info.key.device.fingerprint for task in tasks}):
+        known = [
+            record
+            for record in source.calibrations(fingerprint)
+            if run.finished_at is None or record.measured_at <= run.finished_at
+        ]
+        known.sort(key=lambda record: record.measured_at, reverse=True)
+        during = [record for record in known if record.measured_at >= run.started_at]
+        newest: dict[tuple[str, str], CalibrationRecord] = {}
+        for record in during or known[:1]:
+            newest.setdefault((record.host, record.device.uuid), record)
+        found += [newest[key] for key in sorted(newest)]
+    return tuple(found)
 
 
 def _natural(text: str) -> list[tuple[int, int, str]]:

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from reports.figures.convergence import convergence
+from reports.figures.depths import depths
 from reports.figures.failures import failures
+from reports.figures.finals import finals
 from reports.figures.noise import noise
 from reports.figures.parameters import parameters
 from reports.figures.speedups import speedups
 from reports.figures.static_facts import static_facts
 
-__all__ = ["convergence", "failures", "noise", "parameters", "speedups", "static_facts"]
+__all__ = [
+    "convergence",
+    "depths",
+    "failures",
+    "finals",
+    "noise",
+    "parameters",
+    "speedups",
+    "static_facts",
+]

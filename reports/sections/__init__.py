@@ -9,6 +9,7 @@ from reports.sections import (
     environment,
     failures,
     leaderboard,
+    measuring,
     noise,
     static_facts,
     summary,
@@ -22,6 +23,7 @@ BUILDERS: tuple[Callable[[RunData], Section | None], ...] = (
     static_facts.build,
     details.build,
     failures.build,
+    measuring.build,
     noise.build,
     environment.build,
 )

@@ -35,6 +35,8 @@ _CLOCKS = {
     "throttle": "throttle reasons",
     "throttled": "passes voided by",
 }
+#: What a run did rather than where: told where it is told how it was measured.
+_DONE = {"device_busy_share", "busy_share_while_ready", "timing_s"}
 _NAMES = {
     "sm_count": "multiprocessors or cores",
     "memory_bytes": "memory",
@@ -104,7 +106,7 @@ def _readable(facts: Mapping[str, object]) -> Facts:
     return [
         (name.replace("_", " "), "yes" if value is True else "no" if value is False else f"{value}")
         for name, value in sorted(facts.items())
-        if value not in (None, "")
+        if value not in (None, "") and name not in _DONE
     ]
 
 

@@ -11,14 +11,19 @@ from datetime import UTC, datetime, timedelta
 from results_db.errors import StoreError
 from results_db.records import (
     BaselineRecord,
+    CalibrationRecord,
+    FinalRecord,
     RunInfo,
     SelectionRecord,
     TaskInfo,
     TaskKey,
     TrialRecord,
 )
-from search_spaces.records import Device, Status, Toolchain, Workload
+from search_spaces.records import Device, Status, Toolchain, Workload, config_key
+from workers.records import Calibration
 
+#: Samples of trials by their number: the search looks at most of them only once.
+DEPTHS = (1, 1, 1, 3, 9, 24)
 START = datetime(2026, 11, 3, 2, 0, tzinfo=UTC)
 H200 = Device(
     "cuda", "NVIDIA H200", "cuda:90", 132, 150_754_820_096, 232_448, 65_536, 32, 62_914_560, 700.0,
@@ -36,6 +41,7 @@ class MemorySource:
     run_list: list[RunInfo] = field(default_factory=list)
     task_lists: dict[int, list[TaskInfo]] = field(default_factory=dict)
     trial_lists: dict[int, list[TrialRecord]] = field(default_factory=dict)
+    calibration_list: list[CalibrationRecord] = field(default_factory=list)
 
     def runs(self, campaign: str | None = None, limit: int = 50) -> Sequence[RunInfo]:
         newest = sorted(self.run_list, key=lambda run: -run.run_id)
@@ -52,6 +58,10 @@ class MemorySource:
 
     def trials(self, task_id: int) -> Sequence[TrialRecord]:
         return self.trial_lists.get(task_id, [])
+
+    def calibrations(self, device_fingerprint: str) -> Sequence[CalibrationRecord]:
+        known = self.calibration_list
+        return [each for each in known if each.device.fingerprint == device_fingerprint]
 
 
 def run_info(run_id: int = 1, status: str = "finished", campaign: str = "nightly", **environment):
@@ -111,17 +121,20 @@ def trial_list(rng: random.Random, best_us: float, count: int = 80) -> list[Tria
                 spill_bytes=rng.choice([0, 0, 0, 16]),
                 shared_bytes=shared,
                 device_s=0.03 + 0.02 * rng.random(),
+                timing_s=0.012,
+                deterministic=number % 17 != 3,
                 method="events",
                 cache="cold",
                 median_us=median_us,
                 error=3e-4,
                 verified_by="device",
-                samples_us=samples(rng, median_us, 12, 0.004 + 0.01 * rng.random()),
+                samples_us=samples(rng, median_us, DEPTHS[number % 6], 0.004 + 0.01 * rng.random()),
                 clocks={
                     "sm_mhz": rng.choice([1485.0, 1650.0, 1980.0]),
                     "power_w": 600 + 90 * rng.random(),
                     "temperature_c": 55.0,
-                    "throttle": rng.choice(["", "power cap"]),
+                    "throttle": rng.choice(["", "sw_power_cap"]),
+                    **({"repeated": 1.0} if number % 20 == 5 else {}),
                 },
             )
         )
@@ -161,13 +174,15 @@ def measured_task(
     """Add a confirmed task with its trials and three baselines."""
     rng = random.Random(ascii(f"{kernel}{workload.key}"))
     trials = trial_list(rng, best_us, count)
-    winner = min((t for t in trials if t.median_us), key=lambda t: t.median_us)
+    ranked = sorted((t for t in trials if t.median_us), key=lambda t: t.median_us)
+    winner = ranked[0]
     ratio, low, high = interval(rng, gain)
     eager, eager_low, eager_high = interval(rng, gain * 1.6)
     vendor, vendor_low, vendor_high = interval(rng, 0.94 + 0.3 * rng.random())
     default_us = best_us * gain
     selection = SelectionRecord(
-        winner.config, (winner.config,) * rng.randrange(1, 5), verdict, "fewest registers",
+        winner.config, tuple(t.config for t in ranked[:rng.randrange(1, 5)]), verdict,
+        "fewest registers",
         trials[1].config, trials[0].config, best_us, default_us, ratio, low, high,
         samples(rng, best_us), 0, {"sm_mhz": 1650.0}, START,
     )  # fmt: skip
@@ -183,11 +198,47 @@ def measured_task(
     task_id = 1000 * run_id + len(source.task_lists.setdefault(run_id, [])) + 1
     info = TaskInfo(
         task_id, run_id, task_key(kernel, workload, device), "done", best_us * 4e8, best_us * 2e6,
-        0.002, "", selection, baselines,
+        0.002, "", selection, baselines, final_list(rng, ranked[:6]),
     )  # fmt: skip
     source.task_lists[run_id].append(info)
     source.trial_lists[task_id] = trials
     return info
+
+
+def final_list(rng: random.Random, ranked: Sequence[TrialRecord]) -> tuple[FinalRecord, ...]:
+    """A race over their configs, those after the fourth dropped early, one lost, and a
+    confirmation of the first two."""
+    raced = []
+    configs = {config_key(trial.config): trial.config for trial in ranked}
+    for place, config in enumerate(configs.values()):
+        ln, half = 0.004 * place**2, 0.003 + 0.002 * (place > 3)
+        time = ranked[0].median_us * math.exp(ln)
+        raced.append(
+            FinalRecord(
+                stage="race",
+                config=config,
+                median_us=time,
+                log_ratio=ln,
+                log_ratio_low=ln - half * (place > 0),
+                log_ratio_high=ln + half * (place > 0),
+                samples_us=samples(rng, time, 16 if place > 3 else 64),
+                dropped=place > 3,
+                method="graph",
+                cache="cold",
+            )
+        )
+    lost = FinalRecord("race", {"BLOCK_M": 1}, Status.TIMEOUT, message="no answer in 60 s")
+    confirmed = [replace(each, stage="confirm", dropped=False) for each in raced[:2]]
+    return (*raced, lost, *confirmed)
+
+
+def calibration(device: Device = H200, host: str = "node-7", days: float = 2) -> CalibrationRecord:
+    """What a worker found that many days, and a minute, after `START`."""
+    overhead = {"events": 2.4, "graph": 0.31, "cupti": 0.0}
+    rates = {"bfloat16": 7.9e8, "float32": 5.1e7}
+    found = Calibration(0.032, overhead, 31.5, 4.24e6, rates)
+    at = START + timedelta(days=days, minutes=1)
+    return CalibrationRecord(device, TOOLS, host, at, found)
 
 
 def built_task(source: MemorySource, run_id: int, kernel: str, workload: Workload, count: int = 64):
@@ -209,7 +260,9 @@ def built_task(source: MemorySource, run_id: int, kernel: str, workload: Workloa
 
 def sample(tasks: int = 12, *, built: int = 2, cpu: int = 0) -> MemorySource:
     """A run with an earlier one of its campaign; verdicts of every kind."""
-    source = MemorySource([run_info(1, git_sha="01a2659"), run_info(2)])
+    busy = {"device_busy_share": 0.87, "busy_share_while_ready": 0.96, "timing_s": 2.5}
+    source = MemorySource([run_info(1, git_sha="01a2659"), replace(run_info(2), summary=busy)])
+    source.calibration_list = [calibration(days=1), calibration()]
     verdicts = ["faster", "faster", "same", "undecided", "faster", "slower"]
     gains = [1.31, 2.4, 1.002, 1.02, 1.12, 0.97]
     for place in range(tasks):

@@ -18,6 +18,7 @@ from report_samples import (
     H200,
     MemorySource,
     built_task,
+    calibration,
     measured_task,
     run_info,
     sample,
@@ -27,7 +28,13 @@ from report_samples import (
 
 import reports
 from reports.source import load
-from results_db.records import BaselineRecord, SelectionRecord, TaskInfo, TrialRecord
+from results_db.records import (
+    BaselineRecord,
+    FinalRecord,
+    SelectionRecord,
+    TaskInfo,
+    TrialRecord,
+)
 from search_spaces.errors import TunerError
 from search_spaces.records import Status, Workload
 
@@ -93,8 +100,9 @@ def test_plotly_is_there_once(html):
 
 def test_every_figure_has_a_caption_a_data_table_and_no_share_button(page):
     figures = page.all("figure")
-    # The overview, static facts, failures and noise, and three for each of the five timed tasks.
-    assert len(figures) == 4 + 3 * 5
+    # The overview, static facts, depths, failures and noise, and four for each of the five timed
+    # tasks: two of convergence, parameters, finals.
+    assert len(figures) == 5 + 4 * 5
     for figure in figures:
         assert len(figure.one("figcaption").text) > 20
         table = figure.one("table")
@@ -239,7 +247,12 @@ def test_unusable_times_are_left_out(bad):
         log_ratio=bad, log_ratio_low=bad, log_ratio_high=bad, samples_us=(float("inf"),) * 20,
     )  # fmt: skip
     baselines = (BaselineRecord("eager", Status.CORRECT, bad, bad, bad, bad),)
-    info = _task(selection=selection, baselines=baselines, flops=float("nan"), bytes=float("inf"))
+    finals = tuple(
+        FinalRecord(stage, {"B": 1}, Status.CORRECT, bad, bad, bad, bad, (float("nan"),))
+        for stage in ("race", "confirm")
+    )
+    info = _task(selection=selection, baselines=baselines, finals=finals)
+    info = replace(info, flops=float("nan"), bytes=float("inf"))
     html = reports.render(_source(info, trials=trials))
     page = read(html)
     text = page.one("main").text
@@ -267,12 +280,30 @@ def test_hostile_text_stays_text():
         info.selection, winner=trials[0].config, default={HOSTILE: 1}, reason=HOSTILE,
         tie_set=({HOSTILE: HOSTILE},),
     )  # fmt: skip
+    finals = tuple(
+        replace(f, config={**f.config, HOSTILE: HOSTILE}, message=HOSTILE, method=HOSTILE)
+        for f in info.finals
+    )
+    found = calibration(device, HOSTILE)
+    rates = {HOSTILE: 1.0}
+    source.calibration_list = [
+        replace(
+            found, calibration=replace(found.calibration, overhead_us=rates, flops_per_us=rates)
+        )
+    ]
     baselines = (
         replace(info.baselines[0], name=HOSTILE),
         replace(info.baselines[1], name=HOSTILE + "2", message=HOSTILE),
     )
     source.task_lists[1] = [
-        replace(info, selection=selection, baselines=baselines, note=HOSTILE, stage=HOSTILE)
+        replace(
+            info,
+            selection=selection,
+            baselines=baselines,
+            finals=finals,
+            note=HOSTILE,
+            stage=HOSTILE,
+        )
     ]
     html = reports.render(source)
     html.encode("utf-8")

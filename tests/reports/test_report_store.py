@@ -21,9 +21,16 @@ def test_a_run_written_to_the_store_is_reported(tmp_path):
                 for trial in made.trials(info.task_id):
                     store.record_trial(task.task_id, trial)
                 if info.selection is not None:
-                    store.record_selection(task.task_id, info.selection, info.baselines)
+                    store.record_selection(
+                        task.task_id, info.selection, info.baselines, info.finals
+                    )
                 store.set_stage(task.task_id, "done")
             store.finish_run(stored.run_id, "finished", {})
+            if run.run_id == 1:
+                record = made.calibration_list[0]
+                store.record_calibration(
+                    record.device, record.toolchain, record.host, record.calibration
+                )
         path = reports.write(store, None, tmp_path / "report.html")
         first = reports.render(store)
     page = read(path.read_text(encoding="utf-8"))
@@ -32,4 +39,7 @@ def test_a_run_written_to_the_store_is_reported(tmp_path):
     assert "NVIDIA H200: 2 workloads tuned, geomean" in text
     assert "none timed: no such device here" in text
     assert "Changed since run 1" in text
+    assert "Calibration of the devices" in text
+    assert "4,240" in text
+    assert len(page.all("details", class_="task finals")) == 2
     assert len(page.one("table", id="leaderboard-table").one("tbody").all("tr")) == 2

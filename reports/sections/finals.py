@@ -1,0 +1,99 @@
+"""What the races of the finals found: a forest plot and the numbers of every finalist."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reports import figures
+from reports.finals import PLACES, Finalist, finalists
+from reports.frames import finals_frame
+from reports.quantity import count, micros, pairs, percent
+from reports.sections.results import Outcome, outcome
+from reports.source import TaskData
+from reports.stats import finite
+from reports.view import FigureView, Table, figure_view
+
+_HEADINGS = (
+    "stage",
+    "config",
+    "place",
+    "median, µs",
+    "ln(time ÷ reference)",
+    "interval",
+    "passes",
+    "message",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The finals of one task; figure is None where no finalist was timed."""
+
+    task: TaskData
+    result: Outcome
+    tied: int
+    reason: str
+    figure: FigureView | None
+    table: Table
+
+
+def parts(tasks: tuple[TaskData, ...]) -> list[Part]:
+    """One part per task that had finals."""
+    return [_part(task) for task in tasks if task.info.finals]
+
+
+def _part(task: TaskData) -> Part:
+    race, confirmation = finalists(task, "race"), finalists(task, "confirm")
+    table = Table.of(_HEADINGS, [_row(finalist) for finalist in (*race, *confirmation)])
+    selection = task.info.selection
+    raced = any(finalist.ln is not None for finalist in race)
+    shown = race if raced else confirmation
+    frame = finals_frame(shown)
+    view = None
+    if len(frame):
+        caption = _caption(shown, raced=raced)
+        view = figure_view(f"{task.slug}-finals", figures.finals(frame), caption, table)
+    return Part(
+        task=task,
+        result=outcome(task),
+        tied=len(selection.tie_set) if selection else 0,
+        reason=selection.reason if selection else "",
+        figure=view,
+        table=table,
+    )
+
+
+def _row(finalist: Finalist) -> tuple[str, str, str, str, str, str, int, str]:
+    record = finalist.record
+    ends = (finalist.low, finalist.high)
+    known = any(end is not None for end in ends)
+    return (
+        record.stage,
+        pairs(record.config),
+        PLACES[finalist.place] if finalist.ln is not None else record.status.value,
+        micros(finite(record.median_us)),
+        percent(finalist.ln, 2),
+        " to ".join("unknown" if end is None else percent(end, 2) for end in ends) if known else "",
+        len(record.samples_us),
+        record.message[:300],
+    )
+
+
+def _caption(shown: list[Finalist], *, raced: bool) -> str:
+    timed = [finalist for finalist in shown if finalist.ln is not None]
+    alike = [finalist for finalist in timed if finalist.place in ("winner", "tied")]
+    dropped = sum(finalist.place == "dropped" for finalist in timed)
+    whiskers = (
+        "Whiskers are intervals that hold for all finalists at once"
+        if raced
+        else "Whiskers are 95 % intervals, each for itself"
+    )
+    found = (
+        f"{len(alike)} of {count(len(timed), 'finalist')} cannot be told from the fastest"
+        if len(alike) > 1
+        else f"One of {count(len(timed), 'finalist')} is the fastest beyond doubt"
+        if alike
+        else f"{count(len(timed), 'finalist')}, and no winner among them"
+    )
+    left = f"; {dropped} left the race early" if dropped else ""
+    return f"{found}{left}. {whiskers}; the band is 1 % to either side of the reference."

@@ -1,0 +1,194 @@
+"""How it was measured: methods, devices, how long and how deep, and what is to be doubted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reports import figures
+from reports.frames import depths_frame
+from reports.quantity import NOTHING, count, listed, micros, pairs, percent, plain, seconds
+from reports.sections.calibration import calibration_table
+from reports.sections.finals import parts
+from reports.sections.results import Outcome, outcome
+from reports.source import RunData, TaskData
+from reports.stats import finite, usable
+from reports.view import FigureView, Section, Table, figure_view, foremost
+from results_db.records import TrialRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """How one task was measured; counts are of trials, `per_config_s` and shares None if unknown.
+
+    repeated: their pass was thrown away once, because the device slowed down. void: it did so
+    again. capped: at the power limit. unstable: a repetition gave other bits; checked: it was
+    looked at.
+    """
+
+    task: TaskData
+    result: Outcome
+    methods: str
+    caches: str
+    timed: int
+    per_config_s: float | None
+    timing_share: float | None
+    repeated: int
+    void: int
+    capped: int
+    unstable: int
+    checked: int
+    spilling: int
+
+    @property
+    def per_config_ms(self) -> str:
+        return plain(None if self.per_config_s is None else 1e3 * self.per_config_s)
+
+    @property
+    def timing(self) -> str:
+        return percent(self.timing_share)
+
+
+def build(data: RunData) -> Section | None:
+    """None for a run in which no device measured anything and no finals were held."""
+    tasks = [task for task in data.tasks if _measured(task)]
+    finals = parts(data.tasks)
+    table = calibration_table(data)
+    if not tasks and not finals and table is None:
+        return None
+    return Section(
+        name="measuring",
+        title="How it was measured",
+        template="measuring.html.j2",
+        context={
+            "tiles": _tiles(data, tasks),
+            "rows": [_row(task) for task in tasks],
+            "depths": _depths(tasks),
+            "calibrations": table,
+            "finals": finals,
+            "unstable": _unstable(tasks),
+            "spilling": _spilling(tasks),
+        },
+    )
+
+
+def _measured(task: TaskData) -> list[TrialRecord]:
+    """Trials that held the device in this run."""
+    if task.absent:
+        return []
+    return [trial for trial in task.trials if trial.source == "measured" and trial.method]
+
+
+def _row(task: TaskData) -> Row:
+    trials = _measured(task)
+    per_config_s, timing_share = _device_time(trials)
+    return Row(
+        task=task,
+        result=outcome(task),
+        methods=listed(sorted({trial.method for trial in trials})),
+        caches=listed(sorted({trial.cache for trial in trials if trial.cache})) or NOTHING,
+        timed=len(task.screened),
+        per_config_s=per_config_s,
+        timing_share=timing_share,
+        repeated=sum(bool(trial.clocks.get("repeated")) for trial in trials),
+        void=sum(bool(trial.clocks.get("throttled")) for trial in trials),
+        capped=sum(map(_capped, trials)),
+        unstable=sum(trial.deterministic is False for trial in trials),
+        checked=sum(trial.deterministic is not None for trial in trials),
+        spilling=sum((trial.spill_bytes or 0) > 0 for trial in trials),
+    )
+
+
+def _capped(trial: TrialRecord) -> bool:
+    return "power_cap" in f"{trial.clocks.get('throttle', '')}".replace(" ", "_")
+
+
+def _device_time(trials: Sequence[TrialRecord]) -> tuple[float | None, float | None]:
+    """Seconds of device time per config that held the device, and the share spent timing."""
+    held = [seconds_ for seconds_ in usable(trial.device_s for trial in trials) if seconds_]
+    timing_s = sum(usable(trial.timing_s for trial in trials))
+    if not held:
+        return None, None
+    return sum(held) / len(held), min(timing_s / sum(held), 1.0) if timing_s else None
+
+
+def _fact(data: RunData, name: str) -> float | None:
+    """A number the driver noted of the whole run."""
+    value = data.run.summary.get(name, data.run.environment.get(name))
+    return finite(value) if isinstance(value, int | float) else None
+
+
+def _tiles(data: RunData, tasks: Sequence[TaskData]) -> list[tuple[str, str, str]]:
+    """(number, what it is, a remark)"""
+    trials = [trial for task in tasks for trial in _measured(task)]
+    per_config_s, timing_share = _device_time(trials)
+    timing_s = _fact(data, "timing_s")
+    busy, ready = _fact(data, "device_busy_share"), _fact(data, "busy_share_while_ready")
+    tiles = []
+    if per_config_s is not None:
+        remark = f"{percent(timing_share)} of it timing" if timing_share is not None else ""
+        tiles.append((f"{plain(1e3 * per_config_s)} ms", "of device time per config", remark))
+    if busy is not None:
+        remark = f"{percent(ready)} while a variant was ready" if ready is not None else ""
+        tiles.append((percent(busy), "of the devices' time was used", remark))
+    if timing_s is not None:
+        tiles.append((seconds(timing_s), "spent timing", "finals and confirmations included"))
+    if trials:
+        void = sum(bool(t.clocks.get("throttled")) for t in trials)
+        repeated = sum(bool(t.clocks.get("repeated")) for t in trials)
+        remark = f"{count(void, 'trial')} slowed down again" if void else ""
+        tiles.append((f"{repeated:,}", "trials in passes voided by throttling", remark))
+        capped = sum(map(_capped, trials))
+        remark = "labelled, not voided: the limit is part of the device" if capped else ""
+        tiles.append((percent(capped / len(trials)), "of trials at the power limit", remark))
+    return tiles
+
+
+def _depths(tasks: Sequence[TaskData]) -> FigureView | None:
+    screened = [task for task in tasks if task.screened]
+    if not screened:
+        return None
+    shown, remark = foremost(screened, lambda task: len(task.screened))
+    every = depths_frame(screened)
+    table = Table.of(
+        ("task", "samples", "share of trials"),
+        ((row.task, row.samples, percent(row.share, 1)) for row in every.itertuples()),
+    )
+    counts = Counter(len(trial.samples_us) for task in screened for trial in task.screened)
+    total, least = sum(counts.values()), min(counts)
+    text = (
+        f"Every one of {count(total, 'trial')} was timed by {count(least, 'sample')}."
+        if len(counts) == 1
+        else f"{percent(counts[least] / total)} of {count(total, 'trial')} ended after "
+        f"{count(least, 'sample')}, {percent(counts[max(counts)] / total)} went all the way to "
+        f"{max(counts)}."
+    )
+    figure = figures.depths(depths_frame(shown))
+    return figure_view("depths", figure, text + remark, table)
+
+
+def _unstable(tasks: Sequence[TaskData]) -> Table | None:
+    rows = [
+        (task.label, pairs(trial.config), micros(finite(trial.median_us)))
+        for task in tasks
+        for trial in _measured(task)
+        if trial.deterministic is False
+    ]
+    return Table.of(("task", "config", "search time, µs"), rows) if rows else None
+
+
+def _spilling(tasks: Sequence[TaskData]) -> Table | None:
+    found = [
+        (task, trial)
+        for task in tasks
+        for trial in _measured(task)
+        if trial.spill_bytes and trial.spill_bytes > 0
+    ]
+    found.sort(key=lambda pair: -(pair[1].spill_bytes or 0))
+    rows = [
+        (t.label, pairs(r.config), r.spill_bytes, r.registers, micros(finite(r.median_us)))
+        for t, r in found
+    ]
+    headings = ("task", "config", "spill, bytes", "registers", "search time, µs")
+    return Table.of(headings, rows) if rows else None
