@@ -21,6 +21,7 @@ import math
 import multiprocessing
 import os
 import time
+import warnings
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -74,6 +75,10 @@ def orders(count: int, passes: int, first: int = 0):
         yield order if number % 2 == 0 else order[::-1]
 
 
+class LostRecords(Exception):
+    """The profiler did not record every launch, so that times cannot be told apart."""
+
+
 class Clock:
     """Times runs in a given order, each behind a flush of twice the last-level cache."""
 
@@ -93,7 +98,7 @@ class Clock:
             self.torch.cuda.synchronize()
 
     def times(self, runs) -> list[float]:
-        """Microseconds of each run, in order."""
+        """Microseconds of each run, in order. Raises `LostRecords` where CUPTI dropped some."""
         return self._cupti(runs) if self.name == "cupti" else self._events(runs)
 
     def _enqueue(self, runs, before=None, after=None):
@@ -118,15 +123,17 @@ class Clock:
         from torch.autograd import DeviceType
         from torch.profiler import ProfilerActivity, profile
 
-        with profile(activities=[ProfilerActivity.CUDA]) as recorded:
-            self._enqueue(runs)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            with profile(activities=[ProfilerActivity.CUDA]) as recorded:
+                self._enqueue(runs)
         found = sorted(
             (event.start_ns(), event.duration_ns())
             for event in recorded.profiler.kineto_results.events()
             if event.device_type() == DeviceType.CUDA and event.name() == self.kernel
         )
         if len(found) != len(runs):
-            raise RuntimeError(f"CUPTI recorded {len(found)} of {len(runs)} launches")
+            raise LostRecords(f"CUPTI recorded {len(found)} of {len(runs)} launches")
         return [duration / 1000 for _, duration in found]
 
 
@@ -213,27 +220,15 @@ def judge(task, choices: dict, *, passes: int, oracle: bool, clock_name: str, pr
     os.environ["TRITON_CACHE_DIR"] = str(cache / "triton")
     failed = build_all(task, list(field.values()), device, cache, processes)
     built_s = time.perf_counter() - started
-    import torch
-
-    problem = Problem(task, device)
-    runs, errors = {}, {}
-    for key, config in field.items():
-        if key in failed:
-            continue
-        launch = problem.launch(config)
-        runs[key] = _runner(launch)
-        problem.out.fill_(float("nan"))
-        runs[key]()
-        torch.cuda.synchronize()
-        if key in chosen:
-            errors[key] = problem.error_of(problem.out)
-    clock = Clock(clock_name, launch.fn.fn.__name__)
-    clock.warm(next(iter(runs.values())), 1.0)
-    stages: list = []
-    names = eliminate(clock, runs, set(chosen) & set(runs), stages)
-    clock.warm(runs[names[0]], 1.0)
-    samples = collect(clock, [runs[name] for name in names], passes)
-    best, rows = regrets(names, samples)
+    runs, errors, kernel = _launch_once(Problem(task, device), field, failed, chosen)
+    compared = None
+    for name in dict.fromkeys((clock_name, "events")):
+        try:
+            compared = _compare(Clock(name, kernel), runs, set(chosen) & set(runs), passes)
+            break
+        except LostRecords as problem:
+            print(f"{problem}; going on with events", flush=True)
+    best, rows, stages = compared
     labels: dict = {}
     for label, config in choices.items():
         labels.setdefault(config_key(config), []).append(label)
@@ -243,8 +238,8 @@ def judge(task, choices: dict, *, passes: int, oracle: bool, clock_name: str, pr
     return {
         "space": task.name,
         "workload": task.workload.as_dict(),
-        "clock": clock.name,
-        "passes": len(samples[0]),
+        "clock": name,
+        "passes": passes,
         "configs": len(field),
         "not_built": failed,
         "stages": stages,
@@ -255,6 +250,34 @@ def judge(task, choices: dict, *, passes: int, oracle: bool, clock_name: str, pr
         "entries": rows,
         "facts": facts(),
     }
+
+
+def _launch_once(problem, field: dict, failed, chosen) -> tuple[dict, dict, str]:
+    """How to run each config that was built, the errors of the choices, and the kernel's name."""
+    import torch
+
+    runs, errors, name = {}, {}, ""
+    for key, config in field.items():
+        if key in failed:
+            continue
+        launch = problem.launch(config)
+        runs[key], name = _runner(launch), launch.fn.fn.__name__
+        problem.out.fill_(float("nan"))
+        runs[key]()
+        torch.cuda.synchronize()
+        if key in chosen:
+            errors[key] = problem.error_of(problem.out)
+    return runs, errors, name
+
+
+def _compare(clock, runs: dict, kept: set, passes: int) -> tuple[str, list, list]:
+    """The best, the rows of all that met in the long comparison, and the stages before it."""
+    stages: list = []
+    clock.warm(next(iter(runs.values())), 1.0)
+    names = eliminate(clock, runs, kept, stages)
+    clock.warm(runs[names[0]], 1.0)
+    best, rows = regrets(names, collect(clock, [runs[name] for name in names], passes))
+    return best, rows, stages
 
 
 def _runner(launch):

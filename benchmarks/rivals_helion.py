@@ -5,11 +5,14 @@
 
 `helion.autotuner.autotune` is given our parameters as its fragments, a `compile_fn` that launches
 our kernel, cuBLAS as the baseline of its accuracy check and the list of configs as its filter; all
-else is its default. `NAME:quick` asks for its effort profile `quick`. Helion comes from its wheel
-in DIR (`pip download --no-deps helion`) or from what is installed; it needs scikit-learn, psutil
-and rich. It is no dependency of this project. Seconds run from the call to its result; process
-start, imports, inputs and the CUDA context are not counted. `search_s` ends where its final
-selection among the finalists begins.
+else is its default. `NAME:quick` asks for its effort profile `quick`. `NAME:steady` lets it time
+its finalists in this process: by default 1.5.1 wants another one, to which it cannot send what
+it has not generated, and then skips its final selection (about 48 s of windows of 1 s).
+
+Helion comes from its wheel in DIR (`pip download --no-deps helion`) or from what is installed; it
+needs scikit-learn, psutil and rich, and is no dependency of this project. Seconds run from the call
+to its result; process start, imports, inputs and the CUDA context are not counted. `search_s` ends
+where its final selection begins.
 """
 
 from __future__ import annotations
@@ -96,10 +99,12 @@ class Watch:
 
 
 def search_options(algorithm: str) -> tuple[str, dict]:
-    """`NAME` or `NAME:quick` as the name and its keyword arguments."""
+    """`NAME`, `NAME:quick` or `NAME:steady` as the name and its keyword arguments."""
     name, _, effort = algorithm.partition(":")
     if not effort:
         return name, {}
+    if effort == "steady":
+        return name, {"autotune_benchmark_subprocess": False}
     from helion.autotuner import search_algorithms
     from helion.autotuner.effort_profile import get_effort_profile
     from helion.runtime.settings import Settings
@@ -154,7 +159,7 @@ def tune(problem, algorithm, seed, watch, extra):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--space", choices=sorted(TASKS), required=True)
-    parser.add_argument("--algorithm", default="PatternSearch", metavar="NAME[:quick]")
+    parser.add_argument("--algorithm", default="PatternSearch", metavar="NAME[:quick|:steady]")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--generations", type=int, help="fewer than its default, to try it out")
     parser.add_argument("--population", type=int, help="smaller than its default, to try it out")

@@ -1,0 +1,75 @@
+"""The judge of `benchmarks/` on clocks whose truth is known."""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def judge():
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        import judge
+
+        yield judge
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+
+
+class Drifting:
+    """A clock that drifts by 3 % and is off by 0.4 %; runs are names of true times."""
+
+    def __init__(self, truth, seed):
+        self.truth, self.random, self.runs = truth, random.Random(seed), 0
+
+    def warm(self, run, seconds):
+        pass
+
+    def times(self, runs):
+        return [self._time(name) for name in runs]
+
+    def _time(self, name):
+        self.runs += 1
+        drift = 1 + 0.03 * math.sin(self.runs / 700)
+        return self.truth[name] * drift * self.random.gauss(1, 0.004)
+
+
+@settings(max_examples=30)
+@given(count=st.integers(1, 20))
+def test_everybody_runs_in_every_place_equally_often(judge, count):
+    places = [[0] * count for _ in range(count)]
+    for order in judge.orders(count, 2 * count):
+        assert sorted(order) == list(range(count))
+        for place, who in enumerate(order):
+            places[who][place] += 1
+    assert all(row == [2] * count for row in places)
+
+
+def test_regrets_are_those_of_the_true_times(judge):
+    truth = {f"v{i:02}": 200 * (1 + 0.002 * i) for i in range(60)}
+    clock, stages = Drifting(truth, 1), []
+    names = judge.eliminate(clock, {name: name for name in truth}, {"v40"}, stages)
+    assert {"v00", "v40"} <= set(names)
+    assert len(names) <= judge.FIELD + 1
+    assert [stage["passes"] for stage in stages] == [3, 12, 40]
+    best, rows = judge.regrets(names, judge.collect(clock, names, 400))
+    assert best == "v00"
+    for row in rows:
+        true = truth[row["key"]] / truth["v00"] - 1
+        assert row["regret"] == pytest.approx(true, abs=0.001)
+        assert row["regret_low"] - 0.0005 <= true <= row["regret_high"] + 0.0005
+
+
+def test_a_choice_that_nothing_can_tell_from_the_best_has_no_regret(judge):
+    truth = {"one": 20.0, "same": 20.0}
+    _, rows = judge.regrets(list(truth), judge.collect(Drifting(truth, 2), list(truth), 400))
+    assert all(abs(row["regret"]) < 0.001 for row in rows)
