@@ -30,10 +30,13 @@ def _info():
 
 
 class Child:
-    """Measures jobs of one kernel of `measure_kernels.py` by a backend in a child process."""
+    """Measures jobs of one kernel of a module beside this by a backend in a child process."""
 
-    def __init__(self, kind: str, kernel: str, cache_dir: Path) -> None:
-        self._ref = KernelRef(f"{_HERE / 'measure_kernels.py'}:{kernel}")
+    def __init__(
+        self, kind: str, kernel: str, cache_dir: Path, module: str = "measure_kernels"
+    ) -> None:
+        spec = kernel if module == "" else f"{_HERE / module}.py:{kernel}"
+        self._ref = KernelRef(spec)
         self.cache_dir = cache_dir
         changes = backends.environment(kind, str(cache_dir))
         before = dict(os.environ)

@@ -18,11 +18,11 @@ _CANARY = 0xC7
 
 
 def holding(tensor: torch.Tensor, byte: int) -> torch.Tensor:
-    """Which elements of a contiguous tensor are `byte` throughout, as booleans of its shape."""
+    """Which elements of a tensor are `byte` throughout, as booleans of its shape."""
     import torch
 
     width = tensor.element_size()
-    single = tensor.view(-1).view(torch.uint8)
+    single = tensor.contiguous().view(-1).view(torch.uint8)
     return (single == byte).view(-1, width).all(dim=1).view(tensor.shape)
 
 

@@ -132,9 +132,9 @@ class CudaWatch(Watch):
         torch.cuda._sleep(self._LEAD_US * self._CYCLES_PER_US)  # type: ignore[no-untyped-call]
 
     def lap(self, run: Callable[[], Any]) -> Lap:
-        self._start.record()  # type: ignore[no-untyped-call]
+        self._start.record()
         returned = run()
-        self._stop.record()  # type: ignore[no-untyped-call]
+        self._stop.record()
         return returned, lambda: 1000 * float(self._start.elapsed_time(self._stop))
 
     def wait(self) -> None:

@@ -1,0 +1,220 @@
+"""Every planted cheat is refused, by name, and nothing honest is."""
+
+from __future__ import annotations
+
+import re
+import threading
+
+import pytest
+import torch
+from cheats import CHEATS, HONEST, Cheat, Cheated
+from measure_child import Child
+
+from search_spaces.records import Status, Workload
+from workers.measure.audit import Audit
+from workers.measure.gate import Checked, check_variant
+from workers.measure.integrity import Seal, Watch
+from workers.measure.task import Task
+from workers.measure.variants import bind
+from workers.records import Check, Failure, Mode, Timing
+
+N = 320
+WORKLOAD = Workload.of(n=N, dtype="float32")
+
+writing = [cheat for cheat in CHEATS if cheat.writes and not cheat.cuda and not cheat.timed]
+returning = [cheat for cheat in CHEATS if cheat.returns and not cheat.cuda]
+
+
+def _named(cheats):
+    return pytest.mark.parametrize("cheat", cheats, ids=lambda cheat: cheat.name)
+
+
+@pytest.fixture(scope="module")
+def child(tmp_path_factory):
+    child = Child("cpu", "Cheated", tmp_path_factory.mktemp("cache"), "cheats")
+    yield child
+    child.close()
+
+
+@pytest.fixture
+def watch():
+    """One that leaves the process as it was, and no thread of a cheat behind."""
+    watch = Watch()
+    yield watch
+    watch.tampered()
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join(5)
+
+
+def _checked(task: Task, config, watch: Watch | None):
+    variant = bind(task, config)
+    return check_variant(
+        task, variant.run, outputs=variant.outputs, scratch=variant.scratch, watch=watch
+    )
+
+
+def _is_refused(outcome, cheat: Cheat) -> bool:
+    assert isinstance(outcome, Failure), f"{cheat.name} passed: {outcome}"
+    assert outcome.status is Status.CORRECTNESS
+    assert re.search(cheat.reason, outcome.message), outcome.message
+    return True
+
+
+def test_the_list_is_that_of_the_acceptance_test():
+    names = [cheat.name for cheat in CHEATS]
+    assert len(names) == len(set(names)) >= 14
+    assert sum(not cheat.cuda for cheat in CHEATS[:14]) == 12
+
+
+@_named(writing)
+def test_a_writing_cheat_is_refused_with_its_name(cheat, watch):
+    task = Task(Cheated(), cheat.workload(N), (1, 2), "cpu")
+    assert _is_refused(_checked(task, cheat.config, watch), cheat)
+    # What it did is not blamed on the next one.
+    if not cheat.dims and not task.suspect and cheat.name != "thread":
+        assert isinstance(_checked(task, HONEST, watch), Checked)
+
+
+@_named(returning)
+def test_a_returning_cheat_is_refused_with_its_name(child, cheat):
+    found = child.measure(cheat.workload(N), cheat.config, HONEST)
+    assert _is_refused(found.outcomes[0], cheat)
+    if not cheat.dims:
+        assert isinstance(found.outcomes[1], Timing), found.outcomes[1]
+
+
+def test_an_honest_variant_passes_and_says_that_it_is_deterministic(child):
+    (timing,) = child.measure(WORKLOAD, HONEST).outcomes
+    assert isinstance(timing, Timing)
+    assert timing.deterministic is True
+    assert 0 < timing.error < 1e-6
+
+
+def test_a_seal_names_what_was_changed_and_puts_it_back():
+    import time
+
+    before = time.perf_counter, torch.cuda.Event.elapsed_time
+    seal = Seal()
+    assert seal.broken() == ""
+    time.perf_counter = lambda: 0.0
+    torch.cuda.Event.elapsed_time = lambda self, other: 0.0
+    Audit.problem, kept = (lambda self: ""), Audit.problem
+    assert seal.broken() == "time.perf_counter"
+    assert seal.broken() == ""
+    assert (time.perf_counter, torch.cuda.Event.elapsed_time) == before
+    assert Audit.problem is kept
+
+
+# -- what differs from run to run ------------------------------------------------------------------
+def _noisy(task: Task, errors):
+    """The right product, off by the next of the errors."""
+    left = iter(errors)
+    buffers = task.outputs()
+
+    def run():
+        torch.mm(task.inputs["x"], task.inputs["w"], out=buffers["y"].tensor)
+        buffers["y"].tensor[0, 0] += next(left)
+
+    return check_variant(task, run, outputs=buffers)
+
+
+def test_runs_may_differ_within_the_tolerance_only():
+    task = Task(Cheated(), WORKLOAD, (1, 2), "cpu")
+    assert _noisy(task, [0.0, 0.0, 0.0]).deterministic
+    assert not _noisy(task, [0.0, 0.0, 1e-5]).deterministic
+    racy = _noisy(task, [0.0, 0.0, 0.1, 0.0, 0.0])
+    assert racy.message.startswith("two runs on the same inputs differ: ")
+    assert "repeated" in racy.message
+
+
+# -- the audit by itself ---------------------------------------------------------------------------
+def test_an_audit_looks_at_the_run_it_was_primed_for():
+    task = Task(Cheated(), WORKLOAD, (1, 2), "cpu")
+    variant = bind(task, HONEST)
+    idle, right, never = (Audit(task, variant.outputs) for _ in range(3))
+    for audit, run in ((right, variant.run), (idle, lambda: None)):
+        variant.run()
+        audit.prime()
+        run()
+        audit.take()
+    variant.run()
+    assert right.problem() == ""
+    assert idle.problem().startswith(f"output `y` not written: {N * N} of")
+    assert never.problem() == idle.problem() == "", "what was told once is over"
+
+
+def test_what_is_returned_is_audited_as_it_was_then():
+    task = Task(Cheated(), WORKLOAD, (1, 2), "cpu")
+    result = {"y": task.inputs["x"] @ task.inputs["w"]}
+    right, wrong, misfit = (Audit(task) for _ in range(3))
+    right.take(result)
+    result["y"].add_(1)
+    wrong.take(result)
+    misfit.take({"y": result["y"].double()})
+    assert right.problem() == ""
+    assert "relative error" in wrong.problem()
+    assert "is float64" in misfit.problem()
+
+
+def test_memory_of_the_harness_is_no_output():
+    task = Task(Cheated(), WORKLOAD, (1, 2), "cpu")
+    failure = check_variant(task, lambda: {"y": task.expected[0]["y"].values})
+    assert "lies in memory of the harness" in failure.message
+
+
+def test_who_changes_the_harness_in_the_timed_loop_voids_the_pass(watch):
+    task = Task(Cheated(), WORKLOAD, (1, 2), "cpu")
+    variant = bind(task, HONEST)
+    culprit, bystander = (Audit(task, variant.outputs, watch) for _ in range(2))
+    torch.cuda.Event.elapsed_time = None
+    bystander.prime()
+    variant.run()
+    bystander.take()
+    assert "the pass is void, someone changed" in bystander.problem()
+    watch.begin()
+    culprit.prime()
+    torch.cuda.Event.elapsed_time = None
+    variant.run()
+    culprit.take()
+    assert culprit.problem().startswith("changed torch.cuda")
+
+
+# -- honest kernels --------------------------------------------------------------------------------
+@pytest.mark.slow
+def test_no_compiled_variant_of_a_family_is_refused(tmp_path):
+    from search_spaces.registry import load
+
+    kernel = load("cpu_pointwise")
+    workload = Workload.of(rows=32, cols=512, dtype="float32", tolerance=1e-2)
+    child = Child("cpu", "cpu_pointwise", tmp_path, module="")
+    try:
+        space = kernel.space(workload).bind(workload, child.device)
+        configs = list(space.restrict({"threads": [1], "simdlen": [None]}).enumerate())
+        found = child.measure(workload, *configs, mode=Mode.VERIFY)
+        refused = [outcome for outcome in found.outcomes if isinstance(outcome, Failure)]
+        assert len(found.outcomes) >= 12
+        assert not refused
+    finally:
+        child.close()
+
+
+def test_another_workload_is_checked_as_well(tmp_path):
+    """In this process: the check is part of a bench, not of the backend role."""
+    from measure_child import _HERE
+
+    from workers import backends
+    from workers.records import Artifact, KernelRef
+
+    backend = backends.create("cpu", cache_dir=str(tmp_path))
+    ref = KernelRef(f"{_HERE / 'cheats.py'}:Cheated")
+    device, toolchain = backend.info()
+    odd = Workload.of(n=N // 2 - 1, dtype="float32")
+
+    def check(config):
+        artifact = Artifact(config, device.target, toolchain, f"{config}")
+        return backend.check(ref, Check(odd, artifact))
+
+    assert check(HONEST) is None
+    assert "do not follow the inputs" in check({"cheat": "constant output"}).message
+    assert check({"cheat": "no such"}).status is Status.RUNTIME
