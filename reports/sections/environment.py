@@ -36,7 +36,7 @@ _CLOCKS = {
     "throttled": "passes voided by",
 }
 #: What a run did rather than where: told where it is told how it was measured.
-_DONE = {"device_busy_share", "busy_share_while_ready", "timing_s"}
+_DONE = {"device_busy_share", "busy_share_while_ready", "device_s", "timing_s", "configs"}
 _NAMES = {
     "sm_count": "multiprocessors or cores",
     "memory_bytes": "memory",

@@ -130,10 +130,12 @@ def _tiles(data: RunData, tasks: Sequence[TaskData]) -> list[tuple[str, str, str
         remark = f"{percent(timing_share)} of it timing" if timing_share is not None else ""
         tiles.append((f"{plain(1e3 * per_config_s)} ms", "of device time per config", remark))
     if busy is not None:
-        remark = f"{percent(ready)} while a variant was ready" if ready is not None else ""
+        remark = f"{percent(ready)} while it had a job" if ready is not None else ""
         tiles.append((percent(busy), "of the devices' time was used", remark))
     if timing_s is not None:
-        tiles.append((seconds(timing_s), "spent timing", "finals and confirmations included"))
+        held_s = _fact(data, "device_s")
+        remark = f"of {seconds(held_s)} held; " if held_s is not None else ""
+        tiles.append((seconds(timing_s), "spent timing", f"{remark}finals included"))
     if trials:
         void = sum(bool(t.clocks.get("throttled")) for t in trials)
         repeated = sum(bool(t.clocks.get("repeated")) for t in trials)

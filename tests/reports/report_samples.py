@@ -260,7 +260,12 @@ def built_task(source: MemorySource, run_id: int, kernel: str, workload: Workloa
 
 def sample(tasks: int = 12, *, built: int = 2, cpu: int = 0) -> MemorySource:
     """A run with an earlier one of its campaign; verdicts of every kind."""
-    busy = {"device_busy_share": 0.87, "busy_share_while_ready": 0.96, "timing_s": 2.5}
+    busy = {
+        "device_busy_share": 0.87,
+        "busy_share_while_ready": 0.96,
+        "device_s": 8.0,
+        "timing_s": 2.5,
+    }
     source = MemorySource([run_info(1, git_sha="01a2659"), replace(run_info(2), summary=busy)])
     source.calibration_list = [calibration(days=1), calibration()]
     verdicts = ["faster", "faster", "same", "undecided", "faster", "slower"]

@@ -69,8 +69,8 @@ def test_tiles_tell_device_time_and_busy_shares(section, source):
     assert (
         f"of device time per config {per_config_ms:.1f} ms {timing:.0%} of it timing" in tiles.text
     )
-    assert "used 87% 96% while a variant was ready" in tiles.text
-    assert "spent timing 2.50 s" in tiles.text
+    assert "used 87% 96% while it had a job" in tiles.text
+    assert "spent timing 2.50 s of 8.00 s held; finals included" in tiles.text
     capped = sum("cap" in trial.clocks["throttle"] for trial in trials)
     assert f"at the power limit {capped / len(trials):.0%}" in tiles.text
     repeated = sum("repeated" in trial.clocks for trial in trials)
@@ -79,12 +79,19 @@ def test_tiles_tell_device_time_and_busy_shares(section, source):
 
 
 def test_what_the_run_did_is_no_change_of_its_environment(source):
-    busy = {"device_busy_share": 0.5, "busy_share_while_ready": 0.6, "timing_s": 1.0}
+    busy = {
+        "device_busy_share": 0.5,
+        "busy_share_while_ready": 0.6,
+        "timing_s": 1.0,
+        "configs": 7.0,
+    }
     source = MemorySource([run_info(1, **busy)], dict(source.task_lists), source.trial_lists)
     source.run_list.append(run_info(2, **{name: value / 2 for name, value in busy.items()}))
     page = read(reports.render(source))
-    assert "busy share" not in page.one("section", id="environment").text
-    assert "used 25% 30% while a variant was ready" in page.text
+    text = page.one("section", id="environment").text
+    assert "busy share" not in text
+    assert "configs" not in text
+    assert "used 25% 30% while it had a job" in page.text
 
 
 def test_each_task_says_how_it_was_timed(section, source):

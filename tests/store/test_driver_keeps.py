@@ -1,0 +1,65 @@
+"""The driver hands on to the store what workers say of their devices and what finals found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import pytest
+from sample_data import BASELINES, CALIBRATION, DEVICE, FINALS, KEY, SELECTION, new_task
+
+from results_db import Store
+from tuner.driver import Driver
+from tuner.engine import Engine, Event, Finish, Instruction, Select
+from workers.records import WorkerInfo
+
+
+@dataclass(slots=True)
+class Told(Engine):
+    """An engine that gives these instructions once it knows so many workers, then ends."""
+
+    instructions: list[Instruction] = field(default_factory=list)
+    awaited: int = 1
+
+    def handle(self, event: Event, now: float) -> list[Instruction]:
+        Engine.handle(self, event, now)
+        if len(self.floor.workers) < self.awaited:
+            return []
+        return [*self.instructions, Finish("finished")]
+
+
+@pytest.fixture
+def store(sqlite_url: str) -> Iterator[Store]:
+    with Store.open(sqlite_url) as store:
+        yield store
+
+
+def _drive(store: Store, workers: list[WorkerInfo], *instructions: Instruction) -> None:
+    engine = Told([], builders=0, instructions=list(instructions), awaited=len(workers))
+    # It ends before any pool is asked.
+    driver = Driver(engine, cast("Any", None), store, run_id=1)
+    assert driver.run(workers) == Finish("finished")
+
+
+def test_what_workers_calibrated_is_kept_once(store: Store) -> None:
+    first = WorkerInfo("w0", DEVICE, KEY.toolchain, "node-7", CALIBRATION)
+    other = replace(first, worker_id="w1", device=replace(DEVICE, uuid="GPU-2"))
+    silent = replace(first, worker_id="w2", calibration=None)
+    for _ in range(2):
+        _drive(store, [first, other, silent])
+    found = store.calibrations(DEVICE.fingerprint)
+    assert [each.device.uuid for each in found] == ["GPU-2", "GPU-1"]
+    assert {each.host for each in found} == {"node-7"}
+    assert [each.calibration for each in found] == [CALIBRATION] * 2
+
+
+def test_finals_are_kept_with_the_selection(store: Store) -> None:
+    task = new_task(store)
+    worker = WorkerInfo("w0", DEVICE, KEY.toolchain)
+    _drive(store, [worker], Select(task.task_id, SELECTION, BASELINES, FINALS))
+    (found,) = store.tasks(task.run_id)
+    assert (found.selection, found.baselines, found.finals) == (SELECTION, BASELINES, FINALS)
+    _drive(store, [worker], Select(task.task_id, SELECTION, BASELINES))
+    (found,) = store.tasks(task.run_id)
+    assert found.finals == ()
