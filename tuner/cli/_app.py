@@ -12,6 +12,7 @@ import typer
 
 from search_spaces.errors import TunerError
 from tuner.cli import (
+    _bench,
     _campaign,
     _compare,
     _configuration,
@@ -39,6 +40,8 @@ app.command("status")(_results.status)
 app.command("report")(_results.report)
 app.command("export")(_results.export)
 app.command("compare")(_compare.compare)
+app.command("bench")(_bench.bench)
+app.command("verify")(_bench.verify)
 app.add_typer(_spaces.app, name="spaces")
 app.add_typer(_workers.app, name="workers")
 app.add_typer(_schedule.app, name="schedule")

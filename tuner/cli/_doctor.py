@@ -73,6 +73,7 @@ def examine(config: Path | None) -> Iterator[Finding]:
         return
     yield from _guarded("config", lambda: _configured(settings, base))
     yield from _guarded("database", lambda: _database(settings))
+    yield from _guarded("calibration", lambda: _calibration(settings))
     yield from _guarded("ray", lambda: _ray(settings))
     yield from _guarded("disk", lambda: _disk(settings))
 
@@ -173,6 +174,18 @@ def _database(settings: Settings) -> Iterator[Finding]:
         yield Finding("database", "fail", f"{name}: schema {found} is newer", "upgrade tuner")
     else:
         yield Finding("database", "ok", f"{name}: schema {found or 'none yet'}")
+
+
+def _calibration(settings: Settings) -> Iterator[Finding]:
+    """What workers found the devices here to do, where one has started already."""
+    from tuner.cli._workers import KINDS, able_text, calibrations
+    from workers.device import found
+
+    known = calibrations(settings)
+    for kind in KINDS if known else ():
+        for device in found(kind):
+            if calibration := known.get(device.fingerprint):
+                yield Finding(f"{kind} calibration", "ok", able_text(calibration))
 
 
 def _ray(settings: Settings) -> Iterator[Finding]:

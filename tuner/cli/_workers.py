@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from search_spaces.errors import TunerError
 from tuner.cli._console import Format, FormatOption, emit, note
 from tuner.cli._session import ConfigOption, settings_of
 
 if TYPE_CHECKING:
     from search_spaces.records import Device
-    from tuner.config import PoolConfig
+    from tuner.config import PoolConfig, Settings
+    from workers.records import Calibration
 
 app = typer.Typer(
     help="The devices of this machine, or of the cluster that `pool.address` names.",
@@ -29,6 +31,10 @@ _COLUMNS = (
     "memory_gib",
     "shared_kib",
     "power_w",
+    "clock_step_us",
+    "overhead_us",
+    "copy_tb_s",
+    "peak_tflop_s",
     "host",
     "fingerprint",
     "uuid",
@@ -45,10 +51,55 @@ def list_workers(config: ConfigOption = None, style: FormatOption = Format.TABLE
     """List the devices found, one runner each: here, or on every node of the cluster.
 
     A cluster is asked when `pool` names one: kind `ray` with an address, or with RAY_ADDRESS set.
+    What a device and its clock can do is what a worker measured last, in the database.
     """
     settings, _ = settings_of(config)
-    rows = [_row(host, device) for host, device in _devices(settings.pool)]
+    known = calibrations(settings)
+    rows = [
+        {**_row(host, device), **_able(known.get(device.fingerprint))}
+        for host, device in _devices(settings.pool)
+    ]
     emit(rows, _COLUMNS, style, empty="no device was found")
+
+
+def calibrations(settings: Settings) -> dict[str, Calibration]:
+    """What devices were found to do when a worker last started on them, by fingerprint."""
+    from results_db import NothingStoredError, Store
+
+    try:
+        with Store.open(settings.database.url, create=False) as store:
+            found = store.calibrations()
+    except NothingStoredError:
+        return {}
+    except TunerError as error:
+        note(f"calibrations are left out: {error.message}")
+        return {}
+    return {item.device.fingerprint: item.calibration for item in reversed(found)}
+
+
+def _able(calibration: Calibration | None) -> dict[str, object]:
+    if calibration is None:
+        return {}
+    return {
+        "clock_step_us": calibration.quantum_us or None,
+        "overhead_us": dict(calibration.overhead_us) or None,
+        "copy_tb_s": calibration.copy_bytes_per_us / 1e6 or None,
+        "peak_tflop_s": {name: round(rate / 1e6, 1) for name, rate in _rates(calibration)} or None,
+    }
+
+
+def able_text(calibration: Calibration) -> str:
+    """The same in a sentence."""
+    parts = [f"clock step {calibration.quantum_us:.3g} us"] if calibration.quantum_us else []
+    parts += [f"{name} add {us:.3g} us" for name, us in sorted(calibration.overhead_us.items())]
+    if calibration.copy_bytes_per_us:
+        parts.append(f"copies at {calibration.copy_bytes_per_us / 1e6:.3g} TB/s")
+    parts += [f"{name} {rate / 1e6:.3g} TFLOP/s" for name, rate in _rates(calibration)]
+    return ", ".join(parts) or "nothing could be measured"
+
+
+def _rates(calibration: Calibration) -> list[tuple[str, float]]:
+    return sorted(calibration.flops_per_us.items())
 
 
 def _devices(pool: PoolConfig) -> Iterator[tuple[str, Device]]:

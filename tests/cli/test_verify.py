@@ -1,0 +1,84 @@
+"""`tuner verify`: which configs are right, said one by one, on a device or without it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+from bench_samples import RECORDED, recording, scale_kernel, text
+
+from search_spaces.records import config_key
+
+
+def test_every_config_of_a_recording_is_as_it_was_recorded(tuner, folder):
+    space = recording(folder, failures=0.4)
+    result = tuner("verify", RECORDED, "--all", "-f", "json")
+    assert result.code == 1
+    found = {config_key(row["config"]): row for row in json.loads(result.out)}
+    assert {key: row["status"] for key, row in found.items()} == {
+        config_key(entry.config): f"{entry.status}" for entry in space.configs
+    }
+    assert all(row["note"] for row in found.values() if row["status"] != "correct")
+    counts = Counter(row["status"] for row in found.values())
+    for status, count in counts.items():
+        assert f"{count} {status}" in result.err
+
+
+def test_a_draw_is_the_same_for_the_same_seed(tuner, folder):
+    recording(folder)
+
+    def drawn(seed: int) -> set[str]:
+        result = tuner("verify", RECORDED, "--sample", 5, "--seed", seed, "-f", "json")
+        assert result.code == 0, result.err
+        return {config_key(row["config"]) for row in json.loads(result.out)}
+
+    assert len(drawn(1)) == 5
+    assert drawn(1) == drawn(1) != drawn(2)
+
+
+def test_what_is_wrong_at_an_odd_size_only_is_found(tuner, folder):
+    spec = scale_kernel(folder)
+    assert tuner("verify", spec, "--quiet").code == 0
+    result = tuner("verify", spec, "--all", "--workload", "n=1000", "-f", "json")
+    assert result.code == 1, result.err
+    rows = {row["config"]["way"]: row for row in json.loads(result.out)}
+    assert {way: row["status"] for way, row in rows.items()} == {
+        "add": "correct",
+        "wrong": "correctness",
+        "ends": "correctness",
+        "raises": rows["raises"]["status"],
+    }
+    assert rows["raises"]["status"] in ("runtime", "compile")
+    assert "not today" in rows["raises"]["note"]
+    assert rows["ends"]["note"].startswith("at n=37: ")
+    assert rows["add"]["odd"] == "n=37"
+    assert rows["add"]["checked_by"] == "device"
+    assert 0 <= rows["add"]["error"] <= 1e-5
+
+
+def test_what_the_device_has_no_room_for_is_wrong_only_when_asked_for(tuner, folder):
+    space = recording(folder, failures=0.4)
+    entry = next(entry for entry in space.configs if entry.status == "constraints")
+    result = tuner("verify", RECORDED, "--config", text(entry.config))
+    assert result.code == 1
+    assert "constraints" in result.out
+    only = [entry.config for entry in space.configs if entry.status == "correct"][:2]
+    arguments = [word for config in only for word in ("--config", text(config))]
+    assert tuner("verify", RECORDED, *arguments).code == 0
+
+
+@pytest.mark.slow
+def test_a_triton_kernel_without_its_gpu(tuner, folder):
+    result = tuner(
+        "verify", "softmax", "--target", "cuda:75", "--sample", 2, "--workload",
+        "rows=64 cols=512 dtype=float16", "-f", "json",
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    rows = json.loads(result.out)
+    assert len(rows) == 2
+    assert all(row["target"] == "cuda:75" for row in rows)
+    for row in rows:
+        assert row["status"] in ("correct", "constraints")
+        assert row["checked_by"] == ("interpreter" if row["status"] == "correct" else None)
+    assert "Triton's interpreter" in result.err
