@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _SPIN_CYCLES = (4_000, 10_000, 20_000, 40_000)
-#: readings shift by 0.3 us from one `collect` to the next (H200), so there are several of each
+#: readings shift by several steps of the clock from one `collect` to the next: several of each
 _SPIN_COLLECTS = 8
 _READINGS = 1024
 _WARM_MS = 50.0

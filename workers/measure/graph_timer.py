@@ -41,8 +41,7 @@ class GraphTimer(GpuClock):
     Nothing of the host is in the times, however slow a launch is. While the device replays one
     graph the host captures the next, so no graph is worth keeping for a second replay; and the run
     that is looked at (`settle`, captured behind its second event) is a timed one like any other.
-    Without a flush the first runs of a graph read slower (8.7 us instead of 8.3 on an H200, the
-    very first 9.7), so a spin stands before them.
+    Without a flush the first runs of a graph read slower, so a spin stands before them.
 
     Raises CaptureFailed. Contestants must have run before: what is done once at a first launch
     (loading modules, choosing algorithms) is not captured.
@@ -153,7 +152,7 @@ class GraphTimer(GpuClock):
 
 
 def _reserved() -> int:
-    """Bytes the allocator holds; `memory_reserved` says the same, in seven times the time."""
+    """Bytes the allocator holds; `memory_reserved` says the same, but slowly."""
     import torch
 
     held: int = torch.cuda.memory_stats_as_nested_dict()["reserved_bytes"]["all"]["current"]

@@ -30,9 +30,9 @@ def choose_method(duration_us: float, cache: str) -> str:
     Below that, `graph`, whatever the cache: launching a kernel from Python takes 10 to 60 us, more
     than many kernels and, without a flush to hide it, part of what eager events read. A wrong
     ranking was seen for kernels of 4 to 6 us (pytorch#179246). `cupti` needs no correction at all
-    (events read 2.3 to 2.9 us too much on an H200, eager and in a graph alike), but a profiler in
-    the process slows its launches and costs milliseconds a session: only on request, as the
-    measure of the other two.
+    (an event pair reads 2.3 to 2.9 us too much on an H200, eager and in a graph alike), but a
+    profiler slows the launches and costs milliseconds a session: only on request, as the measure
+    of the other two.
     """
     if cache not in CACHES:
         raise TunerError(f"no cache policy `{cache}`", f"use one of {', '.join(CACHES)}")
