@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from search_spaces.errors import TunerError
 from search_spaces.records import Status, Value
 from workers.child import ChildDied, ChildError, ChildTimeout, SupervisedChild
-from workers.records import Artifact, BuildJob, Failure
+from workers.records import Artifact, BuildJob, Failure, KernelRef
+
+_WARM_TIMEOUT_S = 120.0
+#: What is compiled to warm up, by the kind of device; its code is never run.
+_WARM_TARGETS = {"cuda": "cuda:90", "hip": "hip:gfx942", "interpreter": "cuda:90"}
+
+_log = logging.getLogger("tuner.workers")
 
 #: A variant's own crashes after which it is to blame, and deaths of any kind.
 _CRASHES, _DEATHS = 2, 4
@@ -21,9 +29,12 @@ class WorkerLost(Exception):
 class ProcessBuilder:
     """Builds in a child process of low priority; implements `workers.roles.Builder`.
 
-    build_options: `time_scale` for simulated builds. A build that takes too long is killed; one
-    whose compiler crashes is tried again in a fresh process, for the crash may have come from
-    outside (see `blamed`). Raises WorkerLost when no child process can be started.
+    build_options: `time_scale` for simulated builds. kinds: the kinds of devices that builds are
+    likely for, which `warm_up` prepares. cores: the processors for it, empty for all.
+
+    A build that takes too long is killed; one whose compiler crashes is tried again in a fresh
+    process, for the crash may have come from outside (see `blamed`). Raises WorkerLost when no
+    child process can be started.
     """
 
     def __init__(
@@ -33,7 +44,14 @@ class ProcessBuilder:
         nice: int = 10,
         paths: tuple[str, ...] = (),
         cwd: str | None = None,
+        kinds: Sequence[str] = (),
+        cores: frozenset[int] = frozenset(),
     ) -> None:
+        self._worker_id = worker_id
+        self._kinds = tuple(kinds)
+        self._warmed: tuple[int | None, int] = (None, 0)
+        self._given_up = False
+        self._warming = False
         self._child = SupervisedChild(
             "workers.builder:BuildService",
             dict(build_options or {}),
@@ -42,12 +60,44 @@ class ProcessBuilder:
             cwd=cwd,
             name=worker_id,
             nice=nice,
+            cores=cores,
         )
 
     @property
     def pid(self) -> int | None:
         """The process id of the living child."""
         return self._child.pid
+
+    @property
+    def warm(self) -> bool:
+        """Whether the child has loaded what builds need, or cannot."""
+        pid = self.pid
+        return self._given_up or (pid is not None and self._warmed == (pid, len(self._kinds)))
+
+    @property
+    def warming(self) -> bool:
+        """Whether `warm_up` is at work, in another thread."""
+        return self._warming
+
+    def warm_up(self) -> None:
+        """Start the child, or load what the builds of one more kind need; a few seconds at most.
+
+        A child that cannot be warmed is left as it is: its builds will say what is wrong.
+        """
+        self._warming = True
+        try:
+            start(self._child)
+            pid, done = self._warmed
+            if pid != self.pid:
+                self._warmed = self.pid, 0
+            elif done < len(self._kinds):
+                self._child.request("warm", self._kinds[done], timeout_s=_WARM_TIMEOUT_S)
+                self._warmed = self.pid, done + 1
+        except (WorkerLost, ChildTimeout, ChildDied, ChildError) as error:
+            self._given_up = True
+            _log.info("%s cannot be warmed up: %s", self._worker_id, one_line(f"{error}"))
+        finally:
+            self._warming = False
 
     def build(self, job: BuildJob) -> Artifact | Failure:
         deaths: list[str] = []
@@ -85,6 +135,23 @@ class BuildService:
 
     def __init__(self, cache_dir: Path, time_scale: float = 0.0) -> None:
         self._cache_dir, self._time_scale = cache_dir, time_scale
+
+    def warm(self, kind: str) -> None:
+        """Load the compilers for devices of a kind, which the first build would have to."""
+        if kind == "cpu":
+            importlib.import_module("torch._inductor.compile_fx")
+            importlib.import_module("workers.build.inductor")
+        if kind not in _WARM_TARGETS:
+            return
+        from search_spaces.registry import load
+        from workers.build import build
+        from workers.device import offline
+
+        kernel, device = load("softmax"), offline(_WARM_TARGETS[kind])
+        workload = kernel.workloads()[0]
+        config = kernel.default_config(workload, device)
+        job = BuildJob("warm-up", KernelRef("softmax"), workload, config, device)
+        build(job, self._cache_dir / "warm-up")
 
     def build(self, job: BuildJob) -> Artifact | Failure:
         if job.device.kind == "simulated":

@@ -49,6 +49,13 @@ class Pool(Protocol):
         """How many runners were asked for, known once `start` has returned."""
         ...
 
+    @property
+    def warm(self) -> bool:
+        """Whether all builders that can be have loaded their compilers; from then on the loading
+        disturbs no timing and delays no build. Builders may take long to come up, or die and be
+        warmed anew, so whoever waits for this needs a limit."""
+        ...
+
     def start(self) -> None:
         """Bring the workers up; each runner announces itself by `WorkerReady`."""
         ...

@@ -13,7 +13,7 @@ from pathlib import Path
 from processes import kill, named, parents, wait_until
 
 from search_spaces.recorded import RecordedKernel, load_kernel, synthesise
-from search_spaces.records import Config, Status
+from search_spaces.records import Config, Status, config_key
 from workers.backends.simulated import SimulatedBackend
 from workers.records import (
     Artifact,
@@ -115,11 +115,17 @@ class Farm:
 
     def config(self, fault: str) -> Config:
         """A config recorded as correct, with this fault injected (`` for none)."""
-        return next(
+        return self.configs(fault, 1)[0]
+
+    def configs(self, fault: str, count: int) -> list[Config]:
+        entries = self.kernel.recorded.configs
+        suited = [
             entry.config
-            for entry in self.kernel.recorded.configs
+            for entry in entries
             if entry.status is Status.CORRECT and backend().fault(entry.config) == fault
-        )
+        ]
+        assert len(suited) >= count
+        return suited[:count]
 
 
 def backend() -> SimulatedBackend:
@@ -213,6 +219,33 @@ class PoolContract:
         assert event.result.status is Status.RUNTIME
         assert "SIGSEGV" in event.result.message
         assert "illegal memory access" in event.result.message
+
+    def test_in_a_batch_only_the_guilty_pay(self, farm: Farm):
+        innocent = farm.configs("", 4)
+        batch = [innocent[0], *farm.configs("crash", 2), innocent[1], farm.config("hang")]
+        batch += [farm.config("wrong"), innocent[2], innocent[3]]
+        job = farm.measure_job("batch", *batch)
+        job = replace(job, champion=True, timeout_s=LIMIT_S, entrant_timeout_s=1.5)
+        farm.pool.submit_measure("simulated-0", job)
+        event, others = farm.answer("batch")
+        assert isinstance(event, Measured)
+        assert isinstance(event.result, Measurement), event.result
+        assert not [other for other in others if isinstance(other, WorkerGone)]
+        outcomes = event.result.outcomes
+        told = [o.status.value if isinstance(o, Failure) else o.name for o in outcomes]
+        names = [config_key(config) for config in batch]
+        names[1] = names[2] = "runtime"
+        names[4:6] = ["timeout", "correctness"]
+        assert told == names
+        assert all(o.samples_us for o in outcomes if isinstance(o, Timing))
+        assert "(SIGSEGV) twice" in getattr(outcomes[1], "message", "")
+        assert "within 1.5 s" in getattr(outcomes[4], "message", "")
+        assert event.result.device.kind == "simulated"
+
+    def test_builders_are_warm_before_their_first_build(self, farm: Farm):
+        farm.until(lambda: farm.pool.warm)
+        assert child_of("builder-0")
+        assert child_of("builder-1")
 
     def test_a_config_that_hangs_is_a_timeout(self, farm: Farm):
         farm.pool.submit_measure("simulated-1", farm.measure_job("hang", farm.config("hang")))

@@ -6,9 +6,11 @@ import os
 import queue
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from workers.builder import ProcessBuilder, WorkerLost, one_line
+from workers.cores import LAUNCHED, Share, number, shares
 from workers.device import found
 from workers.host import cpu_device
 from workers.pools.plan import Plan, Seat
@@ -62,19 +64,38 @@ class LocalPool:
     def runners(self) -> int:
         return sum(not desk.given_up for desk in self._desks.values())
 
+    @property
+    def warm(self) -> bool:
+        return all(builder.warm for builder in self._builders)
+
     def start(self) -> None:
         plan = self._plan
-        for seat in plan.seats(_count_found):
+        seats = list(plan.seats(_count_found))
+        numbers = {s.worker_id: number(s.kind, s.index) for s in seats if s.kind in LAUNCHED}
+        launch, rest = shares(numbers.values())
+        others = rest if launch else frozenset()
+        for seat in seats:
+            share = Share()
+            if seat.worker_id in numbers:
+                share = Share(launch.get(numbers[seat.worker_id]), others)
             runner = DeviceRunner(
-                seat.kind, seat.index, seat.worker_id, seat.options, plan.paths, plan.cwd
+                seat.kind, seat.index, seat.worker_id, seat.options, plan.paths, plan.cwd, share
             )
             self._desks[seat.worker_id] = _Desk(seat, runner)
+        kinds = sorted({seat.kind for seat in seats})
         measuring = sum(desk.seat.kind != "simulated" for desk in self._desks.values())
         memory_bytes = cpu_device().memory_bytes
         for index in range(plan.builders(_usable_cpus(), memory_bytes, measuring)):
             name = f"builder-{index}"
             self._builders.append(
-                ProcessBuilder(plan.build_options, name, paths=plan.paths, cwd=plan.cwd)
+                ProcessBuilder(
+                    plan.build_options,
+                    name,
+                    paths=plan.paths,
+                    cwd=plan.cwd,
+                    kinds=kinds,
+                    cores=others,
+                )
             )
         self._threads = [
             *(self._thread(self._build, builder) for builder in self._builders),
@@ -110,6 +131,9 @@ class LocalPool:
             self._builds.put(None)
         for desk in self._desks.values():
             desk.inbox.put(None)
+        for builder in self._builders:
+            if builder.warming:  # and has no job, nor will get one
+                builder.kill()
         if kill:
             for worker in self._workers():
                 worker.kill()
@@ -124,12 +148,20 @@ class LocalPool:
 
     # -- in the threads ----------------------------------------------------------------------------
     def _build(self, builder: ProcessBuilder) -> None:
-        while (job := self._builds.get()) is not None:
+        while (job := self._next(builder)) is not None:
             try:
                 self._events.put(Built(job.job_id, builder.build(job)))
             except Exception as error:
                 self._events.put(JobLost(job.job_id, _reason(error)))
                 self._closing.wait(_PAUSE_S)
+
+    def _next(self, builder: ProcessBuilder) -> BuildJob | None:
+        """The next build; while there is none, a cold builder warms up."""
+        while not builder.warm:
+            with suppress(queue.Empty):
+                return self._builds.get_nowait()
+            builder.warm_up()
+        return self._builds.get()
 
     def _attend(self, desk: _Desk) -> None:
         failures = 0

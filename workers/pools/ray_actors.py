@@ -8,6 +8,8 @@ from dataclasses import replace
 
 from search_spaces.records import Value
 from workers.builder import ProcessBuilder
+from workers.cores import LAUNCHED, Share, number, shares
+from workers.pools import ray_nodes
 from workers.pools.moved import Moved
 from workers.pools.plan import Seat
 from workers.pools.ray_cluster import ray
@@ -19,17 +21,35 @@ class BuilderActor:
     """One builder; its child compiles, the actor only waits."""
 
     def __init__(
-        self, name: str, options: Mapping[str, Value], paths: tuple[str, ...], cwd: str
+        self,
+        name: str,
+        options: Mapping[str, Value],
+        paths: tuple[str, ...],
+        cwd: str,
+        kinds: tuple[str, ...] = (),
     ) -> None:
         self._moved = _moved(cwd)
         paths, cwd = self._moved.paths(paths), self._moved.path(cwd)
-        self._builder = ProcessBuilder(options, name, paths=paths, cwd=cwd)
+        others = frozenset[int]()
+        if any(kind in LAUNCHED for kind in kinds):
+            launch, rest = shares(range(_gpus()))
+            others = rest if launch else others
+        self._builder = ProcessBuilder(
+            options, name, paths=paths, cwd=cwd, kinds=kinds, cores=others
+        )
 
     def ready(self) -> None:
         """Returns once the actor is up."""
 
-    def build(self, job: BuildJob) -> Artifact | Failure:
-        return self._builder.build(replace(job, kernel=self._moved.kernel(job.kernel)))
+    def warm_up(self) -> bool:
+        """One step of warming up; whether it was the last."""
+        self._builder.warm_up()
+        return self._builder.warm
+
+    def build(self, job: BuildJob) -> tuple[Artifact | Failure, bool]:
+        """The result, and whether the builder is warm after it."""
+        result = self._builder.build(replace(job, kernel=self._moved.kernel(job.kernel)))
+        return result, self._builder.warm
 
     def close(self) -> None:
         self._builder.close()
@@ -49,7 +69,8 @@ class RunnerActor:
         index = 0 if seat.kind in ("cuda", "hip") else seat.index
         self._moved = _moved(cwd)
         paths, cwd = self._moved.paths(paths), self._moved.path(cwd)
-        self._runner = DeviceRunner(seat.kind, index, seat.worker_id, options, paths, cwd)
+        share = _share(seat.kind) if seat.kind in LAUNCHED else Share()
+        self._runner = DeviceRunner(seat.kind, index, seat.worker_id, options, paths, cwd, share)
 
     def ready(self) -> WorkerInfo:
         """The device, asked anew after a loss."""
@@ -69,6 +90,19 @@ class RunnerActor:
     def pids(self) -> tuple[int, int | None]:
         """The process ids of the actor and of its child, for tests and people."""
         return os.getpid(), self._runner.pid
+
+
+def _gpus() -> int:
+    """How many GPUs Ray has on this node."""
+    here = ray.get_runtime_context().get_node_id()
+    return sum(node.gpus for node in ray_nodes.alive() if node.node_id == here)
+
+
+def _share(kind: str) -> Share:
+    """The processors for the GPU that Ray gave this process."""
+    gpus = max(1, _gpus())
+    launch, rest = shares(range(gpus))
+    return Share(launch.get(number(kind, 0) % gpus), rest) if launch else Share()
 
 
 def _moved(cwd: str) -> Moved:

@@ -65,15 +65,18 @@ class _Post:
     failures: int = 0
     retry_at: float = 0.0
     home: str = ""
+    warm: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A call in flight: a job, or (job_id empty) the question whether the actor is ready."""
+    """A call in flight: a job, or (job_id empty) the question whether the actor is ready; warming:
+    that a builder take a step of warming up."""
 
     post: _Post
     job_id: str = ""
     deadline: float = float("inf")
+    warming: bool = False
 
 
 class RayPool:
@@ -100,6 +103,10 @@ class RayPool:
     @property
     def runners(self) -> int:
         return sum(post.seat is not None for post in self._posts)
+
+    @property
+    def warm(self) -> bool:
+        return all(post.warm for post in self._posts if post.seat is None)
 
     @property
     def actors(self) -> dict[str, Any]:
@@ -177,7 +184,9 @@ class RayPool:
             return
         entrants = [self._share(artifact) for artifact in job.entrants]
         reference = post.actor.measure.remote(replace(job, entrants=()), *entrants)
-        self._fly(reference, post, job.job_id, job.timeout_s)
+        # A job whose entrants take their process down is repeated without them, one by one.
+        each_s = min(job.timeout_s, job.entrant_timeout_s)
+        self._fly(reference, post, job.job_id, job.timeout_s + len(job.entrants) * each_s)
 
     def poll(self, timeout_s: float) -> Sequence[PoolEvent]:
         deadline = time.monotonic() + timeout_s
@@ -204,7 +213,8 @@ class RayPool:
         if post.seat is None:
             common["num_cpus"] = self._builder_cpus
             make = ray.remote(BuilderActor).options(num_gpus=0, **common)
-            post.actor = make.remote(post.name, plan.build_options, plan.paths, plan.cwd)
+            kinds = tuple(sorted({other.seat.kind for other in self._posts if other.seat}))
+            post.actor = make.remote(post.name, plan.build_options, plan.paths, plan.cwd, kinds)
         else:
             needs = ray_nodes.needs(post.seat.kind)
             where = self._place(post) if post.seat.kind in _EVENLY else "SPREAD"
@@ -245,12 +255,16 @@ class RayPool:
         self._calls[reference] = _Call(post, job_id, deadline)
 
     def _dispatch(self) -> None:
+        """Builds for idle builders; those left idle and cold warm up, a step at a time."""
         for post in self._posts:
-            if not self._builds:
-                return
-            if post.seat is None and post.ready and not post.busy:
+            if post.seat is not None or not post.ready or post.busy:
+                continue
+            if self._builds:
                 job = self._builds.popleft()
                 self._fly(post.actor.build.remote(job), post, job.job_id, job.timeout_s)
+            elif not post.warm:
+                post.busy = True
+                self._calls[post.actor.warm_up.remote()] = _Call(post, warming=True)
 
     def _share(self, artifact: Artifact) -> Any:
         """The artifact itself if small, else a reference to its one copy in the object store."""
@@ -285,8 +299,12 @@ class RayPool:
             return
         post = call.post
         post.busy = False
+        if call.warming:
+            post.warm = result
+            return
         if call.job_id and post.seat is None:
-            self._events.append(Built(call.job_id, result))
+            built, post.warm = result
+            self._events.append(Built(call.job_id, built))
         elif call.job_id:
             self._events.append(Measured(call.job_id, post.name, result))
         else:
@@ -305,7 +323,7 @@ class RayPool:
             self._events.append(WorkerGone(post.name, reason))
         if call.job_id:
             self._events.append(JobLost(call.job_id, reason))
-        post.ready = False
+        post.ready = post.warm = False
         if isinstance(error, _FOR_GOOD):
             ray.kill(post.actor)
             post.actor = None

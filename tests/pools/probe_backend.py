@@ -1,0 +1,50 @@
+"""A device kind that tells what its process is like, for tests of runners."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from search_spaces.records import Device, Toolchain, config_key
+from workers.notes import note
+from workers.records import Calibration, Failure, MeasureJob, Measurement, Status, Timing
+
+
+class ProbeBackend:
+    kind = "probe"
+
+    def __init__(self, *, index: int = 0, cache_dir: str = "") -> None:
+        self.poisoned = False
+        self._calibrated = 0
+
+    def info(self) -> tuple[Device, Toolchain]:
+        return Device("probe", "Probe", "probe"), Toolchain()
+
+    def calibration(self) -> Calibration:
+        self._calibrated += 1
+        return Calibration(quantum_us=0.5, overhead_us={"times": self._calibrated})
+
+    def measure(self, job: MeasureJob) -> Measurement:
+        """An entrant with `poison` in its config breaks the context for those after it."""
+        seen: set[int] = set()
+        thread = threading.Thread(target=lambda: seen.update(os.sched_getaffinity(0)))
+        thread.start()
+        thread.join()
+        outcomes: list[Timing | Failure] = []
+        for index, entrant in enumerate(job.entrants):
+            name = config_key(entrant.config)
+            if self.poisoned:
+                outcomes.append(Timing(name, 0.0))
+                continue
+            note(f"entrant {index}")
+            if "poison" in entrant.config:
+                self.poisoned = True
+                outcomes.append(Failure(Status.RUNTIME, "illegal memory access"))
+            else:
+                outcomes.append(Timing(name, 1.0, (1.0,)))
+        clocks = {"pid": float(os.getpid()), "cores": f"{sorted(os.sched_getaffinity(0))}"}
+        device, toolchain = self.info()
+        return Measurement(device, toolchain, tuple(outcomes), clocks=clocks)
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from processes import kill, named, wait_until
+
+from search_spaces.records import Config, Toolchain, Workload
+from workers.cores import Share
+from workers.pools import create
+from workers.records import (
+    Artifact,
+    Calibration,
+    Failure,
+    KernelRef,
+    MeasureJob,
+    Measurement,
+    Mode,
+    PoolSpec,
+    Timing,
+    WorkerReady,
+)
+from workers.runner import DeviceRunner
+
+NAME = "probe-7"
+
+
+@pytest.fixture
+def plugin(tmp_path) -> tuple[str, ...]:
+    """Import paths under which the kind `probe` is an installed plugin."""
+    facts = tmp_path / "probe_plugin-1.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: probe-plugin\nVersion: 1.0\n")
+    entry = "[tuner.backends]\nprobe = probe_backend:ProbeBackend\n"
+    (facts / "entry_points.txt").write_text(entry)
+    return (str(tmp_path), str(Path(__file__).parent))
+
+
+@pytest.fixture
+def runner(plugin):
+    made = DeviceRunner("probe", worker_id=NAME, paths=plugin)
+    yield made
+    made.close()
+    assert not named(os.getpid(), NAME)
+
+
+def job_of(*configs: Config, **changes: object) -> MeasureJob:
+    entrants = tuple(Artifact(config, "probe", Toolchain(), f"{config}") for config in configs)
+    job = MeasureJob("m", KernelRef("k"), Workload.of(n=1), entrants, timeout_s=30.0)
+    return replace(job, **changes)
+
+
+def measured(runner: DeviceRunner, job: MeasureJob) -> Measurement:
+    result = runner.measure(job)
+    assert isinstance(result, Measurement), result
+    return result
+
+
+def spare_of(runner: DeviceRunner) -> int:
+    wait_until(lambda: runner.spare_pid is not None)
+    assert runner.spare_pid is not None
+    assert runner.spare_pid != runner.pid
+    return runner.spare_pid
+
+
+def test_a_spare_that_was_up_already_takes_over_after_a_death(runner):
+    assert runner.info.worker_id == NAME
+    first, spare = runner.pid, spare_of(runner)
+    assert measured(runner, job_of({"x": 1})).clocks["pid"] == first
+    kill(runner.pid)
+    assert measured(runner, job_of({"x": 1})).clocks["pid"] == spare
+    assert spare_of(runner) not in (first, spare)
+
+
+def test_a_confirmation_has_a_process_that_measured_nothing_else(runner):
+    confirm = job_of({"x": 1}, mode=Mode.CONFIRM)
+    first = runner.info and runner.pid
+    assert measured(runner, confirm).clocks["pid"] == first
+    spare = spare_of(runner)
+    assert measured(runner, confirm).clocks["pid"] == spare
+    assert measured(runner, job_of({"x": 1})).clocks["pid"] == spare
+    assert measured(runner, confirm).clocks["pid"] not in (first, spare)
+
+
+def test_who_breaks_the_context_costs_the_others_a_new_process(runner):
+    batch = job_of({"x": 1}, {"poison": 1}, {"x": 2}, {"x": 3}, champion=True)
+    assert runner.info
+    first = runner.pid
+    found = measured(runner, batch)
+    kinds = [type(outcome) for outcome in found.outcomes]
+    assert kinds == [Timing, Failure, Timing, Timing]
+    assert all(o.samples_us for o in found.outcomes if isinstance(o, Timing))
+    assert runner.pid != first
+    races = measured(runner, replace(batch, mode=Mode.RACE, champion=False))
+    assert [type(outcome) for outcome in races.outcomes] == kinds
+
+
+def test_a_spare_that_has_died_is_not_used(runner):
+    assert runner.info
+    kill(spare_of(runner))
+    wait_until(lambda: len(named(os.getpid(), NAME)) == 3)
+    kill(runner.pid)
+    assert measured(runner, job_of({"x": 1})).outcomes
+
+
+def test_closing_does_not_wait_for_a_spare_that_is_starting(runner):
+    assert runner.info
+    runner.kill()
+    wait_until(lambda: not named(os.getpid(), NAME))
+    assert runner.spare_pid is None
+
+
+@pytest.mark.parametrize(("kind", "options"), [("simulated", {}), ("probe", {"spare": False})])
+def test_no_spare_where_none_is_wanted(plugin, kind, options):
+    made = DeviceRunner(kind, worker_id=NAME, options=options, paths=plugin)
+    assert made.info
+    first = made.pid
+    assert len(named(os.getpid(), NAME)) == 3
+    if kind == "probe":
+        for _ in range(2):
+            measured(made, job_of({"x": 1}, mode=Mode.CONFIRM))
+        assert made.pid != first
+        assert len(named(os.getpid(), NAME)) == 3
+    made.close()
+
+
+def test_a_backend_is_calibrated_once_and_the_rest_have_no_calibration(runner, plugin):
+    expected = Calibration(quantum_us=0.5, overhead_us={"times": 1})
+    assert runner.info.calibration == expected
+    assert runner.info.calibration == expected
+    pool = create(PoolSpec(runners={"probe": 1, "simulated": 1}, builders=1, paths=plugin))
+    pool.start()
+    ready: list[WorkerReady] = []
+
+    def both() -> bool:
+        ready.extend(event for event in pool.poll(0.2) if isinstance(event, WorkerReady))
+        return len(ready) == 2
+
+    wait_until(both)
+    pool.close()
+    found = {event.worker.worker_id: event.worker.calibration for event in ready}
+    assert found == {"probe-0": expected, "simulated-0": None}
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
+def test_only_the_thread_that_launches_keeps_to_its_processor(plugin):
+    launch, *others = sorted(os.sched_getaffinity(0))
+    share = Share(launch, frozenset(others))
+    made = DeviceRunner("probe", worker_id=NAME, paths=plugin, share=share)
+    assert made.info
+    spare = spare_of(made)
+    assert os.sched_getaffinity(spare) == set(others)
+    assert measured(made, job_of({"x": 1})).clocks["cores"] == f"[{launch}]"
+    kill(made.pid)
+    measured(made, job_of({"x": 1}))
+    assert made.pid == spare
+    assert os.sched_getaffinity(spare) == {launch}
+    made.close()
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
+def test_builders_stay_off_the_processors_that_launch(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    pool = create(PoolSpec(runners={"cuda": 1}, builders=1))
+    pool.start()
+    wait_until(lambda: pool.warm)
+    child = named(os.getpid(), "builder-0")[-1]
+    expected = set(sorted(os.sched_getaffinity(0))[1:])
+    assert os.sched_getaffinity(child) <= expected
+    pool.close(kill=True)
