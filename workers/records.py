@@ -128,6 +128,24 @@ class Protocol:
 
 
 @dataclass(frozen=True, slots=True)
+class Calibration:
+    """What a device and its clock can do, measured when a worker starts; stored with the device.
+
+    quantum_us: the clock's step. overhead_us: what a pair of events (or clock readings) reads when
+    nothing lies between, by method; timings have it subtracted. flush_us: time to flush the
+    last-level cache. copy_bytes_per_us: bytes read plus written by a copy in the device's memory.
+    flops_per_us: matrix products at the device's best, by dtype (`bfloat16`, `float16`, `tf32`,
+    `float32`). Numbers that could not be measured are 0 or missing.
+    """
+
+    quantum_us: float = 0.0
+    overhead_us: Mapping[str, float] = field(default_factory=dict)
+    flush_us: float = 0.0
+    copy_bytes_per_us: float = 0.0
+    flops_per_us: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Check:
     """Another workload a variant must be right on, with its artifact for that workload."""
 
@@ -143,7 +161,8 @@ class MeasureJob:
     verified: binary hashes whose correctness the farm has already established on this device kind.
     checks: odd sizes on which the first entrant of a CONFIRM must be right as well.
     entrant_timeout_s: the longest any one entrant may keep the device process without a sign of
-    life; timeout_s: the longest the whole job may.
+    life; timeout_s: the longest the whole job may. calibration: of the device and its clock, which
+    a fresh process then need not repeat.
     """
 
     job_id: str
@@ -156,6 +175,7 @@ class MeasureJob:
     verified: frozenset[str] = frozenset()
     checks: tuple[Check, ...] = ()
     protocol: Protocol = Protocol()
+    calibration: Calibration | None = None
     timeout_s: float = 60.0
     entrant_timeout_s: float = 60.0
 
@@ -179,24 +199,6 @@ class Timing:
     log_ratio_high: float = 0.0
     error: float = -1.0
     deterministic: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """What a device and its clock can do, measured when a worker starts; stored with the device.
-
-    quantum_us: the clock's step. overhead_us: what a pair of events (or clock readings) reads when
-    nothing lies between, by method; timings have it subtracted. flush_us: time to flush the
-    last-level cache. copy_bytes_per_us: bytes read plus written by a copy in the device's memory.
-    flops_per_us: matrix products at the device's best, by dtype (`bfloat16`, `float16`, `tf32`,
-    `float32`). Numbers that could not be measured are 0 or missing.
-    """
-
-    quantum_us: float = 0.0
-    overhead_us: Mapping[str, float] = field(default_factory=dict)
-    flush_us: float = 0.0
-    copy_bytes_per_us: float = 0.0
-    flops_per_us: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

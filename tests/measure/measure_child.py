@@ -11,7 +11,7 @@ from workers import backends
 from workers.records import Artifact, KernelRef, MeasureJob, Mode, Protocol, StaticFacts
 
 _HERE = Path(__file__).parent
-QUICK = Protocol(pairs=(3, 6), final_pairs=8, warm_ms=1.0)
+QUICK = Protocol(pairs=(3, 6), rounds=2, round_pairs=8, final_pairs=8, warm_ms=1.0)
 
 _backend = None
 
@@ -60,9 +60,10 @@ class Child:
         return Artifact(config, **{**given, "binary_hash": f"hash of {config}", **changes})
 
     def job(self, workload, *entrants, **given) -> MeasureJob:
-        """entrants: artifacts or configs."""
+        """entrants: artifacts or configs; of several in a duel the last is the champion."""
         artifacts = tuple(self.artifact(e) if isinstance(e, dict) else e for e in entrants)
         fields = {"mode": Mode.DUEL, "protocol": QUICK, **given}
+        fields.setdefault("champion", fields["mode"] is Mode.DUEL and len(entrants) > 1)
         return MeasureJob("job", self._ref, workload, artifacts, **fields)
 
     def run(self, job: MeasureJob):

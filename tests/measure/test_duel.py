@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.measure.duel import Contestant, race_orders, run_duel, run_race
+from workers.measure.duel import Contestant, race_orders, run_race
 from workers.measure.timers import PerfCounterTimer, Warmth
-from workers.records import Protocol
 
 
 def _busy(us):
@@ -54,36 +53,6 @@ def test_a_race_is_balanced(count, first):
     assert all(follows[a, b] == follows[b, a] for a, b in follows)
 
 
-def test_a_duel_alternates_over_its_checkpoints():
-    log = _Log()
-    ours, theirs = run_duel(
-        _timer(),
-        log.contestant("A", 100),
-        log.contestant("B", 100),
-        Protocol(pairs=(3, 5), warm_ms=0, hopeless=100.0),
-    )
-    assert len(ours) == len(theirs) == 5
-    # One entry to warm up, one each to size the batches, then the pairs.
-    assert "".join(log.entered) == "B" + "AB" + "ABBAAB" + "BAAB"
-    assert sorted(log.settled) == [("A", 100), ("A", 100), ("B", 100), ("B", 100)]
-
-
-def test_a_hopeless_challenger_is_dropped_and_a_good_one_is_not():
-    constants = Protocol(pairs=(3, 9, 40), warm_ms=1)
-    log = _Log()
-    slow, _ = run_duel(_timer(), log.contestant("A", 900), log.contestant("B", 100), constants)
-    assert len(slow) < 40
-    fast, slower = run_duel(_timer(), log.contestant("A", 100), log.contestant("B", 150), constants)
-    assert len(fast) == len(slower) == 40
-
-
-def test_even_one_checkpoint_of_one_pair_gives_an_interval():
-    log = _Log()
-    constants = Protocol(pairs=(1,), warm_ms=0)
-    ours, theirs = run_duel(_timer(), log.contestant("A", 9), log.contestant("B", 9), constants)
-    assert len(ours) == len(theirs) == 2
-
-
 def test_a_race_times_everyone_in_every_round():
     log = _Log()
     field = [log.contestant(name, 50) for name in "ABC"]
@@ -112,7 +81,7 @@ def test_a_warm_device_is_not_warmed_again():
     warmth.run(lambda: calls.append(time.sleep(0.002)), 10.0)
     first = len(calls)
     warmth.run(lambda: calls.append(None), 10.0)
-    assert first >= 2
+    assert first >= 1
     assert len(calls) == first
 
 

@@ -8,12 +8,22 @@ import pytest
 from measure_kernels import CpuAffine
 
 from search_spaces.records import Device, Status, Toolchain, Workload
+from workers.measure.audit import Audit
 from workers.measure.duel import Contestant
 from workers.measure.monitor import Monitor, Sample
 from workers.measure.session import Entry, Session
 from workers.measure.task import Task
 from workers.measure.timers import PerfCounterTimer, Warmth
-from workers.records import Artifact, Failure, KernelRef, MeasureJob, Mode, Protocol, Timing
+from workers.records import (
+    Artifact,
+    Check,
+    Failure,
+    KernelRef,
+    MeasureJob,
+    Mode,
+    Protocol,
+    Timing,
+)
 
 WORKLOAD = Workload.of(n=100, dtype="float32")
 GOOD, BAD, FATAL = {"n": 0}, {"n": 1, "fault": "bad"}, {"n": 2, "fault": "fatal"}
@@ -43,9 +53,16 @@ class Bench:
         self.asked_after_loss |= self.poisoned
         return self._entry(task, name) if name == "eager" else Failure(Status.RUNTIME, name)
 
-    def timer(self, constants):
+    def timer(self, constants, entries):
         self.asked_after_loss |= self.poisoned
         return PerfCounterTimer(1.0, Warmth())
+
+    def plain_timer(self, constants):
+        return PerfCounterTimer(1.0, Warmth())
+
+    def check(self, ref, check):
+        self.asked_after_loss |= self.poisoned
+        return Failure(Status.CORRECTNESS, "odd") if check.artifact.config == BAD else None
 
     def monitor(self):
         bits = next(self._reasons, 0)
@@ -56,13 +73,23 @@ class Bench:
 
     def _entry(self, task, name):
         run = task.baselines["eager"]
-        return Entry(Contestant(name, lambda: run(task.inputs)), task.keep, 0.0, compiled=1)
+        return Entry(Contestant(name, lambda: run(task.inputs)), Audit(task), 0.0, compiled=1)
 
 
-def _compete(bench, *configs, mode=Mode.DUEL, baselines=()):
+def _compete(bench, *configs, mode=Mode.DUEL, baselines=(), champion=None, checks=()):
     entrants = tuple(Artifact(c, "cpu:any", Toolchain(), f"{c}") for c in configs)
     constants = Protocol(pairs=(3,), final_pairs=4, warm_ms=0)
-    job = MeasureJob("j", KernelRef("k"), WORKLOAD, entrants, mode, baselines, protocol=constants)
+    job = MeasureJob(
+        "j",
+        KernelRef("k"),
+        WORKLOAD,
+        entrants,
+        mode,
+        champion=mode is Mode.DUEL and len(entrants) > 1 if champion is None else champion,
+        baselines=baselines,
+        checks=checks,
+        protocol=constants,
+    )
     found = Session(bench, job, Task(CpuAffine(), WORKLOAD, (1,), "cpu")).compete()
     assert not bench.asked_after_loss
     return found
@@ -90,6 +117,7 @@ def test_a_lost_device_blames_only_who_lost_it():
         (Mode.DUEL, (GOOD, GOOD), [True, True]),
         (Mode.DUEL, (BAD, GOOD), [False, False]),
         (Mode.DUEL, (GOOD, BAD), [True, False]),
+        (Mode.DUEL, (BAD, GOOD, GOOD, GOOD), [False, True, True, True]),
         (Mode.RACE, (BAD, GOOD, GOOD), [False, True, True]),
         (Mode.RACE, (BAD,), [False]),
         (Mode.RACE, (), []),
@@ -124,3 +152,16 @@ def test_a_time_below_the_floor_is_refused_and_one_above_is_not():
     assert "faster than the device can move its bytes" in failure.message
     (timing,) = _compete(Bench(floor_us=1e-3), GOOD).outcomes
     assert math.isfinite(timing.median_us)
+
+
+def test_a_winner_must_be_right_at_odd_sizes_too():
+    def check(config):
+        odd = Workload.of(n=97, dtype="float32")
+        return Check(odd, Artifact(config, "cpu:any", Toolchain(), "odd"))
+
+    wrong = _compete(Bench(), GOOD, GOOD, mode=Mode.CONFIRM, checks=(check(GOOD), check(BAD)))
+    assert isinstance(wrong.outcomes[0], Failure)
+    assert wrong.outcomes[0].message == "odd (at dtype=float32 n=97)"
+    assert wrong.outcomes[1].samples_us
+    right = _compete(Bench(), GOOD, GOOD, mode=Mode.CONFIRM, checks=(check(GOOD),))
+    assert all(outcome.samples_us for outcome in right.outcomes)

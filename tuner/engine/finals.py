@@ -71,6 +71,11 @@ class Finals:
             self.mode = Mode.RACE if len(self.finalists) > 1 else Mode.CONFIRM
             self.tie = self.finalists[:1]
 
+    @property
+    def racing(self) -> bool:
+        """The race of all finalists is next, or under way."""
+        return self.mode is Mode.RACE
+
     def entrants(self) -> list[Trial]:
         """Who takes part in what is next; in a confirmation: winner, runner-up, default."""
         if self.mode is Mode.RACE:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tuner.engine import jobs
 from tuner.engine.instructions import Build, Measure
@@ -88,7 +88,8 @@ class Floor:
             return None
         worker.job_id, worker.task, worker.since = job_id, task, now
         self.jobs[job_id] = Job(task, trials, worker.info.worker_id)
-        return Measure(worker.info.worker_id, measure)
+        told = replace(measure, calibration=worker.info.calibration)
+        return Measure(worker.info.worker_id, told)
 
     def order_build(self, task: Task, trial: Trial, *, check: bool = False) -> Build:
         """Have a trial built, or its config at the task's odd size."""

@@ -139,8 +139,10 @@ def final(task: Task, job_id: str) -> MeasureJob | None:
         return None
     finals.in_flight = True
     artifacts = tuple(t.artifact for t in finals.entrants() if t.artifact is not None)
-    odd = finals.checks.get(finals.entrants()[0].number)
-    checked = confirm and task.spec.odd is not None and isinstance(odd, Artifact)
+    odd = finals.checks.get(finals.entrants()[0].number) if confirm else None
+    checks: tuple[Check, ...] = ()
+    if task.spec.odd is not None and isinstance(odd, Artifact):
+        checks = (Check(task.spec.odd, odd),)
     return MeasureJob(
         job_id=job_id,
         kernel=task.spec.kernel,
@@ -149,7 +151,7 @@ def final(task: Task, job_id: str) -> MeasureJob | None:
         mode=finals.mode,
         baselines=task.spec.baselines if confirm else (),
         verified=frozenset() if confirm else _verified(task, artifacts),
-        checks=(Check(task.spec.odd, odd),) if checked and task.spec.odd and odd else (),
+        checks=checks,
         protocol=_protocol(task),
         timeout_s=task.spec.measure_timeout_s * _FINALS_TIME,
         entrant_timeout_s=task.spec.measure_timeout_s,

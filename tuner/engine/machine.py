@@ -183,14 +183,14 @@ class Engine:
             return
         if isinstance(result, Failure):
             finals.failed(result)
-        elif finals.mode is Mode.RACE:
+        elif finals.racing:
             finals.raced(result)
         else:
             selected = finals.confirmed(result)
             if selected is not None:
                 out.append(Select(task.spec.task_id, *selected))
                 self._close(task, out)
-            elif finals.mode is Mode.RACE:
+            elif finals.racing:
                 self._stage(task, "finals", out)
 
     def _lost(self, event: JobLost, now: float, out: list[Instruction]) -> None:

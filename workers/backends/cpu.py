@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from search_spaces.errors import TunerError
@@ -17,7 +18,7 @@ from workers.measure.session import Entry
 from workers.measure.task import Task
 from workers.measure.timers import PerfCounterTimer
 from workers.measure.torch_bench import TorchBench
-from workers.records import Artifact, Failure, MeasureJob, Measurement
+from workers.records import Artifact, Calibration, Failure, MeasureJob, Measurement
 from workers.records import Protocol as Constants
 
 #: loaded variants kept per task: the champion comes back in every duel
@@ -31,7 +32,7 @@ _DYNAMO = {
 
 
 class CpuBackend(TorchBench):
-    """Times functions of the inputs on one CPU; caches are warm whatever the protocol asks.
+    """Times functions of the inputs on one CPU; caches are warm unless the protocol rotates inputs.
 
     cores: the cores the process may use, such as `0,2-5`; by default all it is given.
     """
@@ -82,6 +83,7 @@ class CpuBackend(TorchBench):
             config_key(artifact.config),
             run=run,
             enter=lambda: _use_threads(threads),
+            rotations=tuple(partial(variant, inputs) for inputs in self._copies(task)),
         )
         return self._entry(task, contestant, checked, compiled=compilations.count)
 
@@ -89,7 +91,15 @@ class CpuBackend(TorchBench):
         return self.plain_timer(constants)
 
     def plain_timer(self, constants: Constants) -> PerfCounterTimer:
-        return PerfCounterTimer(constants.min_batch_us, self._warmth)
+        cache = "rotate" if constants.cache == "rotate" else "warm"
+        return PerfCounterTimer(constants.min_batch_us, self._warmth, cache=cache)
+
+    def _calibrate(self) -> Calibration:
+        from workers.measure.calibration import calibrate_cpu
+
+        with _threads_restored():
+            _use_threads(self._baseline_threads)
+            return calibrate_cpu()
 
     def _enter_baseline(self) -> None:
         _use_threads(self._baseline_threads)

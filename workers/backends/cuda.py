@@ -1,31 +1,39 @@
-"""NVIDIA and AMD GPUs: Triton variants, launched from artifacts and timed by events."""
+"""NVIDIA and AMD GPUs: Triton variants, launched from artifacts."""
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from search_spaces.kernel import Kernel
 from search_spaces.records import Workload, config_key
 from workers.build import count_compilations
-from workers.measure.duel import Contestant
+from workers.measure.duel import Contestant, Timer
 from workers.measure.failures import failure_of
 from workers.measure.floor import floor_us
 from workers.measure.gate import check_variant
 from workers.measure.integrity import CudaWatch, Watch
+from workers.measure.methods import choose_method, gpu_timer
 from workers.measure.monitor import Monitor, nvml_look
 from workers.measure.session import Entry
 from workers.measure.task import Task
-from workers.measure.timers import EventTimer
 from workers.measure.torch_bench import TorchBench
-from workers.measure.variants import bind
+from workers.measure.variants import bind, bind_copies
 from workers.records import Artifact, Calibration, Failure, KernelRef
 from workers.records import Protocol as Constants
 
-_COPY_BYTES = 256 * 2**20
-_COPIES = 8
+if TYPE_CHECKING:
+    import torch
+
+#: entries, of those at hand, by whose times a method is chosen
+_TRIED = 4
+
+
+def _ignore(result: object) -> None:
+    """What a run left is not looked at yet."""
 
 
 class CudaBackend(TorchBench):
@@ -43,8 +51,8 @@ class CudaBackend(TorchBench):
         torch.cuda.set_device(index)
         self._look = nvml_look(self._device.uuid) if self.kind == "cuda" else None
         self._watch = CudaWatch() if self.kind == "cuda" else Watch()
-        self._timers: dict[str, EventTimer] = {}
-        self._bytes_per_us: float | None = None
+        self._timers: dict[tuple[str, str], Timer] = {}
+        self._flush: torch.Tensor | None = None
 
     def prepare(self, task: Task, artifact: Artifact, *, check: bool) -> Entry | Failure:
         import torch
@@ -61,18 +69,45 @@ class CudaBackend(TorchBench):
         except Exception as problem:
             return self._failed(problem)
 
-    def timer(self, constants: Constants, entries: Sequence[Entry]) -> EventTimer:
-        return self.plain_timer(constants)
+    def timer(self, constants: Constants, entries: Sequence[Entry]) -> Timer:
+        """By the method asked for; `auto` chooses it by the fastest of a few of the entries."""
+        method = constants.method
+        if self.kind != "cuda":
+            method = "events"
+        if method == "auto":
+            method = choose_method(self._duration_us(constants, entries), constants.cache)
+        return self._timer(method, constants.cache)
 
-    def plain_timer(self, constants: Constants) -> EventTimer:
+    def plain_timer(self, constants: Constants) -> Timer:
+        return self._timer("events", constants.cache)
+
+    def _timer(self, method: str, cache: str) -> Timer:
+        if (method, cache) not in self._timers:
+            flush = self._flush_buffer() if cache == "cold" else None
+            known = self.calibration() or Calibration()
+            self._timers[method, cache] = gpu_timer(method, flush, self._warmth, known, cache)
+        return self._timers[method, cache]
+
+    def _duration_us(self, constants: Constants, entries: Sequence[Entry]) -> float:
+        few = [replace(entry.contestant, settle=_ignore) for entry in entries[-_TRIED:]]
+        timer = self._timer("events", constants.cache)
+        samples = timer.collect(few, [list(range(len(few)))] * 3)
+        return min(min(row) for row in samples)
+
+    def _flush_buffer(self) -> torch.Tensor:
+        """Twice the last-level cache, to be written over."""
         import torch
 
-        if constants.cache not in self._timers:
-            flush = None
-            if constants.cache == "cold":
-                flush = torch.empty(2 * self._cache_bytes(), dtype=torch.uint8, device="cuda")
-            self._timers[constants.cache] = EventTimer(flush, self._warmth)
-        return self._timers[constants.cache]
+        if self._flush is None:
+            self._flush = torch.empty(2 * self._cache_bytes(), dtype=torch.uint8, device="cuda")
+        return self._flush
+
+    def _calibrate(self) -> Calibration:
+        from workers.measure.calibration import calibrate_gpu
+
+        found = calibrate_gpu(self._flush_buffer())
+        self._warmth.touch()
+        return found
 
     def monitor(self) -> AbstractContextManager[Monitor]:
         return Monitor(self._look)
@@ -82,12 +117,11 @@ class CudaBackend(TorchBench):
 
         Caches hold none of it for sure only when they are cold: else traffic knows no floor.
         """
-        calibration = self.calibration or Calibration(copy_bytes_per_us=self._bandwidth())
         return floor_us(
             task.kernel.cost(task.workload),
             {str(tensor.dtype).removeprefix("torch.") for tensor in task.inputs.values()},
             task.tolerance,
-            calibration,
+            self.calibration() or Calibration(),
             held_bytes=self._cache_bytes() if cache == "cold" else None,
         )
 
@@ -119,7 +153,10 @@ class CudaBackend(TorchBench):
         self._warmth.touch()
         if isinstance(checked, Failure):
             return checked
-        contestant = Contestant(config_key(artifact.config), variant.run)
+        rotations: tuple[Callable[[], None], ...] = ()
+        if copies := len(self._copies(task)):
+            rotations = bind_copies(task, artifact.config, copies)
+        contestant = Contestant(config_key(artifact.config), variant.run, rotations=rotations)
         return self._entry(
             task, contestant, checked, outputs=variant.outputs, compiled=compilations.count
         )
@@ -158,26 +195,6 @@ class CudaBackend(TorchBench):
         import torch
 
         return self._device.l2_bytes or torch.cuda.get_device_properties().L2_cache_size
-
-    def _bandwidth(self) -> float:
-        """Bytes a device-to-device copy moves per us, read plus written; measured once.
-
-        Infinite, so that there is no floor, while the device has no memory to spare.
-        """
-        import torch
-
-        if self._bytes_per_us is None:
-            try:
-                source = torch.ones(_COPY_BYTES, dtype=torch.uint8, device="cuda")
-                target = torch.empty_like(source)
-            except torch.OutOfMemoryError:
-                return math.inf
-            copy = Contestant("copy", lambda: target.copy_(source))
-            timer = EventTimer(None, self._warmth)
-            timer.warm(copy, 20.0)
-            fastest_us = min(timer.collect([copy], [[0]] * _COPIES)[0])
-            self._bytes_per_us = 2 * _COPY_BYTES / fastest_us
-        return self._bytes_per_us
 
 
 class HipBackend(CudaBackend):

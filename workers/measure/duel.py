@@ -1,20 +1,13 @@
-"""Who is timed next, and when a comparison is over: the same for every kind of device.
+"""What is timed and by what, and passes of fixed length: the same for every kind of device.
 
-Times are only ever compared inside one interleaved pass. A duel alternates its order (AB BA AB...)
-and may drop a hopeless challenger at a checkpoint; a race rotates and reverses its order.
+Times are only ever compared inside one interleaved pass, whose order is rotated and reversed.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
-
-from workers.measure.statistics import paired
-from workers.records import Protocol as Constants
-
-_ALPHA = 0.05
 
 
 def _nothing(_: object = None) -> None:
@@ -76,33 +69,6 @@ def race_orders(count: int, rounds: int, first: int = 0) -> list[list[int]]:
     return orders
 
 
-def duel_orders(rounds: int, first: int = 0) -> list[list[int]]:
-    """Orders of a pair: AB BA AB ..."""
-    return [[0, 1] if position % 2 == 0 else [1, 0] for position in range(first, first + rounds)]
-
-
-def run_duel(
-    timer: Timer, challenger: Contestant, champion: Contestant, constants: Constants
-) -> tuple[list[float], list[float]]:
-    """Samples in us of challenger and champion; equal positions are pairs.
-
-    Stops at the first checkpoint of `constants.pairs` at which the challenger is slower than
-    `constants.hopeless` times the champion, with confidence union-bounded over the checkpoints.
-    """
-    timer.warm(champion, constants.warm_ms)
-    checkpoints = sorted({max(2, pairs) for pairs in constants.pairs})
-    ours: list[float] = []
-    theirs: list[float] = []
-    for checkpoint in checkpoints:
-        orders = duel_orders(checkpoint - len(ours), first=len(ours))
-        more = timer.collect([challenger, champion], orders)
-        ours += more[0]
-        theirs += more[1]
-        if _hopeless(ours, theirs, len(checkpoints), constants.hopeless, timer.quantum_us):
-            break
-    return ours, theirs
-
-
 def run_race(
     timer: Timer, contestants: Sequence[Contestant], rounds: int, warm_ms: float
 ) -> list[list[float]]:
@@ -111,11 +77,3 @@ def run_race(
         return []
     timer.warm(contestants[0], warm_ms)
     return timer.collect(contestants, race_orders(len(contestants), max(2, rounds)))
-
-
-def _hopeless(
-    ours: Sequence[float], theirs: Sequence[float], looks: int, ratio: float, quantum_us: float
-) -> bool:
-    confidence = 1 - _ALPHA / looks
-    estimate = paired(ours, theirs, confidence=confidence, quantum_us=quantum_us)
-    return estimate.low > math.log(ratio)

@@ -4,36 +4,72 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from search_spaces.records import Device, Toolchain, config_key
-from workers.measure.duel import Contestant, Timer, run_duel, run_race
-from workers.measure.gate import compare_all, refusal
+from workers.measure.duel import Contestant, Timer, run_race
+from workers.measure.gate import refusal
+from workers.measure.graph_timer import CaptureFailed
 from workers.measure.monitor import Monitor
+from workers.measure.race import race, screen
 from workers.measure.statistics import paired
 from workers.measure.task import Task
-from workers.records import Artifact, Failure, MeasureJob, Measurement, Mode, Timing
+from workers.notes import note
+from workers.records import (
+    Artifact,
+    Check,
+    Failure,
+    KernelRef,
+    MeasureJob,
+    Measurement,
+    Mode,
+    Timing,
+)
 from workers.records import Protocol as Constants
 
 #: a time below this share of the physical floor is refused
 _FLOOR_SLACK = 0.9
 
 
+class Audit(Protocol):
+    """Looks at what one timed run left."""
+
+    def take(self, result: object) -> None:
+        """Keep what the run left, without waiting for the device."""
+        ...
+
+    def problem(self) -> str:
+        """What is wrong with it; empty when it is right or nothing was taken."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A contestant that may be timed. error: its worst relative error, -1 when not checked.
 
-    keep: puts the outputs of a run, given what it returned, where an audit finds them.
-    compiled: how many compilations its first launch took.
+    deterministic: whether a repetition gave the same bits, None when not looked at. compiled: how
+    many compilations its first launch took.
     """
 
     contestant: Contestant
-    keep: Callable[[Any], None]
+    audit: Audit
     error: float
+    deterministic: bool | None = None
     compiled: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Samples in us per contestant, and how they were taken."""
+
+    samples: Sequence[Sequence[float]]
+    method: str
+    cache: str
+    quantum_us: float
+    clocks: Mapping[str, float | str]
 
 
 class Bench(Protocol):
@@ -55,7 +91,17 @@ class Bench(Protocol):
         """Warm a baseline up and check it."""
         ...
 
-    def timer(self, constants: Constants) -> Timer: ...
+    def timer(self, constants: Constants, entries: Sequence[Entry]) -> Timer:
+        """The clock for a pass over these entries; chooses the method where that is `auto`."""
+        ...
+
+    def plain_timer(self, constants: Constants) -> Timer:
+        """The clock for a pass over entries of which one cannot be timed the way it was chosen."""
+        ...
+
+    def check(self, ref: KernelRef, check: Check) -> Failure | None:
+        """Pass an artifact through the gate on another workload."""
+        ...
 
     def monitor(self) -> AbstractContextManager[Monitor]: ...
 
@@ -72,8 +118,12 @@ class Session:
         self._job = job
         self._task = task
         self._started = time.monotonic()
+        self._timing_s = 0.0
         self._compiled = 0
         self._names = [config_key(artifact.config) for artifact in job.entrants]
+        duel = job.mode is Mode.DUEL
+        #: the entrant that the others of a duel are told against
+        self._champion = len(job.entrants) - 1 if duel and job.champion else None
 
     def verify(self, tasks: Sequence[Task]) -> Measurement:
         """Check every entrant on all the tasks, `verified` or not; nothing is timed."""
@@ -93,31 +143,32 @@ class Session:
     def compete(self) -> Measurement:
         """Check the entrants, then time those that passed."""
         entries = self._prepare_all()
+        self._check_odd(entries)
         baselines = self._prepare_baselines()
         field = self._field(entries, baselines)
         failed = {name: entry for name, entry in baselines.items() if isinstance(entry, Failure)}
         if not field:
             return self._measurement([self._untimed(entries, i) for i in self._indices()], failed)
-        timer = self._bench.timer(self._job.protocol)
-        samples, clocks = self._time(timer, field)
-        timings = self._timings(field, samples, timer.quantum_us)
+        timing = self._time(field)
+        timings = self._timings(field, timing)
         outcomes = [
-            self._judged(index, timings[index], timer.cache)
+            self._judged(index, field[index], timings[index], timing.cache)
             if index in timings
             else self._untimed(entries, index)
             for index in self._indices()
         ]
         compared = {name: failed.get(name) or timings[name] for name in baselines}
-        return self._measurement(outcomes, compared, timer.method, timer.cache, clocks)
+        return self._measurement(outcomes, compared, timing)
 
     # -- preparing -----------------------------------------------------------------------------
     def _indices(self) -> range:
         return range(len(self._job.entrants))
 
     def _prepare_all(self) -> dict[int, Entry | Failure]:
-        """All entrants, the challenger last: what it may break is then not blamed on others."""
+        """All entrants, the champion first: what challengers may break is then not blamed on it."""
         entries: dict[int, Entry | Failure] = {}
-        for index in reversed(self._indices()):
+        order = sorted(self._indices(), key=lambda index: (index != self._champion, index))
+        for index in order:
             verified = self._job.entrants[index].binary_hash in self._job.verified
             entry = self._prepare(self._task, index, check=not verified)
             if entry is not None:
@@ -128,18 +179,31 @@ class Session:
         """None when the device was lost before it was this entrant's turn."""
         if self._bench.poisoned:
             return None
+        note(f"entrant {index}")
         artifact = self._job.entrants[index]
         entry = self._bench.prepare(task, artifact, check=check)
         if isinstance(entry, Failure):
-            return replace(entry, facts=artifact.facts, binary_hash=artifact.binary_hash)
+            return self._blamed(index, entry)
         if task is self._task:
             self._compiled += entry.compiled
         return entry
+
+    def _check_odd(self, entries: dict[int, Entry | Failure]) -> None:
+        """The first entrant must be right on the job's other sizes too."""
+        for check in self._job.checks:
+            if self._bench.poisoned or not isinstance(entries.get(0), Entry):
+                return
+            note("check")
+            wrong = self._bench.check(self._job.kernel, check)
+            if wrong is not None:
+                said = f"{wrong.message} (at {check.workload.key})"
+                entries[0] = self._blamed(0, replace(wrong, message=said))
 
     def _prepare_baselines(self) -> dict[str, Entry | Failure]:
         entries: dict[str, Entry | Failure] = {}
         for name in self._job.baselines if self._job.mode is Mode.CONFIRM else ():
             if not self._bench.poisoned:
+                note(f"baseline {name}")
                 entries[name] = self._bench.prepare_baseline(self._task, name)
         return entries
 
@@ -148,27 +212,37 @@ class Session:
         entries: Mapping[int, Entry | Failure],
         baselines: Mapping[str, Entry | Failure],
     ) -> dict[int | str, Entry]:
-        """Who is timed: all that are fit; in a duel nobody without the challenger."""
-        duel = self._job.mode is Mode.DUEL
-        if self._bench.poisoned or (duel and not isinstance(entries.get(0), Entry)):
+        """Who is timed: all that are fit; in a duel nobody without a challenger."""
+        if self._bench.poisoned:
             return {}
-        field: dict[int | str, Entry] = {}
-        for index in self._indices()[: 2 if duel else None]:
-            entry = entries[index]
+        fit: dict[int | str, Entry] = {}
+        for index in self._indices():
+            entry = entries.get(index)
             if isinstance(entry, Entry):
-                field[index] = entry
-        field.update({n: entry for n, entry in baselines.items() if isinstance(entry, Entry)})
-        return field
+                fit[index] = entry
+        if not any(index != self._champion for index in fit):
+            return {}
+        fit.update({n: entry for n, entry in baselines.items() if isinstance(entry, Entry)})
+        return fit
 
     # -- timing --------------------------------------------------------------------------------
-    def _time(
-        self, timer: Timer, field: Mapping[int | str, Entry]
-    ) -> tuple[list[list[float]], Mapping[str, float | str]]:
-        """One pass over the field, taken once more if the card was throttled meanwhile."""
-        contestants = [
-            replace(entry.contestant, settle=entry.keep) if key == 0 else entry.contestant
-            for key, entry in field.items()
-        ]
+    def _time(self, field: Mapping[int | str, Entry]) -> Timed:
+        """The field's samples; all of it plainly once more if one cannot be timed as chosen."""
+        note("timing")
+        started = time.monotonic()
+        entries = list(field.values())
+        timer = self._bench.timer(self._job.protocol, entries)
+        contestants = [replace(e.contestant, settle=e.audit.take) for e in entries]
+        try:
+            timed = self._watched(timer, contestants)
+        except CaptureFailed:
+            timer = self._bench.plain_timer(self._job.protocol)
+            timed = self._watched(timer, contestants)
+        self._timing_s += time.monotonic() - started
+        return timed
+
+    def _watched(self, timer: Timer, contestants: Sequence[Contestant]) -> Timed:
+        """One pass, taken once more if the card was throttled meanwhile."""
         samples: list[list[float]] = []
         clocks: Mapping[str, float | str] = {}
         for attempt in range(2):
@@ -177,41 +251,45 @@ class Session:
             clocks = {**monitor.summary(), **({"repeated": 1.0} if attempt else {})}
             if "throttled" not in clocks:
                 break
-        return samples, clocks
+        return Timed(samples, timer.method, timer.cache, timer.quantum_us, clocks)
 
     def _pass(self, timer: Timer, contestants: Sequence[Contestant]) -> list[list[float]]:
         constants = self._job.protocol
-        if self._job.mode is not Mode.DUEL:
+        if self._job.mode is Mode.CONFIRM:
             return run_race(timer, contestants, constants.final_pairs, constants.warm_ms)
-        if len(contestants) == 1:
-            return run_race(timer, contestants, max(constants.pairs), constants.warm_ms)
-        return list(run_duel(timer, contestants[0], contestants[1], constants))
+        if self._job.mode is Mode.RACE:
+            lanes = race(timer, contestants, constants)
+        elif self._champion is None or len(contestants) == 1:
+            lanes = screen(timer, contestants, None, constants)
+        else:
+            lanes = screen(timer, contestants[:-1], contestants[-1], constants)
+        return [lane.samples_us for lane in lanes]
 
     # -- writing down --------------------------------------------------------------------------
-    def _timings(
-        self,
-        field: Mapping[int | str, Entry],
-        samples: Sequence[Sequence[float]],
-        quantum_us: float,
-    ) -> dict[int | str, Timing]:
-        """A duel is told against the champion, a race against the first that was timed."""
-        against = len(field) - 1 if self._job.mode is Mode.DUEL else 0
+    def _timings(self, field: Mapping[int | str, Entry], timed: Timed) -> dict[int | str, Timing]:
+        """A duel is told against its champion, all else against the first that was timed."""
+        keys = list(field)
+        against = keys.index(self._champion) if self._champion in keys else 0
+        reference = timed.samples[against]
         timings = {}
         for position, (key, entry) in enumerate(field.items()):
-            ratio = paired(samples[position], samples[against], quantum_us=quantum_us)
+            mine = timed.samples[position]
+            both = min(len(mine), len(reference))
+            ratio = paired(mine[:both], reference[:both], quantum_us=timed.quantum_us)
             told = position != against
             timings[key] = Timing(
                 name=key if isinstance(key, str) else self._names[key],
-                median_us=statistics.median(samples[position]),
-                samples_us=tuple(samples[position]),
+                median_us=statistics.median(mine),
+                samples_us=tuple(mine),
                 log_ratio=ratio.log_ratio if told else 0.0,
                 log_ratio_low=ratio.low if told else 0.0,
                 log_ratio_high=ratio.high if told else 0.0,
                 error=entry.error,
+                deterministic=entry.deterministic,
             )
         return timings
 
-    def _judged(self, index: int, timing: Timing, cache: str) -> Timing | Failure:
+    def _judged(self, index: int, entry: Entry, timing: Timing, cache: str) -> Timing | Failure:
         """The timing, unless it is impossible or the timed run left something wrong behind."""
         problem = ""
         floor_us = self._bench.floor_us(self._task, cache)
@@ -220,27 +298,27 @@ class Session:
                 f"{timing.median_us:.3g} us is faster than the device can move its bytes "
                 f"({floor_us:.3g} us)"
             )
-        elif index == 0:
-            left = compare_all(self._task, 0, self._task.kept)
-            problem = f"wrong in the timed loop: {left}" if isinstance(left, str) else ""
-        if not problem:
-            return timing
+        elif left := entry.audit.problem():
+            problem = f"wrong in the timed loop: {left}"
+        return self._blamed(index, refusal(problem)) if problem else timing
+
+    def _blamed(self, index: int, failure: Failure) -> Failure:
         artifact = self._job.entrants[index]
-        return replace(refusal(problem), facts=artifact.facts, binary_hash=artifact.binary_hash)
+        return replace(failure, facts=artifact.facts, binary_hash=artifact.binary_hash)
 
     def _untimed(self, entries: Mapping[int, Entry | Failure], index: int) -> Timing | Failure:
         entry = entries.get(index)
         if isinstance(entry, Failure):
             return entry
-        return Timing(self._names[index], 0.0, error=-1.0 if entry is None else entry.error)
+        if entry is None:
+            return Timing(self._names[index], 0.0)
+        return Timing(self._names[index], 0.0, error=entry.error, deterministic=entry.deterministic)
 
     def _measurement(
         self,
         outcomes: Sequence[Timing | Failure],
         baselines: Mapping[str, Timing | Failure],
-        method: str = "",
-        cache: str = "",
-        clocks: Mapping[str, float | str] | None = None,
+        timed: Timed | None = None,
     ) -> Measurement:
         device, toolchain = self._bench.info()
         return Measurement(
@@ -248,9 +326,10 @@ class Session:
             toolchain=toolchain,
             outcomes=tuple(outcomes),
             baselines=dict(baselines),
-            method=method,
-            cache=cache,
+            method=timed.method if timed else "",
+            cache=timed.cache if timed else "",
             compiled=self._compiled,
             device_s=time.monotonic() - self._started,
-            clocks=dict(clocks or {}),
+            timing_s=self._timing_s,
+            clocks=dict(timed.clocks if timed else {}),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _COARSE = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 _SMALLEST_NORM = 1e-6
 _LARGEST_NORM = 1e12
+_MOST_COPIES = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,8 @@ class Task:
         self._pristine = [dict(kernel.make_inputs(workload, seed, device)) for seed in seeds]
         self.expected = [self._reference(inputs) for inputs in self._pristine]
         self.inputs = {name: tensor.clone() for name, tensor in self._pristine[0].items()}
+        self._copies: list[dict[str, torch.Tensor]] = []
+        self._output_copies: list[dict[str, torch.Tensor]] = []
         self._arenas: dict[str, Arena] = {}
         self.device_type = device
         self._shared_storage: dict[str, torch.Tensor] | None = None
@@ -110,6 +113,30 @@ class Task:
                 self.inputs[name].copy_(rolled.view(tensor.shape))
                 moved = True
         return moved
+
+    def copies_beyond(self, size: int) -> int:
+        """How many copies of inputs and outputs together exceed `size` bytes: 3 to 255, or 1 where
+        one of them does (flashinfer's `calculate_rotation_count` counts so).
+
+        An odd number, so that two entrants in turn meet the same copies.
+        """
+        one = sum(t.numel() * t.element_size() for t in self.inputs.values())
+        one += sum(buffer.bytes.numel() for buffer in self.outputs().values())
+        return 1 if one >= size else max(3, min(_MOST_COPIES, -(-size // max(1, one)) + 1) | 1)
+
+    def copies(self, count: int) -> Sequence[dict[str, torch.Tensor]]:
+        """`count` sets of the first seed's inputs; kept, so that all entrants share them."""
+        while len(self._copies) < count:
+            self._copies.append({n: t.clone() for n, t in self._pristine[0].items()})
+        return self._copies[:count]
+
+    def output_copies(self, count: int) -> Sequence[dict[str, torch.Tensor]]:
+        """`count` sets of outputs, shared like the copies of the inputs."""
+        while len(self._output_copies) < count:
+            self._output_copies.append(
+                {name: buffer.tensor.clone() for name, buffer in self.outputs().items()}
+            )
+        return self._output_copies[:count]
 
     def storage(self) -> tuple[dict[str, torch.Tensor], bool]:
         """Room for one copy of the outputs, and whether it is shared for want of memory."""

@@ -7,8 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from search_spaces.kernel import Kernel
 from search_spaces.records import Device, Status, Toolchain, Workload
@@ -38,7 +39,12 @@ from workers.records import (
 )
 from workers.records import Protocol as Constants
 
+if TYPE_CHECKING:
+    import torch
+
 _BASELINE_WARM_CALLS = 3
+#: rotating copies together are this many times the last-level cache
+_ROTATED = 5
 
 
 class TorchBench(ABC):
@@ -56,8 +62,9 @@ class TorchBench(ABC):
         self, *, index: int = 0, cache_dir: str | os.PathLike[str], tasks: int = 4
     ) -> None:
         self.poisoned = False
-        #: None until it was measured
-        self.calibration: Calibration | None = None
+        #: None until it was measured or told
+        self._calibration: Calibration | None = None
+        self._cache = Constants().cache
         # Before any kernel's module is loaded.
         self._watch = Watch()
         self._seeds = Constants().seeds
@@ -87,6 +94,13 @@ class TorchBench(ABC):
     def close(self) -> None:
         self._tasks.clear()
 
+    def calibration(self) -> Calibration | None:
+        """What the device and its clock can do; measured once, unless a job has told it. None for
+        a kind that does not time."""
+        if self._calibration is None:
+            self._calibration = self._calibrate()
+        return self._calibration
+
     # -- what a kind decides ------------------------------------------------------------------
     @abstractmethod
     def prepare(self, task: Task, artifact: Artifact, *, check: bool) -> Entry | Failure: ...
@@ -106,6 +120,9 @@ class TorchBench(ABC):
     def _verify_workloads(self, kernel: Kernel, workload: Workload) -> Sequence[Workload]:
         """On what a variant is checked when it is not timed."""
         return (workload,)
+
+    def _calibrate(self) -> Calibration | None:
+        return None
 
     def _enter_baseline(self) -> None:  # noqa: B027
         """Untimed switch to a baseline."""
@@ -135,7 +152,9 @@ class TorchBench(ABC):
             return self._failed(problem, f"baseline `{name}`")
         if isinstance(checked, Failure):
             return checked
-        return self._entry(task, Contestant(name, run, enter=self._enter_baseline), checked)
+        rotations = tuple(partial(function, inputs) for inputs in self._copies(task))
+        contestant = Contestant(name, run, enter=self._enter_baseline, rotations=rotations)
+        return self._entry(task, contestant, checked)
 
     def check(self, ref: KernelRef, check: Check) -> Failure | None:
         """Why an artifact is not fit for another workload, after the whole gate; nothing is timed.
@@ -168,9 +187,21 @@ class TorchBench(ABC):
             compiled,
         )
 
+    def _copies(self, task: Task) -> Sequence[dict[str, torch.Tensor]]:
+        """Copies of the inputs to rotate over, where the job at hand rotates."""
+        if self._cache != "rotate":
+            return ()
+        return task.copies(task.copies_beyond(_ROTATED * self._cache_bytes()))
+
+    def _cache_bytes(self) -> int:
+        """The size of the last-level cache."""
+        return self._device.l2_bytes
+
     def _measure(self, job: MeasureJob) -> Measurement:
         kernel = self._kernel(job.kernel)
         self._seeds = seeds = job.protocol.seeds
+        self._cache = job.protocol.cache
+        self._calibration = job.calibration or self._calibration
         self._watch.begin()
         if job.mode is not Mode.VERIFY:
             task = self._tasks.get(job.kernel, job.workload, seeds)

@@ -30,6 +30,20 @@ def bind(task: Task, config: Config) -> WritingVariant:
     tensors: dict[str, torch.Tensor] = dict(task.inputs)
     for name, buffer in (*outputs.items(), *scratch.items()):
         tensors[name] = buffer.tensor
+    return WritingVariant(_runner(task, config, tensors), outputs, tuple(scratch.values()))
+
+
+def bind_copies(task: Task, config: Config, count: int) -> tuple[Callable[[], None], ...]:
+    """The variant on each of `count` copies of inputs and outputs, which all variants share."""
+    scratch = task.scratch(task.kernel.scratch(task.workload, config))
+    shared = {name: buffer.tensor for name, buffer in scratch.items()}
+    return tuple(
+        _runner(task, config, {**inputs, **outputs, **shared})
+        for inputs, outputs in zip(task.copies(count), task.output_copies(count), strict=True)
+    )
+
+
+def _runner(task: Task, config: Config, tensors: dict[str, torch.Tensor]) -> Callable[[], None]:
     launches = [
         (launch.fn[launch.grid], launch.args, dict(launch.kwargs))
         for launch in task.kernel.launches(task.workload, config, tensors)
@@ -39,4 +53,4 @@ def bind(task: Task, config: Config) -> WritingVariant:
         for start, args, kwargs in launches:
             start(*args, **kwargs)
 
-    return WritingVariant(run, outputs, tuple(scratch.values()))
+    return run
