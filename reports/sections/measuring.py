@@ -155,7 +155,10 @@ def _depths(tasks: Sequence[TaskData]) -> FigureView | None:
     every = depths_frame(screened)
     table = Table.of(
         ("task", "samples", "share of trials"),
-        ((row.task, row.samples, percent(row.share, 1)) for row in every.itertuples()),
+        (
+            (f"{row['task']}", int(row["samples"]), percent(row["share"], 1))
+            for _, row in every.iterrows()
+        ),
     )
     counts = Counter(len(trial.samples_us) for task in screened for trial in task.screened)
     total, least = sum(counts.values()), min(counts)

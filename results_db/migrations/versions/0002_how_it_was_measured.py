@@ -23,8 +23,8 @@ def upgrade() -> None:
 
 def _measurement() -> None:
     """Earlier trials have spent no known time timing; nobody looked whether they repeat."""
-    recreate = "always" if op.get_bind().dialect.name == "sqlite" else "auto"
-    with op.batch_alter_table("measurement", recreate=recreate) as batch:
+    sqlite = op.get_bind().dialect.name == "sqlite"
+    with op.batch_alter_table("measurement", recreate="always" if sqlite else "auto") as batch:
         batch.add_column(
             sa.Column("timing_s", sa.Double(), server_default=sa.text("0"), nullable=False)
         )
