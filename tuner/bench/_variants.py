@@ -20,6 +20,8 @@ from tuner.runtime import SCHEMA, TableError, read
 _RUNS = 10_000
 _MAX_BYTES = 1_000_000
 _SHOWN = 80
+_WRITTEN = 'a config is written as {"BLOCK": 128, "num_warps": 4}'
+_SETTINGS = "the farm's own file is named by --settings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,7 @@ def _of_file(subject: Subject, workload: Workload, path: Path) -> Variant:
 
 def _text(path: Path) -> str:
     place = f"--config {path}"
-    hint = "give best, default, a JSON object or a file; the farm's own file is named by --settings"
+    hint = f"give best, default, a JSON object or a file; {_SETTINGS}"
     try:
         if path.is_file() and path.stat().st_size > _MAX_BYTES:
             raise TunerError(f"{place}: larger than {_MAX_BYTES} bytes", hint)
@@ -184,7 +186,7 @@ def _json(text: str, place: str) -> object:
             raise TunerError(f"{place}: has a name twice in one object", "write each name once")
         return dict(pairs)
 
-    hint = 'a config is written as {"BLOCK": 128, "num_warps": 4}'
+    hint = f"{_WRITTEN}; {_SETTINGS}"
     try:
         return json.loads(text, object_pairs_hook=once)
     except json.JSONDecodeError as error:
@@ -198,7 +200,7 @@ def _config(data: object, place: str) -> Config:
     if not isinstance(data, Mapping):
         raise TunerError(
             f"{place}: is a {type(data).__name__}, not one config or a table of ours",
-            'a config is written as {"BLOCK": 128, "num_warps": 4}',
+            _WRITTEN,
         )
     for name, value in data.items():
         if not isinstance(value, bool | int | float | str | None):

@@ -22,6 +22,7 @@ from tuner.cli import (
     _results,
     _schedule,
     _spaces,
+    _verify,
     _workers,
 )
 from tuner.cli._console import fail
@@ -41,7 +42,7 @@ app.command("report")(_results.report)
 app.command("export")(_results.export)
 app.command("compare")(_compare.compare)
 app.command("bench")(_bench.bench)
-app.command("verify")(_bench.verify)
+app.command("verify")(_verify.verify)
 app.add_typer(_spaces.app, name="spaces")
 app.add_typer(_workers.app, name="workers")
 app.add_typer(_schedule.app, name="schedule")

@@ -1,12 +1,9 @@
-"""`tuner bench` and `tuner verify`: a few variants of one kernel, here and now."""
+"""`tuner bench`: a few configs of one kernel side by side, here and now."""
 
 from __future__ import annotations
 
 import json
-import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -16,54 +13,25 @@ import typer
 
 from search_spaces.errors import TunerError
 from search_spaces.records import Status, canonical_json
-from tuner.cli._console import Format, FormatOption, console, emit, inert, note
-from tuner.cli._progress import LINE_EVERY_S
-from tuner.cli._session import LARGEST, settings_of
+from tuner.cli._console import Format, FormatOption, emit, note
+from tuner.cli._session import settings_of
+from tuner.cli._variants import (
+    KernelArgument,
+    QuietOption,
+    SettingsOption,
+    TargetOption,
+    VariantOption,
+    WorkloadOption,
+    config_cell,
+    tell_origins,
+    told,
+    told_columns,
+)
 
 if TYPE_CHECKING:
-    from search_spaces.records import Config
-    from tuner.bench import Checked, Pass, Row, Tell, Variant
+    from tuner.bench import Pass, Row
 
-SettingsOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--settings",
-        "-c",
-        envvar="TUNER_CONFIG",
-        help="The farm's configuration file; config.yaml in this folder by default.",
-        show_default=False,
-    ),
-]
-KernelArgument = Annotated[
-    str, typer.Argument(help="A name, module:object, file.py:object.", metavar="KERNEL")
-]
-VariantOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--config",
-        help="best (the database's winner), default, a JSON object, or a file with one or with an "
-        "exported table; may be repeated.",
-        metavar="best|default|JSON|FILE",
-        show_default=False,
-    ),
-]
-WorkloadOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="The kernel's workloads with these dims, as 'M=32 dtype=float16', or one of your own "
-        "with all of them; may be repeated. The kernel's first by default.",
-        show_default=False,
-    ),
-]
-TargetOption = Annotated[
-    str | None,
-    typer.Option(
-        "--target", "--device", help="cuda, hip, cpu or cuda:90; the best device here by default."
-    ),
-]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
-
-_BENCH = (
+_COLUMNS = (
     "variant",
     "median_us",
     "ratio",
@@ -79,15 +47,15 @@ _BENCH = (
     "config",
     "note",
 )
-_BENCH_ALL = (
+_EVERYTHING = (
     "kernel",
     "workload",
     "device",
     "target",
-    *_BENCH[:1],
+    *_COLUMNS[:1],
     "kind",
     "status",
-    *_BENCH[1:],
+    *_COLUMNS[1:],
     "registers",
     "method",
     "cache",
@@ -96,10 +64,6 @@ _BENCH_ALL = (
     "timing_s",
     "clocks",
 )
-_VERIFY = ("variant", "status", "checked_by", "error", "config", "note")
-_VERIFY_ALL = ("kernel", "workload", "device", "target", *_VERIFY, "odd")
-#: Statuses that say nothing against a config that was not asked for by name.
-_HARMLESS = (Status.CORRECT, Status.CONSTRAINTS)
 
 
 class Method(StrEnum):
@@ -163,8 +127,8 @@ def bench(
         item: library.contestants(subject, item, config, settings.database.url)
         for item in subject.workloads
     }
-    _tell_origins(chosen.values())
-    with _told(quiet=quiet) as tell:
+    tell_origins(chosen.values())
+    with told(quiet=quiet) as tell:
         passes = list(library.bench(settings, subject, chosen, baselines=baseline, tell=tell))
     _emit_passes(passes, style)
     if samples is not None:
@@ -177,61 +141,6 @@ def bench(
         raise typer.Exit(1)
 
 
-def verify(
-    kernel: KernelArgument,
-    config: VariantOption = None,
-    every: Annotated[bool, typer.Option("--all", help="Every config of the space.")] = False,
-    sample: Annotated[
-        int | None, typer.Option(min=1, max=LARGEST, help="So many configs, drawn at random.")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=LARGEST, help="Seed of the draw.")] = 0,
-    workload: WorkloadOption = None,
-    target: TargetOption = None,
-    settings_file: SettingsOption = None,
-    quiet: QuietOption = False,
-    style: FormatOption = Format.TABLE,
-) -> None:
-    """Check that configs compute what they should, odd size included; nothing is timed or stored.
-
-    Where no such GPU is here they are compiled for it and run by Triton's interpreter. Exits with 1
-    if any is wrong. The default config by itself, unless others are named.
-    """
-    from tuner import bench as library
-
-    if sum((bool(config), every, sample is not None)) > 1:
-        raise TunerError("--config, --all and --sample exclude each other", "give one of them")
-    settings, base = settings_of(settings_file)
-    subject = library.subject(
-        settings, base, kernel, workloads=workload or (), target=target, timed=False
-    )
-    url, drawn = settings.database.url, every or sample is not None
-    chosen = {
-        item: library.points(subject, item, sample, seed)
-        if drawn
-        else library.variants(subject, item, config or ["default"], url)
-        for item in subject.workloads
-    }
-    _tell_origins(chosen.values())
-    with _told(quiet=quiet) as tell:
-        found = list(library.verify(settings, subject, chosen, tell=tell))
-    rows = [
-        {
-            "kernel": subject.kernel.name,
-            "device": subject.device.name,
-            "target": subject.device.target,
-            **_checked_row(item, style),
-        }
-        for item in found
-    ]
-    several = ("workload",) if len(chosen) > 1 else ()
-    emit(rows, (*several, *_VERIFY) if style is Format.TABLE else _VERIFY_ALL, style)
-    _note_checked(found, subject.device.name, subject.runner)
-    harmless = _HARMLESS if drawn else (Status.CORRECT,)
-    if any(item.status not in harmless for item in found):
-        raise typer.Exit(1)
-
-
-# -- bench -----------------------------------------------------------------------------------------
 def _check_writable(path: Path | None) -> None:
     """Before anything is measured for it."""
     if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
@@ -241,7 +150,8 @@ def _check_writable(path: Path | None) -> None:
 def _emit_passes(passes: Sequence[Pass], style: Format) -> None:
     rows = [_row(item, row, style) for item in passes for row in item.rows]
     several = ("workload",) if len(passes) > 1 else ()
-    emit(rows, (*several, *_BENCH) if style is Format.TABLE else _BENCH_ALL, style)
+    columns = (*several, *told_columns(_COLUMNS, rows)) if style is Format.TABLE else _EVERYTHING
+    emit(rows, columns, style)
 
 
 def _row(item: Pass, row: Row, style: Format) -> dict[str, object]:
@@ -256,7 +166,7 @@ def _row(item: Pass, row: Row, style: Format) -> dict[str, object]:
         "low": row.ratio_low,
         "high": row.ratio_high,
         "verdict": row.verdict or None,
-        "config": _config(row.config, style),
+        "config": config_cell(row.config, style),
         "note": _joined(row),
         "method": item.method,
         "cache": item.cache,
@@ -270,12 +180,6 @@ def _row(item: Pass, row: Row, style: Format) -> dict[str, object]:
 def _joined(row: Row) -> str:
     bad = f"{row.status}" if row.status is not Status.CORRECT else ""
     return ": ".join(filter(None, [bad, row.message]))
-
-
-def _config(config: Config | None, style: Format) -> object:
-    if config is None or style in (Format.JSON, Format.TABLE):
-        return None if config is None else dict(config)
-    return canonical_json(dict(config))
 
 
 def _note_pass(item: Pass) -> None:
@@ -324,60 +228,3 @@ def _raw(item: Pass) -> dict[str, object]:
             for row in item.rows
         ],
     }
-
-
-# -- verify ----------------------------------------------------------------------------------------
-def _checked_row(item: Checked, style: Format) -> dict[str, object]:
-    return {
-        "workload": item.workload.key,
-        "variant": item.variant or None,
-        "status": f"{item.status}",
-        "checked_by": item.checked_by or None,
-        "odd": item.odd.key if item.odd else None,
-        "error": item.error,
-        "config": _config(item.config, style),
-        "note": item.message,
-    }
-
-
-def _note_checked(found: Sequence[Checked], device: str, runner: str) -> None:
-    words = [f"{item.status}" for item in found]
-    counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(sorted(words)))
-    how = "compiled, and run by Triton's interpreter" if runner == "interpreter" else "run"
-    note(f"{len(found)} configs {how} for {device}: {counts or 'none'}")
-
-
-# -- both ------------------------------------------------------------------------------------------
-def _tell_origins(chosen: Iterable[Sequence[Variant]]) -> None:
-    for variants in chosen:
-        for variant in variants:
-            if variant.note:
-                note(variant.note)
-
-
-@contextmanager
-def _told(*, quiet: bool) -> Iterator[Tell]:
-    """Progress on stderr: one line that changes on a terminal, a line now and then elsewhere."""
-    if quiet:
-        yield lambda what, done, total: None
-    elif sys.stderr.isatty():
-        with console(stderr=True).status("starting") as shown:
-            yield lambda what, done, total: shown.update(_progress(what, done, total))
-    else:
-        yield _lines(note)
-
-
-def _lines(write: Callable[[object], None]) -> Tell:
-    next_s = 0.0
-
-    def tell(what: str, done: int, total: int) -> None:
-        nonlocal next_s
-        if time.monotonic() >= next_s or (total and done == total):
-            next_s = time.monotonic() + LINE_EVERY_S
-            write(_progress(what, done, total))
-
-    return tell
-
-
-def _progress(what: str, done: int, total: int) -> str:
-    return inert(f"{what} {done}/{total}" if total else what)
