@@ -182,6 +182,7 @@ def test_who_changes_the_harness_in_the_timed_loop_voids_the_pass(watch):
 
 # -- honest kernels --------------------------------------------------------------------------------
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_no_compiled_variant_of_a_family_is_refused(tmp_path):
     from search_spaces.registry import load
 
@@ -218,3 +219,20 @@ def test_another_workload_is_checked_as_well(tmp_path):
     assert check(HONEST) is None
     assert "do not follow the inputs" in check({"cheat": "constant output"}).message
     assert check({"cheat": "no such"}).status is Status.RUNTIME
+
+
+def test_a_rotated_run_is_audited_where_it_wrote():
+    from workers.measure.variants import bind_copies
+
+    task = Task(Cheated(), WORKLOAD, (1, 2), "cpu")
+    variant, copies = bind(task, HONEST), bind_copies(task, HONEST, 3)
+    idle = bind_copies(task, {"cheat": "stale output"}, 3)
+    for copy in copies:
+        copy()
+    for run, problem in ((copies[1], ""), (idle[1], f"output `y` not written: {N * N} of")):
+        audit = Audit(task, variant.outputs)
+        audit.prime()
+        audit.take(run())
+        found = audit.problem()
+        assert found.startswith(problem)
+        assert bool(found) == bool(problem)

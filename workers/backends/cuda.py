@@ -153,7 +153,7 @@ class CudaBackend(TorchBench):
         self._warmth.touch()
         if isinstance(checked, Failure):
             return checked
-        rotations: tuple[Callable[[], None], ...] = ()
+        rotations: tuple[Callable[[], object], ...] = ()
         if copies := len(self._copies(task)):
             rotations = bind_copies(task, artifact.config, copies)
         contestant = Contestant(config_key(artifact.config), variant.run, rotations=rotations)

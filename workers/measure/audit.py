@@ -41,13 +41,17 @@ class Audit:
             self._watch.tampered()
         for buffer in (self._outputs or {}).values():
             buffer.bytes.fill_(POISONS[0])
+        self._task.wipe_output_copies(POISONS[0])
 
     def take(self, result: Any = None) -> None:
-        """Enqueue a copy of the outputs a run left, given what it returned."""
+        """Enqueue a copy of the outputs a run left, given what it returned.
+
+        What wrote to other than the shared outputs, a copy of them, returns where.
+        """
         if self._watch is not None:
             self._tampered = self._tampered or self._watch.tampered(known_culprit=True)
         results = result
-        if self._outputs is not None:
+        if self._outputs is not None and result is None:
             results = {name: buffer.tensor for name, buffer in self._outputs.items()}
         self._taken, self._misfit = True, misfit(self._task, results)
         if not self._misfit:

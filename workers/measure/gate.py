@@ -25,6 +25,8 @@ _SUSPICIOUS = 0.8
 _SAVED_US = 20.0
 _GUILTY = 1.5
 _REPETITIONS = 8
+#: further looks at a repeated run where other programs may have disturbed the first
+_CHANCES = 2
 _AGREEING = 7
 
 
@@ -237,30 +239,31 @@ class _Gate:
         if self._watch is None or len(self._laps_us) < 3:
             return ""
         fresh_us, seen_us = self._laps_us[-2], self._laps_us[-1]
+        for _ in range(_CHANCES if self._watch.noisy else 0):
+            seen_us = min(seen_us, self._time_rolled(0))
         if seen_us > _SUSPICIOUS * fresh_us or fresh_us - seen_us < _SAVED_US:
             return ""
-        pairs: list[tuple[float, float]] = []
-        try:
-            for places in range(1, _REPETITIONS + 1):
-                fresh, seen = (self._time_rolled(places) for _ in range(2))
-                if fresh is None or seen is None:
-                    return ""
-                pairs.append((fresh, seen))
-        finally:
-            self._task.load(0)
+        if not self._task.roll(1):
+            return ""
+        pairs = []
+        for first in range(1, 2 * _REPETITIONS, 2):
+            fresh, seen = (
+                min(self._time_rolled(places) for places in (first, first + 1)) for _ in range(2)
+            )
+            pairs.append((fresh, seen))
+        self._task.load(0)
         agreeing = [fresh > max(_GUILTY * seen, seen + _SAVED_US) for fresh, seen in pairs]
         if sum(agreeing) < _AGREEING:
             return ""
         fresh_us, seen_us = (statistics.median(times) for times in zip(*pairs, strict=True))
         return f"keeps results: {seen_us:.3g} us on inputs it has seen, {fresh_us:.3g} us on others"
 
-    def _time_rolled(self, places: int) -> float | None:
-        """Time in us on the first seed's inputs rolled; None where there is nothing to roll."""
+    def _time_rolled(self, places: int) -> float:
+        """Time in us on the first seed's inputs rolled."""
         assert self._watch is not None
-        rolled: list[bool] = []
-        _, lap_us = self._lap(lambda: rolled.append(self._task.roll(places)), POISONS[0])
+        _, lap_us = self._lap(lambda: self._task.roll(places), POISONS[0])
         self._watch.wait()
-        return lap_us() if rolled[0] else None
+        return lap_us()
 
 
 def _differ(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

@@ -57,8 +57,10 @@ class Watch:
     """What the gate asks of a device kind beside tensors; this one is for a CPU.
 
     One lives as long as its backend. spoiled: what of the harness was changed during the job by
-    nobody knows whom; no time taken in it means anything.
+    nobody knows whom; no time taken in it means anything. noisy: other programs share the device.
     """
+
+    noisy = True
 
     def __init__(self) -> None:
         self._seal = Seal()
@@ -108,6 +110,8 @@ class CudaWatch(Watch):
     #: the host needs so long to enqueue a run with what surrounds it
     _LEAD_US = 80
     _CYCLES_PER_US = 2000
+
+    noisy = False
 
     def __init__(self) -> None:
         import torch

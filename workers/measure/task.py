@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from search_spaces.errors import KernelError
 from search_spaces.kernel import Kernel, TensorSpec
 from search_spaces.records import Workload
-from workers.measure.buffers import Arena, GuardedTensor
+from workers.measure.buffers import ALIGNMENT, Arena, GuardedTensor
 from workers.records import KernelRef
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ class Task:
         self.inputs = {name: tensor.clone() for name, tensor in self._pristine[0].items()}
         self._copies: list[dict[str, torch.Tensor]] = []
         self._output_copies: list[dict[str, torch.Tensor]] = []
+        #: the memory of the copies, by output
+        self._rotated: dict[str, torch.Tensor] = {}
         self._arenas: dict[str, Arena] = {}
         self.device_type = device
         self._shared_storage: dict[str, torch.Tensor] | None = None
@@ -131,12 +133,26 @@ class Task:
         return self._copies[:count]
 
     def output_copies(self, count: int) -> Sequence[dict[str, torch.Tensor]]:
-        """`count` sets of outputs, shared like the copies of the inputs."""
-        while len(self._output_copies) < count:
-            self._output_copies.append(
-                {name: buffer.tensor.clone() for name, buffer in self.outputs().items()}
-            )
+        """`count` sets of outputs, shared like the copies of the inputs, as aligned as outputs."""
+        import torch
+
+        if len(self._output_copies) < count:
+            self._rotated = {}
+            self._output_copies = [{} for _ in range(count)]
+            for name, buffer in self.outputs().items():
+                size = buffer.bytes.numel()
+                padded = -(-size // ALIGNMENT) * ALIGNMENT
+                memory = torch.empty((count, padded), dtype=torch.uint8, device=self.device_type)
+                self._rotated[name] = memory
+                for index, copy in enumerate(self._output_copies):
+                    flat = memory[index, :size].view(buffer.tensor.dtype)
+                    copy[name] = flat.view(buffer.spec.shape)
         return self._output_copies[:count]
+
+    def wipe_output_copies(self, byte: int) -> None:
+        """Fill the copies of the outputs, if there are any, with `byte`."""
+        for memory in self._rotated.values():
+            memory.fill_(byte)
 
     def storage(self) -> tuple[dict[str, torch.Tensor], bool]:
         """Room for one copy of the outputs, and whether it is shared for want of memory."""

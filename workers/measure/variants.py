@@ -33,14 +33,29 @@ def bind(task: Task, config: Config) -> WritingVariant:
     return WritingVariant(_runner(task, config, tensors), outputs, tuple(scratch.values()))
 
 
-def bind_copies(task: Task, config: Config, count: int) -> tuple[Callable[[], None], ...]:
-    """The variant on each of `count` copies of inputs and outputs, which all variants share."""
+def bind_copies(
+    task: Task, config: Config, count: int
+) -> tuple[Callable[[], dict[str, torch.Tensor]], ...]:
+    """The variant on each of `count` copies of inputs and outputs, which all variants share.
+
+    Each returns the outputs it writes.
+    """
     scratch = task.scratch(task.kernel.scratch(task.workload, config))
     shared = {name: buffer.tensor for name, buffer in scratch.items()}
     return tuple(
-        _runner(task, config, {**inputs, **outputs, **shared})
+        _returning(_runner(task, config, {**inputs, **outputs, **shared}), outputs)
         for inputs, outputs in zip(task.copies(count), task.output_copies(count), strict=True)
     )
+
+
+def _returning(
+    run: Callable[[], None], outputs: dict[str, torch.Tensor]
+) -> Callable[[], dict[str, torch.Tensor]]:
+    def returning() -> dict[str, torch.Tensor]:
+        run()
+        return outputs
+
+    return returning
 
 
 def _runner(task: Task, config: Config, tensors: dict[str, torch.Tensor]) -> Callable[[], None]:
