@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from search_spaces.records import Device, Status, Toolchain, Value
@@ -105,6 +106,8 @@ class DeviceRunner:
         return found
 
     def measure(self, job: MeasureJob) -> Measurement | Failure:
+        if job.calibration is None and self._info is not None:
+            job = replace(job, calibration=self._info.calibration)
         return Blame(job, self._attempt, lambda: self.info).measure()
 
     def _attempt(self, job: MeasureJob) -> Reply | Loss:

@@ -42,7 +42,12 @@ class ProbeBackend:
                 outcomes.append(Failure(Status.RUNTIME, "illegal memory access"))
             else:
                 outcomes.append(Timing(name, 1.0, (1.0,)))
-        clocks = {"pid": float(os.getpid()), "cores": f"{sorted(os.sched_getaffinity(0))}"}
+        known = job.calibration.overhead_us["times"] if job.calibration else 0
+        clocks = {
+            "calibrated": known + self._calibrated,
+            "pid": float(os.getpid()),
+            "cores": f"{sorted(os.sched_getaffinity(0))}",
+        }
         device, toolchain = self.info()
         return Measurement(device, toolchain, tuple(outcomes), clocks=clocks)
 

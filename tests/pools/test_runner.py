@@ -130,6 +130,9 @@ def test_a_backend_is_calibrated_once_and_the_rest_have_no_calibration(runner, p
     expected = Calibration(quantum_us=0.5, overhead_us={"times": 1})
     assert runner.info.calibration == expected
     assert runner.info.calibration == expected
+    kill(runner.pid)
+    # The next process is told.
+    assert measured(runner, job_of({"x": 1})).clocks["calibrated"] == 1
     pool = create(PoolSpec(runners={"probe": 1, "simulated": 1}, builders=1, paths=plugin))
     pool.start()
     ready: list[WorkerReady] = []
