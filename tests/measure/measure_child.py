@@ -29,6 +29,10 @@ def _info():
     return _backend.info()
 
 
+def _calibration():
+    return _backend.calibration()
+
+
 class Child:
     """Measures jobs of one kernel of a module beside this by a backend in a child process."""
 
@@ -74,6 +78,9 @@ class Child:
         reply, poisoned = self.run(self.job(workload, *entrants, **given))
         assert not poisoned
         return reply
+
+    def calibration(self):
+        return self._pool.submit(_calibration).result()
 
     def close(self) -> None:
         self._pool.shutdown()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 
 import pytest
@@ -63,9 +64,9 @@ def test_a_duel_launches_without_compiling_and_finds_the_slower(child, built):
     slow, fast = built(block=1024, repeat=40), built(block=1024)
     found = _measure(child, slow, fast)
     challenger, champion = found.outcomes
-    assert (found.compiled, found.method, found.cache) == (0, "events", "cold")
-    assert _said(challenger) == "slower"
-    assert len(challenger.samples_us) == len(champion.samples_us) < PROTOCOL.pairs[-1]
+    assert (found.compiled, found.method, found.cache) == (0, "graph", "cold")
+    assert challenger.log_ratio > math.log(PROTOCOL.cap)
+    assert len(challenger.samples_us) == len(champion.samples_us) == PROTOCOL.pairs[0]
     assert 0 <= challenger.error < 1e-5
     assert found.clocks["sm_mhz"] > 0
     assert found.clocks["power_w"] > 0
@@ -76,9 +77,40 @@ def test_a_duel_launches_without_compiling_and_finds_the_slower(child, built):
 
 def test_identical_variants_are_not_declared_different(child, built):
     artifact = built(block=1024)
-    for _ in range(10):
-        timing = _measure(child, artifact, artifact).outcomes[0]
+    for method in ("events", "graph", "graph", "cupti"):
+        protocol = replace(PROTOCOL, method=method)
+        found = _measure(child, artifact, artifact, protocol=protocol)
+        timing = found.outcomes[0]
+        assert found.method == method
         assert _said(timing) in ("same", "undecided"), timing
+
+
+def test_a_batch_shares_its_champion_and_its_failures_stay_in_place(child, built):
+    field = [built(block=512), built(block=256, fault="mutate"), built(block=1024, repeat=40)]
+    found = _measure(child, *field, built(block=1024))
+    good, wrong, slow, champion = found.outcomes
+    assert isinstance(wrong, Failure)
+    assert len(slow.samples_us) < len(good.samples_us) == len(champion.samples_us)
+    assert found.timing_s <= found.device_s
+
+
+def test_rotating_buffers_are_as_cold_as_flushed_ones(child, built):
+    artifact = built(block=1024)
+    small = Workload.of(n=1 << 20, dtype="float32")
+    told = {}
+    for cache in ("cold", "rotate", "warm"):
+        found = _measure(child, artifact, workload=small, protocol=replace(PROTOCOL, cache=cache))
+        assert found.cache == cache
+        told[cache] = found.outcomes[0].median_us
+    assert told["warm"] < told["rotate"] < 1.3 * told["cold"]
+
+
+def test_the_device_is_calibrated(child):
+    found = child.calibration()
+    assert 0 < found.quantum_us < 1
+    assert set(found.overhead_us) == {"events", "graph"}
+    assert found.copy_bytes_per_us > 100_000
+    assert found.flops_per_us["bfloat16"] > found.flops_per_us["float32"] > 0
 
 
 def test_what_no_builder_built_is_counted(child):
@@ -99,7 +131,8 @@ def test_a_race_and_a_confirmation_against_baselines(child, built):
     field = [built(block=512), built(block=1024, via="scratch"), built(block=1024, repeat=40)]
     race = _measure(child, *field, mode=Mode.RACE)
     assert race.compiled == 0
-    assert all(len(timing.samples_us) == 20 for timing in race.outcomes)
+    counts = [len(timing.samples_us) for timing in race.outcomes]
+    assert counts[0] >= counts[2] == PROTOCOL.round_pairs
     assert race.outcomes[0].log_ratio == 0.0
     assert _said(race.outcomes[2]) == "slower"
     names = ("eager", "wrong", "raises")
