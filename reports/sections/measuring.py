@@ -130,20 +130,21 @@ def _tiles(data: RunData, tasks: Sequence[TaskData]) -> list[tuple[str, str, str
         remark = f"{percent(timing_share)} of it timing" if timing_share is not None else ""
         tiles.append((f"{plain(1e3 * per_config_s)} ms", "of device time per config", remark))
     if busy is not None:
-        remark = f"{percent(ready)} while it had a job" if ready is not None else ""
-        tiles.append((percent(busy), "of the devices' time was used", remark))
+        remark = f"{percent(ready)} of it at work" if ready is not None else ""
+        tiles.append((percent(busy), "of the devices' time had a job", remark))
     if timing_s is not None:
         held_s = _fact(data, "device_s")
         remark = f"of {seconds(held_s)} held; " if held_s is not None else ""
         tiles.append((seconds(timing_s), "spent timing", f"{remark}finals included"))
-    if trials:
+    watched = [trial for trial in trials if "throttle" in trial.clocks]
+    if watched:
         void = sum(bool(t.clocks.get("throttled")) for t in trials)
         repeated = sum(bool(t.clocks.get("repeated")) for t in trials)
         remark = f"{count(void, 'trial')} slowed down again" if void else ""
         tiles.append((f"{repeated:,}", "trials in passes voided by throttling", remark))
         capped = sum(map(_capped, trials))
         remark = "labelled, not voided: the limit is part of the device" if capped else ""
-        tiles.append((percent(capped / len(trials)), "of trials at the power limit", remark))
+        tiles.append((percent(capped / len(watched)), "of trials at the power limit", remark))
     return tiles
 
 

@@ -69,7 +69,7 @@ def test_tiles_tell_device_time_and_busy_shares(section, source):
     assert (
         f"of device time per config {per_config_ms:.1f} ms {timing:.0%} of it timing" in tiles.text
     )
-    assert "used 87% 96% while it had a job" in tiles.text
+    assert "had a job 87% 96% of it at work" in tiles.text
     assert "spent timing 2.50 s of 8.00 s held; finals included" in tiles.text
     capped = sum("cap" in trial.clocks["throttle"] for trial in trials)
     assert f"at the power limit {capped / len(trials):.0%}" in tiles.text
@@ -91,7 +91,7 @@ def test_what_the_run_did_is_no_change_of_its_environment(source):
     text = page.one("section", id="environment").text
     assert "busy share" not in text
     assert "configs" not in text
-    assert "used 25% 30% while it had a job" in page.text
+    assert "had a job 25% 30% of it at work" in page.text
 
 
 def test_each_task_says_how_it_was_timed(section, source):
@@ -146,6 +146,14 @@ def test_a_run_from_before_finals_and_calibrations_is_still_reported():
     for absent in ("Finals", "Calibration", "do not repeat"):
         assert absent not in section.text
     assert len(section.all("figure")) == 1
+
+
+def test_nothing_is_said_of_throttling_where_nobody_watched():
+    source, task = _one()
+    source.trial_lists[task.info.task_id] = [replace(trial, clocks={}) for trial in task.trials]
+    text = read(reports.render(source)).one("section", id="measuring").text
+    assert "throttling" not in text
+    assert "at the power limit" not in text
 
 
 # -- calibrations --------------------------------------------------------------------------------
