@@ -167,6 +167,17 @@ def test_several_workloads_are_passes_of_their_own(tuner, folder):
     assert "(cold is not to be had there)" in result.err
 
 
+def test_the_first_config_must_be_right_at_an_odd_size_as_well(tuner, folder):
+    result = tuner(
+        "bench", scale_kernel(folder), "--config", '{"way": "ends"}', "--baseline", "none",
+        "-f", "json",
+    )  # fmt: skip
+    assert result.code == 1
+    first, default = rows_of(result)
+    assert (first["status"], default["status"]) == ("correctness", "correct")
+    assert "n=37" in first["note"]
+
+
 def test_a_baseline_that_fails_is_told_and_no_finding(tuner, folder):
     result = tuner("bench", scale_kernel(folder), "--baseline", "all", "-f", "json")
     assert result.code == 0, result.err
