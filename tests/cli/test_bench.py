@@ -144,6 +144,7 @@ def test_a_config_that_is_wrong_is_a_finding(tuner, folder):
     assert (default["status"], default["ratio"]) == ("correct", 1.0)
 
 
+@pytest.mark.slow
 def test_several_workloads_are_passes_of_their_own(tuner, folder):
     spec = scale_kernel(folder)
     result = tuner(
@@ -167,6 +168,7 @@ def test_several_workloads_are_passes_of_their_own(tuner, folder):
     assert "(cold is not to be had there)" in result.err
 
 
+@pytest.mark.slow
 def test_the_first_config_must_be_right_at_an_odd_size_as_well(tuner, folder):
     result = tuner(
         "bench", scale_kernel(folder), "--config", '{"way": "ends"}', "--baseline", "none",
@@ -178,6 +180,7 @@ def test_the_first_config_must_be_right_at_an_odd_size_as_well(tuner, folder):
     assert "n=37" in first["note"]
 
 
+@pytest.mark.slow
 def test_a_baseline_that_fails_is_told_and_no_finding(tuner, folder):
     result = tuner("bench", scale_kernel(folder), "--baseline", "all", "-f", "json")
     assert result.code == 0, result.err

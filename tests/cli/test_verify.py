@@ -37,6 +37,7 @@ def test_a_draw_is_the_same_for_the_same_seed(tuner, folder):
     assert drawn(1) == drawn(1) != drawn(2)
 
 
+@pytest.mark.slow
 def test_what_is_wrong_at_an_odd_size_only_is_found(tuner, folder):
     spec = scale_kernel(folder)
     assert tuner("verify", spec, "--quiet").code == 0
