@@ -19,6 +19,8 @@ from workers.records import Calibration, Failure, MeasureJob, Measurement, Mode,
 from workers.spare import SparedChild
 
 _PROBE_TIMEOUT_S = 120.0
+#: Their times are what is reported; even an opening of the device may show in them.
+_UNDISTURBED = (Mode.RACE, Mode.CONFIRM)
 #: Kinds without a spare: theirs start fast, or (`cpu`) share the processors that are timed.
 _SPARELESS = ("cpu", "interpreter", "simulated")
 
@@ -116,6 +118,8 @@ class DeviceRunner:
             children.renew()
         child = children.ready()
         self._used = child.pid
+        if job.mode not in _UNDISTURBED:
+            children.begin()
         try:
             result, poisoned = child.request(
                 "measure", job, timeout_s=job.timeout_s, quiet_s=job.entrant_timeout_s
@@ -137,6 +141,7 @@ class DeviceRunner:
             return Loss(failure, child.last_note)
         if poisoned:
             child.kill()
+        children.begin()
         return Reply(result, poisoned, child.last_note)
 
     def reset(self) -> None:

@@ -22,7 +22,7 @@ class SparedChild:
     """One child in use and, with `spare`, one that waits.
 
     make: gives a child that is not started. prepare: initialises a started one, without timing
-    anything. The spare is started by a thread after the child in use, and after every take-over.
+    anything. `begin` has a thread start the spare.
     """
 
     def __init__(
@@ -57,7 +57,6 @@ class SparedChild:
         if not self._current.alive:
             self.renew()
         start(self._current)
-        self.begin()
         return self._current
 
     def begin(self) -> None:
@@ -114,7 +113,7 @@ class SparedChild:
             self._failures = 0
         except Exception as error:
             spare.retire()
-            if not self._retired:
+            if self._spare is spare and not self._retired:
                 self._failures += 1
                 self._wanted = self._failures < _FAILURES
                 _log.info("no spare process: %s", one_line(f"{error}"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 
 from search_spaces.records import Device, Toolchain, config_key
 from workers.notes import note
@@ -25,7 +26,8 @@ class ProbeBackend:
         return Calibration(quantum_us=0.5, overhead_us={"times": self._calibrated})
 
     def measure(self, job: MeasureJob) -> Measurement:
-        """An entrant with `poison` in its config breaks the context for those after it."""
+        """An entrant with `poison` in its config breaks the context for those after it; one with
+        `sleep_s` takes so long."""
         seen: set[int] = set()
         thread = threading.Thread(target=lambda: seen.update(os.sched_getaffinity(0)))
         thread.start()
@@ -37,6 +39,7 @@ class ProbeBackend:
                 outcomes.append(Timing(name, 0.0))
                 continue
             note(f"entrant {index}")
+            time.sleep(float(entrant.config.get("sleep_s", 0)))
             if "poison" in entrant.config:
                 self.poisoned = True
                 outcomes.append(Failure(Status.RUNTIME, "illegal memory access"))

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,6 +84,26 @@ def test_a_confirmation_has_a_process_that_measured_nothing_else(runner):
     assert measured(runner, confirm).clocks["pid"] == spare
     assert measured(runner, job_of({"x": 1})).clocks["pid"] == spare
     assert measured(runner, confirm).clocks["pid"] not in (first, spare)
+
+
+def test_no_spare_opens_the_device_while_a_confirmation_is_timed(runner):
+    assert runner.info
+    measured(runner, job_of({"x": 1}))
+    spare = spare_of(runner)
+    slow = job_of({"sleep_s": 1.5}, mode=Mode.CONFIRM)
+    thread = threading.Thread(target=measured, args=(runner, slow))
+    thread.start()
+    wait_until(lambda: runner.pid == spare)
+    until = time.monotonic() + 1.0
+    counts = []
+    while time.monotonic() < until:
+        count = len(named(os.getpid(), NAME))
+        if time.monotonic() < until:
+            counts.append(count)
+        time.sleep(0.05)
+    thread.join()
+    assert set(counts) == {3}
+    assert spare_of(runner) != spare
 
 
 def test_who_breaks_the_context_costs_the_others_a_new_process(runner):
