@@ -88,7 +88,8 @@ class Driver:
                 self._drained = True
                 self._handle(Drain())
                 continue
-            events = self.pool.poll(_POLL_S) or (Tick(),)
+            wait_s = 0.0 if self.engine.hungry else _POLL_S
+            events = self.pool.poll(wait_s) or (Tick(),)
             # Nodes that joined a cluster bring more of them.
             self.engine.builders = self.pool.builders
             for event in events:

@@ -90,15 +90,15 @@ class Finals:
         """Entrants whose artifact has to be built (again)."""
         return [t for t in self.entrants() if t.artifact is None]
 
-    def unchecked(self) -> Trial | None:
-        """The next trial to build at its odd size: the winner, or who is likely to be it.
+    def unchecked(self) -> list[Trial]:
+        """Who is still to be built at its odd size: the winner, or those likely to be it.
 
         The confirmation waits for the winner's.
         """
         if self.search.spec.odd is None or self.mode is None:
-            return None
+            return []
         likely = self.finalists[:_CHECKED_AHEAD] if self.mode is Mode.RACE else self.tie[:1]
-        return next((trial for trial in likely if trial.number not in self.checks), None)
+        return [trial for trial in likely if trial.number not in self.checks]
 
     def lost(self, trial: Trial) -> None:
         """A finalist could not be built again: it goes on without."""

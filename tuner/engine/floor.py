@@ -64,6 +64,10 @@ class Floor:
         self._serial += 1
         return f"{task.spec.task_id}:{self._serial}"
 
+    def serving(self, task: Task) -> int:
+        """How many workers may take the task's jobs."""
+        return sum(jobs.fits(worker.info, task.spec) for worker in self.workers.values())
+
     def dispatch(self, active: Sequence[Task], now: float) -> list[Measure]:
         """Give every idle worker what the tasks under way have for it: finals before duels."""
         orders = []
@@ -101,12 +105,18 @@ class Floor:
         self.jobs[job.job_id] = Job(task, (trial,), check=check)
         return Build(job)
 
-    def free(self, job_id: str, worker_id: str, now: float) -> None:
-        """The worker has answered, or lost its job."""
-        worker = self.workers.get(worker_id)
-        if worker is not None and worker.job_id == job_id:
+    def close(self, job_id: str, now: float) -> Job | None:
+        """The job is over, one way or another; None for one that is not known."""
+        job = self.jobs.pop(job_id, None)
+        if job is None:
+            return None
+        worker = self.workers.get(job.worker_id)
+        if not job.worker_id:
+            self.building -= 1
+        elif worker is not None and worker.job_id == job_id:
             self.busy_s += now - worker.since
             worker.job_id = None
+        return job
 
     def account(self, result: Measurement, challengers: int) -> None:
         """Note how a measurement used its device."""

@@ -135,7 +135,7 @@ def final(task: Task, job_id: str) -> MeasureJob | None:
     if finals is None or finals.in_flight or finals.mode is None or finals.missing():
         return None
     confirm = finals.mode is Mode.CONFIRM
-    if confirm and finals.unchecked() is not None:
+    if confirm and finals.unchecked():
         return None
     finals.in_flight = True
     artifacts = tuple(t.artifact for t in finals.entrants() if t.artifact is not None)

@@ -26,7 +26,7 @@ from tuner.engine.instructions import (
     SetStage,
     Tick,
 )
-from tuner.engine.jobs import Task, fits
+from tuner.engine.jobs import Task
 from tuner.engine.outcome import settled_outcome
 from tuner.engine.task import Search, State, TaskSpec, Trial
 from workers.records import (
@@ -44,6 +44,10 @@ from workers.records import (
 
 #: A job whose worker died is given to another one this often before the trial is given up.
 MAX_LOSSES = 8
+#: Builds ordered in answer to one event: a strategy takes milliseconds for each, and devices wait.
+_AT_ONCE = 2
+#: One build in so many is queued ahead of the builders, so that none waits for the driver.
+_AHEAD = 4
 #: Seconds without any worker for a task before it is given up.
 PATIENCE_S = 120.0
 
@@ -53,7 +57,8 @@ class Engine:
     """Coordinates the tasks of one run.
 
     builders: builds that run at once; a few more are queued so that none waits for the driver.
-    in_flight: tasks searched at once. floor: the runners and what is under way.
+    in_flight: tasks searched at once. floor: the runners and what is under way. hungry: more builds
+    would have been ordered, had not the answer come first; a Tick goes on with them.
     """
 
     specs: Sequence[TaskSpec]
@@ -63,7 +68,9 @@ class Engine:
     floor: Floor = field(default_factory=Floor)
     draining: bool = False
     finished: bool = False
+    hungry: bool = False
     _turn: int = 0
+    _left: int = 0
     _deserted_at: float | None = None
 
     def __post_init__(self) -> None:
@@ -77,7 +84,7 @@ class Engine:
         out: list[Instruction] = []
         match event:
             case Built():
-                self._built(event, out)
+                self._built(event, now, out)
             case Measured():
                 self._measured(event, now, out)
             case JobLost():
@@ -95,11 +102,10 @@ class Engine:
         return out
 
     # -- events --------------------------------------------------------------------------------
-    def _built(self, event: Built, out: list[Instruction]) -> None:
-        job = self.floor.jobs.pop(event.job_id, None)
+    def _built(self, event: Built, now: float, out: list[Instruction]) -> None:
+        job = self.floor.close(event.job_id, now)
         if job is None or not job.trials:
             return
-        self.floor.building -= 1
         task, trial = job.task, job.trial
         if job.check:
             if task.finals is not None:
@@ -135,8 +141,7 @@ class Engine:
             task.search.dethrone()
 
     def _measured(self, event: Measured, now: float, out: list[Instruction]) -> None:
-        self.floor.free(event.job_id, event.worker_id, now)
-        job = self.floor.jobs.pop(event.job_id, None)
+        job = self.floor.close(event.job_id, now)
         if job is None:
             return
         task, result = job.task, event.result
@@ -195,13 +200,9 @@ class Engine:
 
     def _lost(self, event: JobLost, now: float, out: list[Instruction]) -> None:
         """The worker died, not the trial: the same again elsewhere, within reason."""
-        job = self.floor.jobs.pop(event.job_id, None)
+        job = self.floor.close(event.job_id, now)
         if job is None:
             return
-        if job.worker_id:
-            self.floor.free(event.job_id, job.worker_id, now)
-        else:
-            self.floor.building -= 1
         if not job.trials:
             if job.task.finals is not None:
                 job.task.finals.worker_lost(event.reason)
@@ -216,9 +217,8 @@ class Engine:
         """Once more, unless that has been tried too often."""
         trial.attempt += 1
         hopeless = trial.attempt >= MAX_LOSSES
-        failure = Failure(
-            Status.RUNTIME, f"lost {trial.attempt} workers in a row; the last: {reason}"
-        )
+        why = f"lost {trial.attempt} workers in a row; the last: {reason}"
+        failure = Failure(Status.RUNTIME, why)
         if job.check:
             if hopeless and job.task.finals is not None:
                 job.task.finals.checks[trial.number] = failure
@@ -260,6 +260,7 @@ class Engine:
     def _advance(self, now: float, out: list[Instruction]) -> None:
         """Do all that can be done now; each round may make more possible."""
         done = -1
+        self._left, self.hungry = _AT_ONCE, False
         while not self.finished and len(out) != done:
             done = len(out)
             self._open_tasks(out)
@@ -317,25 +318,34 @@ class Engine:
 
     # -- builds --------------------------------------------------------------------------------
     def _order_builds(self, now: float, out: list[Instruction]) -> None:
-        room = self.builders + 1 - self.floor.building
+        room = self.builders + max(2, self.builders // _AHEAD) - self.floor.building
         tasks = self._active()
         if not tasks:
             return
         idle_rounds = 0
         while room > 0 and idle_rounds < len(tasks):
+            if self._left == 0:
+                self.hungry = True
+                return
             task = tasks[self._turn % len(tasks)]
             self._turn += 1
-            trial = self._next_build(task, now, out)
-            check = trial is None and self._next_check(task)
-            if trial is None and not check:
+            order = self._next_order(task, now, out)
+            if order is None:
                 idle_rounds += 1
                 continue
             idle_rounds = 0
             room -= 1
-            if check:
-                out.append(self.floor.order_build(task, check, check=True))
-            elif trial is not None:
-                out.append(self.floor.order_build(task, trial))
+            self._left -= 1
+            out.append(order)
+
+    def _next_order(self, task: Task, now: float, out: list[Instruction]) -> Build | None:
+        """A build of the task: of a trial or, in the finals, of a finalist at its odd size."""
+        trial = self._next_build(task, now, out)
+        if trial is not None:
+            return self.floor.order_build(task, trial)
+        unchecked = task.finals.unchecked() if task.finals is not None else []
+        odd = next((t for t in unchecked if not self.floor.in_build(t, check=True)), None)
+        return self.floor.order_build(task, odd, check=True) if odd is not None else None
 
     def _next_build(self, task: Task, now: float, out: list[Instruction]) -> Trial | None:
         if task.finals is not None:
@@ -347,7 +357,7 @@ class Engine:
         asked = task.search.first(State.ASKED)
         if asked is not None:
             return asked
-        devices = sum(fits(worker.info, task.spec) for worker in self.floor.workers.values())
+        devices = self.floor.serving(task)
         while not self.draining and jobs.has_room(task, devices, self.builders):
             trial = task.search.next_trial(now)
             if trial is None:
@@ -358,11 +368,6 @@ class Engine:
             self._finish(task, trial, known, out)
         return None
 
-    def _next_check(self, task: Task) -> Trial | None:
-        """A finalist to be built at its odd size."""
-        trial = task.finals.unchecked() if task.finals is not None else None
-        return None if trial is None or self.floor.in_build(trial, check=True) else trial
-
     # -- the end -------------------------------------------------------------------------------
     def _check_end(self, now: float, out: list[Instruction]) -> None:
         if all(t.stage == "done" for t in self.tasks) or (self.draining and not self._active()):
@@ -370,7 +375,7 @@ class Engine:
                 self.finished = True
                 out.append(Finish("interrupted" if self.draining else "finished"))
             return
-        stuck = [t for t in self._active() if not self._served(t)]
+        stuck = [t for t in self._active() if not self.floor.serving(t)]
         if not stuck or self.floor.jobs:
             self._deserted_at = None
         elif self._deserted_at is None:
@@ -379,9 +384,6 @@ class Engine:
             self.finished = True
             names = ", ".join(t.spec.label for t in stuck[:3])
             out.append(Finish("failed", f"no worker is left for {names}"))
-
-    def _served(self, task: Task) -> bool:
-        return any(fits(w.info, task.spec) for w in self.floor.workers.values())
 
     def _stage(
         self, task: Task, stage: str, out: list[Instruction], note: str | None = None
