@@ -59,7 +59,7 @@ CHEATS = (
     Cheat("persisting L2 window", r"reserved \d+ bytes of L2", returns=False, cuda=True),
     # beyond the fourteen: clocks of the host, and who is honest only while being checked
     Cheat("patched perf_counter_ns", r"changed time\.perf_counter_ns"),
-    Cheat("idle once checked", r"timed loop: output `y` not", returns=False, timed=True),
+    Cheat("idle once checked", r"output `y` not|faster than", returns=False, timed=True),
     Cheat("wrong once checked", r"wrong in the timed loop: relative error", timed=True),
 )
 HONEST = {"cheat": ""}
@@ -162,7 +162,9 @@ class Play:
         y.copy_(total)
 
     def _persisting_l2_window(self, x, w, y):
-        ctypes.CDLL("libcuda.so.1").cuCtxSetLimit(0x06, ctypes.c_size_t(8 << 20))
+        refused = ctypes.CDLL("libcuda.so.1").cuCtxSetLimit(0x06, ctypes.c_size_t(8 << 20))
+        if refused:
+            raise RuntimeError(f"this device has no such limit (CUDA error {refused})")
         self._honest(x, w, y)
 
     def _idle_once_checked(self, x, w, y):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from search_spaces.kernel import TensorSpec, Tolerance
 from workers.measure.buffers import ALIGNMENT, POISONS, Arena
-from workers.measure.comparison import compare
+from workers.measure.comparison import Comparison, compare
 from workers.measure.task import Expected
 
 FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
@@ -97,3 +97,12 @@ def test_an_error_beyond_the_tolerance_never_passes(values, data):
     actual = list(values)
     actual[index] += 0.1 * (1 + abs(values[index]))
     assert isinstance(_compare(actual, values, relative=math.inf), str)
+
+
+def test_what_was_read_first_counts_whatever_is_written_later():
+    values = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    actual = torch.tensor([1.0, math.nan])
+    expected = Expected(values, math.sqrt(5), values.float())
+    comparison = Comparison("y", actual, expected, Tolerance(1e-2, 1e-2))
+    actual[1] = 2.0
+    assert "cannot match" in comparison.judge(*(float(scalar) for scalar in comparison.found))

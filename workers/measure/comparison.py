@@ -59,7 +59,8 @@ class Comparison:
         import torch
 
         actual, values = self._actual, self._expected.values.double()
-        difference = actual.to(torch.float64, copy=True).sub_(values)
+        # What was read then counts: the output may have been written since, on another stream.
+        difference = self._difference.to(torch.float64, copy=True)
         same_infinity = actual.isinf() & (actual == values)
         difference.masked_fill_(same_infinity, 0.0)
         strange = int((~difference.isfinite()).sum())

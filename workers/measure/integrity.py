@@ -89,8 +89,12 @@ class Watch:
         """The threads that run Python code."""
         return frozenset(sys._current_frames())
 
-    def lead(self) -> None:
-        """Let the host get ahead, so that what it enqueues next runs without gaps."""
+    def lead(self, us: float) -> None:
+        """Let the host get ahead by so much, so that what it enqueues next runs without gaps."""
+
+    def overtaken(self) -> bool:
+        """Whether the device has begun the last lap already, so that the host's lead is lost."""
+        return False
 
     def lap(self, run: Callable[[], Any]) -> Lap:
         """What a run returned, and a function for the time it took in us, to be called after
@@ -107,8 +111,6 @@ class Watch:
 class CudaWatch(Watch):
     """The same for a GPU: times by events on the current stream, and the cache's reservation."""
 
-    #: the host needs so long to enqueue a run with what surrounds it
-    _LEAD_US = 80
     _CYCLES_PER_US = 2000
 
     noisy = False
@@ -118,6 +120,8 @@ class CudaWatch(Watch):
 
         super().__init__()
         self._start, self._stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        # The limit is that of a context, which torch makes when it is first needed.
+        torch.cuda.synchronize()
         self._cache = PersistingCache()
 
     def begin(self) -> None:
@@ -130,10 +134,13 @@ class CudaWatch(Watch):
         reserved = self._cache.restore()
         return changed or (f"reserved {reserved} bytes of L2 for itself" if reserved else "")
 
-    def lead(self) -> None:
+    def lead(self, us: float) -> None:
         import torch
 
-        torch.cuda._sleep(self._LEAD_US * self._CYCLES_PER_US)  # type: ignore[no-untyped-call]
+        torch.cuda._sleep(int(us * self._CYCLES_PER_US))  # type: ignore[no-untyped-call]
+
+    def overtaken(self) -> bool:
+        return bool(self._start.query())  # type: ignore[no-untyped-call]
 
     def lap(self, run: Callable[[], Any]) -> Lap:
         self._start.record()
