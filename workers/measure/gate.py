@@ -116,17 +116,16 @@ class _Gate:
             if error:
                 where = f" (seed {task.seeds[position]})" if len(task.seeds) > 1 else ""
                 return error + where
-        again: float | str = 0.0
+        deterministic = True
         for factor in _LEADS:
-            again = self._seed(
-                0, POISONS[1], again=True, lead_us=min(factor * self._host_us, _LONGEST_US)
-            )
+            lead_us = min(factor * self._host_us, _LONGEST_US)
+            again = self._seed(0, POISONS[1], again=True, lead_us=lead_us)
             if isinstance(again, str):
                 return f"{again} (seed {task.seeds[0]}, repeated)"
+            deterministic, worst = deterministic and again < 0, max(worst, again)
             if not self._overtaken:
                 break
-        deterministic, error = again < 0, max(worst, again)
-        return self._misconduct(threads) or self._memory() or Checked(error, deterministic)
+        return self._misconduct(threads) or self._memory() or Checked(worst, deterministic)
 
     def _seed(
         self, position: int, poison: int, *, again: bool = False, lead_us: float = _LEAD_US
