@@ -44,7 +44,7 @@ def tune(
     kernel: str | Kernel,
     workload: Workload | Mapping[str, Value],
     *,
-    budget: int | Mapping[str, Any] = 100,
+    budget: int | str | Mapping[str, Any] = 100,
     target: str | None = None,
     strategy: str = "tpe",
     seed: int = 0,
@@ -57,7 +57,8 @@ def tune(
     """Tune one kernel for one workload and return the winner, its tie set and all trials.
 
     kernel: a registered name, `module:object`, `file.py:object`, or a `Kernel` that another process
-    can import. budget: trials, or a mapping of `trials`, `device`, `wall` (seconds or `"30m"`).
+    can import. budget: trials, `"auto"`, or a mapping of `trials`, `gain`, `max_trials`,
+    `device`, `wall` (seconds or `"30m"`).
     target: `cpu`, `cuda`, `cuda:90`...; by default the kernel's own kind. database: a SQLAlchemy
     URL; by default a temporary one, so that nothing is kept. settings: more of config.yaml, such as
     `{"measure": {"final_pairs": 40}}`. Raises `TunerError` for whatever the caller can mend.

@@ -8,7 +8,17 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import CoreSchema
 
 from search_spaces.errors import TunerError
 
@@ -55,6 +65,8 @@ Pairs = Annotated[int, Field(gt=0, le=100_000)]
 #: One time over another, above which something is slower.
 Ratio = Annotated[float, Field(gt=1, le=1000, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
+#: Of the best time: what budget `auto` holds to be not worth a search.
+DEFAULT_GAIN = 0.005
 #: What torch takes as a seed and every database as an integer.
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
@@ -63,18 +75,52 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Budget(Section):
-    """When a task stops: whichever comes first. `device` is seconds of device time."""
+Trials = Annotated[int, Field(gt=0, le=1_000_000_000)]
 
-    trials: int | None = Field(default=None, gt=0, le=1_000_000_000)
+
+class Budget(Section):
+    """When a task stops: whichever comes first. `device` is seconds of device time.
+
+    trials: a number, or `auto`: until what is untried is expected to gain less than the share
+    `gain` (0.005 where it is not given), after `max_trials` at the latest. `auto` alone stands for
+    `{trials: auto}`.
+    """
+
+    trials: Trials | Literal["auto"] | None = None
+    gain: Share | None = None
+    max_trials: Trials | None = None
     device: Seconds | None = None
     wall: Seconds | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _auto_alone(cls, value: object) -> object:
+        return {"trials": value} if value == "auto" else value
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        written = handler.resolve_ref_schema(handler(schema))
+        described = written.pop("description", "")
+        return {"anyOf": [{"const": "auto"}, written], "description": described}
+
+    @property
+    def expected_gain(self) -> float | None:
+        """The share below which a task with budget `auto` ends; None for every other budget."""
+        return (self.gain or DEFAULT_GAIN) if self.trials == "auto" else None
+
+    @property
+    def trials_at_most(self) -> int | None:
+        return self.max_trials if self.trials == "auto" else self.trials
+
 
 class StrategyConfig(Section):
-    """Who suggests configs: tpe, gp, cmaes, random, grid, exhaustive, or an entry point's name.
+    """Who suggests configs: bayes, tpe, gp, cmaes, random, grid, exhaustive, or the name of an
+    entry point.
 
-    polish: trials of each task kept for the champion's neighbourhood at the end.
+    polish: trials of each task kept for the champion's neighbourhood at the end; a budget `auto`
+    polishes by itself.
     """
 
     name: str = "tpe"

@@ -92,7 +92,7 @@ def _known_of(store: Store, item: Placed, protocol: str) -> int:
 
 def _planned(item: Placed, known: int) -> PlannedTask:
     size = item.wanted.bind(item.device).size()
-    budget = item.wanted.budget.trials
+    budget = item.wanted.budget.trials_at_most
     trials = size if budget is None else min(size, budget)
     return PlannedTask(
         kernel=item.wanted.kernel.name,

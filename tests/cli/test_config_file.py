@@ -47,7 +47,8 @@ CASES = {
     ),
     "wrong type": (
         campaign("budget: {trials: many}"),
-        "config.yaml:6: campaigns.nightly.tasks[0].budget.trials: expected integer, found 'many'",
+        "config.yaml:6: campaigns.nightly.tasks[0].budget.trials: expected integer or 'auto', "
+        "found 'many'",
     ),
     "wrong member of a union": (
         campaign("workloads: some"),
@@ -97,7 +98,7 @@ CASES = {
     "unknown strategy": (
         campaign("strategy: {name: annealing}"),
         "config.yaml:6: campaigns.nightly.tasks[0].strategy.name: unknown strategy 'annealing'; "
-        "known: cmaes, exhaustive, gp, grid, random, tpe",
+        "known: bayes, cmaes, exhaustive, gp, grid, random, tpe",
     ),
     "checkpoints that do not grow": (
         "version: 1\nmeasure: {pairs: [9, 3]}\n",

@@ -13,7 +13,7 @@ from search_spaces.records import Device, Status, Workload, config_key
 from search_spaces.space import SearchSpace
 from tuner import strategies
 
-ALL = ["tpe", "gp", "cmaes", "random", "grid", "exhaustive"]
+ALL = ["bayes", "tpe", "gp", "cmaes", "random", "grid", "exhaustive"]
 
 
 def answer(strategy, config):

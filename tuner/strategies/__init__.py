@@ -15,13 +15,15 @@ from tuner.strategies.base import Strategy
 
 _OPTUNA = ("tpe", "gp", "cmaes", "random", "grid")
 _GROUP = "tuner.strategies"
+#: What the strategies of our own take as options.
+_TAKES = {"exhaustive": "`shuffle`", "bayes": "`initial` and `width`"}
 
 __all__ = ["Strategy", "check", "create", "names"]
 
 
 def names() -> list[str]:
     """The names `create` takes."""
-    return sorted({*_OPTUNA, "exhaustive", *(e.name for e in entry_points(group=_GROUP))})
+    return sorted({*_OPTUNA, *_TAKES, *(e.name for e in entry_points(group=_GROUP))})
 
 
 def check(name: str, options: Mapping[str, Any]) -> None:
@@ -61,6 +63,10 @@ def create(
             from tuner.strategies.exhaustive import ExhaustiveStrategy
 
             return ExhaustiveStrategy(space, seed, **options)
+        if name == "bayes":
+            from tuner.strategies.bayes import BayesStrategy
+
+            return BayesStrategy(space, seed, **options)
         for entry in entry_points(group=_GROUP):
             if entry.name == name:
                 strategy: Strategy = entry.load()(space, seed, **options)
@@ -73,8 +79,9 @@ def create(
 
 
 def _refused(name: str, error: Exception) -> TunerError:
-    takes = "`shuffle`" if name == "exhaustive" else "those of its Optuna sampler"
+    takes = _TAKES.get(name, "those of its Optuna sampler")
+    known = name in _OPTUNA or name in _TAKES
     return TunerError(
         f"strategy {name!r} cannot use these options: {' '.join(f'{error}'.split())}",
-        f"its options are {takes}" if name in (*_OPTUNA, "exhaustive") else "see its documentation",
+        f"its options are {takes}" if known else "see its documentation",
     )

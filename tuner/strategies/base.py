@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from search_spaces.records import Config, Status
 
@@ -27,3 +27,11 @@ class Strategy(Protocol):
     def tell(self, config: Config, score: float | None, status: Status) -> None:
         """A result: `score` is ln(time in us), lower is better; None where nothing was timed."""
         ...
+
+
+@runtime_checkable
+class Watcher(Protocol):
+    """A strategy that also wants to know which configs are tried without its having asked: the
+    default, warm starts, polish. Their results are told to every strategy."""
+
+    def under_way(self, config: Config) -> None: ...

@@ -1,0 +1,215 @@
+"""How many builds a search needs: strategies replayed over recorded spaces, 15 builds in flight.
+
+A simulation: build times and kernel times are those recorded on an H200, builds finish in the order
+of their jittered recorded times, timings get noise; nothing is compiled or measured. What counts as
+found is the truly fastest of the 8 configs that measured best, as finals would settle it. Seeds
+decide samples, noise and order. Prints one JSON object to stdout and progress to stderr; takes some
+minutes on two cores.
+
+    python benchmarks/search_regret.py > results/cpu-sim/search_regret.json
+"""
+
+import argparse
+import heapq
+import itertools
+import json
+import math
+import platform
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import scipy
+
+from results_db.records import TrialRecord
+from search_spaces.recorded import RecordedKernel, RecordedSpace, synthesise
+from search_spaces.records import Status
+from tuner import strategies
+from tuner.engine.task import Search, State, TaskBudget, TaskSpec
+from workers.records import KernelRef
+
+H200 = Path(__file__).parent / "spaces" / "h200"
+BUILDERS = 15
+#: Standard deviations of ln(time): within 15 % of the best, where timing goes on, and beyond.
+NOISE_NEAR, NOISE_FAR = 0.002, 0.01
+#: Of ln(build time); what a build waits for besides, seconds; one measurement, seconds.
+JITTER, LATENCY_S, MEASURE_S = 0.2, 0.05, 0.0054
+FINALISTS = 8
+CURVE = (20, 30, 40, 50, 60, 80, 100, 120, 150)
+GOAL = 0.005
+
+
+def space(name):
+    """The recording of that name, bound, with the times of its configs by key."""
+    file, _, narrowed = name.partition(":")
+    if file.startswith("W"):
+        recorded = synthesise(300, seed=int(narrowed or 0), world=file, failures=0.1)
+    else:
+        recorded = RecordedSpace.load(H200 / f"{file}.space.json")
+    kernel = RecordedKernel(recorded)
+    bound = kernel.space(recorded.workload).bind(recorded.workload, kernel.device)
+    if narrowed and not file.startswith("W"):
+        parameter, value = narrowed.split("=")
+        bound = bound.restrict({parameter: [value]})
+    return recorded, kernel, bound
+
+
+SPACES = (
+    "matmul_4096_bf16:loads=pointer",
+    "matmul_4096_bf16",
+    "softmax_8192_bf16",
+    "W1:1",
+    "W2:2",
+)
+
+
+def search(name, strategy, seed, budget):
+    recorded, kernel, bound = space(name)
+    default = recorded.default if bound.feasible(recorded.default) else next(bound.enumerate())
+    return recorded, Search(
+        TaskSpec(
+            task_id=1,
+            label=name,
+            kernel=KernelRef(name),
+            workload=recorded.workload,
+            device=kernel.device,
+            space=bound,
+            strategy=strategies.create(strategy, bound, seed),
+            default=dict(default),
+            budget=budget,
+        )
+    )
+
+
+def play(name, strategy, seed, budget):
+    """One search: regret after each result, CPU seconds of the search per trial, simulated s."""
+    recorded, searched = search(name, strategy, seed, budget)
+    rng = np.random.default_rng(seed)
+    best_us = min(recorded[c].median_us or math.inf for c in searched.spec.space.enumerate())
+    builds, serial = [], itertools.count()
+    now, free, spent_s, regrets, measured = 0.0, 0.0, 0.0, [], []
+
+    def ask():
+        nonlocal spent_s
+        while len(builds) < BUILDERS:
+            began = time.process_time()
+            trial = searched.next_trial(now)
+            spent_s += time.process_time() - began
+            if trial is None:
+                return
+            searched.move(trial, State.BUILDING)
+            takes = (recorded[trial.config].build_s or 0.3) * math.exp(JITTER * rng.normal())
+            heapq.heappush(builds, (now + takes + LATENCY_S, next(serial), trial))
+
+    ask()
+    while builds:
+        now, _, trial = heapq.heappop(builds)
+        free = max(free, now) + MEASURE_S
+        entry = recorded[trial.config]
+        began = time.process_time()
+        searched.finish(trial, _record(trial, entry, best_us, rng))
+        spent_s += time.process_time() - began
+        if entry.median_us is not None:
+            measured.append((trial.score, entry.median_us))
+            measured = sorted(measured)[:FINALISTS]
+        found_us = min((us for _, us in measured), default=math.inf)
+        regrets.append(found_us / best_us - 1)
+        ask()
+    return regrets, spent_s / len(regrets), free
+
+
+def _record(trial, entry, best_us, rng):
+    median_us = entry.median_us
+    if median_us is not None:
+        near = median_us < 1.15 * best_us
+        median_us *= math.exp(rng.normal(0.0, NOISE_NEAR if near else NOISE_FAR))
+    return TrialRecord(
+        attempt_id=f"{trial.number}",
+        number=trial.number,
+        config=trial.config,
+        status=entry.status,
+        message=entry.message,
+        median_us=median_us if entry.status is Status.CORRECT else None,
+    )
+
+
+def curve(job):
+    """Regret after so many results of a fixed number of trials, over all seeds."""
+    name, strategy, seeds = job
+    size = space(name)[2].size()
+    limit = min(max(CURVE), size)
+    runs = [play(name, strategy, seed, TaskBudget(trials=limit)) for seed in range(seeds)]
+    table = np.array([regrets for regrets, _, _ in runs])
+    return {
+        "space": name,
+        "configs": size,
+        "strategy": strategy,
+        "ask_and_tell_cpu_ms": round(1e3 * float(np.mean([ms for _, ms, _ in runs])), 3),
+        "after": {str(n): _summary(table[:, n - 1]) for n in CURVE if n <= limit},
+    }
+
+
+def auto(job):
+    """Budget `auto`: builds until it ends, and regret then."""
+    name, strategy, seeds = job
+    runs = [play(name, strategy, seed, TaskBudget(gain=GOAL)) for seed in range(seeds)]
+    builds = [len(regrets) for regrets, _, _ in runs]
+    return {
+        "space": name,
+        "strategy": strategy,
+        "builds": {"median": float(np.median(builds)), "p90": float(np.percentile(builds, 90))},
+        "simulated_s": {"p90": round(float(np.percentile([s for _, _, s in runs], 90)), 2)},
+        "ask_and_tell_cpu_ms": round(1e3 * float(np.mean([ms for _, ms, _ in runs])), 3),
+        **_summary(np.array([regrets[-1] for regrets, _, _ in runs])),
+    }
+
+
+def _summary(regrets):
+    return {
+        "within_goal": round(float(np.mean(regrets <= GOAL)), 3),
+        "mean_percent": round(100 * float(np.mean(regrets)), 3),
+        "p90_percent": round(100 * float(np.percentile(regrets, 90)), 3),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--strategies", nargs="+", default=["random", "tpe", "bayes"])
+    parser.add_argument("--spaces", nargs="+", default=list(SPACES))
+    arguments = parser.parse_args()
+    pairs = [(n, s, arguments.seeds) for n in arguments.spaces for s in arguments.strategies]
+    learning = [pair for pair in pairs if pair[1] == "bayes"]
+    curves, ends = [], []
+    with ProcessPoolExecutor(arguments.processes) as pool:
+        for line in pool.map(auto, learning):
+            ends.append(line)
+            print(json.dumps(line), file=sys.stderr, flush=True)
+        for line in pool.map(curve, pairs):
+            curves.append(line)
+            print(json.dumps(line), file=sys.stderr, flush=True)
+    print(
+        json.dumps(
+            {
+                "what": "simulation over times recorded on an NVIDIA H200 (W1, W2: made up)",
+                "date": datetime.now(UTC).date().isoformat(),
+                "host": {"machine": platform.machine(), "python": platform.python_version()},
+                "numpy": np.__version__,
+                "scipy": scipy.__version__,
+                "seeds": arguments.seeds,
+                "builds_in_flight": BUILDERS,
+                "goal_percent": 100 * GOAL,
+                "auto": ends,
+                "fixed_trials": curves,
+            },
+            indent=1,
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

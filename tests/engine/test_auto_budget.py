@@ -1,0 +1,220 @@
+"""Budget `auto`, warm starts and the order of measuring, on the search itself."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from world import DEVICE, TOOLS, spec, toy_fault, toy_us
+
+from results_db.records import TrialRecord
+from search_spaces.params import PowerOfTwo
+from search_spaces.records import Status, Workload, config_key
+from search_spaces.space import SearchSpace
+from tuner import strategies
+from tuner.config import Budget
+from tuner.engine import TaskBudget
+from tuner.engine.enough import MINIMUM, UNTIMED
+from tuner.engine.task import Search, State, TaskSpec
+from tuner.engine.warm import winners_nearby
+from workers.records import Artifact, KernelRef, StaticFacts
+
+AUTO = TaskBudget(gain=0.005)
+
+
+def bowl_space():
+    """1,000 configs; the fastest are around a = b = c = 16."""
+    parameters = [PowerOfTwo(name, 1, 512) for name in "abc"]
+    return SearchSpace(parameters).bind(Workload.of(n=1024), DEVICE)
+
+
+def bowl_us(config):
+    return 50 * math.exp(sum((math.log2(v) - 4) ** 2 for v in config.values()) / 20)
+
+
+def bowl(strategy="bayes", seed=0, budget=AUTO, **more):
+    space = bowl_space()
+    return Search(
+        TaskSpec(
+            task_id=more.pop("task_id", 1),
+            label="bowl",
+            kernel=KernelRef("bowl"),
+            workload=more.pop("workload", Workload.of(n=1024)),
+            device=DEVICE,
+            space=space,
+            strategy=strategies.create(strategy, space, seed),
+            default={"a": 1, "b": 1, "c": 512},
+            budget=budget,
+            **more,
+        )
+    )
+
+
+def record(trial, us, status=Status.CORRECT):
+    return TrialRecord(f"{trial.number}", trial.number, trial.config, status, median_us=us)
+
+
+def play(search, us, *, at_once=15, seed=0):
+    """Run to the end, results in a random order; the trials in the order asked."""
+    rng = random.Random(seed)
+    flying, asked = [], []
+    while True:
+        while len(flying) < at_once and (trial := search.next_trial(0.0)) is not None:
+            flying.append(trial)
+            asked.append(trial)
+        if not flying:
+            return asked
+        trial = flying.pop(rng.randrange(len(flying)))
+        time_us = us(trial.config)
+        status = Status.CORRECT if time_us else Status.RUNTIME
+        search.finish(trial, record(trial, time_us, status))
+
+
+@pytest.mark.parametrize("strategy", ["bayes", "tpe", "random"])
+def test_auto_ends_after_the_minimum_and_before_the_space_does(strategy):
+    search = bowl(strategy)
+    asked = play(search, bowl_us)
+    assert MINIMUM <= len(asked) < (1000 if strategy == "random" else 600)
+    assert search.exhausted
+    keys = [config_key(t.config) for t in asked]
+    assert len(set(keys)) == len(keys)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_auto_with_bayes_ends_with_the_best(seed):
+    search = bowl(seed=seed)
+    asked = play(search, bowl_us, seed=seed)
+    assert search.champion.config == {"a": 16, "b": 16, "c": 16}
+    assert len(asked) < 200
+
+
+def test_a_smaller_gain_asks_for_more():
+    few = play(bowl(budget=TaskBudget(gain=0.2)), bowl_us)
+    many = play(bowl(budget=TaskBudget(gain=0.0005)), bowl_us)
+    assert len(few) < len(many)
+
+
+def test_other_limits_hold_beside_auto():
+    assert len(play(bowl(budget=TaskBudget(trials=35, gain=1e-9)), bowl_us)) == 35
+    assert len(play(bowl(budget=TaskBudget(trials=7, gain=0.005)), bowl_us)) == 7
+
+
+def test_auto_gives_up_where_nothing_can_be_timed():
+    asked = play(bowl(), lambda config: None)
+    assert len(asked) == UNTIMED
+
+
+def test_a_space_smaller_than_the_minimum_is_tried_whole():
+    task = spec(strategy="bayes", budget=AUTO)
+    small = task.space.restrict({"order": ["row"], "stages": [1]})
+    search = Search(
+        TaskSpec(
+            task_id=1,
+            label="small",
+            kernel=task.kernel,
+            workload=task.workload,
+            device=task.device,
+            space=small,
+            strategy=strategies.create("bayes", small, 0),
+            default=next(iter(small.enumerate())),
+            budget=AUTO,
+        )
+    )
+    assert len(play(search, toy_us)) == small.size()
+
+
+def test_equal_times_end_soon():
+    assert MINIMUM <= len(play(bowl(), lambda config: 50.0)) <= MINIMUM + 60
+
+
+def test_polish_tries_neighbours_of_the_champion_alone_and_what_may_win():
+    search = bowl(budget=TaskBudget(gain=0.05))
+    asked = play(search, bowl_us, at_once=1)
+    polished = [t for t in asked if t.strategy == "polish"]
+    space, best, champions = search.spec.space, None, {}
+    for trial in asked:
+        champions[trial.number] = best
+        if best is None or trial.score < best.score:
+            best = trial
+    for trial in polished:
+        near = space.neighbours(champions[trial.number].config)
+        assert config_key(trial.config) in {config_key(c) for c in near}
+
+
+def test_a_search_that_goes_on_after_an_interruption_ends_too():
+    first = bowl()
+    records = []
+    for _ in range(20):
+        trial = first.next_trial(0.0)
+        first.finish(trial, record(trial, bowl_us(trial.config)))
+        records.append(trial.record)
+    again = bowl(finished=tuple(records))
+    play(again, bowl_us)
+    assert again.exhausted
+    assert len(again.trials) >= MINIMUM
+
+
+def test_failures_on_the_way_do_not_mislead_it():
+    search = Search(spec(strategy="bayes", budget=AUTO))
+    play(search, lambda config: None if toy_fault(config) else toy_us(config))
+    assert search.champion is not None
+    right = [c for c in search.spec.space.enumerate() if not toy_fault(c)]
+    assert toy_us(search.champion.config) <= 1.005 * min(map(toy_us, right))
+
+
+# -- warm starts -----------------------------------------------------------------------------------
+def test_warm_configs_come_after_the_default_in_their_order():
+    search = bowl()
+    warm = [{"a": 2, "b": 4, "c": 8}, {"a": 3, "b": 1, "c": 1}, {"a": 1, "b": 1, "c": 512}]
+    search.warm([*warm, {"a": 64, "b": 64, "c": 64}])
+    asked = [search.next_trial(0.0) for _ in range(3)]
+    assert [t.strategy for t in asked] == ["default", "warm", "warm"]
+    assert [t.config for t in asked[1:]] == [warm[0], {"a": 64, "b": 64, "c": 64}]
+    more = {config_key(search.next_trial(0.0).config) for _ in range(40)}
+    assert not more & {config_key(t.config) for t in asked}
+
+
+def test_winners_of_the_nearest_workloads_are_lent():
+    done = []
+    for task_id, (n, a) in enumerate([(64, 1), (2048, 2), (1 << 20, 4), (512, 8)], start=2):
+        search = bowl(task_id=task_id, workload=Workload.of(n=n), budget=TaskBudget(trials=1))
+        trial = search.next_trial(0.0)
+        object.__setattr__(trial, "config", {"a": a, "b": 1, "c": 1})
+        search.finish(trial, record(trial, 10.0))
+        assert search.next_trial(0.0) is None
+        done.append(search)
+    unfinished = bowl(task_id=9)
+    opening = bowl().spec
+    lent = winners_nearby(opening, [*done, unfinished])
+    assert [c["a"] for c in lent] == [2, 8, 1]
+
+
+# -- the order of measuring ------------------------------------------------------------------------
+def test_trials_that_spill_heavily_wait_behind_all_others():
+    search = bowl("random")
+    spills = [0, 4096, 128, 0, 512]
+    for bytes_ in spills:
+        trial = search.next_trial(0.0)
+        facts = StaticFacts(spill_bytes=bytes_)
+        trial.artifact = Artifact(trial.config, "simulated", TOOLS, f"{trial.number}", facts)
+        search.move(trial, State.READY)
+    assert [t.number for t in search.next_ready(4)] == [0, 2, 3, 1]
+    assert [t.number for t in search.next_ready(9)] == [0, 2, 3, 1, 4]
+    assert search.count(State.READY) == len(spills)
+
+
+# -- settings --------------------------------------------------------------------------------------
+def test_auto_is_written_alone_or_with_limits():
+    alone = Budget.model_validate("auto")
+    assert (alone.expected_gain, alone.trials_at_most) == (0.005, None)
+    capped = Budget.model_validate({"trials": "auto", "gain": 0.02, "max_trials": 300})
+    assert (capped.expected_gain, capped.trials_at_most) == (0.02, 300)
+    fixed = Budget.model_validate({"trials": 50, "max_trials": 10, "gain": 0.1})
+    assert (fixed.expected_gain, fixed.trials_at_most) == (None, 50)
+
+
+@pytest.mark.parametrize("wrong", [{"trials": "aut"}, {"gain": 0}, {"gain": 1.0}, "many"])
+def test_other_words_are_refused(wrong):
+    with pytest.raises(ValueError, match=r"Input should be|validation error"):
+        Budget.model_validate(wrong)

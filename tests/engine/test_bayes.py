@@ -1,0 +1,192 @@
+"""The model-based strategy on spaces as an H200 answered them, and on hostile results."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from world import toy_space
+
+from search_spaces.params import Choice, PowerOfTwo
+from search_spaces.recorded import RecordedKernel, RecordedSpace
+from search_spaces.records import Device, Status, Workload, config_key
+from search_spaces.space import SearchSpace
+from tuner import strategies
+from tuner.strategies.points import Points
+from tuner.strategies.stopping import ExpectedGain
+
+MATMUL = Path(__file__).parents[2] / "benchmarks/spaces/h200/matmul_4096_bf16.space.json"
+
+
+@pytest.fixture(scope="module")
+def matmul():
+    """The 336 configs that load by pointers, with their recorded times."""
+    recorded = RecordedSpace.load(MATMUL)
+    kernel = RecordedKernel(recorded)
+    bound = kernel.space(recorded.workload).bind(recorded.workload, kernel.device)
+    return recorded, bound.restrict({"loads": ["pointer"]})
+
+
+def in_flight(recorded, strategy, count, seed, at_once=15):
+    """Ask with many pending, results in the order in which jittered builds end."""
+    rng = random.Random(seed)
+    heap, asked, now = [], [], 0.0
+    while len(asked) < count or heap:
+        while len(heap) < at_once and len(asked) < count:
+            (config,) = strategy.ask(1)
+            asked.append(config_key(config))
+            takes = recorded[config].build_s * rng.uniform(0.7, 1.4)
+            heapq.heappush(heap, (now + takes, len(asked), config))
+        now, _, config = heapq.heappop(heap)
+        strategy.tell(config, math.log(recorded[config].median_us), Status.CORRECT)
+    return asked
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_best_of_336_is_found_within_90_builds_of_which_15_are_in_flight(matmul, seed):
+    recorded, space = matmul
+    strategy = strategies.create("bayes", space, seed)
+    asked = in_flight(recorded, strategy, 90, seed)
+    assert len(set(asked)) == 90
+    times = {config_key(c): recorded[c].median_us for c in space.enumerate()}
+    assert min(times[key] for key in asked) <= 1.005 * min(times.values())
+
+
+def test_the_same_results_in_the_same_order_give_the_same_questions(matmul):
+    recorded, space = matmul
+    first, second = (
+        in_flight(recorded, strategies.create("bayes", space, 5), 40, 5) for _ in range(2)
+    )
+    assert first == second
+
+
+def test_all_of_a_space_is_asked_once_and_then_nothing():
+    space = toy_space()
+    strategy = strategies.create("bayes", space, 2)
+    seen = []
+    while asked := strategy.ask(3):
+        for config in asked:
+            assert space.feasible(config)
+            seen.append(config_key(config))
+            strategy.tell(config, float(len(seen) % 7), Status.CORRECT)
+    assert len(seen) == len(set(seen)) == space.size()
+
+
+def test_what_is_under_way_elsewhere_is_not_asked():
+    space = toy_space()
+    strategy = strategies.create("bayes", space, 0)
+    other = list(space.enumerate())[3]
+    strategy.under_way(other)
+    asked = {config_key(c) for c in strategy.ask(1000)}
+    assert config_key(other) not in asked
+    assert len(asked) == space.size() - 1
+
+
+SCORES = st.one_of(
+    st.none(),
+    st.sampled_from([math.nan, math.inf, -math.inf, 0.0, 700.0, -700.0, 1e300]),
+    st.floats(-5, 5),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(SCORES, st.sampled_from(list(Status))), min_size=1, max_size=40))
+def test_whatever_is_told_it_goes_on_asking_what_is_new(results):
+    space = toy_space()
+    strategy = strategies.create("bayes", space, 1)
+    seen = set()
+    for score, status in results:
+        asked = strategy.ask(1)
+        if not asked:
+            assert len(seen) == space.size()
+            break
+        assert config_key(asked[0]) not in seen
+        seen.add(config_key(asked[0]))
+        strategy.tell(asked[0], score, status)
+        strategy.tell(asked[0], score, status)
+    gain = ExpectedGain(space, surrogate=strategy.surrogate).expected_gain()
+    assert gain >= 0.0
+    assert not math.isnan(gain)
+
+
+@pytest.mark.parametrize("result", [(None, Status.COMPILE), (3.0, Status.CORRECT)])
+def test_spaces_where_all_fail_or_all_are_equal_are_asked_to_the_end(result):
+    space = toy_space()
+    strategy = strategies.create("bayes", space, 4)
+    count = 0
+    while asked := strategy.ask(1):
+        strategy.tell(asked[0], *result)
+        count += 1
+    assert count == space.size()
+
+
+def test_a_space_of_one_config():
+    space = toy_space().restrict({"block": [64], "stages": [2], "order": ["row"]})
+    strategy = strategies.create("bayes", space, 0)
+    gain = ExpectedGain(space, surrogate=strategy.surrogate)
+    assert gain.expected_gain() == math.inf
+    (only,) = strategy.ask(5)
+    strategy.tell(only, 1.0, Status.CORRECT)
+    assert strategy.ask(1) == []
+    assert gain.expected_gain() == 0.0
+    assert gain.chances([only]) == [0.0]
+
+
+def test_failures_do_not_hide_what_is_beside_them():
+    """Half of the space fails, by one parameter; its times stay a function of the others."""
+    space = SearchSpace([PowerOfTwo("a", 1, 512), PowerOfTwo("b", 1, 512), Choice("c", (0, 1))])
+    bound = space.bind(Workload.of(n=1), Device("cpu", "x", "cpu"))
+    strategy = strategies.create("bayes", bound, 3)
+    tried = []
+    for _ in range(60):
+        (config,) = strategy.ask(1)
+        tried.append(config)
+        off = abs(math.log2(config["a"]) - 6) + abs(math.log2(config["b"]) - 2)
+        fails = config["c"] == 1
+        status = Status.RUNTIME if fails else Status.CORRECT
+        strategy.tell(config, None if fails else 1 + off / 10, status)
+    assert {"a": 64, "b": 4, "c": 0} in tried
+    assert sum(c["c"] == 1 for c in tried[30:]) < 10
+
+
+def test_a_space_too_large_to_list_is_sampled_and_extended():
+    space = SearchSpace([PowerOfTwo(name, 1, 256) for name in "abcdef"])
+    bound = space.bind(Workload.of(n=1), Device("cpu", "x", "cpu"))
+    points = Points(bound, seed=1, limit=150)
+    assert len(points) == 150
+    assert not points.complete
+    before = len(points)
+    near = points.neighbours(0)
+    assert len(points) > before
+    assert all(bound.feasible(points.configs[n]) for n in near)
+    strategy = strategies.create("bayes", bound, 1)
+    seen = set()
+    for _ in range(60):
+        (config,) = strategy.ask(1)
+        seen.add(config_key(config))
+        strategy.tell(config, sum(math.log2(v) for v in config.values()) / 10, Status.CORRECT)
+    assert len(seen) == 60
+
+
+def test_the_expected_gain_falls_as_the_best_is_found(matmul):
+    recorded, space = matmul
+    gain = ExpectedGain(space)
+    assert gain.expected_gain() == math.inf
+    configs = list(space.enumerate())
+    random.Random(0).shuffle(configs)
+    best = min(configs, key=lambda c: recorded[c].median_us)
+    rest = [c for c in configs if c is not best]
+    for config in rest[:40]:
+        gain.tell(config, math.log(recorded[config].median_us), Status.CORRECT)
+    early = gain.expected_gain()
+    for config in [*rest[40:300], best]:
+        gain.tell(config, math.log(recorded[config].median_us), Status.CORRECT)
+    assert gain.expected_gain() < min(early, 0.005)
+    for config in rest[300:]:
+        gain.tell(config, math.log(recorded[config].median_us), Status.CORRECT)
+    assert gain.expected_gain() == 0.0

@@ -1,0 +1,71 @@
+"""Budget `auto`: when a search has tried enough, and which neighbours of its champion are left."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from search_spaces.records import Config, Status
+from search_spaces.space import BoundSpace
+from tuner.strategies.base import Strategy
+
+if TYPE_CHECKING:
+    from tuner.strategies.stopping import ExpectedGain
+
+#: Results before which nothing is concluded.
+MINIMUM = 30
+#: Trials after which a search ends that has timed nothing (compile-only, or all failed).
+UNTIMED = 100
+#: The expected gain is computed anew after so many results.
+_EVERY = 4
+#: A neighbour of the champion is not tried where the model gives it less of a chance to win.
+_CHANCE = 0.01
+
+
+class Enough:
+    """Follows one search. gain: the expected relative improvement below which it has enough."""
+
+    def __init__(self, space: BoundSpace, strategy: Strategy, gain: float) -> None:
+        self._space = space
+        self._strategy = strategy
+        self._gain = gain
+        self._told = 0
+        self._looked_at = 0
+        self._reached = False
+        self._timed = False
+
+    @cached_property
+    def _estimate(self) -> ExpectedGain:
+        # Imported here: scipy is not needed until a search with such a budget begins.
+        from tuner.strategies.stopping import ExpectedGain
+
+        shared = getattr(self._strategy, "surrogate", None)
+        return ExpectedGain(self._space, surrogate=shared)
+
+    def asked(self, config: Config) -> None:
+        self._estimate.ask(config)
+
+    def told(self, config: Config, score: float | None, status: Status) -> None:
+        self._told += 1
+        self._timed = self._timed or score is not None
+        self._estimate.tell(config, score, status)
+
+    def reached(self, trials: int, open_trials: int) -> bool:
+        """Whether what is untried is not worth it; may change again as results come in.
+
+        trials: how many were asked so far, of which open_trials have no result yet.
+        """
+        if not self._timed and trials >= UNTIMED:
+            return True
+        fresh = self._told - self._looked_at
+        if fresh >= _EVERY or (fresh and not open_trials):
+            self._looked_at = self._told
+            self._reached = self._told >= MINIMUM and (self._estimate.expected_gain() < self._gain)
+        return self._reached
+
+    def polish(self, champion: Config | None) -> Config | None:
+        """The untried neighbour of the champion most likely to beat it, if that is possible."""
+        near = [] if champion is None else self._space.neighbours(champion)
+        chances = self._estimate.chances(near)
+        best = max(range(len(near)), key=chances.__getitem__, default=None)
+        return near[best] if best is not None and chances[best] >= _CHANCE else None

@@ -1,0 +1,108 @@
+"""The configs of a bound space as points of a unit cube, the form in which a model sees them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_spaces.params import Choice, Parameter, Restricted
+from search_spaces.records import Config, config_key
+from search_spaces.space import BoundSpace
+
+Floats = NDArray[np.float64]
+
+#: Raw configs up to which a space is listed; a larger one is sampled.
+_LISTED = 60_000
+#: Points a model predicts at: all of a space that has no more, a sample of a larger one.
+MAX_POINTS = 3_000
+_CHUNK = 100
+
+
+class Points:
+    """Numbered configs and their coordinates, one row of `x` each, in [0, 1].
+
+    Powers of two are placed by their exponent and integers by their value; a choice among more than
+    two values has one column per value; a parameter that a config does not have stands halfway, for
+    the one that switches it off tells the two apart already. Spaces of more than MAX_POINTS configs
+    start with a sample by the seed and grow by `add`.
+    """
+
+    def __init__(self, space: BoundSpace, seed: int = 0, limit: int = MAX_POINTS) -> None:
+        self.space = space
+        self.configs: list[Config] = []
+        self._number: dict[str, int] = {}
+        self._parameters = [p for p in space.parameters if len(p.values()) > 1]
+        self._rows: list[list[float]] = []
+        self._x: Floats | None = None
+        self._neighbours: dict[int, list[int]] = {}
+        found, self.complete = _draw(space, random.Random(seed), limit)
+        for config in found:
+            self._append(config)
+
+    def __len__(self) -> int:
+        return len(self.configs)
+
+    @property
+    def x(self) -> Floats:
+        if self._x is None:
+            width = len(self._rows[0]) if self._rows else 0
+            self._x = np.array(self._rows, dtype=float).reshape(len(self._rows), width)
+        return self._x
+
+    def add(self, config: Config) -> int | None:
+        """The number of a config, new where it was not among the points; None if infeasible."""
+        number = self._number.get(config_key(config))
+        if number is None and self.space.feasible(config):
+            number = self._append(config)
+        return number
+
+    def find(self, config: Config) -> int | None:
+        return self._number.get(config_key(config))
+
+    def neighbours(self, number: int) -> list[int]:
+        """The points one parameter step away; in a sampled space they are added."""
+        if number not in self._neighbours:
+            near = (self.add(config) for config in self.space.neighbours(self.configs[number]))
+            self._neighbours[number] = [n for n in near if n is not None]
+        return self._neighbours[number]
+
+    def _append(self, config: Config) -> int:
+        number = self._number.setdefault(config_key(config), len(self.configs))
+        if number == len(self.configs):
+            self.configs.append(dict(config))
+            self._rows.append([c for p in self._parameters for c in _coordinates(p, config)])
+            self._x = None
+        return number
+
+
+def _coordinates(parameter: Parameter, config: Config) -> Iterable[float]:
+    values = parameter.values()
+    base = parameter.base if isinstance(parameter, Restricted) else parameter
+    missing = parameter.name not in config
+    if isinstance(base, Choice) and len(values) > 2:
+        code = None if missing else parameter.encode(config[parameter.name])
+        return [0.5 if missing else float(parameter.encode(v) == code) for v in values]
+    if missing:
+        return [0.5]
+    low, high = parameter.encode(values[0]), parameter.encode(values[-1])
+    return [(parameter.encode(config[parameter.name]) - low) / (high - low)]
+
+
+def _draw(space: BoundSpace, rng: random.Random, limit: int) -> tuple[list[Config], bool]:
+    """Up to `limit` distinct configs, and whether they are all there are."""
+    if space.cardinality() <= _LISTED:
+        everything = list(space.enumerate())
+        if len(everything) <= limit:
+            return everything, True
+        return rng.sample(everything, limit), False
+    found: dict[str, Config] = {}
+    while len(found) < limit:
+        before = len(found)
+        found.update({config_key(c): c for c in space.sample(rng, _CHUNK)})
+        # Where feasible points are rare every further chunk would cost as much as this one did.
+        if len(found) - before < _CHUNK // 2:
+            break
+    return list(found.values())[:limit], False
