@@ -162,7 +162,7 @@ def test_a_recording_that_is_none(tuner, folder):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"budget": 0}, "budget.trials: expected greater than 0, found 0"),
+        ({"budget": 0}, "budget.trials: expected greater than 0 or 'auto', found 0"),
         ({"budget": {"trails": 5}}, "unknown key; did you mean 'trials'?"),
         ({"target": "cdua"}, "unknown target 'cdua'; did you mean 'cuda'?"),
         ({"strategy": "tep"}, "unknown strategy 'tep'; did you mean 'tpe'?"),

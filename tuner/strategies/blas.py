@@ -17,7 +17,7 @@ def one_thread() -> None:
     """Tell the OpenBLAS libraries in the wheels of numpy and scipy to use one thread from now on.
 
     Matrices here have some hundred rows. While builders keep every core busy, threads that wait for
-    each other make such products fifty times slower. Other builds of numpy are left as they are;
+    each other make such products many times slower. Other builds of numpy are left as they are;
     there, set OMP_NUM_THREADS=1 or its like.
     """
     for package in (np, scipy):
