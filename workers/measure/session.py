@@ -72,6 +72,24 @@ class Timed:
     clocks: Mapping[str, float | str]
 
 
+class Noting:
+    """A timer that gives a sign of life with every collect."""
+
+    def __init__(self, timer: Timer) -> None:
+        self._timer = timer
+        self.method, self.cache, self.quantum_us = timer.method, timer.cache, timer.quantum_us
+
+    def warm(self, contestant: Contestant, warm_ms: float) -> None:
+        note("timing")
+        self._timer.warm(contestant, warm_ms)
+
+    def collect(
+        self, contestants: Sequence[Contestant], orders: Sequence[Sequence[int]]
+    ) -> list[list[float]]:
+        note("timing")
+        return self._timer.collect(contestants, orders)
+
+
 class Bench(Protocol):
     """What a device kind contributes to a session.
 
@@ -228,16 +246,15 @@ class Session:
     # -- timing --------------------------------------------------------------------------------
     def _time(self, field: Mapping[int | str, Entry]) -> Timed:
         """The field's samples; all of it plainly once more if one cannot be timed as chosen."""
-        note("timing")
         started = time.monotonic()
         entries = list(field.values())
         timer = self._bench.timer(self._job.protocol, entries)
         contestants = [replace(e.contestant, settle=e.audit.take) for e in entries]
         try:
-            timed = self._watched(timer, contestants)
+            timed = self._watched(Noting(timer), contestants)
         except CaptureFailed:
             timer = self._bench.plain_timer(self._job.protocol)
-            timed = self._watched(timer, contestants)
+            timed = self._watched(Noting(timer), contestants)
         self._timing_s += time.monotonic() - started
         return timed
 
