@@ -46,7 +46,7 @@ def tune(
     *,
     budget: int | str | Mapping[str, Any] = 100,
     target: str | None = None,
-    strategy: str = "tpe",
+    strategy: str = "bayes",
     seed: int = 0,
     pool: str = "local",
     database: str | None = None,

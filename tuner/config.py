@@ -123,7 +123,7 @@ class StrategyConfig(Section):
     polishes by itself.
     """
 
-    name: str = "tpe"
+    name: str = "bayes"
     seed: Seed = 0
     polish: int = Field(default=0, ge=0)
     options: dict[str, Any] = Field(default_factory=dict)

@@ -85,12 +85,12 @@ def has_room(task: Task, devices: int, builders: int) -> bool:
 
 
 def next_duel(task: Task, idle: int = 1) -> list[Trial]:
-    """The ready trials that can be measured now, in the order of asking, shared by `idle` devices.
+    """The ready trials that can be measured now, best prospects first, shared by `idle` devices.
 
     Until there is a champion to pair with, one job at a time is timed without; a champion whose
     artifact is not at hand is being built again. Who was in a job that failed goes alone.
     """
-    ready = task.search.in_state(State.READY)
+    ready = task.search.next_ready(task.search.count(State.READY))
     if not ready:
         return []
     if task.spec.compile_only:
@@ -100,11 +100,9 @@ def next_duel(task: Task, idle: int = 1) -> list[Trial]:
         return []
     if champion is not None and champion.artifact is None:
         return []
-    ready.sort(key=lambda trial: (trial.alone, trial.number))
-    if ready[0].alone:
-        return ready[:1]
-    share = -(-len(ready) // max(1, idle))
-    return [trial for trial in ready[: min(share, _BATCH)] if not trial.alone]
+    together = [trial for trial in ready if not trial.alone]
+    share = -(-len(together) // max(1, idle))
+    return together[: min(share, _BATCH)] or ready[:1]
 
 
 def duel(task: Task, trials: Sequence[Trial], job_id: str) -> MeasureJob:

@@ -29,6 +29,7 @@ from tuner.engine.instructions import (
 from tuner.engine.jobs import Task
 from tuner.engine.outcome import settled_outcome
 from tuner.engine.task import Search, State, TaskSpec, Trial
+from tuner.engine.warm import winners_nearby
 from workers.records import (
     Artifact,
     Built,
@@ -279,6 +280,7 @@ class Engine:
             if searching >= self.in_flight or self.draining:
                 return
             if task.stage == "waiting":
+                task.search.warm(winners_nearby(task.spec, [t.search for t in self.tasks]))
                 self._stage(task, "search", out)
                 searching += 1
 
