@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Selection in simulated worlds: the real engine, screening and race on virtual time (C1).
+
+    benchmarks/simulated_worlds.py --configs 2000 --seeds 300 --out FILE.json
+
+For each noise world of docs/recorded_spaces.md and each seed, a space is made up whose best config
+is known; every config is measured and the finals choose. Prints how often the choice is within 1 %
+and 2 % of the best, the 95th percentile of the regret, and the simulated device seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+
+from search_spaces.recorded import RecordedKernel, RecordedSpace
+from search_spaces.records import config_key
+from search_spaces.synthetic import WORLDS, synthesise
+from tuner import strategies
+from tuner.engine import Engine, Finish, Select, TaskBudget, TaskSpec
+from tuner.engine.instructions import Build, Measure
+from workers.pools.virtual import VirtualPool
+from workers.records import KernelRef, Mode, PoolSpec
+
+NOISY = ("W1", "W2", "W3", "W4", "W5", "W6")
+#: Device seconds of the reference design for 2,000 configs, and what is allowed beyond them.
+REFERENCE_S = {"W1": 0.97, "W2": 1.13, "W3": 0.30, "W4": 1.01, "W5": 0.96, "W6": 1.38}
+ALLOWED = 1.5
+
+
+def tune(world: str, seed: int, configs: int) -> dict[str, float]:
+    """One exhaustive tuning of a made-up space: regret and simulated seconds."""
+    space = synthesise(configs, seed=seed, world=world, build_s=0.0)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "made_up.space.json"
+        space.save(path)
+        return choose(RecordedSpace.load(path), path, world, seed)
+
+
+def choose(space: RecordedSpace, path: Path, world: str, seed: int) -> dict[str, float]:
+    """The engine's choice from a recorded space, all of it measured in virtual time."""
+    kernel = RecordedKernel(space)
+    bound = kernel.space(space.workload).bind(space.workload, kernel.device)
+    task = TaskSpec(
+        task_id=1,
+        label=world,
+        kernel=KernelRef(f"recorded:{path}"),
+        workload=space.workload,
+        device=kernel.device,
+        space=bound,
+        strategy=strategies.create("exhaustive", bound, seed, {"shuffle": True}),
+        default=dict(space.default),
+        budget=TaskBudget(),
+        finalists=16,
+    )
+    options = {"simulated": {"seed": seed}}
+    pool = VirtualPool(PoolSpec("virtual", {"simulated": 1}, 64, options=options))
+    engine = Engine([task], builders=64)
+    pool.start()
+    winner = None
+    while winner is None:
+        for event in pool.poll(0.1):
+            for order in engine.handle(event, pool.clock()):
+                if isinstance(order, Build):
+                    pool.submit_build(order.job)
+                elif isinstance(order, Measure) and order.job.mode is Mode.CONFIRM:
+                    # The finals have chosen; what follows is not part of the selection.
+                    winner = order.job.entrants[0].config
+                elif isinstance(order, Measure):
+                    pool.submit_measure(order.worker_id, order.job)
+                elif isinstance(order, Select):
+                    winner = order.selection.winner
+                elif isinstance(order, Finish):
+                    raise RuntimeError(order.message)
+    return {
+        "regret": space[winner].median_us / space.best.median_us - 1,
+        "device_s": engine.floor.timing_s,
+        "virtual_s": pool.clock(),
+        "found": float(config_key(winner) == config_key(space.best.config)),
+    }
+
+
+def one(arguments: tuple[str, int, int]) -> tuple[str, dict[str, float]]:
+    return arguments[0], tune(*arguments)
+
+
+def summary(world: str, runs: list[dict[str, float]], configs: int) -> dict[str, object]:
+    regrets = sorted(run["regret"] for run in runs)
+    device_s = statistics.median(run["device_s"] for run in runs)
+    bound_s = ALLOWED * REFERENCE_S[world] * configs / 2000
+    within = [sum(r <= limit for r in regrets) / len(regrets) for limit in (0.01, 0.02)]
+    return {
+        "seeds": len(runs),
+        "within_1_percent": round(within[0], 4),
+        "within_2_percent": round(within[1], 4),
+        "regret_p95": round(regrets[int(0.95 * (len(regrets) - 1))], 5),
+        "regret_mean": round(statistics.mean(regrets), 5),
+        "device_s": round(device_s, 4),
+        "device_s_bound": round(bound_s, 4),
+        "passed": within[0] >= 0.99 and within[1] >= 0.995 and device_s <= bound_s,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--configs", type=int, default=2000)
+    parser.add_argument("--seeds", type=int, default=300)
+    parser.add_argument("--worlds", nargs="*", default=list(NOISY), choices=sorted(WORLDS))
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    started = time.monotonic()
+    jobs = [(w, seed, args.configs) for w in args.worlds for seed in range(args.seeds)]
+    found: dict[str, list[dict[str, float]]] = {world: [] for world in args.worlds}
+    with ProcessPoolExecutor(args.processes) as executor:
+        for world, run in executor.map(one, jobs, chunksize=4):
+            found[world].append(run)
+    worlds = {world: summary(world, runs, args.configs) for world, runs in found.items()}
+    for world, line in worlds.items():
+        print(world, line)
+    document = {
+        "script": "benchmarks/simulated_worlds.py",
+        "what": "simulated: no device was used",
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "configs": args.configs,
+        "wall_s": round(time.monotonic() - started, 1),
+        "worlds": worlds,
+    }
+    if args.out:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()
