@@ -44,7 +44,7 @@ def _space(task: TaskInfo, trials: Sequence[TrialRecord]) -> RecordedSpace:
         workload=task.key.workload,
         device=replace(task.key.device, uuid=""),
         toolchain=task.key.toolchain,
-        parameters=_parameters([trial.config for trial in kept]),
+        parameters=parameters_of([trial.config for trial in kept]),
         default=default,
         configs=tuple(_config(trial) for trial in kept),
         flops=task.flops,
@@ -54,7 +54,7 @@ def _space(task: TaskInfo, trials: Sequence[TrialRecord]) -> RecordedSpace:
     )
 
 
-def _parameters(configs: Sequence[Config]) -> tuple[RecordedParameter, ...]:
+def parameters_of(configs: Sequence[Config]) -> tuple[RecordedParameter, ...]:
     """Parameters, their values and their conditions, as far as the configs show them."""
     names = list(dict.fromkeys(name for config in configs for name in config))
     everywhere = [name for name in names if all(name in config for config in configs)]

@@ -1,0 +1,267 @@
+"""The oracle of a space: every config through the whole gate, then all of them interleaved.
+
+A process of its own holds the device, with the farm's own backend, clock and calibration; a config
+that takes it down is blamed by the notes it left, and the others are measured without it. All
+configs are timed in every pass, then the fastest share more often. Two oracles share nothing: not
+their process, nor buffers, loaded code, orders or the choice of who is timed more often.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rankings import Stage, fastest, orders
+
+from search_spaces.records import Device, Status, Toolchain, Workload, config_key
+from workers.child import ChildDied, ChildTimeout, SupervisedChild
+from workers.measure.gate import refusal
+from workers.measure.graph_timer import CaptureFailed
+from workers.measure.session import Entry
+from workers.measure.task import Task
+from workers.notes import note
+from workers.records import Artifact, Calibration, Failure, KernelRef, Protocol
+
+HERE = Path(__file__).resolve().parent
+#: Passes of one `collect`: readings shift a little from one to the next, for everybody.
+_PASSES = 4
+_BASELINE_PASSES = 24
+#: A config that keeps the device longer without a sign of life is taken to hang.
+_QUIET_S, _JOB_S = 60.0, 400.0
+_DEATHS = 8
+_FLOOR_SLACK = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be measured. passes: of all; top_passes: of the fastest `share`, at least `least`
+    of them. artifacts: one for every distinct binary; the first is the default, if it was built.
+    seed: of the orders in which configs are timed."""
+
+    kernel: KernelRef
+    workload: Workload
+    artifacts: tuple[Artifact, ...]
+    protocol: Protocol
+    passes: int = 12
+    top_passes: int = 116
+    share: float = 0.2
+    least: int = 16
+    seed: str = "A"
+    baselines: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Found:
+    """The stages over config keys. baselines: name -> ratios to the entrant named.
+
+    blamed: the config after which the device was lost; nothing else is of use then.
+    """
+
+    failures: dict[str, Failure] = field(default_factory=dict)
+    stages: list[Stage] = field(default_factory=list)
+    baselines: dict[str, tuple[str, list[float]]] = field(default_factory=dict)
+    baseline_problems: dict[str, str] = field(default_factory=dict)
+    method: str = ""
+    cache: str = ""
+    gate_s: float = 0.0
+    timing_s: float = 0.0
+    blamed: str = ""
+
+
+class Oracle:
+    """The device's process, seen from outside."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        from workers import backends
+
+        self._child = SupervisedChild(
+            "oracle:OracleService",
+            {"kind": kind},
+            environment=lambda cache_dir: {**backends.environment(kind, f"{cache_dir}")},
+            paths=(f"{HERE}", f"{HERE.parent}"),
+            name=f"oracle-{name}",
+        )
+
+    def info(self) -> tuple[Device, Toolchain, Calibration | None]:
+        return self._child.request("info", timeout_s=180.0)
+
+    def measure(self, order: Order) -> Found:
+        """Raises RuntimeError where the device is lost again and again."""
+        failures: dict[str, Failure] = {}
+        for _ in range(_DEATHS):
+            left = [a for a in order.artifacts if config_key(a.config) not in failures]
+            told = replace(order, artifacts=tuple(left))
+            try:
+                found = self._child.request("measure", told, timeout_s=_JOB_S, quiet_s=_QUIET_S)
+            except (ChildDied, ChildTimeout) as loss:
+                culprit = loss.last_note
+                hung = isinstance(loss, ChildTimeout)
+                failure = Failure(Status.TIMEOUT if hung else Status.RUNTIME, f"{loss}")
+                known = {config_key(a.config) for a in left}
+                if culprit not in known:
+                    raise RuntimeError(f"lost the device while {culprit or 'idle'}") from loss
+                failures[culprit] = failure
+                continue
+            failures.update(found.failures)
+            if not found.blamed:
+                found.failures = failures
+                return found
+            self._child.kill()
+        raise RuntimeError(f"the device was lost {_DEATHS} times")
+
+    def close(self) -> None:
+        self._child.close()
+
+
+class OracleService:
+    """What lives in the device's process."""
+
+    def __init__(self, cache_dir: Path, kind: str) -> None:
+        from workers.backends import create
+
+        self._kind = kind
+        self._backend = create(kind, index=0, cache_dir=f"{cache_dir}")
+
+    def info(self):
+        return (*self._backend.info(), self._backend.calibration())
+
+    def measure(self, order: Order) -> Found:
+        import torch
+
+        with torch.no_grad(), _recompiling(self._kind):
+            found = _Measuring(self._backend, order).found
+        if self._kind == "cuda" and not found.blamed:
+            # What the space held goes back before another process needs it.
+            gc.collect()
+            torch.cuda.empty_cache()
+        return found
+
+    def close(self) -> None:
+        self._backend.close()
+
+
+class _Measuring:
+    """One order on a backend."""
+
+    def __init__(self, backend, order: Order) -> None:
+        self._backend, self._order, self.found = backend, order, Found()
+        started = time.monotonic()
+        entries = self._prepared()
+        self.found.gate_s = time.monotonic() - started
+        if self.found.blamed or not entries:
+            return
+        started = time.monotonic()
+        try:
+            self._time(entries, backend.timer(order.protocol, [next(iter(entries.values()))]))
+        except CaptureFailed:
+            self.found.stages.clear()
+            self._time(entries, backend.plain_timer(order.protocol))
+        self._audit(entries)
+        self.found.timing_s = time.monotonic() - started
+
+    def _task(self) -> Task:
+        from search_spaces.registry import load
+
+        order = self._order
+        kernel = load(order.kernel.spec, order.kernel.paths)
+        seeds = order.protocol.seeds
+        return Task(kernel, order.workload, seeds, self._backend.torch_device)
+
+    def _prepared(self) -> dict[str, Entry]:
+        """Those that pass the gate. One that wrote where it must not may have damaged references:
+        everybody is then checked anew, without it."""
+        while True:
+            self.task, entries = self._task(), {}
+            for artifact in self._order.artifacts:
+                key = config_key(artifact.config)
+                if key in self.found.failures:
+                    continue
+                note(key)
+                entry = self._backend.prepare(self.task, artifact, check=True)
+                if isinstance(entry, Entry):
+                    entries[key] = entry
+                    continue
+                self.found.failures[key] = entry
+                if self._backend.poisoned:
+                    self.found.blamed = key
+                    return {}
+                if self.task.suspect:
+                    break
+            else:
+                return entries
+
+    def _time(self, entries: Mapping[str, Entry], timer) -> None:
+        order = self._order
+        self.found.method, self.found.cache = timer.method, timer.cache
+        everybody = self._stage(timer, entries, order.passes, f"{order.seed}/all")
+        kept = fastest(everybody.samples, order.share, order.least)
+        few = {name: entries[name] for name in kept}
+        again = self._stage(timer, few, order.top_passes, f"{order.seed}/top")
+        self.found.stages += [everybody, again]
+        (best,) = fastest(again.samples, 0.0, 1)
+        self._time_baselines(timer, best, entries[best])
+
+    def _stage(self, timer, entries: Mapping[str, Entry], passes: int, seed: str) -> Stage:
+        names = list(entries)
+        contestants = [replace(e.contestant, settle=e.audit.take) for e in entries.values()]
+        note(f"timing {seed}")
+        timer.warm(contestants[0], self._order.protocol.warm_ms)
+        # The first pass after a change of the field settles clock and caches.
+        timer.collect(contestants, orders(len(names), 1, f"{seed}/settling"))
+        samples: dict[str, list[float]] = {name: [] for name in names}
+        held_s = 0.0
+        for first in range(0, passes, _PASSES):
+            note(f"timing {seed} from {first}")
+            count = min(_PASSES, passes - first)
+            started = time.perf_counter()
+            taken = timer.collect(contestants, orders(len(names), count, seed, first))
+            held_s += time.perf_counter() - started
+            for name, times in zip(names, taken, strict=True):
+                samples[name] += times
+        busy_us = sum(map(sum, samples.values()))
+        runs = passes * len(names)
+        return Stage(samples, (held_s * 1e6 - busy_us) / max(1, runs))
+
+    def _time_baselines(self, timer, best: str, entry: Entry) -> None:
+        """Each against the best config, in passes of their own."""
+        for name in self._order.baselines:
+            note(f"baseline {name}")
+            prepared = self._backend.prepare_baseline(self.task, name)
+            if not isinstance(prepared, Entry):
+                self.found.baseline_problems[name] = prepared.message
+                continue
+            pair = [replace(e.contestant, settle=e.audit.take) for e in (entry, prepared)]
+            clock = timer
+            for clock in (timer, self._backend.plain_timer(self._order.protocol)):
+                try:
+                    mine, its = clock.collect(pair, orders(2, _BASELINE_PASSES, name))
+                except CaptureFailed:
+                    continue
+                self.found.baselines[name] = best, [b / a for a, b in zip(mine, its, strict=True)]
+                break
+
+    def _audit(self, entries: Mapping[str, Entry]) -> None:
+        """Who was wrong in the timed loop, or faster than physics, has no time."""
+        floor_us = self._backend.floor_us(self.task, self.found.cache)
+        everybody = self.found.stages[0].samples
+        for key, entry in entries.items():
+            left = entry.audit.problem()
+            fastest_us = sorted(everybody[key])[len(everybody[key]) // 2]
+            if fastest_us < _FLOOR_SLACK * floor_us:
+                left = f"{fastest_us:.3g} us is faster than the device can be ({floor_us:.3g} us)"
+            if left:
+                self.found.failures[key] = refusal(left)
+
+
+def _recompiling(kind: str):
+    """On a CPU every variant is an entry of its own in Dynamo's cache."""
+    if kind != "cpu":
+        return nullcontext()
+    import torch._dynamo
+
+    limits = {"recompile_limit": 10_000, "accumulated_recompile_limit": 100_000}
+    return torch._dynamo.config.patch(fail_on_recompile_limit_hit=True, **limits)

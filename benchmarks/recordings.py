@@ -1,0 +1,101 @@
+"""A space as its oracles measured it, as a recorded space that the simulated backend replays."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, replace
+
+from rankings import Ranked, Stage, noise_of
+
+from search_spaces.recorded_space import Noise, RecordedConfig, RecordedSpace
+from search_spaces.records import Status, config_key
+from tuner.tables.recorded import parameters_of
+from workers.records import Artifact, Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What two oracles found: their stages, whoever failed before either; disagreed: before one."""
+
+    stages: tuple[list[Stage], list[Stage]]
+    failures: dict[str, Failure]
+    disagreed: list[str]
+    baselines: dict[str, tuple[str, list[float]]]
+    baseline_problems: dict[str, str]
+    methods: list[str]
+    gate_s: float
+    timing_s: float
+
+
+def of_twins(builds, values: dict) -> dict:
+    """Values by config key, of all configs that share a binary with the one that was timed."""
+    by_binary = {builds[key].binary_hash: value for key, value in values.items()}
+    return {
+        key: by_binary[result.binary_hash]
+        for key, result in builds.items()
+        if isinstance(result, Artifact) and result.binary_hash in by_binary
+    }
+
+
+def noise(found: Asked, both: Ranked) -> Noise:
+    overheads = [stage.overhead_us for stages in found.stages for stage in stages]
+    return noise_of(both, statistics.median(overheads))
+
+
+def baselines_us(found: Asked, both: Ranked) -> dict[str, float]:
+    return {
+        name: both.times_us[against] * statistics.median(ratios)
+        for name, (against, ratios) in found.baselines.items()
+        if against in both.times_us
+    }
+
+
+def recording(wanted, device, farm, builds, found, both, default) -> RecordedSpace:
+    """The space as it was measured: samples of both passes without their common modes."""
+    kernel, workload = wanted.kernel, wanted.workload
+    cost = kernel.cost(workload)
+    times = of_twins(builds, both.times_us)
+    samples = of_twins(builds, {n: both.samples_us[n] for n in both.times_us})
+    failed = of_twins(builds, found.failures)
+    configs = [
+        _recorded(result, config_key(result_config), times, samples, failed, result_config)
+        for result_config, result in _in_order(wanted, device, builds)
+    ]
+    fallback = configs[0].config
+    wanted_default = default if any(c.config == dict(default) for c in configs) else fallback
+    return RecordedSpace(
+        kernel=kernel.name,
+        workload=workload,
+        device=replace(device, uuid=""),
+        toolchain=farm.worker.toolchain,
+        parameters=parameters_of([entry.config for entry in configs]),
+        default=dict(wanted_default),
+        configs=tuple(configs),
+        flops=cost.flops,
+        bytes=cost.bytes,
+        tolerance=kernel.tolerance(workload).relative,
+        baselines={n: round(v, 4) for n, v in baselines_us(found, both).items()},
+        noise=noise(found, both),
+    )
+
+
+def _in_order(wanted, device, builds):
+    for config in wanted.bind(device).enumerate():
+        yield dict(config), builds[config_key(config)]
+
+
+def _recorded(result, key, times, samples, failed, config) -> RecordedConfig:
+    facts = result.facts
+    failure = result if isinstance(result, Failure) else failed.get(key)
+    return RecordedConfig(
+        config=config,
+        status=failure.status if failure else Status.CORRECT,
+        median_us=None if failure else round(times[key], 4),
+        binary=result.binary_hash[:16],
+        registers=facts.registers if facts else 0,
+        spill_bytes=facts.spill_bytes if facts else 0,
+        shared_bytes=facts.shared_bytes if facts else 0,
+        build_s=round(result.build_s, 3),
+        message=failure.message if failure else "",
+        samples_us=() if failure else tuple(round(value, 3) for value in samples[key]),
+    )

@@ -1,0 +1,405 @@
+#!/usr/bin/env python3
+"""What our searches lose against an exhaustive oracle over whole spaces, which are recorded too.
+
+    benchmarks/selection_regret.py --out DIR [--resume FILE] [--stop-after 420] [--spaces NAME ...]
+
+For every space of a configuration all configs are built by the farm's builders, spaces ahead of the
+device; two oracles (oracle.py) that share nothing time all of them, interleaved; then each seed
+tunes the space with the real engine, driver, store and device runner, its builds replayed
+(replayed_farm.py). A search's regret by the oracles' mean is what it did not try (exploration) plus
+what it did not choose (selection); what is below the noise floor, by which one oracle's best is off
+in the other, counts as nothing. DIR/selection_regret.json is written after every space, and
+DIR/spaces.tar.gz holds the spaces as `tuner-space/1` files. Spaces in the document that --resume
+names are not done again, and with --stop-after none is begun that would end later.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tarfile
+import time
+import traceback
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from matmul_tasks import write
+from oracle import Oracle, Order
+from rankings import Ranked, agreement, merged, ranked, regret
+from recordings import Asked, baselines_us, noise, of_twins, recording
+from replayed_farm import ROOT, Farm, search
+
+from search_spaces.records import Device, config_key
+from tuner import environment, settings
+from tuner.tasks import Wanted, wanted_tasks
+from workers.records import Artifact, Failure, KernelRef
+
+HERE = Path(__file__).resolve().parent
+_SHORT = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+#: Seconds a space is expected to take at first: so much per config and per seed.
+_CONFIG_S, _SEED_S = 0.06, 4.0
+#: torch.compile's baseline would compile for longer than the oracle measures.
+_BASELINES = ("eager", "vendor")
+
+
+def space_name(kernel: str, dims: dict) -> str:
+    """`matmul_4096x4096x4096_bf16`: sizes in the order given, then what holds, then the dtype."""
+    sizes = "x".join(f"{v}" for v in dims.values() if type(v) is int)
+    flags = [name for name, value in dims.items() if value is True]
+    dtypes = [_SHORT.get(v, v) for v in dims.values() if isinstance(v, str)]
+    return "_".join([kernel, sizes, *flags, *dtypes])
+
+
+def spaces_of(campaign) -> dict[str, Wanted]:
+    """The campaign's tasks by name, in their order."""
+    found = {}
+    for wanted in wanted_tasks(campaign):
+        (dims,) = wanted.config.workloads
+        found[space_name(wanted.kernel.name, dims)] = wanted
+    return found
+
+
+# -- one space -------------------------------------------------------------------------------------
+def measure_space(name, wanted: Wanted, farm: Farm, oracles, device: Device, args) -> dict:
+    """Oracles, searches and recording of a space that is built."""
+    started = time.monotonic()
+    builds, farm_s = farm.built[name], farm.build_wall_s[name]
+    default = wanted.kernel.default_config(wanted.workload, device)
+    found = _asked(oracles, _order(wanted, builds, default, args))
+    a, b = (_only_right(ranked(stages), found.failures) for stages in found.stages)
+    both = merged(a, b)
+    oracle_s = time.monotonic() - started
+    entry = {
+        "kernel": wanted.kernel.name,
+        "workload": wanted.workload.as_dict(),
+        **_oracle_told(found, builds, both, default),
+        "agreement": {key: round(value, 6) for key, value in agreement(a, b).items()},
+        "oracle_s": round(oracle_s, 1),
+        "build_wall_s": round(farm_s, 1),
+        "build_cpu_s": round(sum(r.build_s for r in builds.values()), 1),
+        "searches": [],
+    }
+    path = args.recordings / f"{name}.space.json"
+    recording(wanted, device, farm, builds, found, both, default).save(path)
+    entry["recording_bytes"] = path.stat().st_size
+    times = of_twins(builds, both.times_us)
+    floor = entry["agreement"]["floor"]
+    for seed in range(args.first_seed, args.first_seed + args.seeds):
+        entry["searches"].append(_searched(name, wanted, farm, seed, times, floor, args))
+    entry["figures"] = figures(entry["searches"])
+    entry["wall_s"] = round(time.monotonic() - started, 1)
+    return entry
+
+
+def _order(wanted: Wanted, builds, default, args) -> Order:
+    """One artifact of each binary, the default's first."""
+    first = config_key(default)
+    keys = sorted(builds, key=lambda key: key != first)
+    distinct = {}
+    for key in keys:
+        if isinstance(builds[key], Artifact):
+            distinct.setdefault(builds[key].binary_hash, builds[key])
+    known = wanted.kernel.baselines(wanted.workload)
+    return Order(
+        KernelRef(wanted.kernel.spec, (f"{ROOT}",)),
+        wanted.workload,
+        tuple(distinct.values()),
+        environment.protocol(args.settings.measure),
+        passes=args.passes,
+        top_passes=args.top_passes,
+        baselines=tuple(name for name in _BASELINES if name in known),
+    )
+
+
+def _asked(oracles: dict[str, Oracle], order: Order) -> Asked:
+    a, b = (
+        oracle.measure(replace(order, seed=name, baselines=order.baselines if name == "A" else ()))
+        for name, oracle in oracles.items()
+    )
+    if not (a.stages and b.stages):
+        raise RuntimeError("no config passed the gate")
+    return Asked(
+        stages=(a.stages, b.stages),
+        failures={**a.failures, **b.failures},
+        disagreed=sorted(set(a.failures) ^ set(b.failures)),
+        baselines=a.baselines,
+        baseline_problems=a.baseline_problems,
+        methods=sorted({a.method, b.method}),
+        gate_s=a.gate_s + b.gate_s,
+        timing_s=a.timing_s + b.timing_s,
+    )
+
+
+def _only_right(found: Ranked, failures) -> Ranked:
+    """Without those that failed anywhere."""
+    right = {n: t for n, t in found.times_us.items() if n not in failures}
+    return replace(found, times_us=right)
+
+
+def _oracle_told(found: Asked, builds, both: Ranked, default) -> dict:
+    times = of_twins(builds, both.times_us)
+    best_us, at = times[both.best], config_key(default)
+    counts = [len(stage.samples) for stage in found.stages[0]]
+    failures = [*found.failures.values(), *(r for r in builds.values() if isinstance(r, Failure))]
+    statuses = sorted(failure.status.value for failure in failures)
+    return {
+        "configs": len(builds),
+        "binaries": counts[0],
+        "top": counts[1],
+        "failures": {status: statuses.count(status) for status in dict.fromkeys(statuses)},
+        "best": dict(builds[both.best].config),
+        "best_us": round(best_us, 4),
+        "default_regret": round(times[at] / best_us - 1, 5) if at in times else None,
+        "baselines_us": {n: round(v, 4) for n, v in baselines_us(found, both).items()},
+        "baseline_problems": found.baseline_problems,
+        "disagreed": found.disagreed,
+        "methods": found.methods,
+        "gate_s": round(found.gate_s, 1),
+        "timing_s": round(found.timing_s, 1),
+        "noise": asdict(noise(found, both)),
+    }
+
+
+def _searched(name, wanted, farm, seed, times, floor, args) -> dict:
+    try:
+        run = search(farm, name, wanted, seed, args.options)
+    except Exception as error:
+        traceback.print_exc()
+        return {"seed": seed, "problem": f"{type(error).__name__}: {error}"}
+    tried = {config_key(config) for config in run.pop("tried")}
+    run["tried"] = len(tried)
+    chosen = config_key(run["chosen"]) if run["chosen"] else ""
+    if chosen not in times:
+        return run | {"problem": "chose nothing" if not chosen else "the oracle has no such time"}
+    parts = regret(times, tried, chosen, floor)
+    return run | {key: round(value, 6) for key, value in parts.items()}
+
+
+# -- what comes of it ------------------------------------------------------------------------------
+def figures(searches: list[dict]) -> dict:
+    """Mean, 95th percentile and worst of regrets, shares within 1 % and 2 %, medians of costs."""
+    told = [run for run in searches if "total" in run]
+    found: dict = {"seeds": len(searches), "problems": len(searches) - len(told)}
+    if not told:
+        return found
+    for part in ("selection", "exploration", "total"):
+        for name in (part, f"{part}_counted"):
+            values = sorted(run[name] for run in told)
+            found[name] = {
+                "mean": round(statistics.fmean(values), 6),
+                "p95": round(values[math.ceil(0.95 * len(values)) - 1], 6),
+                "worst": round(values[-1], 6),
+                "within_1_percent": round(sum(v <= 0.01 for v in values) / len(values), 4),
+                "within_2_percent": round(sum(v <= 0.02 for v in values) / len(values), 4),
+            }
+    costs = ("timing_ms_per_config", "screening_ms_per_config", "gpu_ms_per_config")
+    for name in ("measured", "trials", "gpu_s", "timing_s", *costs, "known_s"):
+        found[name] = round(statistics.median(run[name] for run in told), 4)
+    return found
+
+
+def summary(spaces: dict) -> dict:
+    """All searches together, the oracle's agreement with itself, and what was asked for."""
+    done = {name: entry for name, entry in spaces.items() if "agreement" in entry}
+    if not done:
+        return {"spaces": 0}
+    agreed = [entry["agreement"] for entry in done.values()]
+    found = {
+        "spaces": len(done),
+        "configs": sum(entry["configs"] for entry in done.values()),
+        "all": figures([run for entry in done.values() for run in entry["searches"]]),
+        "tau": {"least": min(a["tau"] for a in agreed), "mean": _mean(agreed, "tau")},
+        "tau_top": {"least": min(a["tau_top"] for a in agreed), "mean": _mean(agreed, "tau_top")},
+        "top_10_least": min(a["top_10"] for a in agreed),
+        "floor": {"worst": max(a["floor"] for a in agreed), "mean": _mean(agreed, "floor")},
+    }
+    everything = found["all"]
+    if "total" in everything:
+        within = everything["total_counted"]
+        found["reached"] = {
+            "within_1_percent_95": within["within_1_percent"] >= 0.95,
+            "within_2_percent_all": within["within_2_percent"] == 1.0,
+            "mean_selection_half_percent": everything["selection_counted"]["mean"] <= 0.005,
+            "tau_97": found["tau"]["least"] >= 0.97,
+            "tau_top_80": found["tau_top"]["least"] >= 0.80,
+            "top_10_8": found["top_10_least"] >= 8,
+            "best_within_1_percent": found["floor"]["worst"] <= 0.01,
+        }
+    return found
+
+
+def _mean(rows: list[dict], name: str) -> float:
+    return round(statistics.fmean(row[name] for row in rows), 5)
+
+
+# -- the run ---------------------------------------------------------------------------------------
+def main():
+    args = _arguments()
+    began = time.monotonic()
+    document = _document(args)
+    args.settings, _ = settings.load(args.config, {})
+    spaces = spaces_of(args.settings.campaigns[args.campaign])
+    unknown = sorted(set(args.spaces or spaces) - set(spaces))
+    if unknown:
+        raise SystemExit(f"no spaces {', '.join(unknown)}; there are {', '.join(spaces)}")
+    done = document["spaces"]
+    todo = [n for n in args.spaces or spaces if n not in done or "problem" in done[n]]
+    kind = next(iter(spaces.values())).targets[0].partition(":")[0]
+    args.recordings = args.out / "recordings" if args.keep else Path(f"{args.out}.recordings")
+    args.recordings.mkdir(parents=True, exist_ok=True)
+    args.options = _options(args)
+    farm, left = Farm(kind, args.builders), []
+    oracles = {name: Oracle(kind, name) for name in "AB"}
+    try:
+        worker = farm.start()
+        device = worker.device
+        document["options"] = {key: value for key, value in args.options.items()}
+        document["provenance"] = _provenance(worker)
+        for name in todo:
+            configs = list(spaces[name].bind(device).enumerate())
+            farm.build_ahead(name, spaces[name], configs, device)
+        for oracle in oracles.values():
+            oracle.info()
+        if kind == "cpu":  # builders would compete with what is timed
+            for name in todo:
+                farm.await_built(name)
+        for name in todo:
+            if not _time_for(name, farm, began, done, args):
+                left.append(name)
+                continue
+            done[name] = _attempt(name, spaces[name], farm, oracles, device, args)
+            farm.forget(name)
+            document["wall_s"] = round(time.monotonic() - began, 1)
+            _save(args, document)
+    finally:
+        for oracle in oracles.values():
+            oracle.close()
+        farm.close()
+    document["left"] = left
+    _save(args, document)
+    print(_line("all", document["summary"].get("all", {})))
+    failed = [name for name in todo if "problem" in done.get(name, {})]
+    print(f"left to do: {', '.join(left) or 'nothing'}; failed: {', '.join(failed) or 'nothing'}")
+    sys.exit(1 if failed else 0)
+
+
+def _document(args) -> dict:
+    import json
+
+    if args.resume and args.resume.exists():
+        return json.loads(args.resume.read_text())
+    return {"script": "benchmarks/selection_regret.py", "spaces": {}}
+
+
+def _options(args) -> dict:
+    from tuner import strategies
+    from tuner.config import Budget
+
+    trials = args.trials
+    if trials == "auto":
+        try:
+            Budget(trials="auto")
+        except ValueError:
+            trials = 120
+    return {
+        "strategy": args.strategy or ("bayes" if "bayes" in strategies.names() else "tpe"),
+        "trials": trials if trials == "auto" else int(trials),
+        "builders": args.replayed_builders,
+        "build_scale": args.build_scale,
+        "measure": args.settings.measure.model_dump(mode="json"),
+        "oracle_passes": [args.passes, args.top_passes],
+    }
+
+
+def _time_for(name: str, farm: Farm, began: float, done: dict, args) -> bool:
+    """Whether the space would be over in time, by what the ones before it took."""
+    if not args.stop_after:
+        return farm.await_built(name)
+    finished = [e for e in done.values() if e.get("wall_s") and e.get("searches")]
+    config_s, seed_s = _CONFIG_S, _SEED_S
+    if finished:
+        config_s = max(e["oracle_s"] / e["configs"] for e in finished)
+        seed_s = max((e["wall_s"] - e["oracle_s"]) / len(e["searches"]) for e in finished)
+    configs = len(farm.built[name]) + farm.missing(name)
+    takes_s = min(args.most, config_s * configs + seed_s * args.seeds)
+    deadline = began + args.stop_after - takes_s
+    return time.monotonic() < deadline and farm.await_built(name, deadline)
+
+
+def _attempt(name, wanted, farm, oracles, device, args) -> dict:
+    try:
+        entry = measure_space(name, wanted, farm, oracles, device, args)
+    except Exception as error:
+        traceback.print_exc()
+        return {"problem": f"{type(error).__name__}: {error}"}
+    entry["date"] = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
+    held = f"oracle {entry['oracle_s']} s of {entry['wall_s']} s, {entry['agreement']}"
+    print(f"{_line(name, entry['figures'])} {held}", flush=True)
+    return entry
+
+
+def _line(name: str, found: dict) -> str:
+    shown = [f"{name}:"]
+    parts = ("selection_counted", "exploration_counted", "total_counted", "total")
+    shown += [
+        f"{part} mean {found[part]['mean']:.3%} worst {found[part]['worst']:.2%},"
+        for part in parts
+        if part in found
+    ]
+    keys = ("seeds", "problems", "measured", "gpu_s", "timing_ms_per_config", "known_s")
+    shown += [f"{key} {found[key]}" for key in keys if key in found]
+    return " ".join(shown)
+
+
+def _provenance(worker) -> dict:
+    git = ["git", "-C", f"{HERE}", "rev-parse", "--short=12", "HEAD"]
+    asked = subprocess.run(git, capture_output=True, text=True, check=False)
+    calibration = worker.calibration
+    return {
+        "device": worker.device.name,
+        "card": worker.device.uuid,
+        "toolchain": asdict(worker.toolchain),
+        "calibration": asdict(calibration) if calibration else {},
+        "cores": len(os.sched_getaffinity(0)),
+        "revision": asked.stdout.strip() or os.environ.get("TUNER_REVISION", ""),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+    }
+
+
+def _save(args, document: dict) -> None:
+    document["summary"] = summary(document["spaces"])
+    write(args.out / "selection_regret.json", document)
+    with tarfile.open(args.out / "spaces.tar.gz", "w:gz") as packed:
+        for path in sorted(args.recordings.glob("*.space.json")):
+            packed.add(path, path.name)
+
+
+def _arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="a folder")
+    parser.add_argument("--config", type=Path, default=HERE / "h200_spaces.yaml")
+    parser.add_argument("--campaign", default="spaces")
+    parser.add_argument("--spaces", nargs="+", help="by name; all of the campaign by default")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first-seed", type=int, default=1)
+    parser.add_argument("--strategy", help="bayes where there is one, else tpe")
+    parser.add_argument("--trials", default="auto", help="a number, or auto")
+    parser.add_argument("--build-scale", type=float, default=0.15, help="of the recorded seconds")
+    parser.add_argument("--replayed-builders", type=int, default=15)
+    parser.add_argument("--builders", type=int, help="that really build; by default all cores")
+    parser.add_argument("--passes", type=int, default=12, help="of all configs, twice")
+    parser.add_argument("--top-passes", type=int, default=116, help="more of the fastest 20 %%")
+    parser.add_argument("--resume", type=Path, help="an earlier document to go on with")
+    parser.add_argument("--stop-after", type=float, default=0.0, help="seconds")
+    parser.add_argument("--most", type=float, default=60.0, help="seconds a space takes at most")
+    parser.add_argument("--keep", action="store_true", help="leave the recordings in --out too")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

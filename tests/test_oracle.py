@@ -1,0 +1,107 @@
+"""The oracle of `benchmarks/` on variants that are right, wrong, late, or end the process."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from search_spaces.records import Status, Workload, config_key
+from workers.records import Artifact, KernelRef, Protocol
+
+ROOT = Path(__file__).resolve().parent.parent
+BENCHMARKS, KERNELS = ROOT / "benchmarks", ROOT / "tests/measure"
+WORKLOAD = Workload.of(n=4096, dtype="float32")
+CRASHING = """
+import os, signal
+from measure_kernels import CpuAffine
+
+class Crashing(CpuAffine):
+    name = "crashing"
+
+    def cpu_callable(self, workload, config):
+        if config.get("fault") == "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return super().cpu_callable(workload, config)
+"""
+
+
+@pytest.fixture(scope="module")
+def module():
+    sys.path.insert(0, f"{BENCHMARKS}")
+    try:
+        import oracle
+
+        yield oracle
+    finally:
+        sys.path.remove(f"{BENCHMARKS}")
+
+
+@pytest.fixture(scope="module")
+def found(module, tmp_path_factory):
+    """What an oracle of the CPU says of three good variants and four bad ones."""
+    file = tmp_path_factory.mktemp("kernels") / "crashing.py"
+    file.write_text(CRASHING)
+    oracle = module.Oracle("cpu", "A")
+    try:
+        device, toolchain, calibration = oracle.info()
+        assert calibration is not None
+        configs = [
+            *({"work": work} for work in (1, 16, 64)),
+            *({"work": 1, "fault": fault} for fault in ("raise", "mutate", "crash", "late")),
+        ]
+        artifacts = tuple(
+            Artifact(config, device.target, toolchain, config_key(config)) for config in configs
+        )
+        return oracle.measure(
+            module.Order(
+                KernelRef(f"{file}:Crashing", (f"{KERNELS}",)),
+                WORKLOAD,
+                artifacts,
+                Protocol(warm_ms=1.0, min_batch_us=50.0),
+                passes=6,
+                top_passes=8,
+                least=2,
+                baselines=("eager", "wrong"),
+            )
+        )
+    finally:
+        oracle.close()
+
+
+def good(work: int) -> str:
+    return config_key({"work": work})
+
+
+def test_all_that_are_right_are_timed_and_the_fastest_more_often(found):
+    everybody, few = found.stages
+    assert {good(1), good(16), good(64)} <= set(everybody.samples)
+    assert all(len(samples) == 6 for samples in everybody.samples.values())
+    assert len(few.samples) == 2
+    assert good(1) in few.samples
+    assert good(64) not in few.samples
+    assert all(len(samples) == 8 for samples in few.samples.values())
+    assert (found.method, found.cache) == ("perf_counter", "warm")
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"),
+    [
+        ("raise", Status.RUNTIME),
+        ("mutate", Status.CORRECTNESS),
+        ("crash", Status.RUNTIME),
+        ("late", Status.CORRECTNESS),
+    ],
+)
+def test_who_is_bad_is_named_and_takes_nobody_along(found, fault, status):
+    assert found.failures[config_key({"work": 1, "fault": fault})].status is status
+    assert len(found.failures) == 4
+
+
+def test_baselines_are_told_against_the_fastest(found):
+    against, ratios = found.baselines["eager"]
+    assert against in found.stages[1].samples
+    assert len(ratios) == 24
+    assert all(ratio > 0 for ratio in ratios)
+    assert "wrong" in found.baseline_problems
