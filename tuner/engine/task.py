@@ -120,6 +120,8 @@ class Search:
         self.stopped = False
         self._states: dict[State, dict[int, Trial]] = {state: {} for state in State}
         self._numbers: set[int] = set()
+        #: Numbers no trial has had, this run's or a resumed one's, in order.
+        self._unused = itertools.filterfalse(self._numbers.__contains__, itertools.count())
         #: (score, number, trial) of what is timed and correct, in this order.
         self._timed: list[tuple[float, int, Trial]] = []
         self._known = {config_key(r.config): r for r in spec.known}
@@ -285,7 +287,7 @@ class Search:
         return self._timed[place][:2] if len(self._timed) > place else (math.inf, 0)
 
     def _admit(self, config: Config, strategy: str) -> Trial:
-        number = next(n for n in itertools.count() if n not in self._numbers)
+        number = next(self._unused)
         self._numbers.add(number)
         trial = Trial(number, config, strategy)
         self.trials[config_key(config)] = trial
