@@ -338,6 +338,7 @@ def _attempt(name, wanted, farm, oracles, device, args) -> dict:
         traceback.print_exc()
         return {"problem": f"{type(error).__name__}: {error}"}
     entry["date"] = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
+    entry["card"] = farm.worker.device.uuid
     held = f"oracle {entry['oracle_s']} s of {entry['wall_s']} s, {entry['agreement']}"
     print(f"{_line(name, entry['figures'])} {held}", flush=True)
     return entry
