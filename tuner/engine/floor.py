@@ -11,15 +11,29 @@ from tuner.engine.jobs import Task
 from tuner.engine.task import State, Trial
 from workers.records import Measurement, WorkerInfo
 
+#: Tasks whose inputs and references a device process holds.
+_HELD = 4
+
 
 @dataclass(slots=True)
 class Worker:
-    """A runner: idle when it has no job. task: the last one it served."""
+    """A runner: idle when it has no job. tasks: those it served last, the latest first."""
 
     info: WorkerInfo
     job_id: str | None = None
-    task: Task | None = None
+    tasks: tuple[Task, ...] = ()
     since: float = 0.0
+
+    def serve(self, task: Task, job_id: str, now: float) -> None:
+        """Take a job of the task."""
+        others = (other for other in self.tasks if other is not task)
+        self.tasks = (task, *others)[:_HELD]
+        self.job_id, self.since = job_id, now
+
+    def far(self, task: Task) -> int:
+        """How long ago it served the task: 0 is the last one, more than all others never."""
+        served = (place for place, other in enumerate(self.tasks) if other is task)
+        return next(served, _HELD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +87,7 @@ class Floor:
         orders = []
         idle = [worker for worker in self.workers.values() if worker.job_id is None]
         for place, worker in enumerate(idle):
-            for task in _preference(worker, active):
+            for task in self._preference(worker, active):
                 fitting = sum(jobs.fits(other.info, task.spec) for other in idle[place:])
                 order = self._assign(worker, task, fitting, now)
                 if order is not None:
@@ -90,10 +104,22 @@ class Floor:
             measure = jobs.duel(task, trials, job_id) if trials else None
         if measure is None:
             return None
-        worker.job_id, worker.task, worker.since = job_id, task, now
+        worker.serve(task, job_id, now)
         self.jobs[job_id] = Job(task, trials, worker.info.worker_id)
         told = replace(measure, calibration=worker.info.calibration)
         return Measure(worker.info.worker_id, told)
+
+    def _preference(self, worker: Worker, active: Sequence[Task]) -> list[Task]:
+        """Tasks this worker can serve: those first whose inputs it holds, then those of nobody.
+
+        Where each device keeps to its own tasks, inputs are made once and champions stay loaded.
+        """
+        latest = [other.tasks[0] for other in self.workers.values() if other.tasks]
+
+        def rank(task: Task) -> tuple[bool, int, int]:
+            return task.stage == "search", worker.far(task), sum(task is one for one in latest)
+
+        return sorted((task for task in active if jobs.fits(worker.info, task.spec)), key=rank)
 
     def order_build(self, task: Task, trial: Trial, *, check: bool = False) -> Build:
         """Have a trial built, or its config at the task's odd size."""
@@ -131,9 +157,3 @@ class Floor:
             for job in self.jobs.values()
             if job.trials
         )
-
-
-def _preference(worker: Worker, active: Sequence[Task]) -> list[Task]:
-    """Tasks this worker can serve: its last one first, for its inputs are still there."""
-    fitting = [task for task in active if jobs.fits(worker.info, task.spec)]
-    return sorted(fitting, key=lambda task: (task.stage == "search", task is not worker.task))

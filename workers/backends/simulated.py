@@ -265,7 +265,7 @@ def _space(kernel: KernelRef) -> RecordedSpace:
     return _loaded(os.path.abspath(kernel.spec.removeprefix(_PREFIX)))
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def _loaded(path: str) -> RecordedSpace:
     return RecordedSpace.load(path)
 

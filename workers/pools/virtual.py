@@ -21,6 +21,7 @@ from workers.records import (
     Measured,
     MeasureJob,
     Measurement,
+    Mode,
     PoolEvent,
     PoolSpec,
     WorkerInfo,
@@ -29,6 +30,8 @@ from workers.records import (
 
 #: Builders of a farm that says nothing else: a GPU node of 16 cores, less one that launches.
 _BUILDERS = 15
+#: Tasks whose inputs a device process holds, as the backends of real devices do.
+_TASKS = 4
 
 
 class VirtualPool:
@@ -36,15 +39,25 @@ class VirtualPool:
 
     Options of kind `simulated`: those of its backend, but for faults. transport_s: seconds from a
     job's end to the start of the next one on the same worker. host_s: seconds a device waits for
-    its host per entrant (loading the binary, checking outputs), beyond the timing itself.
+    its host per entrant (loading the binary, checking outputs), beyond the timing itself. setup_s:
+    seconds until a device has the inputs and references of a task it does not hold; it holds those
+    of its last few. fresh_s: seconds until the process of a confirmation is up, which holds none.
     """
 
     warm = True
 
     def __init__(
-        self, spec: PoolSpec, *, transport_s: float = 0.003, host_s: float = 0.006
+        self,
+        spec: PoolSpec,
+        *,
+        transport_s: float = 0.003,
+        host_s: float = 0.006,
+        setup_s: float = 0.0,
+        fresh_s: float = 0.0,
     ) -> None:
         self._spec, self._transport_s, self._host_s = spec, transport_s, host_s
+        self._setup_s, self._fresh_s = setup_s, fresh_s
+        self._held: dict[str, list[object]] = {}
         self._now = 0.0
         self._order = itertools.count()
         self._events: list[tuple[float, int, PoolEvent]] = []
@@ -85,10 +98,21 @@ class VirtualPool:
             self._at(self._now, JobLost(job.job_id, f"worker {worker_id} is not there"))
             return
         result = self._backends[worker_id].measure(job)
-        held_s = len(job.entrants) * self._host_s
+        held_s = len(job.entrants) * self._host_s + self._prepare_s(worker_id, job)
         if isinstance(result, Measurement):
             held_s += result.device_s
         self._at(self._now + self._transport_s + held_s, Measured(job.job_id, worker_id, result))
+
+    def _prepare_s(self, worker_id: str, job: MeasureJob) -> float:
+        """What comes before a job's first entrant."""
+        held = self._held.setdefault(worker_id, [])
+        task = (job.kernel, job.workload)
+        if job.mode is Mode.CONFIRM:
+            held.clear()
+            return self._fresh_s + self._setup_s
+        known = task in held
+        held[:] = [task, *(other for other in held if other != task)][:_TASKS]
+        return 0.0 if known else self._setup_s
 
     def poll(self, timeout_s: float) -> Sequence[PoolEvent]:
         """The events of the next moment at which anything happens, however far away it is."""
