@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+"""What the tuner itself costs per trial: builders and devices that answer at once (C8).
+
+    benchmarks/tuner_overhead.py --trials 10000 --strategy random --out FILE.json
+
+The real driver and engine run over a pool whose builds and measurements take no time, once with a
+store that keeps nothing and once with SQLite in write-ahead mode on disk. Prints milliseconds of
+wall time per trial for both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import json
+import math
+import platform
+import pstats
+import tempfile
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+
+from results_db import Store
+from results_db.records import TaskKey
+from search_spaces.params import Choice, Integer, PowerOfTwo
+from search_spaces.records import Device, Toolchain, Workload, digest
+from search_spaces.space import SearchSpace
+from tuner import strategies
+from tuner.driver import Driver
+from tuner.engine import Engine, TaskBudget, TaskSpec
+from workers.records import (
+    Artifact,
+    BuildJob,
+    Built,
+    KernelRef,
+    Measured,
+    MeasureJob,
+    Measurement,
+    Mode,
+    PoolEvent,
+    StaticFacts,
+    Timing,
+    WorkerInfo,
+)
+
+DEVICE = Device("simulated", "no device", "simulated")
+TOOLS = Toolchain(python=platform.python_version())
+WORKLOAD = Workload.of(n=1)
+BUILDERS = 15
+#: Samples of a challenger; most get fewer, so that storing is not made to look cheap.
+SAMPLES = 24
+#: Milliseconds per trial.
+BOUNDS = {"memory": 2.0, "sqlite": 10.0}
+
+
+class InstantPool:
+    """Workers that answer at once; a config's time is drawn from its digest."""
+
+    builders = BUILDERS
+    runners = 1
+    warm = True
+
+    def __init__(self) -> None:
+        self._events: deque[PoolEvent] = deque()
+
+    def start(self) -> None:
+        """Nobody has to come up."""
+
+    def close(self, *, kill: bool = False) -> None:
+        self._events.clear()
+
+    def submit_build(self, job: BuildJob) -> None:
+        facts = StaticFacts(32, 0, 1024, 4, 4096)
+        binary = digest(dict(job.config))
+        artifact = Artifact(job.config, "simulated", TOOLS, binary, facts, build_s=0.1)
+        self._events.append(Built(job.job_id, artifact))
+
+    def submit_measure(self, worker_id: str, job: MeasureJob) -> None:
+        times = [_time_us(artifact) for artifact in job.entrants]
+        reference_us = times[-1] if job.mode is Mode.DUEL and job.champion else times[0]
+        outcomes = tuple(map(_timing, job.entrants, times, [reference_us] * len(times)))
+        result = Measurement(DEVICE, TOOLS, outcomes, method="simulated", device_s=0.001)
+        self._events.append(Measured(job.job_id, worker_id, result))
+
+    def poll(self, timeout_s: float) -> Sequence[PoolEvent]:
+        events = list(self._events)
+        self._events.clear()
+        return events
+
+
+class NoStore:
+    """Keeps nothing: what is left is the driver, the engine and the strategy."""
+
+    def record_trial(self, task_id: int, record: object) -> bool:
+        return True
+
+    def set_stage(self, task_id: int, stage: str, note: str | None = None) -> None:
+        """Not kept."""
+
+    def record_selection(self, task_id: int, *outcome: object) -> None:
+        """Not kept."""
+
+    def hold_run(self, run_id: int, holder: str, instead_of: str = "") -> bool:
+        return True
+
+
+def _time_us(artifact: Artifact) -> float:
+    return 50.0 * (1 + int(artifact.binary_hash[:6], 16) / 2**24)
+
+
+def _timing(artifact: Artifact, us: float, reference_us: float) -> Timing:
+    ratio = math.log(us / reference_us)
+    samples = (us,) * SAMPLES
+    return Timing(artifact.binary_hash, us, samples, ratio, ratio - 1e-3, ratio + 1e-3, error=1e-6)
+
+
+def spec(task_id: int, trials: int, strategy: str) -> TaskSpec:
+    """A task over a space of 40,960 configs, of which it tries so many."""
+    space = SearchSpace(
+        [
+            PowerOfTwo("BLOCK_M", 16, 2048),
+            PowerOfTwo("BLOCK_N", 16, 2048),
+            Integer("num_stages", 1, 10),
+            PowerOfTwo("num_warps", 1, 8),
+            Choice("order", ("row", "column", "grouped", "none")),
+            Integer("unroll", 1, 4),
+        ]
+    ).bind(WORKLOAD, DEVICE)
+    options = {"shuffle": True} if strategy == "exhaustive" else {}
+    return TaskSpec(
+        task_id=task_id,
+        label="no-op",
+        kernel=KernelRef("no_op"),
+        workload=WORKLOAD,
+        device=DEVICE,
+        space=space,
+        strategy=strategies.create(strategy, space, 1, options),
+        default=next(space.enumerate()),
+        budget=TaskBudget(trials=trials),
+    )
+
+
+def drive(trials: int, strategy: str, store: object, task_id: int, profile: object = None) -> float:
+    """Milliseconds of wall time per trial."""
+    driver = Driver(
+        Engine([spec(task_id, trials, strategy)], builders=BUILDERS), InstantPool(), store, 1
+    )
+    began = time.perf_counter()
+    with profile or nullcontext():
+        end = driver.run([WorkerInfo("w", DEVICE, TOOLS)])
+    took_s = time.perf_counter() - began
+    if end.status != "finished" or driver.recorded != trials:
+        raise RuntimeError(f"{end}: {driver.recorded} of {trials} trials were recorded")
+    return 1e3 * took_s / trials
+
+
+def in_memory(trials: int, strategy: str, profile: object = None) -> float:
+    return drive(trials, strategy, NoStore(), 1, profile)
+
+
+def in_sqlite(trials: int, strategy: str, profile: object = None) -> float:
+    with (
+        tempfile.TemporaryDirectory(prefix="tuner-overhead-") as folder,
+        Store.open(f"sqlite:///{folder}/tuner.db") as store,
+    ):
+        info = store.begin_run("overhead", "0", 1, {}, {})
+        key = TaskKey("no_op", "0", "0", WORKLOAD, DEVICE, TOOLS, "0")
+        task = store.ensure_task(info.run_id, key, flops=1.0, bytes=1.0, tolerance=0.01)
+        return drive(trials, strategy, store, task.task_id, profile)
+
+
+def overhead(trials: int, strategy: str) -> dict[str, float]:
+    """Milliseconds per trial without a store and with SQLite on disk."""
+    return {
+        "memory": round(in_memory(trials, strategy), 4),
+        "sqlite": round(in_sqlite(trials, strategy), 4),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trials", type=int, default=10_000)
+    parser.add_argument("--strategy", default="random")
+    parser.add_argument("--profile", type=Path, help="where to write a profile of either run")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    if args.profile:
+        for name, measured in (("memory", in_memory), ("sqlite", in_sqlite)):
+            profile = cProfile.Profile()
+            print(name, measured(args.trials, args.strategy, profile))
+            with args.profile.with_suffix(f".{name}.txt").open("w") as stream:
+                pstats.Stats(profile, stream=stream).sort_stats("cumulative").print_stats(60)
+        return
+    found = overhead(args.trials, args.strategy)
+    print(found)
+    if args.out:
+        document = {
+            "script": "benchmarks/tuner_overhead.py",
+            "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+            "trials": args.trials,
+            "strategy": args.strategy,
+            "ms_per_trial": found,
+            "bounds_ms": BOUNDS,
+        }
+        args.out.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""How a campaign of 32 tasks scales from one device to four, in virtual time: a simulation.
+
+    benchmarks/virtual_gpus.py --gpus 1 2 4 --out FILE.json
+
+The real engine over the pool `virtual`: made-up spaces, builds that take about a second, devices
+that need a while per entrant, for the inputs of a task they do not hold, and for the fresh process
+of a confirmation. Each device brings the builders of 16 cores, less one that launches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from search_spaces.recorded import RecordedKernel, RecordedSpace
+from search_spaces.synthetic import synthesise
+from tuner import strategies
+from tuner.engine import Build, Engine, Finish, Measure, Select, TaskBudget, TaskSpec, Tick
+from workers.pools.virtual import VirtualPool
+from workers.records import KernelRef, PoolSpec
+
+TASKS, TRIALS, CONFIGS = 32, 40, 160
+BUILDERS_PER_GPU = 15
+#: Tasks searched at once: what suits each number of devices best, so that one does not look slow.
+IN_FLIGHT = {1: 2, 2: 4, 4: 6}
+#: Of an entrant, of a task's inputs and references, of a fresh process.
+HOST_S, SETUP_S, FRESH_S = 0.03, 0.3, 2.0
+WORLDS = ("W1", "W2", "W5", "W6")
+#: What four devices must reach over one.
+BOUND = 3.6
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """One campaign: virtual seconds, share of them the devices worked, and what came out."""
+
+    wall_s: float
+    busy_share: float
+    configs: int
+    selected: int
+    regret_mean: float
+
+
+def make_tasks(folder: Path, tasks: int = TASKS, build_s: float = 1.0) -> list[Path]:
+    """Files of made-up spaces, half, as, one and a half times or twice as dear to build."""
+    paths = []
+    for index in range(tasks):
+        space = synthesise(
+            CONFIGS,
+            seed=index,
+            world=WORLDS[index % len(WORLDS)],
+            kernel=f"made_up_{index}",
+            build_s=build_s * (1 + index % 4) / 2,
+            failures=0.05,
+            twins=0.1,
+        )
+        paths.append(folder / f"task{index}.space.json")
+        space.save(paths[-1])
+    return paths
+
+
+def _spec(number: int, path: Path, trials: int) -> TaskSpec:
+    space = RecordedSpace.load(path)
+    kernel = RecordedKernel(space)
+    bound = kernel.space(space.workload).bind(space.workload, kernel.device)
+    return TaskSpec(
+        task_id=number,
+        label=space.kernel,
+        kernel=KernelRef(f"recorded:{path}"),
+        workload=space.workload,
+        device=kernel.device,
+        space=bound,
+        strategy=strategies.create("exhaustive", bound, number, {"shuffle": True}),
+        default=dict(space.default),
+        budget=TaskBudget(trials=trials),
+        finalists=16,
+    )
+
+
+def campaign(
+    paths: list[Path], devices: int, trials: int = TRIALS, in_flight: int | None = None
+) -> Scaled:
+    """The campaign on so many devices; the same every time."""
+    spaces = [RecordedSpace.load(path) for path in paths]
+    specs = [_spec(number, path, trials) for number, path in enumerate(paths)]
+    builders = devices * BUILDERS_PER_GPU
+    pool = VirtualPool(
+        PoolSpec("virtual", {"simulated": devices}, builders, options={"simulated": {"seed": 1}}),
+        host_s=HOST_S,
+        setup_s=SETUP_S,
+        fresh_s=FRESH_S,
+    )
+    in_flight = in_flight or IN_FLIGHT.get(devices, 2 * devices)
+    engine = Engine(specs, builders=builders, in_flight=in_flight)
+    pool.start()
+    end, regrets = None, []
+    while end is None:
+        for event in pool.poll(0.1) or (Tick(),):
+            for order in engine.handle(event, pool.clock()):
+                if isinstance(order, Build):
+                    pool.submit_build(order.job)
+                elif isinstance(order, Measure):
+                    pool.submit_measure(order.worker_id, order.job)
+                elif isinstance(order, Select):
+                    space, winner = spaces[order.task_id], order.selection.winner
+                    tried = [t.config for t in engine.tasks[order.task_id].search.ranked()]
+                    best_us = min(space[config].median_us for config in tried)
+                    regrets.append(space[winner].median_us / best_us - 1)
+                elif isinstance(order, Finish):
+                    end = order
+    if end.status != "finished":
+        raise RuntimeError(end.message)
+    floor = engine.floor
+    return Scaled(
+        wall_s=round(pool.clock(), 3),
+        busy_share=round(floor.busy_s / (devices * pool.clock()), 4),
+        configs=floor.configs,
+        selected=len(regrets),
+        regret_mean=round(sum(regrets) / len(regrets), 5),
+    )
+
+
+def scaling(counts: list[int], tasks: int = TASKS, trials: int = TRIALS) -> dict[int, Scaled]:
+    with tempfile.TemporaryDirectory(prefix="tuner-virtual-") as folder:
+        paths = make_tasks(Path(folder), tasks)
+        return {devices: campaign(paths, devices, trials) for devices in counts}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--tasks", type=int, default=TASKS)
+    parser.add_argument("--trials", type=int, default=TRIALS)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    found = scaling(args.gpus, args.tasks, args.trials)
+    first = found[args.gpus[0]]
+    lines = {
+        str(devices): {
+            "wall_s": one.wall_s,
+            "speedup": round(first.wall_s / one.wall_s, 3),
+            "busy_share": one.busy_share,
+            "configs": one.configs,
+            "selection_regret_mean": one.regret_mean,
+        }
+        for devices, one in found.items()
+    }
+    for devices, line in lines.items():
+        print(devices, line)
+    if args.out:
+        document = {
+            "script": "benchmarks/virtual_gpus.py",
+            "what": "simulated: no device was used",
+            "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+            "tasks": args.tasks,
+            "trials": args.trials,
+            "builders_per_gpu": BUILDERS_PER_GPU,
+            "in_flight": {str(devices): count for devices, count in IN_FLIGHT.items()},
+            "seconds": {"host": HOST_S, "setup": SETUP_S, "fresh": FRESH_S},
+            "gpus": lines,
+        }
+        args.out.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()
