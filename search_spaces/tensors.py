@@ -89,9 +89,24 @@ def compiled(
 ) -> Callable[..., torch.Tensor]:
     """`torch.compile` of a function for exactly the shapes it is called with.
 
-    Each call compiles code of its own: torch keeps the compilations of one code object in one
-    list, falls back to eager when that grows beyond eight, and searches it on every call.
+    Each compiles code of its own: torch keeps the compilations of one code object in one list,
+    falls back to eager when that grows beyond eight, and searches it on every call. The compiler,
+    whose import takes seconds, is first thought of when the function is called.
     """
+    made: Callable[..., torch.Tensor] | None = None
+
+    def run(*tensors: torch.Tensor) -> torch.Tensor:
+        nonlocal made
+        if made is None:
+            made = _compiled(fn, options)
+        return made(*tensors)
+
+    return run
+
+
+def _compiled(
+    fn: Callable[..., torch.Tensor], options: Mapping[str, str | int | None] | None
+) -> Callable[..., torch.Tensor]:
     name = f"{fn.__name__}_{next(_VARIANTS)}"
     code = fn.__code__.replace(co_name=name)
     _import_inductor()

@@ -233,7 +233,7 @@ class MeasureConfig(Section):
     hopeless: Ratio = 1.02
     rounds: int = Field(default=24, ge=1, le=100_000)
     round_pairs: int = Field(default=16, ge=1, le=100_000)
-    epsilon: Share = 0.01
+    epsilon: Share = 0.005
     delta: Share = 0.05
     final_pairs: int = Field(default=64, ge=8, le=100_000)
     warm_ms: float = Field(default=100.0, ge=0, le=60_000)

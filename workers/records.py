@@ -121,7 +121,7 @@ class Protocol:
     hopeless: float = 1.02
     rounds: int = 24
     round_pairs: int = 16
-    epsilon: float = 0.01
+    epsilon: float = 0.005
     delta: float = 0.05
     final_pairs: int = 64
     min_batch_us: float = 200.0

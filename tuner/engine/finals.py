@@ -133,7 +133,7 @@ class Finals:
         self._drop([t for name, t in trials.items() if name not in times])
         if not times:
             return
-        result = tie_set(times)
+        result = tie_set(times, looks=self.search.spec.protocol.rounds)
         self.records = outcome.race_records(trials, measurement, result)
         slowest_last = sorted(times, key=lambda name: result.ratios[name].log_ratio)
         order = [result.winner, *(name for name in slowest_last if name != result.winner)]

@@ -46,9 +46,12 @@ class CudaBackend(TorchBench):
         self, *, index: int = 0, cache_dir: str | os.PathLike[str], tasks: int = 4
     ) -> None:
         import torch
+        import triton
 
         super().__init__(index=index, cache_dir=cache_dir, tasks=tasks)
         torch.cuda.set_device(index)
+        # Builds and loads Triton's own driver module, which a first launch would wait for.
+        _ = triton.runtime.driver.active.utils
         self._look = nvml_look(self._device.uuid) if self.kind == "cuda" else None
         self._watch = CudaWatch() if self.kind == "cuda" else Watch()
         self._timers: dict[tuple[str, str], Timer] = {}

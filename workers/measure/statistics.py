@@ -89,13 +89,15 @@ def verdict(log_ratio: float, low: float, high: float, threshold: float = THRESH
     return "undecided"
 
 
-def tie_set(times: Mapping[str, Sequence[float]], threshold: float = THRESHOLD) -> TieSet:
+def tie_set(
+    times: Mapping[str, Sequence[float]], threshold: float = THRESHOLD, looks: int = 1
+) -> TieSet:
     """The winner of one interleaved pass and what cannot be told from it.
 
     times: samples by name, equal positions measured in one round; who was dropped has fewer, and
     cannot win. A member is within the threshold of the winner, or its interval (simultaneous over
-    the field at 95 %) reaches the winner's time; an equal's interval does. Raises `ValueError` for
-    an empty field or samples that are not rounds.
+    the field at 95 %) reaches the winner's time; an equal's interval does. looks: how often the samples were looked at in order to stop, over
+    which the intervals hold together as well. Raises `ValueError` for an empty field.
     """
     if not times or not all(times.values()):
         raise ValueError("a tie set needs samples of at least one entrant")
@@ -108,7 +110,7 @@ def tie_set(times: Mapping[str, Sequence[float]], threshold: float = THRESHOLD) 
     # What a whole round shares (drift) says nothing of its entrants.
     shared = np.mean(list(logs.values()), axis=0)
     winner = min(logs, key=lambda name: trimmed_mean(logs[name] - shared))
-    confidence = 1 - 0.05 / max(1, len(times) - 1)
+    confidence = 1 - 0.05 / (looks * max(1, len(times) - 1))
     ratios = {
         name: PairedRatio(0.0, 0.0, 0.0, len(samples))
         if name == winner
