@@ -37,7 +37,7 @@ class SimulatedTimer:
         self._drift_rng = random.Random(f"{seed}/{pass_}/drift")
         self._drift = self._drift_rng.gauss(0.0, noise.drift_sd)
 
-    def warm(self, contestant: Contestant, warm_ms: float) -> None:
+    def warm(self, contestant: Contestant, warm_ms: float, *, steady: bool = False) -> None:
         if not self._is_warm:
             self._advance(warm_ms / 1e3)
 

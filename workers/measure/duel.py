@@ -40,8 +40,12 @@ class Timer(Protocol):
     cache: str
     quantum_us: float
 
-    def warm(self, contestant: Contestant, warm_ms: float) -> None:
-        """Bring clocks up by running the contestant, unless the device is still warm."""
+    def warm(self, contestant: Contestant, warm_ms: float, *, steady: bool = False) -> None:
+        """Bring clocks up by running the contestant, unless the device is still warm.
+
+        steady: and go on until its time no longer changes; ratios of contestants move by a percent
+        while a power limit brings the clock down.
+        """
         ...
 
     def collect(
@@ -75,5 +79,5 @@ def run_race(
     """Samples in us per contestant over `rounds` interleaved rounds (at least 2)."""
     if not contestants:
         return []
-    timer.warm(contestants[0], warm_ms)
+    timer.warm(contestants[0], warm_ms, steady=True)
     return timer.collect(contestants, race_orders(len(contestants), max(2, rounds)))

@@ -24,6 +24,9 @@ DEFAULT_QUANTUM_US = 0.032
 
 _SPIN_CYCLES_PER_US = 2000
 _LONGEST_SPIN_US = 50_000
+#: steady is what changes by less than this from block to block, so often in a row
+_CALM, _CALM_BLOCKS = 0.005, 3
+_STEADY_BLOCK_US, _STEADY_CAP_S = 20_000, 0.5
 
 
 class GpuClock:
@@ -48,7 +51,7 @@ class GpuClock:
         self._overhead_us = overhead_us
         self._warmth = warmth
 
-    def warm(self, contestant: Contestant, warm_ms: float) -> None:
+    def warm(self, contestant: Contestant, warm_ms: float, *, steady: bool = False) -> None:
         import torch
 
         def block() -> None:
@@ -58,6 +61,30 @@ class GpuClock:
 
         contestant.enter()
         self._warmth.run(block, warm_ms)
+        if steady and warm_ms > 0:
+            self._steady(contestant)
+
+    def _steady(self, contestant: Contestant) -> None:
+        """Run as it will be timed, in blocks of 20 ms, until three in a row take equally long.
+
+        Under a power limit an H200 goes from 1980 to 1500-1700 MHz within some 250 ms.
+        """
+        import torch
+
+        start, stop = event_pairs([], 1)[0]
+        runs, last_us, calm = 8, 0.0, 0
+        end = time.monotonic() + _STEADY_CAP_S
+        while calm < _CALM_BLOCKS and time.monotonic() < end:
+            start.record()
+            for _ in range(runs):
+                self._evict()
+                contestant.run()
+            stop.record()
+            torch.cuda.synchronize()
+            each_us = max(start.elapsed_time(stop) * 1000 / runs, 0.1)
+            calm = calm + 1 if abs(each_us / last_us - 1 if last_us else 1) < _CALM else 0
+            runs, last_us = max(4, min(4096, int(_STEADY_BLOCK_US / each_us))), each_us
+        self._warmth.touch()
 
     def _plan(
         self, contestants: Sequence[Contestant], orders: Sequence[Sequence[int]]

@@ -74,7 +74,7 @@ def race(timer: Timer, contestants: Sequence[Contestant], constants: Constants) 
     lanes = [Lane(contestant) for contestant in contestants]
     if not lanes:
         return []
-    timer.warm(contestants[0], constants.warm_ms)
+    timer.warm(contestants[0], constants.warm_ms, steady=True)
     for turn in range(constants.rounds):
         racing = [lane for lane in lanes if lane.alive]
         orders = race_orders(len(racing), constants.round_pairs, turn * constants.round_pairs)

@@ -45,7 +45,7 @@ class PerfCounterTimer:
         self._warmth = warmth
         self._batches: dict[Contestant, int] = {}
 
-    def warm(self, contestant: Contestant, warm_ms: float) -> None:
+    def warm(self, contestant: Contestant, warm_ms: float, *, steady: bool = False) -> None:
         contestant.enter()
         self._warmth.run(contestant.run, warm_ms)
 
