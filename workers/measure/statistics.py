@@ -96,8 +96,9 @@ def tie_set(
 
     times: samples by name, equal positions measured in one round; who was dropped has fewer, and
     cannot win. A member is within the threshold of the winner, or its interval (simultaneous over
-    the field at 95 %) reaches the winner's time; an equal's interval does. looks: how often the samples were looked at in order to stop, over
-    which the intervals hold together as well. Raises `ValueError` for an empty field.
+    the field at 95 %) reaches the winner's time; an equal's interval does. looks: how often the
+    samples were looked at in order to stop, over which the intervals hold together as well. Raises
+    `ValueError` for an empty field.
     """
     if not times or not all(times.values()):
         raise ValueError("a tie set needs samples of at least one entrant")
