@@ -1,0 +1,98 @@
+# mypy: ignore-errors
+"""G6: the farm's clocks against CUPTI's record, over many real kernels."""
+
+from __future__ import annotations
+
+import statistics
+
+from scipy.stats import kendalltau
+
+from acceptance.found import Found, percent
+from acceptance.lab import Lab, Setup, contestants_of
+from workers.measure.duel import Contestant, race_orders
+
+#: field and how many of its variants
+FIELDS = {
+    "softmax_512x1024": 24,
+    "softmax_2048x4096": 8,
+    "matmul_1024": 16,
+    "layer_norm_4096x4096": 12,
+    "softmax_8192x8192": 12,
+    "matmul_4096": 24,
+    "layer_norm_32768x8192": 6,
+    "matmul_8192": 3,
+    "matmul_5ms": 1,
+}
+_PARTS = 4
+_SETTLING = 4
+#: fewer variants have no ranking worth a coefficient
+_RANKED = 12
+
+
+def with_cupti(setup: Setup) -> Found:
+    """Both in parts that take turns, so that clocks drift for both alike."""
+    lab, found, kernels = Lab(setup), Found(), []
+    ranks: dict[str, float] = {}
+    passes = setup.times(5, 2)
+    for name, count in FIELDS.items():
+        field = contestants_of(lab.entries(name, count))
+        if not field:
+            continue
+        timer, cupti = lab.chosen_timer(field), lab.timer("cupti")
+        lab.final(timer, field[:1], 2)
+        told = _in_turns(field, {"farm": timer, "cupti": cupti}, passes)
+        for at, contestant in enumerate(field):
+            row = {"kernel": contestant.name, "method": timer.method}
+            kernels.append(row | {key: round(rows[at], 4) for key, rows in told.items()})
+        if len(field) >= _RANKED:
+            ranks[name] = float(kendalltau(told["farm"], told["cupti"]).statistic)
+        lab.backend._make_room(None)
+    found.data["kernels"], found.data["tau"] = kernels, ranks
+    _judge(found, kernels, ranks)
+    return found
+
+
+def _in_turns(field: list[Contestant], timers, passes: int) -> dict[str, list[float]]:
+    """Per clock and contestant the median over all parts."""
+    samples = {key: [[] for _ in field] for key in timers}
+    for part in range(_PARTS):
+        turn = list(timers.items())
+        for key, timer in turn if part % 2 == 0 else turn[::-1]:
+            # The first passes settle clocks and caches after the other one's turn.
+            orders = race_orders(len(field), passes + _SETTLING, part * passes)
+            rows = timer.collect(field, orders)
+            for kept, row in zip(samples[key], rows, strict=True):
+                kept += row[_SETTLING:]
+    return {key: [statistics.median(row) for row in rows] for key, rows in samples.items()}
+
+
+def _judge(found: Found, kernels, ranks) -> None:
+    long = [k for k in kernels if k["cupti"] >= 50]
+    short = [k for k in kernels if k["cupti"] < 50]
+    if long:
+        worst = max(long, key=lambda k: abs(k["farm"] / k["cupti"] - 1))
+        off = worst["farm"] / worst["cupti"] - 1
+        found.add(
+            f"{len(long)} kernels of 50 us .. {max(k['cupti'] for k in long) / 1000:.1f} ms",
+            "within 2 %",
+            f"worst {100 * off:+.2f} %, median "
+            + percent(statistics.median(abs(k["farm"] / k["cupti"] - 1) for k in long), 2),
+            abs(off) <= 0.02,
+            f"worst: {worst['kernel']} ({worst['method']})",
+        )
+    if short:
+        worst = max(short, key=lambda k: abs(k["farm"] - k["cupti"]))
+        off = worst["farm"] - worst["cupti"]
+        found.add(
+            f"{len(short)} kernels of {min(k['cupti'] for k in short):.1f} .. 50 us",
+            "within 1 us",
+            f"worst {off:+.2f} us, median "
+            f"{statistics.median(abs(k['farm'] - k['cupti']) for k in short):.2f} us",
+            abs(off) <= 1.0,
+            f"worst: {worst['kernel']} ({worst['cupti']:.2f} us)",
+        )
+    if ranks:
+        told = ", ".join(f"{name} {tau:.3f}" for name, tau in ranks.items())
+        least = min(ranks.values())
+        found.add("rank agreement within a task, tau", ">= 0.95", f"least {least:.3f}",
+                  least >= 0.95, told)  # fmt: skip

@@ -1,0 +1,190 @@
+# mypy: ignore-errors
+"""G1, G7, G8: what the clocks read, in which state of the caches, whatever a launch costs."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from functools import partial
+
+import numpy as np
+
+from acceptance.found import Found, percent
+from acceptance.lab import Lab, Setup
+from workers.measure.calibration import calibrate_gpu
+from workers.measure.duel import Contestant, race_orders
+
+_WAITS_US = (2, 5, 10, 20, 50, 200)
+#: bytes read plus written by a copy in the memory of an H200, in bytes per us
+_H200_COPY = 4.3e6
+
+
+def calibrated(setup: Setup) -> Found:
+    """G1: calibrations agree with each other; readings are linear in true time and CUPTI's."""
+    from acceptance.planted import waiting
+
+    lab, found = Lab(setup), Found()
+    calibrations = [lab.calibration, *(calibrate_gpu(lab.flush) for _ in range(2))]
+    _reproducible(found, calibrations)
+    found.data["calibrations"] = [
+        {"quantum_us": c.quantum_us, "flush_us": c.flush_us, "overhead_us": dict(c.overhead_us)}
+        for c in calibrations
+    ]
+    quantum_us = lab.calibration.quantum_us
+    field = [waiting(us) for us in _WAITS_US]
+    for contestant in field:
+        contestant.run()
+    told = _ladder(lab, field, setup.times(160, 24))
+    found.data["waits_us"] = {m: dict(zip(_WAITS_US, v, strict=True)) for m, v in told.items()}
+    for method in ("graph", "events"):
+        slope, residual = _line(_WAITS_US, told[method])
+        found.add(
+            f"{method}: slope over kernels that wait 2 .. 200 us by the device's clock",
+            "1.00 +- 1 %",
+            f"{slope:.4f}",
+            abs(slope - 1) <= 0.01,
+            f"CUPTI's slope {_line(_WAITS_US, told['cupti'])[0]:.4f}",
+        )
+        bound = max(quantum_us, 0.3)
+        found.add(
+            f"{method}: residual", f"<= {bound:g} us", f"{residual:.3f} us", residual <= bound
+        )
+        apart = max(abs(a - b) for a, b in zip(told[method], told["cupti"], strict=True))
+        found.add(
+            f"{method} against CUPTI, worst of the ladder",
+            f"<= {bound:g} us",
+            f"{apart:.3f} us",
+            apart <= bound,
+        )
+    return found
+
+
+def _reproducible(found: Found, calibrations) -> None:
+    rows = {
+        "quantum": [c.quantum_us for c in calibrations],
+        "flush": [c.flush_us for c in calibrations],
+        **{
+            f"overhead of {method}": [c.overhead_us.get(method, 0.0) for c in calibrations]
+            for method in ("events", "graph")
+        },
+    }
+    for name, values in rows.items():
+        middle = statistics.median(values)
+        off = max(abs(value / middle - 1) for value in values) if middle > 0 else float("inf")
+        found.add(
+            f"{len(values)} calibrations: {name}",
+            "> 0, within 10 %",
+            ", ".join(f"{value:.3f}" for value in values) + " us",
+            min(values) > 0 and off <= 0.10,
+        )
+
+
+def _ladder(lab: Lab, field, passes: int) -> dict[str, list[float]]:
+    """Mean readings of each method, in parts that take turns: what drifts, drifts for all."""
+    parts = 8
+    each = max(2, passes // parts)
+    timers = {method: lab.timer(method) for method in ("graph", "events", "cupti")}
+    read = {method: [[] for _ in field] for method in timers}
+    for part in range(parts):
+        for method, timer in timers.items():
+            rows = timer.collect(field, race_orders(len(field), each, part * each))
+            for kept, row in zip(read[method], rows, strict=True):
+                kept.append(statistics.median(row))
+    return {method: [statistics.fmean(row) for row in rows] for method, rows in read.items()}
+
+
+def _line(x, y) -> tuple[float, float]:
+    """Slope and largest residual of the line through the points."""
+    slope, intercept = np.polyfit(np.asarray(x, float), np.asarray(y, float), 1)
+    residuals = np.asarray(y, float) - (slope * np.asarray(x, float) + intercept)
+    return float(slope), float(np.abs(residuals).max())
+
+
+def caches(setup: Setup) -> Found:
+    """G7: a copy that fits the cache, and one that does not, cold, warm and rotating."""
+    lab, found = Lab(setup), Found()
+    torch = lab.torch
+    passes = setup.times(60, 20)
+    for name, size in (("8 MB", 8 * 10**6), ("1 GB", 10**9)):
+        copies = 1 if size > 10**8 else 41
+        made = [
+            (torch.randint(0, 255, (size,), dtype=torch.uint8, device="cuda"), torch.empty(
+                size, dtype=torch.uint8, device="cuda")) for _ in range(copies)
+        ]  # fmt: skip
+        runs = [partial(y.copy_, x) for x, y in made]
+        copy = Contestant(f"copy of {name}", runs[0], rotations=tuple(runs))
+        us = {}
+        for cache in ("cold", "warm", "rotate"):
+            timer = lab.chosen_timer([copy], cache)
+            us[cache] = statistics.fmean(lab.median_us(timer, copy, passes) for _ in range(3))
+        found.data[name] = us
+        if copies > 1:
+            _small_copy(found, us)
+        else:
+            apart = us["cold"] / us["warm"] - 1
+            told = f"{us['cold']:.1f} and {us['warm']:.1f} us ({100 * apart:+.1f} %)"
+            found.add("copy of 1 GB: cold = warm", "+- 2 %", told, abs(apart) <= 0.02)
+            rate = 2 * size / us["cold"]
+            found.add(
+                "copy of 1 GB: bytes read plus written, against 4.3 TB/s seen on an H200",
+                "+- 3 %",
+                f"{rate / 1e6:.2f} TB/s",
+                abs(rate / _H200_COPY - 1) <= 0.03,
+                f"calibration: {lab.calibration.copy_bytes_per_us / 1e6:.2f} TB/s",
+            )
+        del made, runs, copy
+        torch.cuda.empty_cache()
+    return found
+
+
+def _small_copy(found: Found, us) -> None:
+    ratio, apart = us["cold"] / us["warm"], us["rotate"] / us["cold"] - 1
+    told = f"{us['cold']:.2f} / {us['warm']:.2f} us = {ratio:.2f}"
+    found.add("copy of 8 MB: cold / warm", ">= 1.5", told, ratio >= 1.5)
+    told = f"{us['rotate']:.2f} us ({100 * apart:+.1f} %)"
+    found.add("copy of 8 MB: rotating = flushed", "+- 3 %", told, abs(apart) <= 0.03)
+
+
+def launches(setup: Setup) -> Found:
+    """G8: a busy wait in the launch must not be in the times."""
+    from triton.testing import do_bench
+
+    from acceptance.planted import Counting
+
+    lab, found = Lab(setup), Found()
+    kernel = Counting("3 us", 3.0)
+    work = kernel.runner(250)
+
+    def delayed(wait_us: int):
+        def run() -> None:
+            end = time.perf_counter_ns() + 1000 * wait_us
+            while time.perf_counter_ns() < end:
+                pass
+            work()
+
+        return run
+
+    waits = (0, 50, 200)
+    field = [Contestant(f"+{us} us", delayed(us)) for us in waits]
+    for contestant in field:
+        contestant.run()
+    chosen = lab.chosen_timer(field)
+    for method in ("graph", "events"):
+        rows = lab.timer(method).collect(field, race_orders(3, setup.times(60, 18)))
+        us = [statistics.median(row) for row in rows]
+        off = max(abs(value / us[0] - 1) for value in us)
+        is_chosen = method == chosen.method
+        found.add(
+            f"{method}: launch delayed by 0, 50, 200 us",
+            "+- 3 %" if is_chosen else "",
+            ", ".join(f"{value:.2f}" for value in us) + " us",
+            off <= 0.03 if is_chosen else None,
+            f"worst {percent(off)}; "
+            + ("the farm's choice here" if is_chosen else "not used here"),
+        )
+        found.data[method] = us
+    bench = [1000 * do_bench(c.run, warmup=5, rep=25, return_mode="median") for c in field]
+    told = ", ".join(f"{value:.2f}" for value in bench) + " us"
+    found.add("triton's do_bench on the same", "", told, None, "for comparison")
+    found.data["do_bench"] = bench
+    return found

@@ -1,0 +1,148 @@
+# mypy: ignore-errors
+"""G13 and the cost of a config: what screening, and what the gate, keep the device for."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from pathlib import Path
+
+from acceptance.found import Found
+from acceptance.lab import Lab, Setup
+from workers.records import Mode, Timing
+
+_JOB = 16
+TASK = "matmul_4096"
+THOUSAND = ("thousand_softmax", "thousand_layer_norm")
+
+
+def of_a_config(setup: Setup) -> Found:
+    """Screening of 64 variants of the matmul task in duels of 16, and the gate before it."""
+    lab, found = Lab(setup), Found()
+    began = time.monotonic()
+    run = _screened(lab, TASK)
+    count = run["variants"]
+    per_ms = 1e3 * run["timing_s"] / count
+    found.add(
+        f"timing, wall, of a config: {count} variants of 4096^3 in duels of {_JOB}",
+        "<= 3 ms",
+        f"{per_ms:.2f} ms",
+        per_ms <= 3.0,
+        f"of it kernels and flushes {1e3 * run['busy_s'] / count:.2f} ms; "
+        f"{run['samples'] / count:.1f} samples a config; "
+        f"best {run['best_us']:.1f} us",
+    )
+    found.add(
+        "everything else of a job, wall, of a config (gate, first launch)",
+        "",
+        f"{1e3 * (run['device_s'] - run['timing_s']) / count:.2f} ms",
+        None,
+        f"{run['failed']} refused or failed; {run['compiled']} compiled on the device",
+    )
+    run["wall_s"] = time.monotonic() - began
+    found.data["screening"] = run
+    _gate(lab, found)
+    return found
+
+
+def _gate(lab: Lab, found: Found) -> None:
+    """GPU time of the whole gate on a variant that is loaded, by gate_acceptance.py."""
+    sys.path.append(f"{Path(__file__).resolve().parents[2] / 'tests' / 'measure'}")
+    from gate_acceptance import gate_cost
+
+    told = gate_cost(lab.backend, lab.setup.folder)
+    found.data["gate"] = {k: v for k, v in told.items() if k != "gate_activities"}
+    gpu_ms = told["gate_gpu_us"] / 1e3
+    found.add(
+        "gate, GPU time of one config of 4096^3 (all seeds, repetition, audit)",
+        "",
+        f"{gpu_ms:.2f} ms",
+        None,
+        f"waiting on purpose {told['of_which_spinning_us'] / 1e3:.2f} ms, the kernel itself "
+        f"{told['of_which_the_kernel_us'] / 1e3:.2f} ms; host {told['gate_host_ms']:.2f} ms",
+    )
+
+
+def thousand(setup: Setup) -> Found:
+    """G13: a thousand variants of about 50 us, precompiled, in duels of 16 against a champion."""
+    lab, found = Lab(setup), Found()
+    began = time.monotonic()
+    runs = [_screened(lab, name) for name in THOUSAND if len(setup.built.get(name, [])) > 1]
+    wall_s = time.monotonic() - began
+    if not runs:
+        found.skip("a thousand variants", "none were built")
+        return found
+    count = sum(run["variants"] for run in runs)
+    timing_s = sum(run["timing_s"] for run in runs)
+    busy_s = sum(run["busy_s"] for run in runs)
+    bound_s = 3.0 * count / 1000
+    told = " and ".join(f"{run['best_us']:.0f}" for run in runs)
+    found.add(
+        f"GPU busy in timing, {count} variants of about {told} us",
+        f"<= {bound_s:.2g} s",
+        f"{timing_s:.2f} s of wall",
+        timing_s <= bound_s,
+        f"kernels and flushes {busy_s:.2f} s; bound scaled from 3 s a thousand",
+    )
+    hosts = [ms for run in runs for ms in run["rest_ms"]]
+    host_ms = statistics.median(hosts)
+    found.add(
+        "the rest of a job per variant, median (gate with its GPU time, loading)",
+        "<= 10 ms",
+        f"{host_ms:.2f} ms",
+        host_ms <= 10.0,
+        f"{sum(run['failed'] for run in runs)} refused or failed, "
+        f"{sum(run['compiled'] for run in runs)} compiled on the device; all {wall_s:.1f} s",
+    )
+    share = timing_s / wall_s
+    found.add("timing as a share of the device's wall time", "", f"{100 * share:.0f} %", None,
+              "the reference's <= 10 % is of a whole campaign")  # fmt: skip
+    found.data["runs"] = runs
+    return found
+
+
+def _screened(lab: Lab, name: str) -> dict:
+    """All variants of a field in duels of 16 against the best so far, first the default."""
+    champion, *others = lab.setup.built[name]
+    flush_us = lab.calibration.flush_us
+    best_us, failed, compiled, samples = 0.0, 0, 0, 0
+    busy_us, timing_s, device_s, rest_ms, methods = 0.0, 0.0, 0.0, [], set()
+    lab.job(name, (champion,), Mode.DUEL)
+    for start in range(0, len(others), _JOB):
+        batch = others[start : start + _JOB]
+        told = lab.job(name, (*batch, champion), Mode.DUEL, champion=True)
+        timed = [o for o in told.outcomes if isinstance(o, Timing) and o.samples_us]
+        failed += len(told.outcomes) - len(timed)
+        busy_us += sum(sum(o.samples_us) + flush_us * len(o.samples_us) for o in timed)
+        # The champion's samples are one per pass, but it runs once for every eight.
+        busy_us += len(timed[-1].samples_us) * (timed[-1].median_us + flush_us) if timed else 0.0
+        samples += sum(len(o.samples_us) for o in timed[:-1])
+        timing_s += told.timing_s
+        device_s += told.device_s
+        compiled += told.compiled
+        methods.add(told.method)
+        rest_ms.append(1e3 * (told.device_s - told.timing_s) / len(batch))
+        outcomes = list(zip(batch, told.outcomes, strict=False))
+        better = [
+            (o.log_ratio, a, o.median_us)
+            for a, o in outcomes
+            if isinstance(o, Timing) and o.samples_us and o.log_ratio_high < 0
+        ]
+        if better:
+            _, champion, best_us = min(better, key=lambda item: item[0])
+        elif isinstance(told.outcomes[-1], Timing):
+            best_us = told.outcomes[-1].median_us
+    return {
+        "field": name,
+        "variants": len(others),
+        "timing_s": timing_s,
+        "busy_s": busy_us / 1e6,
+        "device_s": device_s,
+        "rest_ms": rest_ms,
+        "samples": samples,
+        "failed": failed,
+        "compiled": compiled,
+        "best_us": best_us,
+        "methods": sorted(methods),
+    }

@@ -1,0 +1,132 @@
+"""The device as the tests use it: the farm's backend, its clocks and its jobs, in this process."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from acceptance.fields import FIELDS
+from workers.measure.duel import Contestant, Timer, race_orders, run_race
+from workers.measure.methods import choose_method, gpu_timer
+from workers.measure.session import Entry
+from workers.records import (
+    Artifact,
+    Calibration,
+    Failure,
+    MeasureJob,
+    Measurement,
+    Mode,
+    Protocol,
+    Timing,
+)
+
+FINAL_PAIRS = Protocol().final_pairs
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What every test is given. scale: the share of the full number of repetitions.
+
+    built: artifacts by field, the default's first. files: by name, other documents to look at.
+    """
+
+    kind: str
+    folder: Path
+    scale: float = 1.0
+    calibration: Calibration | None = None
+    built: dict[str, list[Artifact]] = field(default_factory=dict)
+    files: dict[str, Path] = field(default_factory=dict)
+
+    def times(self, full: int, least: int = 1) -> int:
+        return max(least, round(self.scale * full))
+
+
+class Lab:
+    """One GPU. A fresh one is calibrated unless the setup knows its calibration."""
+
+    def __init__(self, setup: Setup, index: int = 0) -> None:
+        import torch
+
+        from workers import backends
+
+        cache = setup.folder / "cache"
+        self.setup = setup
+        self.backend = backends.create(setup.kind, index=index, cache_dir=f"{cache}")
+        if setup.calibration is not None:
+            self.backend._calibration = setup.calibration
+        self.calibration = self.backend.calibration()
+        self.warmth = self.backend._warmth
+        self.flush = self.backend._flush_buffer()
+        self.torch = torch
+        self._verified: set[str] = set()
+
+    def timer(self, method: str, cache: str = "cold", calibration=None) -> Timer:
+        known = self.calibration if calibration is None else calibration
+        return gpu_timer(method, self.flush, self.warmth, known, cache)
+
+    def chosen_timer(self, contestants: Sequence[Contestant], cache: str = "cold") -> Timer:
+        """By the farm's rule: for all of them, from a few event readings of them."""
+        few = list(contestants)[-4:]
+        rows = self.timer("events", cache).collect(few, race_orders(len(few), 3))
+        return self.timer(choose_method(min(map(min, rows)), cache), cache)
+
+    def median_us(self, timer: Timer, contestant: Contestant, runs: int = 20) -> float:
+        timer.collect([contestant], [[0]] * 2)
+        return statistics.median(timer.collect([contestant], [[0]] * runs)[0])
+
+    def final(self, timer: Timer, contestants: Sequence[Contestant], pairs: int = FINAL_PAIRS):
+        """Samples as a confirmation takes them."""
+        return run_race(timer, contestants, pairs, Protocol().warm_ms)
+
+    # -- jobs ----------------------------------------------------------------------------------
+    def job(
+        self, name: str, entrants: Sequence[Artifact], mode: Mode, *, champion=False, **protocol
+    ) -> Measurement:
+        """One job on a field's task; entrants are checked the first time only, as in a campaign."""
+        wanted = FIELDS[name]
+        verified = frozenset(self._verified & {a.binary_hash for a in entrants})
+        found = self.backend.measure(
+            MeasureJob(
+                name,
+                wanted.ref,
+                wanted.workload,
+                tuple(entrants),
+                mode,
+                champion=champion,
+                verified=verified,
+                protocol=Protocol(**protocol),
+                calibration=self.calibration,
+            )
+        )
+        if isinstance(found, Failure):
+            raise RuntimeError(f"{name}: {found.message}")
+        for artifact, outcome in zip(entrants, found.outcomes, strict=True):
+            if isinstance(outcome, Timing) and outcome.samples_us:
+                self._verified.add(artifact.binary_hash)
+        return found
+
+    def entries(self, name: str, count: int) -> dict[str, tuple[Artifact, Entry]]:
+        """Up to so many variants of a field that passed the gate, ready to be timed."""
+        wanted = FIELDS[name]
+        self.backend._watch.begin()
+        task = self.backend._tasks.get(wanted.ref, wanted.workload, Protocol().seeds)
+        ready = {}
+        for at, artifact in enumerate(self.setup.built[name][:count]):
+            entry = self.backend.prepare(task, artifact, check=True)
+            if isinstance(entry, Entry):
+                ready[f"{name}#{at}"] = artifact, entry
+        return ready
+
+
+def contestants_of(ready: dict[str, tuple[Artifact, Entry]]) -> list[Contestant]:
+    """Without what a session would look at: nobody is audited here."""
+    return [
+        Contestant(name, entry.contestant.run, rotations=entry.contestant.rotations)
+        for name, (_, entry) in ready.items()
+    ]
+
+
+def renamed(contestant: Contestant, name: str) -> Contestant:
+    return replace(contestant, name=name)

@@ -1,0 +1,123 @@
+# mypy: ignore-errors
+"""G6 once more: kernels of known work under Nsight Compute, in a process of its own.
+
+No clock is fixed and no cache is emptied by ncu; the cache is flushed here before every launch.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+from acceptance.found import Found
+from acceptance.lab import Lab, Setup
+from workers.measure.duel import Contestant
+
+_LAUNCHES, _SETTLING = 14, 4
+_LIMIT_S = 75.0
+_UNITS_US = {"ns": 1e-3, "nsecond": 1e-3, "us": 1.0, "usecond": 1.0, "ms": 1e3, "msecond": 1e3}
+_TARGETS_US = {"counting 50 us": 50.0, "scaling 60 us": 60.0, "scaling 300 us": 300.0}
+_METRIC = "gpu__time_duration.sum"
+
+
+def agreement(setup: Setup) -> Found:
+    """Three kernels whose time the farm's clock and ncu tell."""
+    found = Found()
+    what = "agreement with ncu --clock-control none --cache-control none"
+    if shutil.which("ncu") is None:
+        found.skip(what, "ncu is not on this machine")
+        return found
+    from acceptance.planted import fit_work
+
+    lab, mine = Lab(setup), {}
+    for name, kernel in _kernels().items():
+        work = fit_work(lab, kernel, ())[0.0]
+        contestant = Contestant(name, kernel.runner(work))
+        timer = lab.chosen_timer([contestant])
+        timer.warm(contestant, 50.0)
+        mine[name] = work, lab.median_us(timer, contestant, 40)
+    told, problem = by_ncu([work for work, _ in mine.values()])
+    found.data["ncu"] = {"farm_us": {n: us for n, (_, us) in mine.items()}, "ncu_us": told}
+    if problem:
+        found.skip(what, problem)
+        return found
+    off = {n: us / statistics.median(told[n]) - 1 for n, (_, us) in mine.items()}
+    worst = max(off, key=lambda name: abs(off[name]))
+    each = ", ".join(f"{name} {100 * share:+.1f} %" for name, share in off.items())
+    found.add(what, "within 5 %", f"worst {100 * off[worst]:+.1f} %", abs(off[worst]) <= 0.05, each)
+    return found
+
+
+def durations(text: str) -> list[tuple[str, float]]:
+    """Kernel names and durations in us, in order, of ncu's CSV; what is not CSV is passed over."""
+    lines = text.splitlines()
+    heads = [at for at, line in enumerate(lines) if line.startswith('"ID"')]
+    if not heads:
+        return []
+    rows = csv.DictReader(io.StringIO("\n".join(lines[heads[0] :])))
+    return [
+        (row["Kernel Name"], float(row["Metric Value"].replace(",", "")) * _UNITS_US[unit])
+        for row in rows
+        if row.get("Metric Name") == _METRIC and (unit := row["Metric Unit"]) in _UNITS_US
+    ]
+
+
+def _kernels():
+    from acceptance.planted import Counting, Scaling
+
+    kinds = {"counting": Counting, "scaling": Scaling}
+    return {name: kinds[name.split()[0]](name, us) for name, us in _TARGETS_US.items()}
+
+
+def by_ncu(works: list[int]) -> tuple[dict[str, list[float]], str]:
+    """Durations in us by kernel, or why there are none."""
+    command = ["ncu", "--clock-control", "none", "--cache-control", "none", "--csv",
+               "--metrics", _METRIC, "--kernel-name", "regex:counting_kernel|scaling_kernel",
+               sys.executable, "-m", "acceptance.ncu", *map(str, works)]  # fmt: skip
+    home = Path(__file__).resolve().parents[1]
+    paths = f"{home}{os.pathsep}{home.parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT_S,
+            check=False,
+            env={**os.environ, "PYTHONPATH": paths},
+        )
+    except subprocess.TimeoutExpired:
+        return {}, f"ncu gave no answer within {_LIMIT_S:g} s"
+    told = [us for _, us in durations(done.stdout)]
+    if len(told) != len(works) * _LAUNCHES:
+        printed = f"{done.stdout}\n{done.stderr}".strip().splitlines()
+        said = ([line for line in printed if "==ERROR==" in line] or printed[-1:] or [""])[0]
+        return {}, f"ncu recorded {len(told)} launches: {said[:160]}"
+    each = {}
+    for at, name in enumerate(_TARGETS_US):
+        each[name] = told[at * _LAUNCHES + _SETTLING : (at + 1) * _LAUNCHES]
+    return each, ""
+
+
+def main(works: list[int]) -> None:
+    """Launch every kernel a few times behind flushes; under ncu."""
+    import torch
+
+    size = torch.cuda.get_device_properties().L2_cache_size
+    flush = torch.empty(2 * size, dtype=torch.uint8, device="cuda")
+    for kernel, work in zip(_kernels().values(), works, strict=True):
+        run = kernel.runner(work)
+        for _ in range(_LAUNCHES):
+            for _ in range(20):
+                flush.zero_()
+            run()
+        torch.cuda.synchronize()
+
+
+if __name__ == "__main__":
+    main([int(word) for word in sys.argv[1:]])

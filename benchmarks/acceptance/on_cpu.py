@@ -1,0 +1,60 @@
+"""G2 and G3 without a GPU: the same judging over loops of counted length, by the CPU's clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from acceptance.found import Found
+from acceptance.judging import compare, judge_planted, judge_same
+from workers.measure.duel import Contestant, run_race
+from workers.measure.slots import Warmth
+from workers.measure.timers import PerfCounterTimer
+from workers.records import Protocol
+
+_EFFECTS = (0.02, 0.05, 0.10)
+_LOOPS = (2_000, 10_000)
+
+
+def _counting(loops: int) -> Callable[[], object]:
+    def run() -> None:
+        for _ in range(loops):
+            pass
+
+    return run
+
+
+def _timer() -> PerfCounterTimer:
+    return PerfCounterTimer(Protocol().min_batch_us, Warmth())
+
+
+def same_on_cpu(setup) -> Found:
+    found, pairs, timer = Found(), [], _timer()
+    for loops in _LOOPS:
+        field = [Contestant(name, _counting(loops)) for name in ("a", "b")]
+        for _ in range(setup.times(100, 4)):
+            first, second = run_race(timer, field, Protocol().final_pairs, 5.0)
+            pairs.append(compare(f"{loops} loops", first, second, timer.quantum_us))
+    judge_same(found, pairs)
+    return found
+
+
+def planted_on_cpu(setup) -> Found:
+    """The truth is the share of loops: what a call costs beside them is under a thousandth."""
+    from math import log1p
+
+    found, pairs, timer = Found(), [], _timer()
+    for loops in _LOOPS:
+        for effect in _EFFECTS:
+            field = [
+                Contestant("base", _counting(loops)),
+                Contestant("more", _counting(round(loops * (1 + effect)))),
+            ]
+            given = {"truth": log1p(effect), "planted": effect}
+            for turn in range(setup.times(50, 4)):
+                rows = run_race(
+                    timer, field[::-1] if turn % 2 else field, Protocol().final_pairs, 5.0
+                )
+                base, more = rows[::-1] if turn % 2 else rows
+                pairs.append(compare(f"{loops} loops", base, more, timer.quantum_us, **given))
+    judge_planted(found, pairs)
+    return found

@@ -1,0 +1,112 @@
+# mypy: ignore-errors
+"""G9, G10: who wins does not depend on the order, nor on how long the device was idle."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+import time
+
+from acceptance.found import Found, percent
+from acceptance.lab import Lab, Setup, contestants_of, renamed
+from workers.measure.duel import Contestant
+from workers.measure.statistics import paired, tie_set
+from workers.records import Mode, Timing
+
+_RACED = {"matmul_4096": 16, "softmax_512x1024": 16}
+_COPIES = 8
+
+
+def invariance(setup: Setup) -> Found:
+    """G9: races of one list forward, reversed and shuffled; and what the first place costs."""
+    lab, found = Lab(setup), Found()
+    for name, count in _RACED.items():
+        artifacts = list(setup.built[name][:count])
+        shuffles = range(3 if setup.scale >= 0.5 else 1)
+        orders = [artifacts, artifacts[::-1]]
+        orders += [random.Random(seed).sample(artifacts, len(artifacts)) for seed in shuffles]
+        told = [_raced(lab, name, order) for order in orders]
+        shared = set.intersection(*(set(tie.members) for tie, _ in told))
+        winners = [tie.winner for tie, _ in told]
+        hashes = {by_name[tie.winner].binary_hash for tie, by_name in told}
+        found.add(
+            f"{name}: winner of {count} in {len(orders)} orders",
+            "one, or one tie set",
+            f"{len(hashes)} different, tie sets of {[len(tie.members) for tie, _ in told]}",
+            len(hashes) == 1 or set(winners) <= shared,
+            f"in every tie set: {len(shared)}",
+        )
+        found.data[name] = {"winners": winners, "shared": sorted(shared)}
+    for name in _RACED:
+        _first_place(lab, found, name)
+    return found
+
+
+def _raced(lab: Lab, name: str, order):
+    told = lab.job(name, order, Mode.RACE)
+    by_name = {}
+    samples = {}
+    for artifact, outcome in zip(order, told.outcomes, strict=True):
+        if isinstance(outcome, Timing) and outcome.samples_us:
+            samples[outcome.name], by_name[outcome.name] = outcome.samples_us, artifact
+    return tie_set(samples), by_name
+
+
+def _first_place(lab: Lab, found: Found, name: str) -> None:
+    """One kernel in eight places of every pass, never rotated: the raw cost of standing first."""
+    (contestant,) = contestants_of(lab.entries(name, 1))
+    field = [renamed(contestant, f"place {at}") for at in range(_COPIES)]
+    timer = lab.chosen_timer(field)
+    timer.warm(field[0], 100.0)
+    order = list(range(_COPIES))
+    rows = timer.collect(field, [order] * lab.setup.times(96, 32))
+    others = [statistics.median(column) for column in zip(*rows[1:], strict=True)]
+    ratio = paired(rows[0], others, quantum_us=timer.quantum_us)
+    penalty = math.expm1(ratio.log_ratio)
+    found.add(
+        f"{name}: penalty of the first place of a pass",
+        "<= 0.5 %",
+        f"{100 * penalty:+.2f} % ({statistics.median(rows[0]):.2f} us)",
+        abs(penalty) <= 0.005,
+        f"95 %: {100 * math.expm1(ratio.low):+.2f} .. {100 * math.expm1(ratio.high):+.2f} %; "
+        f"{timer.method}; races rotate the places",
+    )
+    found.data[f"{name} places_us"] = [statistics.median(row) for row in rows]
+
+
+def idleness(setup: Setup) -> Found:
+    """G10: ratios of four finalists, at once and after the device has slept for ten seconds."""
+    lab, found = Lab(setup), Found()
+    for name, idle_s in (("matmul_4096", 10.0), ("softmax_512x1024", 1.0)):
+        field, timer = _finalists(lab, name, 4)
+        before = _ratios(lab, timer, field)
+        again = _ratios(lab, timer, field)
+        time.sleep(idle_s)
+        after = _ratios(lab, timer, field)
+        moved = max(abs(a - b) for a, b in zip(after, again, strict=True))
+        usual = max(abs(a - b) for a, b in zip(again, before, strict=True))
+        found.add(
+            f"{name}: ratios of {len(field)} finalists after {idle_s:g} s of idleness",
+            "move <= 0.5 %",
+            percent(moved, 2),
+            moved <= 0.005,
+            f"without idleness they move {percent(usual, 2)}",
+        )
+        found.data[name] = {"before": before, "again": again, "after": after}
+    return found
+
+
+def _finalists(lab: Lab, name: str, count: int):
+    """The fastest few of a field, and the clock they are timed with."""
+    field = contestants_of(lab.entries(name, _RACED[name]))
+    timer = lab.chosen_timer(field)
+    rows = lab.final(timer, field, 6)
+    ranked = sorted(range(len(field)), key=lambda at: statistics.median(rows[at]))
+    few = [field[at] for at in ranked[:count]]
+    return few, lab.chosen_timer(few)
+
+
+def _ratios(lab: Lab, timer, field: list[Contestant]) -> list[float]:
+    rows = lab.final(timer, field)
+    return [paired(row, rows[0], quantum_us=timer.quantum_us).log_ratio for row in rows[1:]]

@@ -1,0 +1,258 @@
+# mypy: ignore-errors
+"""G2, G3, G11, G16: identical pairs, planted pairs, pairs at the power limit, and their intervals.
+
+Every pair is two contestants through `run_race` with the passes of a confirmation, told by the
+workers' interval and verdict; real variants go through whole jobs.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+from acceptance.found import Found, percent
+from acceptance.judging import Pair, compare, judge_coverage, judge_planted, judge_same, signed_rank
+from acceptance.lab import Lab, Setup
+from workers.measure.duel import Contestant, race_orders
+from workers.measure.monitor import reason_names
+from workers.measure.statistics import paired
+from workers.records import Mode, Timing
+
+#: real kernels of 3 us to 5 ms, through jobs
+SAME_FIELDS = (
+    "softmax_512x1024",
+    "matmul_1024",
+    "layer_norm_4096x4096",
+    "softmax_8192x8192",
+    "matmul_4096",
+    "layer_norm_32768x8192",
+    "matmul_5ms",
+)
+CAPPED_FIELD = "matmul_8192"
+_SAME_COUNTING_US = (4.0, 20.0, 1000.0)
+_EFFECTS = (0.005, 0.01, 0.02, 0.05)
+
+
+def _planted_kernels():
+    from acceptance.planted import Counting, Scaling
+
+    counting = (4.0, 6.0, 10.0, 20.0, 50.0, 200.0)
+    return [
+        *(Counting(f"counting {us:g} us", us) for us in counting),
+        *(Scaling(f"scaling {us:g} us", us) for us in (60.0, 300.0)),
+    ]
+
+
+def same(setup: Setup) -> Found:
+    """G2: a kernel against itself; half of the counting ones against a twin module."""
+    if setup.kind == "cpu":
+        from acceptance.on_cpu import same_on_cpu
+
+        return same_on_cpu(setup)
+    lab, found, pairs = Lab(setup), Found(), []
+    each, methods = setup.times(20, 2), {}
+    began = time.monotonic()
+    for name in SAME_FIELDS:
+        pairs += _same_job(lab, name, each, methods)
+        found.data["kernels_s"] = {**found.data.get("kernels_s", {}), name: _since(began)}
+    pairs += _same_counting(lab, each, methods)
+    judge_same(found, pairs)
+    found.data["methods"] = methods
+    return found
+
+
+def _since(began: float) -> float:
+    return round(time.monotonic() - began, 2)
+
+
+def _same_job(lab: Lab, name: str, each: int, methods) -> list[Pair]:
+    artifact, pairs = lab.setup.built[name][0], []
+    for _ in range(each):
+        told = lab.job(name, (artifact, artifact), Mode.CONFIRM)
+        methods[name] = told.method
+        first, second = told.outcomes
+        if not (isinstance(first, Timing) and isinstance(second, Timing)):
+            raise RuntimeError(f"{name}: {getattr(first, 'message', '') or second.message}")
+        pairs.append(
+            Pair(
+                name,
+                first.median_us,
+                second.log_ratio,
+                second.log_ratio_low,
+                second.log_ratio_high,
+                p_value=signed_rank(second.samples_us, first.samples_us),
+            )
+        )
+    return pairs
+
+
+def _same_counting(lab: Lab, each: int, methods) -> list[Pair]:
+    from acceptance.planted import Counting, fit_work
+
+    pairs = []
+    for us in _SAME_COUNTING_US:
+        kernel = Counting(f"counting {us:g} us", us)
+        work = fit_work(lab, kernel, ())[0.0]
+        twins = [Contestant(f"twin {copy}", kernel.runner(work, copy)) for copy in (0, 1)]
+        for contestant in twins:
+            contestant.run()
+        timer = lab.chosen_timer(twins)
+        methods[kernel.name] = timer.method
+        for turn in range(each):
+            other = turn % 2
+            pair = (twins[0], Contestant("itself", kernel.runner(work))) if other else twins
+            first, second = lab.final(timer, pair)
+            name = f"{kernel.name}{'' if other else ', twin module'}"
+            pairs.append(compare(name, first, second, timer.quantum_us))
+    return pairs
+
+
+# -- planted -----------------------------------------------------------------------------------
+def planted(setup: Setup) -> Found:
+    """G3: 0.5, 1, 2 and 5 % of extra work, known by CUPTI; the slower one first in every second."""
+    if setup.kind == "cpu":
+        from acceptance.on_cpu import planted_on_cpu
+
+        return planted_on_cpu(setup)
+    lab, found, pairs, truths = Lab(setup), Found(), [], {}
+    each = setup.times(25, 2)
+    for kernel in _planted_kernels():
+        contestants, timer = _prepare(lab, kernel, _EFFECTS)
+        rows = {effect: [] for effect in contestants}
+        _record(lab, contestants, rows, setup.times(120, 30))
+        measured = []
+        for effect in _EFFECTS:
+            for turn in range(each):
+                field = [contestants[0.0], contestants[effect]]
+                told = lab.final(timer, field[::-1] if turn % 2 else field)
+                measured.append((effect, told[::-1] if turn % 2 else told))
+        earlier = _truths(rows)
+        _record(lab, contestants, rows, setup.times(120, 30))
+        truth = _truths(rows)
+        truths[kernel.name] = {f"{e:g}": [earlier[e], truth[e]] for e in _EFFECTS}
+        for effect, (base, more) in measured:
+            given = {"truth": truth[effect], "planted": effect}
+            pairs.append(compare(kernel.name, base, more, timer.quantum_us, **given))
+        del contestants, kernel
+        lab.torch.cuda.empty_cache()
+    judge_planted(found, pairs)
+    found.data["truths"] = truths
+    return found
+
+
+def _prepare(lab: Lab, kernel, shares):
+    """Contestants by share of extra work, run once, and the farm's clock for them."""
+    from acceptance.planted import fit_work
+
+    work = fit_work(lab, kernel, shares)
+    contestants = {s: Contestant(f"+{s:g}", kernel.runner(w)) for s, w in work.items()}
+    for contestant in contestants.values():
+        contestant.run()
+    return contestants, lab.chosen_timer(list(contestants.values()))
+
+
+def _record(lab: Lab, contestants, rows, passes: int) -> None:
+    """Append times by the device's own record: before and after the farm's, in several sessions."""
+    for first in range(0, passes, 30):
+        orders = race_orders(len(contestants), min(30, passes - first), first)
+        told = lab.timer("cupti").collect(list(contestants.values()), orders)
+        for kept, row in zip(rows.values(), told, strict=True):
+            kept += row
+
+
+def _truths(rows) -> dict[float, float]:
+    """Log-ratios to the contestant without extra work."""
+    return {s: paired(row, rows[0.0]).log_ratio for s, row in rows.items() if s}
+
+
+# -- at the power limit ------------------------------------------------------------------------
+def capped(setup: Setup) -> Found:
+    """G11: products of 8192^3 of random data, back to back; the cap is labelled and A/A holds."""
+    lab, found = Lab(setup), Found()
+    artifact, pairs, jobs = setup.built[CAPPED_FIELD][0], [], []
+    look = lab.backend._look
+    for _ in range(setup.times(20, 4)):
+        told = lab.job(CAPPED_FIELD, (artifact, artifact), Mode.CONFIRM)
+        first, second = told.outcomes
+        pairs.append(
+            Pair(
+                CAPPED_FIELD,
+                first.median_us,
+                second.log_ratio,
+                second.log_ratio_low,
+                second.log_ratio_high,
+                p_value=signed_rank(second.samples_us, first.samples_us),
+            )
+        )
+        jobs.append(dict(told.clocks))
+    seen = _seen_capped(lab, artifact, look)
+    labelled = sum("sw_power_cap" in str(job.get("throttle", "")) for job in jobs)
+    watts = max((float(job.get("power_w", 0.0)) for job in jobs), default=0.0)
+    found.add(
+        "power-capped passes are labelled",
+        "those that are",
+        f"{labelled} of {len(jobs)}; NVML asked apart: {'capped' if seen else 'not capped'}",
+        labelled > 0 if seen else None,
+        f"up to {watts:.0f} W, SM {_clocks(jobs)} MHz"
+        + ("" if seen else "; the card never reached its limit, so nothing to label"),
+    )
+    judge_same(found, pairs)
+    found.data["jobs"] = jobs
+    return found
+
+
+def _clocks(jobs) -> str:
+    clocks = [float(job["sm_mhz"]) for job in jobs if "sm_mhz" in job]
+    return f"{min(clocks):.0f} .. {max(clocks):.0f}" if clocks else "unknown"
+
+
+def _seen_capped(lab: Lab, artifact, look) -> bool:
+    """Whether NVML, asked here while the same kernel runs unflushed, says the power is capped."""
+    if look is None:
+        return False
+    ready = lab.entries(CAPPED_FIELD, 1)
+    (_, entry) = next(iter(ready.values()))
+    bits, end = 0, time.monotonic() + 0.6
+    while time.monotonic() < end:
+        for _ in range(8):
+            entry.contestant.run()
+        bits |= look().reasons
+        lab.torch.cuda.synchronize()
+    return "sw_power_cap" in reason_names(bits)
+
+
+# -- intervals ---------------------------------------------------------------------------------
+def coverage(setup: Setup) -> Found:
+    """G16: short runs' intervals against a long run before and after them."""
+    lab, found, pairs = Lab(setup), Found(), []
+    each, long = setup.times(25, 4), setup.times(6, 2)
+    for kernel in _planted_kernels():
+        contestants, timer = _prepare(lab, kernel, (0.01,))
+        field = list(contestants.values())
+        rows = [[], []]
+
+        def longer(rows=rows, timer=timer, field=field) -> None:
+            for _ in range(long):
+                for kept, row in zip(rows, lab.final(timer, field), strict=True):
+                    kept += row
+
+        longer()
+        short = [lab.final(timer, field) for _ in range(each)]
+        longer()
+        truth = paired(rows[1], rows[0], quantum_us=timer.quantum_us).log_ratio
+        pairs += [
+            compare(kernel.name, base, more, timer.quantum_us, truth=truth, planted=0.01)
+            for base, more in short
+        ]
+        del contestants, field, kernel
+        lab.torch.cuda.empty_cache()
+    judge_coverage(found, pairs)
+    sds = [row["estimate_sd"] / max(row["half_width"] / 2, 1e-9) for row in found.data["kernels"]]
+    found.add(
+        "spread between runs over what their intervals promise",
+        "",
+        f"median {statistics.median(sds):.2f}, worst {max(sds):.2f}",
+        None,
+        f"1 is right; intervals are of 64 passes in one collect ({percent(0.95, 0)})",
+    )
+    return found

@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+"""Acceptance tests of the measuring, G1 to G16 and the cost of a config: one table, and JSON.
+
+    benchmarks/acceptance_gpu.py --out OUT/acceptance.json [--only G2,G3] [--scale 0.2]
+
+Real variants are built first, on the CPU, by the farm's builder; then every test runs in a process
+of its own with a time limit, on the farm's backend, clocks, jobs, intervals and verdicts. A test
+that crashes or hangs loses nobody else's results: the document is written after each one. Tests
+that would begin after `--stop-after` seconds are left out and told so. `--scale` below 1 takes
+fewer repetitions (what is judged by too few is not judged). Exit code 1 when a bound was missed.
+
+`--device cpu` tries G2 and G3 without a GPU, by the processor's clock, over loops of known length.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+HERE = ROOT / "benchmarks"
+sys.path[:0] = [path for path in (f"{ROOT}", f"{HERE}") if path not in sys.path]
+
+from acceptance.fields import build_fields  # noqa: E402
+from acceptance.found import Found, table  # noqa: E402
+from acceptance.isolation import Lost, isolated  # noqa: E402
+from acceptance.lab import Setup  # noqa: E402
+from matmul_tasks import write  # noqa: E402
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """function: `module:name` in `acceptance`. needs: fields of real variants."""
+
+    name: str
+    function: str
+    limit_s: float
+    needs: tuple[str, ...] = ()
+    on_cpu: bool = False
+
+
+_SMALL = ("softmax_512x1024", "matmul_1024", "layer_norm_4096x4096", "softmax_8192x8192")
+_LARGE = ("matmul_4096", "layer_norm_32768x8192", "matmul_5ms")
+#: what is asked for first comes first: a run that is cut short has it
+TESTS = (
+    Test("G1", "clocks:calibrated", 40),
+    Test("G2", "pairs:same", 80, (*_SMALL, *_LARGE), on_cpu=True),
+    Test("G3", "pairs:planted", 80, on_cpu=True),
+    Test("cost", "cost:of_a_config", 60, ("matmul_4096",)),
+    Test("G6", "agreement:with_cupti", 60,
+         (*_SMALL, *_LARGE, "softmax_2048x4096", "matmul_8192")),
+    Test("G8", "clocks:launches", 30),
+    Test("G7", "clocks:caches", 30),
+    Test("G9", "order:invariance", 40, ("matmul_4096", "softmax_512x1024")),
+    Test("G10", "order:idleness", 40, ("matmul_4096", "softmax_512x1024")),
+    Test("G11", "pairs:capped", 30, ("matmul_8192",)),
+    Test("G16", "pairs:coverage", 40),
+    Test("G13", "cost:thousand", 90, ("thousand_softmax", "thousand_layer_norm")),
+    Test("G12", "others:cheats", 120),
+    Test("ncu", "ncu:agreement", 110),
+    Test("G14", "others:devices", 200, ("matmul_4096",)),
+    Test("G4/G5", "others:oracle", 20, on_cpu=True),
+    Test("G15", "others:energy", 20, on_cpu=True),
+)  # fmt: skip
+
+
+def perform(function: str, setup: Setup) -> Found:
+    """Run one test in this process."""
+    import importlib
+
+    module, _, name = function.partition(":")
+    called: Callable[[Setup], Found] = getattr(
+        importlib.import_module(f"acceptance.{module}"), name
+    )
+    if setup.kind == "cpu":
+        return called(setup)
+    import torch
+
+    with torch.no_grad():
+        return called(setup)
+
+
+def learn(setup: Setup) -> tuple:
+    """Device, toolchain and calibration, from a process that ends before the tests begin."""
+    from acceptance.lab import Lab
+
+    lab = Lab(setup)
+    return (*lab.backend.info(), lab.calibration)
+
+
+def main() -> int:
+    args = _arguments()
+    began = time.monotonic()
+    folder = Path(tempfile.mkdtemp(prefix="acceptance-"))
+    _prepare_environment(args.device, folder)
+    tests = _chosen(args)
+    files = {"regret": args.regret}
+    setup = Setup(args.device, folder, args.scale, files=files)
+    document = {"date": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "scale": args.scale, "tests": {}}
+    if args.device == "cuda":
+        setup = _built(setup, tests, args, document)
+    document["prepared_s"] = round(time.monotonic() - began, 1)
+    print(f"prepared in {document['prepared_s']} s", flush=True)
+    for test in tests:
+        left = args.stop_after - (time.monotonic() - began)
+        document["tests"][test.name] = _one(test, setup, left)
+        document["wall_s"] = round(time.monotonic() - began, 1)
+        _save(args.out, document)
+    rows = [(name, told) for name, entry in document["tests"].items() for told in entry["rows"]]
+    print(f"\n{document.get('device', {}).get('name', args.device)}, {document['date']}, "
+          f"{document['wall_s']} s, scale {args.scale:g}\n")  # fmt: skip
+    print(table([(name, _Row(told)) for name, told in rows]))
+    missed = [name for name, told in rows if told["ok"] is False]
+    judged = sum(told["ok"] is not None for _, told in rows)
+    print(f"\n{judged - len(missed)} of {judged} bounds held, {len(rows) - judged} not judged")
+    return 1 if missed else 0
+
+
+class _Row:
+    """A row as it was written down."""
+
+    def __init__(self, told: dict) -> None:
+        self.__dict__.update(told)
+
+
+def _one(test: Test, setup: Setup, left_s: float) -> dict:
+    if left_s < 5:
+        found = Found()
+        found.skip(test.function, "no time was left; run it with --only " + test.name)
+        return _told(found, 0.0)
+    print(f"-- {test.name} {test.function}", flush=True)
+    started = time.monotonic()
+    needed = {name: setup.built[name] for name in test.needs if name in setup.built}
+    try:
+        given = replace(setup, built=needed)
+        found = isolated(perform, test.function, given, limit_s=min(test.limit_s, left_s))
+    except Lost as problem:
+        found = Found()
+        found.add(test.function, "an answer", "none", False, f"{problem}")
+    seconds = time.monotonic() - started
+    told = _told(found, seconds)
+    for row in told["rows"]:
+        word = {True: "pass", False: "FAIL", None: "-"}[row["ok"]]
+        print(f"   {word:4} {row['what']}: {row['measured']} ({row['note']})", flush=True)
+    print(f"   {seconds:.1f} s", flush=True)
+    return told
+
+
+def _told(found: Found, seconds: float) -> dict:
+    rows = [asdict(row) for row in found.rows]
+    return {"rows": rows, "data": found.data, "seconds": round(seconds, 1)}
+
+
+def _built(setup: Setup, tests: list[Test], args, document: dict) -> Setup:
+    """The setup with calibration and variants; facts go into the document."""
+    device, toolchain, calibration = isolated(learn, setup, limit_s=120.0)
+    document["device"] = {**asdict(device)}
+    document["toolchain"] = asdict(toolchain)
+    document["calibration"] = asdict(calibration)
+    names = list(dict.fromkeys(name for test in tests for name in test.needs))
+    if not names:
+        return replace(setup, calibration=calibration)
+    started = time.monotonic()
+    share = min(1.0, args.scale)
+    limit_s = 240.0
+    built, problems = isolated(
+        build_fields, names, device, setup.folder / "build", share, limit_s=limit_s
+    )
+    document["built"] = {name: len(found) for name, found in built.items()}
+    document["not_built"] = problems
+    document["build_s"] = round(time.monotonic() - started, 1)
+    print(f"built {sum(document['built'].values())} variants in {document['build_s']} s, "
+          f"{len(problems)} could not be", flush=True)  # fmt: skip
+    return replace(setup, calibration=calibration, built=built)
+
+
+def _prepare_environment(kind: str, folder: Path) -> None:
+    """Before anything is imported that reads it; every test forks from this process."""
+    from workers import backends
+
+    if kind == "cuda":
+        os.environ.update(backends.environment("cuda", f"{folder / 'cache'}"))
+        # The usual check would start CUDA here, and no fork could use it any more.
+        os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+        import scipy.stats  # noqa: F401
+        import torch  # noqa: F401
+        import triton  # noqa: F401
+
+
+def _chosen(args) -> list[Test]:
+    known = {test.name: test for test in TESTS}
+    names = [name.strip() for name in args.only.split(",")] if args.only else list(known)
+    if unknown := sorted(set(names) - set(known)):
+        raise SystemExit(f"no test {', '.join(unknown)}; there are {', '.join(known)}")
+    return [known[name] for name in names if args.device == "cuda" or known[name].on_cpu]
+
+
+def _save(out: Path | None, document: dict) -> None:
+    if out is not None:
+        write(out, document)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--only", default="", help="names of tests, with commas")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the repetitions")
+    parser.add_argument("--stop-after", type=float, default=320.0, help="seconds")
+    parser.add_argument(
+        "--regret", type=Path, default=HERE / "results" / "h200" / "selection_regret.json"
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,231 @@
+"""The judging and the running of `benchmarks/acceptance_gpu.py`, without a GPU."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def benchmarks():
+    sys.path.insert(0, f"{BENCHMARKS}")
+    yield
+    sys.path.remove(f"{BENCHMARKS}")
+
+
+def _pairs(ratios, sigma, *, planted=0.0, seed=0, scale=1.0, time_us=100.0):
+    """Pairs of 64 samples whose true log-ratios are given; `scale` widens or narrows intervals."""
+    from dataclasses import replace
+
+    from acceptance.judging import compare
+
+    draw, pairs = random.Random(seed), []
+    for at, ratio in enumerate(ratios):
+        base = [time_us * math.exp(draw.gauss(0, sigma)) for _ in range(64)]
+        more = [time_us * math.exp(ratio + draw.gauss(0, sigma)) for _ in range(64)]
+        pair = compare(f"kernel {at % 2}", base, more, 0.0, truth=ratio, planted=planted)
+        half = scale * (pair.high - pair.low) / 2
+        middle = pair.log_ratio
+        pairs.append(replace(pair, low=middle - half, high=middle + half))
+    return pairs
+
+
+def _verdicts(judge, pairs):
+    from acceptance.found import Found
+
+    found = Found()
+    judge(found, pairs)
+    json.dumps(found.data)
+    return {row.what: row.ok for row in found.rows}
+
+
+def _of(verdicts, start):
+    (found,) = [ok for what, ok in verdicts.items() if what.startswith(start)]
+    return found
+
+
+def test_identical_pairs_of_a_good_clock_hold_every_bound():
+    from acceptance.judging import judge_same
+
+    verdicts = _verdicts(judge_same, _pairs([0.0] * 200, 0.002))
+    assert all(verdicts.values()), verdicts
+
+
+def test_a_clock_that_favours_somebody_is_caught():
+    from acceptance.judging import judge_same
+
+    verdicts = _verdicts(judge_same, _pairs([0.0] * 190 + [0.02] * 10, 0.002))
+    assert _of(verdicts, "A/A: identical pairs called different") is False
+    # Within the threshold nothing is called different, but the raw test sees it.
+    verdicts = _verdicts(judge_same, _pairs([0.002] * 200, 0.002))
+    assert _of(verdicts, "A/A: identical pairs called different") is True
+    assert _of(verdicts, "A/A: raw Wilcoxon") is False
+
+
+def test_a_clock_that_is_never_sure_is_caught():
+    from acceptance.judging import judge_same
+
+    verdicts = _verdicts(judge_same, _pairs([0.0] * 200, 0.05))
+    assert _of(verdicts, "A/A: 95th percentile of the ratio's error, T >= 50") is False
+
+
+def test_planted_work_is_found_with_its_size_and_sign():
+    from acceptance.judging import judge_planted
+
+    pairs = [
+        pair
+        for share in (0.005, 0.01, 0.02, 0.05)
+        for pair in _pairs([math.log1p(share)] * 50, 0.004, planted=share)
+    ]
+    verdicts = _verdicts(judge_planted, pairs)
+    assert _of(verdicts, "planted 0.5 %") is None
+    assert all(ok for what, ok in verdicts.items() if ok is not None), verdicts
+
+
+@pytest.mark.parametrize(
+    ("true", "truth", "caught"),
+    [
+        # not seen, seen the wrong way round, seen with a wrong size
+        (0.0, 0.02, ("planted 2.0 %: found", "planted: mean estimate")),
+        (-0.02, 0.02, ("planted 2.0 %: found", "planted: wrong sign", "planted: mean estimate")),
+        (0.03, 0.02, ("planted: mean estimate",)),
+    ],
+)
+def test_a_clock_that_misses_or_misjudges_planted_work_is_caught(true, truth, caught):
+    from dataclasses import replace
+
+    from acceptance.judging import judge_planted
+
+    pairs = [replace(p, truth=truth) for p in _pairs([true] * 50, 0.003, planted=0.02)]
+    verdicts = _verdicts(judge_planted, pairs)
+    failed = {what for what, ok in verdicts.items() if ok is False}
+    assert all(any(what.startswith(start) for what in failed) for start in caught), verdicts
+
+
+@pytest.mark.parametrize(("scale", "fine"), [(1.0, True), (0.4, False), (3.0, False)])
+def test_intervals_that_are_too_narrow_or_too_wide_are_caught(scale, fine):
+    from acceptance.judging import judge_coverage
+
+    verdicts = _verdicts(judge_coverage, _pairs([0.01] * 400, 0.004, scale=scale, seed=3))
+    assert _of(verdicts, "coverage") is fine
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0.01, 1))
+@settings(deadline=None)
+def test_a_quantile_is_not_exceeded_by_its_share(values, share):
+    from acceptance.judging import quantile
+
+    at = quantile(values, share)
+    assert at in values
+    assert sum(value <= at for value in values) >= share * len(values) - 1e-9
+
+
+@given(st.text(st.characters(codec="ascii", categories=["L", "N"]), max_size=200))
+@settings(deadline=None)
+def test_the_table_cuts_nothing_off(text):
+    from acceptance.found import Row, table
+
+    shown = table([("G1", Row("what", "bound", "measured", False, text))])
+    assert all(part in "".join(shown.split()) for part in ("FAIL", "measured"))
+    note = shown.splitlines()[2:]
+    start = shown.splitlines()[0].index("note")
+    assert "".join(line[start:] for line in note).replace(" ", "") == text
+
+
+def test_what_a_test_answers_comes_back():
+    from acceptance.isolation import isolated
+
+    assert isolated(lambda a, b: {"sum": a + b}, 1, 2, limit_s=60.0) == {"sum": 3}
+
+
+@pytest.mark.parametrize(
+    ("break_it", "limit_s", "said"),
+    [
+        (lambda: os._exit(7), 60.0, "exit code 7"),
+        (lambda: time.sleep(600), 0.5, "no answer within"),
+        (lambda: {}["no such thing"], 60.0, "KeyError"),
+    ],
+)
+def test_what_a_test_breaks_is_told_and_breaks_nothing_else(break_it, limit_s, said):
+    from acceptance.isolation import Lost, isolated
+
+    with pytest.raises(Lost, match=said):
+        isolated(break_it, limit_s=limit_s)
+    assert isolated(os.getpid, limit_s=60.0) != os.getpid()
+
+
+def test_it_runs_without_a_gpu_and_writes_everything_down(tmp_path):
+    out = tmp_path / "found.json"
+    command = [f"{BENCHMARKS / 'acceptance_gpu.py'}", "--device", "cpu", "--scale", "0.02"]
+    done = subprocess.run(
+        [sys.executable, *command, "--out", f"{out}"], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode in (0, 1), done.stderr
+    document = json.loads(out.read_text())
+    assert {"G2", "G3"} <= set(document["tests"])
+    for name in ("G2", "G3"):
+        assert document["tests"][name]["data"]["kernels"], done.stdout
+        assert all(row["note"] != "no time was left" for row in document["tests"][name]["rows"])
+    assert "A/A: identical pairs called different" in done.stdout
+
+
+def test_an_unknown_test_is_refused_by_name():
+    command = [sys.executable, f"{BENCHMARKS / 'acceptance_gpu.py'}", "--only", "G99"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1
+    assert "no test G99" in done.stderr
+
+
+def test_durations_are_read_from_between_what_ncu_and_the_program_say():
+    from acceptance.ncu import durations
+
+    text = (
+        "==PROF== Connected to process 7\nhello\n"
+        '"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"\n'
+        '"0","7","scaling_kernel","gpu__time_duration.sum","us","60.25"\n'
+        '"1","7","scaling_kernel","gpu__time_duration.sum","ns","1,060"\n'
+        '"2","7","scaling_kernel","other","ns","5"\n'
+    )
+    assert durations(text) == [("scaling_kernel", 60.25), ("scaling_kernel", pytest.approx(1.06))]
+    assert durations("==ERROR== ERR_NVGPUCTRPERM") == []
+
+
+@pytest.mark.parametrize(
+    ("body", "count", "said"),
+    [
+        ("print('==ERROR== ERR_NVGPUCTRPERM'); sys.exit(1)", 0, "ERR_NVGPUCTRPERM"),
+        ("sys.exit('no such option')", 0, "no such option"),
+        (
+            'print(\'"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"\')\n'
+            "for at in range(42):\n"
+            '    print(f\'"{at}","k","gpu__time_duration.sum","ns","{1000 * at}"\')',
+            3,
+            "",
+        ),
+    ],
+)
+def test_what_a_profiler_answers_is_taken_or_told(tmp_path, monkeypatch, body, count, said):
+    from acceptance.ncu import by_ncu
+
+    program = tmp_path / "ncu"
+    program.write_text(f"#!{sys.executable}\nimport sys\n{body}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    told, problem = by_ncu([1, 2, 3])
+    assert len(told) == count
+    assert said in problem
+    if count:
+        # The first launches of each kernel settle it.
+        assert told["counting 50 us"] == [float(at) for at in range(4, 14)]
