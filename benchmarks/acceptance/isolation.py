@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import traceback
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,10 @@ def isolated(function: Callable[..., Any], *args: Any, limit_s: float) -> Any:
     """What the function returns in a forked process; raises Lost with the reason."""
     receiver, sender = _FORK.Pipe(duplex=False)
     process = _FORK.Process(target=_answer, args=(sender, function, args))
-    process.start()
+    with warnings.catch_warnings():
+        # Threads of the parent's libraries wait for work that no child will ask of them.
+        warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+        process.start()
     sender.close()
     try:
         if not receiver.poll(limit_s):
