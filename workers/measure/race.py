@@ -18,6 +18,8 @@ from workers.records import Protocol as Constants
 
 #: the champion runs once for so many challengers of a pass
 _PER_CHAMPION = 8
+#: screening follows every few builds, and decides by margins no clock on its way up can bridge
+_SCREEN_WARM_MS = 20.0
 #: up to so many samples a candidate is judged by its fastest, which no outlier can raise
 _BY_FASTEST = 3
 
@@ -48,7 +50,7 @@ def screen(
         return []
     field_ = [*challengers, *([champion] if champion is not None else [])]
     lanes = [Lane(contestant) for contestant in field_]
-    timer.warm(field_[-1], constants.warm_ms)
+    timer.warm(field_[-1], min(_SCREEN_WARM_MS, constants.warm_ms))
     taken = 0
     checkpoints = sorted({max(1, pairs) for pairs in constants.pairs})
     for look, checkpoint in enumerate(checkpoints):
