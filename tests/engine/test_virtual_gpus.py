@@ -9,7 +9,14 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
+import multi_gpu
+import multi_gpu_run
 import virtual_gpus
+
+from search_spaces.recorded import RecordedSpace
+from workers.backends.simulated import simulate_build
+from workers.pools.virtual import VirtualPool
+from workers.records import BuildJob, KernelRef, MeasureJob, Mode, PoolSpec
 
 
 @pytest.fixture(scope="module")
@@ -33,3 +40,56 @@ def test_more_devices_leave_nothing_out_and_choose_as_well(found):
 def test_virtual_time_passes_the_same_every_time(found, tmp_path):
     paths = virtual_gpus.make_tasks(tmp_path, 6)
     assert virtual_gpus.campaign(paths, 3, 12) == virtual_gpus.campaign(paths, 3, 12)
+
+
+def finals_of(path, entrants):
+    """The race of so many of a recorded space's configs, the fastest first."""
+    space = RecordedSpace.load(path)
+    ref = KernelRef(f"recorded:{path}")
+    timed = sorted((c for c in space.configs if c.median_us), key=lambda c: c.median_us)
+    artifacts = tuple(
+        simulate_build(BuildJob("b", ref, space.workload, one.config, space.device))
+        for one in timed[:entrants]
+    )
+    return MeasureJob("f", ref, space.workload, artifacts, Mode.RACE)
+
+
+def test_the_same_finals_on_every_device_agree(tmp_path):
+    """Devices of one seed read the same; drift is shared by what is timed together."""
+    (path,) = virtual_gpus.make_tasks(tmp_path, 1)
+    pool = VirtualPool(PoolSpec("virtual", {"simulated": 3}, 3))
+    pool.start()
+    workers = sorted(event.worker.worker_id for event in pool.poll(1.0))
+    few, many = finals_of(path, 3), finals_of(path, 12)
+    assert multi_gpu_run.compared(pool, workers, {"few": few}) == {}
+    found = multi_gpu_run.compared(pool, workers, {"few": few, "many": many})
+    assert list(found["finals"]) == ["many"]
+    assert found["finals"]["many"]["finalists"] == 12
+    assert found["finals"]["many"]["taus"] == [1.0, 1.0]
+    assert found["worst"] <= multi_gpu.AGREE
+
+
+def test_the_campaign_has_32_tasks_whose_defaults_can_be_tried():
+    from tuner import settings
+    from tuner.tasks import wanted_tasks
+    from workers import device
+
+    loaded, _ = settings.load(multi_gpu.CONFIG, {})
+    tasks = wanted_tasks(loaded.campaigns["many"])
+    assert len(tasks) == len({(t.kernel.name, t.workload) for t in tasks}) == 32
+    h200 = device.offline("cuda:90")
+    for task in tasks:
+        bound = task.bind(h200)
+        assert bound.feasible(task.kernel.default_config(task.workload, h200)), task.label
+        assert bound.size() >= loaded.campaigns["many"].budget.trials
+
+
+def test_speedups_are_told_against_one_device():
+    def run(wall_s, winner):
+        return {"wall_s": wall_s, "winners": {"t": {"winner": winner, "tie_set": ["a", "b"]}}}
+
+    document = {"gpus": {"1": run(100.0, "a"), "4": run(26.0, "b"), "2": {"problem": "late"}}}
+    multi_gpu.told(document)
+    assert document["speedup"] == {"1": 1.0, "4": 3.846}
+    assert document["winners"]["4 against 1"] == {"tasks": 1, "same": 0, "in_the_other_tie_set": 1}
+    assert document["passed"]["speedup_of_4"] is True

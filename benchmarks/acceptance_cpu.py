@@ -1,0 +1,281 @@
+#!/usr/bin/env python3
+"""Acceptance of measuring, searching and resuming on a machine without a GPU: C1 to C8.
+
+    benchmarks/acceptance_cpu.py --out DIR [--only C2 C6] [--worlds FILE.json] [--quick]
+
+Prints one table (what, bound, measured, pass or fail) and writes it with machine, toolchain and
+date to DIR/acceptance_cpu.json. C1 takes what `simulated_worlds.py` found before, if it is named;
+else it runs --seeds of its 300. Leave the machine alone meanwhile: C3 to C5 and C8 time real work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(f"{ROOT}")
+# Products of small matrices, one thread each: how many threads help is not the question.
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table; passed is None where the design states no bound."""
+
+    id: str
+    what: str
+    bound: str
+    measured: str
+    passed: bool | None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much of everything is run."""
+
+    seeds: int
+    processes: int
+    worlds: Path | None
+    same_trials: int = 3000
+    coverage_trials: int = 6000
+    real_runs: int = 120
+    planted_runs: int = 100
+    selections: int = 20
+    passes: int = 24
+    points: int = 20
+    trials: int = 10_000
+
+
+def quick(size: Size) -> Size:
+    """A look in a minute or two; not what counts."""
+    return Size(2, size.processes, size.worlds, 1000, 3000, 20, 10, 3, 8, 4, 2000)
+
+
+def c1(size: Size) -> Iterator[Row]:
+    import acceptance_cpu_noise as noise
+
+    if size.worlds is not None:
+        worlds, configs = noise.worlds_found_before(size.worlds)
+    else:
+        configs = 2000
+        worlds = noise.worlds(size.seeds, configs, size.processes)
+    for name, found in worlds.items():
+        yield Row(
+            "C1",
+            f"world {name}: {configs} configs, {found['seeds']} seeds",
+            f"P(<=1 %) >= 0.99, P(<=2 %) >= 0.995, device <= {found['device_s_bound']} s",
+            f"{found['within_1_percent']}, {found['within_2_percent']}, {found['device_s']} s",
+            bool(found["passed"]),
+            "simulated" if found["seeds"] >= 300 else "simulated; fewer seeds than 300",
+        )
+
+
+def c2(size: Size) -> Iterator[Row]:
+    import acceptance_cpu_noise as noise
+
+    for sd, tau_s in noise.DRIFTS:
+        found = noise.same_under_drift(sd, tau_s, size.same_trials)
+        what = f"A/A, drift {sd:.1%} over {tau_s:g} s, {size.same_trials} trials"
+        good = 0.03 <= found["paired"] <= 0.07 and found["declared"] <= 0.01
+        said = f"{found['paired']:.1%}, {found['declared']:.2%}"
+        yield Row("C2", what, "paired 3-7 %, declared <= 1 %", said, good, "simulated")
+        guard = found["sequential"]
+        what = "the guard: windows one after the other, Mann-Whitney"
+        yield Row("C2", what, "> 25 %", f"{guard:.1%}", bool(guard > 0.25), "simulated")
+
+
+def c3(size: Size) -> Iterator[Row]:
+    import acceptance_cpu_timed as timed
+
+    for side in timed.SIZES:
+        for buffers in ("same", "pool", "own"):
+            found = timed.same_twice(side, buffers, size.real_runs)
+            shared = buffers != "own"
+            good = found["differ"] <= 0.10 and found["declared"] <= 0.05
+            yield Row(
+                "C3",
+                f"A/A of np.matmul {side}, {buffers} buffers, {size.real_runs} runs",
+                "differ <= 10 %, declared <= 5 %" if shared else "none: what sharing is for",
+                f"{found['differ']:.1%}, {found['declared']:.1%}, p95 {found['error_p95']:.2%}",
+                good if shared else None,
+            )
+
+
+def c4(size: Size) -> Iterator[Row]:
+    import acceptance_cpu_timed as timed
+
+    bounds = {
+        0.03: ("none", lambda f: None),
+        0.05: (">= 90 % slower", lambda f: f["slower"] >= 0.9),
+        0.10: ("sign never wrong", lambda f: f["faster"] == 0 and f["slower"] >= 0.9),
+    }
+    for effect in timed.SLOWER:
+        found = timed.planted(effect, size.planted_runs)
+        bound, judge = bounds[effect]
+        said = f"{found['slower']:.0%} slower, {found['faster']:.0%} faster"
+        what = f"{effect:.0%} more work, {size.planted_runs} runs"
+        yield Row("C4", what, bound, said, judge(found), f"measured {found['measured']:.2%}")
+
+
+def c5(size: Size) -> Iterator[Row]:
+    import acceptance_cpu_timed as timed
+
+    found = timed.repeated(size.selections, size.passes)
+    what = f"{timed.VARIANTS} blocked products, two runs of {size.passes} passes"
+    note = f"slowest {found['spread']:.1f} times the best"
+    yield Row("C5", what, "tau >= 0.9", f"{found['tau']:.3f}", found["tau"] >= 0.9, note)
+    within = found["within_5_percent"]
+    what = f"chosen by screening and race, {size.selections} times"
+    said = f"{within:.0%}, worst {found['worst']:.1%} off"
+    yield Row("C5", what, ">= 90 % within 5 %", said, within >= 0.9)
+
+
+def c6(size: Size) -> Iterator[Row]:
+    import acceptance_cpu_noise as noise
+
+    off: dict[str, list[tuple[float, str]]] = {name: [] for name in noise.NOISES}
+    for what, said, found in noise.coverages(size.coverage_trials):
+        off[what.split(",")[0]].append((found - said, f"{what} at {said:.0%}: {found:.1%}"))
+    worst = max(off["normal"], key=lambda pair: abs(pair[0]))
+    what = "coverage of paired intervals, normal noise"
+    yield Row("C6", what, "+- 1.5 pp", f"worst: {worst[1]}", abs(worst[0]) <= 0.015, "simulated")
+    low, high = min(off["outliers"]), max(off["outliers"])
+    note = f"wider than needed at few pairs: {high[1]}" if high[0] > 0.015 else ""
+    what = "coverage of paired intervals, outliers"
+    yield Row("C6", what, ">= -1.5 pp", f"least: {low[1]}", low[0] >= -0.015, note)
+    ranks = list(noise.medians_covered(size.coverage_trials))
+    worst_rank = max(ranks, key=lambda found: abs(found[2] - found[1]))
+    count, promised, covered = worst_rank
+    said = f"worst: {count} samples, {covered:.1%} of {promised:.1%}"
+    what = "coverage of the report's order-statistic intervals"
+    yield Row("C6", what, "exact +- 1.5 pp", said, abs(covered - promised) <= 0.015)
+    alike = noise.against_scipy(300)
+    said = ", ".join(f"{name} {value:.0e}" for name, value in alike.items())
+    good = max(alike.values()) < 1e-9
+    yield Row("C6", "trimmed mean and Yuen's error against scipy", "< 1e-9", said, bool(good))
+    coarse = noise.coarse_clock(500)
+    said = f"mean {coarse['trimmed_mean']:.2%}, median {coarse['median']:.2%} off"
+    good = coarse["trimmed_mean"] < coarse["median"] and coarse["covered"] >= 0.935
+    note = f"interval covers {coarse['covered']:.1%}"
+    yield Row("C6", "a clock of 20 % ticks", "trimmed mean beats median", said, good, note)
+    note = "not used by the farm: nothing to test"
+    yield Row("C6", "Hodges-Lehmann, bootstrap", "-", "-", None, note)
+
+
+def c7(size: Size) -> Iterator[Row]:
+    import acceptance_cpu_farm as farm
+
+    with tempfile.TemporaryDirectory(prefix="tuner-killed-") as folder:
+        found = farm.killed_at_any_point(Path(folder), size.points)
+    same, trials, lost = found["same_winner"], found["same_trials"], found["lost"]
+    yield Row(
+        "C7",
+        f"kill -9 of the driver at {size.points} points, resumed",
+        "same winner, same trials, none lost",
+        f"{same} and {trials} of {size.points}, {lost} lost",
+        (same, trials, lost) == (size.points, size.points, 0),
+        f"worst winner {found['winner_regret_max']:.2%} off the best",
+    )
+
+
+def c8(size: Size) -> Iterator[Row]:
+    import tuner_overhead
+
+    for strategy in ("exhaustive", "random"):
+        found = tuner_overhead.overhead(size.trials, strategy)
+        for where, bound in tuner_overhead.BOUNDS.items():
+            yield Row(
+                "C8",
+                f"{size.trials} trials that take no time, {strategy}, {where}",
+                f"<= {bound:g} ms",
+                f"{found[where]:.3f} ms",
+                found[where] <= bound,
+            )
+
+
+CHECKS: dict[str, Callable[[Size], Iterator[Row]]] = {
+    "C1": c1,
+    "C2": c2,
+    "C3": c3,
+    "C4": c4,
+    "C5": c5,
+    "C6": c6,
+    "C7": c7,
+    "C8": c8,
+}
+_SAID = {True: "pass", False: "FAIL", None: "-"}
+
+
+def table(rows: list[Row]) -> str:
+    lines = [("id", "what", "bound", "measured", "", "note")]
+    lines += [(r.id, r.what, r.bound, r.measured, _SAID[r.passed], r.note) for r in rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def machine() -> dict[str, object]:
+    from workers.host import cpu_device
+
+    packages = ("numpy", "scipy", "torch", "sqlalchemy", "optuna")
+    return {
+        "processor": cpu_device().name,
+        "processors": len(os.sched_getaffinity(0)),
+        "load_before": round(os.getloadavg()[0], 2),
+        "system": platform.platform(),
+        "toolchain": {"python": platform.python_version(), **{p: version(p) for p in packages}},
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--only", nargs="+", choices=CHECKS, default=list(CHECKS))
+    parser.add_argument("--worlds", type=Path, help="what simulated_worlds.py wrote")
+    parser.add_argument("--seeds", type=int, default=20, help="of C1, without --worlds")
+    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--quick", action="store_true", help="fewer of everything")
+    args = parser.parse_args()
+    size = Size(args.seeds, args.processes, args.worlds)
+    size = quick(size) if args.quick else size
+    document: dict[str, object] = {
+        "script": "benchmarks/acceptance_cpu.py",
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "quick": args.quick,
+        "order": args.only,
+        **machine(),
+    }
+    rows: list[Row] = []
+    seconds = {}
+    for name in args.only:
+        began = time.monotonic()
+        rows += CHECKS[name](size)
+        seconds[name] = round(time.monotonic() - began, 1)
+        print(f"{name}: {seconds[name]} s", file=sys.stderr, flush=True)
+    rows.sort(key=lambda row: row.id)
+    print(table(rows))
+    if args.out:
+        args.out.mkdir(parents=True, exist_ok=True)
+        document |= {"seconds": seconds, "rows": [asdict(row) for row in rows]}
+        path = args.out / "acceptance_cpu.json"
+        path.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
+    return int(any(row.passed is False for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,178 @@
+"""C1, C2 and C6: selection, A/A and statistics where the truth is known; the same every time."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import simulated_worlds
+from scipy import stats
+
+from reports.stats import median_interval
+from workers.measure.statistics import TRIM, paired, trimmed_mean, verdict
+
+#: C2: how a clock wanders, as its standard deviation and seconds until it forgets.
+DRIFTS = ((0.015, 2.0), (0.015, 0.2))
+#: Noise of one sample of a time of 50 us, as in world W1, and samples of a side.
+_SIGMA, _US, _PAIRS, _WINDOW = 0.01, 50.0, 200, 200
+#: From sample to sample: the kernel, and a harness that wipes 256 MiB before it.
+_STEP_S = 200e-6
+#: C6: pairs a coverage is looked at with, and the confidences the farm uses.
+COUNTS = (9, 24, 64, 400)
+CONFIDENCES = (0.95, 0.99)
+#: A clock's tick as a share of the time, by which nobody should time anything.
+QUANTUM = 0.2
+
+Samples = Callable[[np.random.Generator, tuple[int, ...]], "np.ndarray"]
+
+
+# -- C1 --------------------------------------------------------------------------------------------
+def worlds(seeds: int, configs: int, processes: int) -> dict[str, dict[str, object]]:
+    """Selection in the six noise worlds through the real engine, by world."""
+    jobs = [(w, seed, configs) for w in simulated_worlds.NOISY for seed in range(seeds)]
+    found: dict[str, list] = {world: [] for world in simulated_worlds.NOISY}
+    with ProcessPoolExecutor(processes) as executor:
+        for world, run in executor.map(simulated_worlds.one, jobs, chunksize=2):
+            found[world].append(run)
+    return {w: simulated_worlds.summary(w, runs, configs) for w, runs in found.items()}
+
+
+def worlds_found_before(path: Path) -> tuple[dict[str, dict[str, object]], int]:
+    """What `simulated_worlds.py` wrote, and its number of configs."""
+    document = json.loads(path.read_text())
+    return document["worlds"], document["configs"]
+
+
+# -- C2 --------------------------------------------------------------------------------------------
+def wander(rng: np.random.Generator, count: int, sd: float, tau_s: float) -> np.ndarray:
+    """ln of a clock's pace from sample to sample: a stationary Ornstein-Uhlenbeck process."""
+    keep = math.exp(-_STEP_S / tau_s)
+    shocks = rng.normal(0, sd * math.sqrt(1 - keep**2), count)
+    values, now = np.empty(count), rng.normal(0, sd)
+    for index in range(count):
+        values[index] = now
+        now = keep * now + shocks[index]
+    return values
+
+
+def same_under_drift(sd: float, tau_s: float, trials: int, seed: int = 1) -> dict[str, float]:
+    """Identical kernels: how often each way of comparing calls them different.
+
+    paired: the 95 % interval of interleaved pairs excludes zero. declared: the farm's verdict.
+    sequential: Mann-Whitney's test at 5 % of two windows of equally many samples, one after the
+    other, as by a harness that times variant by variant.
+    """
+    rng = np.random.default_rng(seed)
+    found = {"paired": 0, "declared": 0, "sequential": 0}
+    for _ in range(trials):
+        clock = wander(rng, 2 * _PAIRS, sd, tau_s)
+        times = np.exp(clock + rng.normal(0, _SIGMA, 2 * _PAIRS)) * _US
+        first, second = times[0::2].copy(), times[1::2].copy()
+        # Every other pair is taken in reverse order, as a race does.
+        first[1::2], second[1::2] = times[3::4], times[2::4]
+        ratio = paired(first, second)
+        found["paired"] += not ratio.low <= 0 <= ratio.high
+        said = verdict(ratio.log_ratio, ratio.low, ratio.high)
+        found["declared"] += said in ("faster", "slower")
+        windows = times[:_WINDOW], times[_WINDOW:]
+        found["sequential"] += stats.mannwhitneyu(*windows).pvalue < 0.05
+    return {name: count / trials for name, count in found.items()}
+
+
+# -- C6 --------------------------------------------------------------------------------------------
+def _normal(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    return rng.normal(0, 0.01, shape)
+
+
+def _heavy(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """One sample in ten is slower, by 20 % in the mean: world W6."""
+    late = rng.random(shape) < 0.1
+    return rng.normal(0, 0.02, shape) + late * rng.exponential(0.2, shape)
+
+
+NOISES: dict[str, Samples] = {"normal": _normal, "outliers": _heavy}
+
+
+def coverages(trials: int, seed: int = 2) -> Iterator[tuple[str, float, float]]:
+    """What is covered, how often it says it is, how often it is: of the farm's intervals.
+
+    Both sides have the same noise, so the true log-ratio is the planted one.
+    """
+    truth = 0.013
+    for (name, noise), count, confidence in product(NOISES.items(), COUNTS, CONFIDENCES):
+        rng = np.random.default_rng([seed, count])
+        covered = 0
+        for _ in range(trials):
+            a, b = noise(rng, (2, count))
+            ratio = paired(np.exp(a + truth), np.exp(b), confidence=confidence)
+            covered += ratio.low <= truth <= ratio.high
+        yield f"{name}, {count} pairs", confidence, covered / trials
+
+
+def coarse_clock(trials: int, seed: int = 3) -> dict[str, float]:
+    """A clock that ticks at 20 % of the time: what trimmed means and medians make of a ratio.
+
+    A true ratio of 1.05 is looked for in 400 pairs with times spread over ticks by noise of 10 %.
+    """
+    rng = np.random.default_rng(seed)
+    truth, count, covered = math.log(1.05), 400, 0
+    errors: dict[str, list[float]] = {"trimmed_mean": [], "median": []}
+    for _ in range(trials):
+        a = np.exp(truth + rng.normal(0, 0.1, count))
+        b = np.exp(rng.normal(0, 0.1, count))
+        a, b = (np.maximum(QUANTUM, np.round(x / QUANTUM) * QUANTUM) for x in (a, b))
+        ratio = paired(a, b, quantum_us=QUANTUM)
+        covered += ratio.low <= truth <= ratio.high
+        errors["trimmed_mean"].append(abs(ratio.log_ratio - truth))
+        errors["median"].append(abs(math.log(np.median(a) / np.median(b)) - truth))
+    means = {name: statistics.mean(values) for name, values in errors.items()}
+    return {**means, "covered": covered / trials}
+
+
+def against_scipy(trials: int, seed: int = 4) -> dict[str, float]:
+    """The largest difference to scipy's trimmed mean and to Yuen's one-sample standard error."""
+    rng = np.random.default_rng(seed)
+    off = {"trimmed_mean": 0.0, "half_width": 0.0}
+    for count in rng.integers(2, 200, trials):
+        values = rng.standard_t(3, count)
+        off["trimmed_mean"] = max(
+            off["trimmed_mean"], abs(trimmed_mean(values) - stats.trim_mean(values, TRIM))
+        )
+        ratio = paired(np.exp(values), np.ones(count))
+        cut = int(TRIM * count)
+        # Half a value more, or rounding would cut one less than is meant.
+        share = (cut + 0.5) / count
+        winsorised = np.asarray(stats.mstats.winsorize(values, (share, share)))
+        error = stats.sem(winsorised) / (1 - 2 * cut / count)
+        low, _ = stats.t.interval(0.95, count - 2 * cut - 1, ratio.log_ratio, error)
+        off["half_width"] = max(off["half_width"], abs(low / ratio.low - 1))
+    return off
+
+
+def medians_covered(trials: int, seed: int = 5) -> Iterator[tuple[int, float, float]]:
+    """Samples, what exact binomial ranks promise, and how often the report's intervals hold it.
+
+    The interval of the median by order statistics; the promise is scipy's binomial distribution.
+    """
+    for count in (8, 20, 64, 200):
+        rng = np.random.default_rng([seed, count])
+        covered = 0
+        for values in np.exp(_heavy(rng, (trials, count))):
+            low, high = median_interval(list(values))
+            covered += low <= _heavy_median() <= high
+        # The rank of the lower end: so many values may be below it.
+        rank = list(np.sort(values)).index(low)
+        yield count, 1 - 2 * float(stats.binom.cdf(rank, count, 0.5)), covered / trials
+
+
+@cache
+def _heavy_median() -> float:
+    """Of exp of the noise with outliers, by many samples."""
+    return float(np.exp(np.median(_heavy(np.random.default_rng(0), (4_000_000,)))))

@@ -1,0 +1,174 @@
+"""C3, C4 and C5: real work on this processor, timed by the farm's own loops and clock."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+from scipy import stats
+
+from workers.measure.duel import Contestant, run_race
+from workers.measure.race import race, screen
+from workers.measure.statistics import paired, tie_set, verdict
+from workers.measure.timers import PerfCounterTimer, Warmth
+from workers.records import Protocol
+
+SIZES = (128, 256)
+#: Pairs of one A/A run, and the least time of one sample.
+PAIRS, BATCH_US = 60, 200.0
+#: Odd, so that both contestants come to every one of them.
+POOL = 7
+SLOWER = (0.03, 0.05, 0.10)
+BLOCKS = (32, 48, 64, 96, 128, 192)
+ORDERS = ("ijk", "ikj", "jik", "jki", "kij")
+VARIANTS = 60
+_FASTEST = 12
+_SIDE = 384
+_CONSTANTS = Protocol(warm_ms=50.0)
+
+
+def _timer(cache: str = "warm") -> PerfCounterTimer:
+    return PerfCounterTimer(BATCH_US, Warmth(), cache=cache)
+
+
+# -- C3 --------------------------------------------------------------------------------------------
+def _product(size: int, rng: np.random.Generator) -> Callable[[], object]:
+    a, b = (rng.random((size, size), dtype=np.float32) for _ in range(2))
+    return partial(np.matmul, a, b, np.empty((size, size), np.float32))
+
+
+def same_twice(size: int, buffers: str, runs: int) -> dict[str, float]:
+    """The same product as two contestants, `runs` times: how often they are told apart.
+
+    buffers: `own` for each, the `same` for both, or one `pool` that both go through. differ: the
+    95 % interval excludes zero; declared: the farm's verdict.
+    """
+    found = {"differ": 0, "declared": 0}
+    ratios = []
+    for run in range(runs):
+        rng = np.random.default_rng([size, run])
+        copies = tuple(_product(size, rng) for _ in range(POOL))
+        contestants = [
+            Contestant(name, copies[index if buffers == "own" else 0], rotations=copies)
+            for index, name in enumerate("ab")
+        ]
+        timer = _timer("rotate" if buffers == "pool" else "warm")
+        a, b = run_race(timer, contestants, PAIRS, warm_ms=20.0)
+        ratio = paired(a, b)
+        ratios.append(abs(ratio.log_ratio))
+        found["differ"] += not ratio.low <= 0 <= ratio.high
+        found["declared"] += verdict(ratio.log_ratio, ratio.low, ratio.high) in ("faster", "slower")
+    shares = {name: count / runs for name, count in found.items()}
+    return {**shares, "error_p95": sorted(ratios)[int(0.95 * (runs - 1))]}
+
+
+# -- C4 --------------------------------------------------------------------------------------------
+def planted(effect: float, runs: int) -> dict[str, float]:
+    """A variant that does a known share more of the same work: how it is told.
+
+    The work is a hundred small products of one size, the slower variant's `effect` more of them.
+    """
+    least, more = 100, round(100 * (1 + effect))
+    found = {"slower": 0, "faster": 0}
+    measured = []
+    for run in range(runs):
+        rng = np.random.default_rng([4, run])
+        once = _product(48, rng)
+        contestants = [Contestant(f"{n}", partial(_repeat, once, n)) for n in (more, least)]
+        a, b = run_race(_timer(), contestants, PAIRS, warm_ms=20.0)
+        ratio = paired(a, b)
+        measured.append(ratio.log_ratio)
+        said = verdict(ratio.log_ratio, ratio.low, ratio.high)
+        found["slower"] += said == "slower"
+        found["faster"] += said == "faster"
+    shares = {name: count / runs for name, count in found.items()}
+    return {**shares, "measured": float(np.expm1(statistics.median(measured)))}
+
+
+def _repeat(work: Callable[[], object], count: int) -> None:
+    for _ in range(count):
+        work()
+
+
+# -- C5 --------------------------------------------------------------------------------------------
+def variants() -> list[Contestant]:
+    """Blocked products of one pair of matrices: orders of the blocks' loops times block sizes."""
+    rng = np.random.default_rng(5)
+    a, b = (rng.random((_SIDE, _SIDE), dtype=np.float32) for _ in range(2))
+    out = np.empty((_SIDE, _SIDE), np.float32)
+    shapes = [(order, rows, deep) for order in ORDERS for rows in BLOCKS for deep in BLOCKS]
+    chosen = np.random.default_rng(6).choice(len(shapes), VARIANTS, replace=False)
+    return [
+        Contestant(f"{order}/{rows}/{deep}", partial(_blocked, a, b, out, order, rows, deep))
+        for order, rows, deep in (shapes[index] for index in sorted(chosen))
+    ]
+
+
+def _blocked(a, b, out, order: str, block: int, deep: int) -> None:
+    out[:] = 0
+    steps = {"i": block, "j": block, "k": deep}
+    first, second, third = order
+    for x in range(0, _SIDE, steps[first]):
+        for y in range(0, _SIDE, steps[second]):
+            for z in range(0, _SIDE, steps[third]):
+                at = {first: x, second: y, third: z}
+                i = slice(at["i"], at["i"] + block)
+                j = slice(at["j"], at["j"] + block)
+                k = slice(at["k"], at["k"] + deep)
+                out[i, j] += a[i, k] @ b[k, j]
+
+
+def oracle(field: Sequence[Contestant], passes: int) -> dict[str, float]:
+    """How much slower than the best each of these is, by many interleaved passes, as a share."""
+    logs = np.log(np.array(run_race(_timer(), field, passes, warm_ms=100.0)))
+    middle = np.median(logs - logs.mean(axis=0), axis=1)
+    off = np.expm1(middle - middle.min())
+    return {one.name: float(share) for one, share in zip(field, off, strict=True)}
+
+
+def full_ranking(field: Sequence[Contestant], passes: int) -> list[float]:
+    """ln of every variant's time against the pass it was in, as one whole run of a campaign."""
+    logs = np.log(np.array(run_race(_timer(), field, passes, warm_ms=100.0)))
+    return list(np.median(logs - logs.mean(axis=0), axis=1))
+
+
+def chosen(field: Sequence[Contestant], finalists: int = 8) -> str:
+    """What the farm picks: duels of 16 against the champion, then the race of the fastest."""
+    timer, champion, scores = _timer(), field[0], {field[0].name: 0.0}
+    by_name = {one.name: one for one in field}
+    rest = list(field[1:])
+    for start in range(0, len(rest), 16):
+        lanes = screen(timer, rest[start : start + 16], champion, _CONSTANTS)
+        told = lanes[-1]
+        base = scores[champion.name]
+        for lane in lanes[:-1]:
+            both = min(len(lane.samples_us), len(told.samples_us))
+            ratio = paired(lane.samples_us[:both], told.samples_us[:both])
+            scores[lane.contestant.name] = base + ratio.log_ratio
+        champion = by_name[min(scores, key=scores.__getitem__)]
+    named = sorted(scores, key=scores.__getitem__)[:finalists]
+    lanes = race(timer, [by_name[name] for name in named], _CONSTANTS)
+    return tie_set({lane.contestant.name: lane.samples_us for lane in lanes}).winner
+
+
+def repeated(selections: int, passes: int) -> dict[str, float]:
+    """Two rankings of all variants, and how far off what the farm picks is.
+
+    The oracle: the dozen that both rankings together find fastest, and all that were picked, in ten
+    times as many passes.
+    """
+    field = variants()
+    first, second = full_ranking(field, passes), full_ranking(field, passes)
+    picked = [chosen(field) for _ in range(selections)]
+    together = np.add(first, second)
+    fastest = {field[index].name for index in np.argsort(together)[:_FASTEST]}
+    truth = oracle([one for one in field if one.name in {*picked, *fastest}], 10 * passes)
+    regrets = [truth[name] for name in picked]
+    return {
+        "tau": float(stats.kendalltau(first, second).statistic),
+        "within_5_percent": sum(regret <= 0.05 for regret in regrets) / selections,
+        "worst": max(regrets),
+        "spread": float(np.exp(max(together) / 2 - min(together) / 2)),
+    }

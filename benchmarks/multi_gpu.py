@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""One campaign of 32 tasks with 1, 2 and 4 GPUs of one host: how much sooner it is over.
+
+    benchmarks/multi_gpu.py --out DIR [--gpus 1 4 2] [--pool local] [--stop-after 540]
+
+Each count runs in a process of its own that sees so many GPUs and the processors that such a node
+has (16 per GPU, of which 15 build), with caches and database empty. Seconds count from warm workers
+(every runner up, every builder has compiled something else) to the answer to the last confirmation.
+With the largest count some finals are then timed once more on every GPU: ratios to the first
+finalist must agree. Writes DIR/multi_gpu.json anew after each count; --simulate replays made-up
+spaces without a GPU, to try the script.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CONFIG = ROOT / "benchmarks" / "multi_gpu.yaml"
+#: Of a node with GPUs; one of them launches.
+CORES_PER_GPU, BUILDERS_PER_GPU = 16, 15
+#: Tasks searched at once, by number of GPUs: about what suits each best in virtual time.
+IN_FLIGHT = {1: 4, 2: 4, 4: 8}
+#: What four GPUs must reach over one, and how far ratios of finals may differ between GPUs.
+BOUND, AGREE = 3.6, 0.005
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--gpus", type=int, nargs="+", default=[1, 4, 2])
+    parser.add_argument("--pool", default="local", choices=("local", "ray"))
+    parser.add_argument("--builders-per-gpu", type=int, default=BUILDERS_PER_GPU)
+    parser.add_argument("--cores-per-gpu", type=int, default=CORES_PER_GPU)
+    parser.add_argument("--in-flight", type=int, help="tasks searched at once, for every count")
+    parser.add_argument("--trials", type=int, help="of each task, instead of the file's")
+    parser.add_argument("--strategy", help="instead of the file's")
+    parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="SECONDS")
+    parser.add_argument("--simulate", action="store_true")
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    if args.one:
+        return one(args)
+    began = time.monotonic()
+    document = heading(args)
+    for count in args.gpus:
+        left_s = args.stop_after - (time.monotonic() - began)
+        if left_s > 0:
+            document["gpus"][str(count)] = started(count, args, left_s)
+        told(document)
+        path = args.out / "multi_gpu.json"
+        path.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
+    print(json.dumps({key: document[key] for key in ("speedup", "agreement", "winners")}, indent=1))
+    return 0
+
+
+def heading(args: argparse.Namespace) -> dict:
+    return {
+        "script": "benchmarks/multi_gpu.py",
+        "what": "simulated: no device was used" if args.simulate else "measured",
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "pool": args.pool,
+        "builders_per_gpu": args.builders_per_gpu,
+        "cores_per_gpu": args.cores_per_gpu,
+        "bound": {"speedup_of_4": BOUND, "ratios": AGREE},
+        "gpus": {},
+    }
+
+
+# -- one count of GPUs -----------------------------------------------------------------------------
+def started(count: int, args: argparse.Namespace, limit_s: float) -> dict:
+    """The document of a process of its own with so many GPUs and processors."""
+    folder = args.out / f"{count}_gpus"
+    command = [sys.executable, f"{Path(__file__).resolve()}", "--one", f"{count}"]
+    command += ["--out", f"{folder}", "--gpus", *map(str, args.gpus), "--pool", args.pool]
+    command += ["--builders-per-gpu", f"{args.builders_per_gpu}"]
+    for option in ("in_flight", "trials", "strategy"):
+        if getattr(args, option) is not None:
+            command += [f"--{option.replace('_', '-')}", f"{getattr(args, option)}"]
+    command += ["--simulate"] if args.simulate else []
+    usable = sorted(os.sched_getaffinity(0))
+    mine = usable[: count * args.cores_per_gpu]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count)))
+    environment = {
+        **os.environ,
+        "CUDA_VISIBLE_DEVICES": ",".join(visible.split(",")[:count]),
+        "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
+    }
+    process = subprocess.Popen(
+        command, env=environment, preexec_fn=lambda: os.sched_setaffinity(0, mine)
+    )
+    try:
+        code = process.wait(limit_s if limit_s != float("inf") else None)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        process.wait()
+        return {"problem": f"not over within {limit_s:.0f} s"}
+    path = folder / "one.json"
+    if code or not path.exists():
+        return {"problem": f"exit code {code}"}
+    return {"cores": len(mine), **json.loads(path.read_text())}
+
+
+def one(args: argparse.Namespace) -> int:
+    import multi_gpu_run
+
+    document = multi_gpu_run.campaign(
+        args.one,
+        CONFIG,
+        args.out,
+        pool=args.pool,
+        builders=args.one * args.builders_per_gpu,
+        in_flight=args.in_flight or IN_FLIGHT.get(args.one, 2 * args.one),
+        trials=args.trials,
+        strategy=args.strategy,
+        compare=args.one == max(args.gpus) > 1,
+        simulate=args.simulate,
+    )
+    (args.out / "one.json").write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
+    print(f"{args.one} GPUs: {document['wall_s']} s, busy {document['busy_shares']}", flush=True)
+    return 0
+
+
+# -- what it comes to ------------------------------------------------------------------------------
+def told(document: dict) -> None:
+    """Speed-ups over one GPU, agreement between GPUs, and between the counts' winners."""
+    runs = {int(n): run for n, run in document["gpus"].items() if "wall_s" in run}
+    single = runs.get(1)
+    document["speedup"] = (
+        {str(n): round(single["wall_s"] / run["wall_s"], 3) for n, run in sorted(runs.items())}
+        if single
+        else {}
+    )
+    agreements = [run["agreement"] for run in runs.values() if run.get("agreement")]
+    document["agreement"] = agreements[0] if agreements else {}
+    document["winners"] = {}
+    for n, run in sorted(runs.items()):
+        if single is None or n == 1:
+            continue
+        pairs = [(run["winners"][name], single["winners"][name]) for name in single["winners"]]
+        document["winners"][f"{n} against 1"] = {
+            "tasks": len(pairs),
+            "same": sum(a["winner"] == b["winner"] for a, b in pairs),
+            "in_the_other_tie_set": sum(
+                a["winner"] in b["tie_set"] or b["winner"] in a["tie_set"] for a, b in pairs
+            ),
+        }
+    four = document["speedup"].get("4")
+    document["passed"] = {
+        "speedup_of_4": four >= BOUND if four else None,
+        "ratios": document["agreement"].get("worst", 1.0) <= AGREE if agreements else None,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

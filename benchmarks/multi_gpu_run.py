@@ -1,0 +1,242 @@
+"""One campaign over the GPUs this process sees: its pool watched from outside, GPU by GPU."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from unittest import mock
+
+from ours import WatchedPool
+from scipy.stats import kendalltau
+
+from results_db import Store
+from search_spaces.records import config_key
+from tuner import settings
+from tuner.campaign import RunOptions, run_campaign
+from workers import pools
+from workers.measure.statistics import paired
+from workers.records import Measured, MeasureJob, Measurement, Mode, Timing
+
+ROOT = Path(__file__).resolve().parent.parent
+#: Entrants of a final that is worth timing on every GPU, and the passes it is timed for.
+_ENTRANTS, _PASSES = 6, 128
+_LIMIT_S = 120.0
+#: Seconds that a simulated second takes.
+_SIMULATED = 0.3
+
+
+@dataclass(slots=True)
+class Fleet(WatchedPool):
+    """A pool that also notes what each of its GPUs did, and compares them at the end.
+
+    compare: time one final of every kernel on every GPU before closing.
+    """
+
+    compare: bool = False
+    held_s: Counter = field(default_factory=Counter)
+    worked_s: Counter = field(default_factory=Counter)
+    served: dict[str, set] = field(default_factory=dict)
+    finals: dict[str, MeasureJob] = field(default_factory=dict)
+    agreement: dict = field(default_factory=dict)
+    _at: dict[str, tuple[str, float]] = field(default_factory=dict)
+
+    def submit_measure(self, worker_id: str, job: MeasureJob) -> None:
+        self._at[job.job_id] = worker_id, time.perf_counter()
+        self.served.setdefault(worker_id, set()).add((job.kernel, job.workload))
+        known = self.finals.get(job.kernel.spec)
+        if job.mode is Mode.RACE and len(job.entrants) > (len(known.entrants) if known else 0):
+            self.finals[job.kernel.spec] = job
+        WatchedPool.submit_measure(self, worker_id, job)
+
+    def _learn(self, event) -> None:
+        if isinstance(event, Measured) and event.job_id in self._at:
+            worker_id, sent = self._at.pop(event.job_id)
+            self.held_s[worker_id] += time.perf_counter() - sent
+            if isinstance(event.result, Measurement):
+                self.worked_s[worker_id] += event.result.device_s
+        WatchedPool._learn(self, event)
+
+    def close(self, *, kill: bool = False) -> None:
+        if self.compare and not kill:
+            self.agreement = compared(self.inner, [w.worker_id for w in self.workers], self.finals)
+        self.inner.close(kill=kill)
+
+
+def campaign(
+    count: int,
+    config: Path,
+    out: Path,
+    *,
+    pool: str,
+    builders: int,
+    in_flight: int,
+    trials: int | None,
+    strategy: str | None,
+    compare: bool,
+    simulate: bool,
+) -> dict:
+    """Run the campaign `many` on `count` GPUs: its seconds, shares, winners and agreement."""
+    overrides = {
+        "database": {"url": f"sqlite:///{out.resolve()}/tuner.db"},
+        "paths": {"results": f"{out.resolve()}", "tables": f"{out.resolve()}/tables"},
+        "pool": {"kind": pool, "builders": builders},
+        "campaigns": {"many": {"in_flight": in_flight}},
+    }
+    many = overrides["campaigns"]["many"]
+    if trials:
+        many["budget"] = {"trials": trials}
+    if strategy:
+        many["strategy"] = {"name": strategy}
+    if simulate:
+        many |= _simulated(out)
+        overrides["pool"]["simulated"] = {"runners": count, "time_scale": _SIMULATED}
+        overrides["measure"] = {"baselines": None}
+    loaded, _ = settings.load(config, overrides)
+    kept: list[Fleet] = []
+    create = pools.create
+
+    def watched(spec):
+        kept.append(Fleet(create(spec), compare=compare))
+        return kept[-1]
+
+    options = RunOptions(base=ROOT, report=False, export=False, fresh=True)
+    with mock.patch.object(pools, "create", watched):
+        outcome = run_campaign(loaded, "many", options=options)
+    with Store.open(loaded.database.url) as store:
+        run, tasks = store.run(outcome.run_id), store.tasks(outcome.run_id)
+    (fleet,) = kept
+    return {
+        "status": outcome.status,
+        "summary": outcome.summary,
+        "in_flight": in_flight,
+        "trials": outcome.trials,
+        "failures": outcome.failures,
+        "usage": dict(run.summary),
+        "devices": sorted({t.key.device.name for t in tasks}),
+        "toolchain": _toolchain(tasks[0].key.toolchain),
+        "winners": {_name(t): _chosen(t.selection) for t in tasks if t.selection is not None},
+        **_timeline(fleet),
+    }
+
+
+def _timeline(fleet: Fleet) -> dict:
+    wall_s = fleet.last["confirm"]
+    workers = sorted(worker.worker_id for worker in fleet.workers)
+    configs = sum(fleet.jobs[mode] for mode in ("duel", "race", "confirm"))
+    return {
+        "wall_s": round(wall_s, 3),
+        "workers_up_s": round(fleet.start_s, 3),
+        "builders": fleet.builders,
+        "first_s": {name: round(value, 3) for name, value in sorted(fleet.first.items())},
+        "last_s": {name: round(value, 3) for name, value in sorted(fleet.last.items())},
+        "jobs": dict(sorted(fleet.jobs.items())),
+        "measuring_jobs": configs,
+        "seconds": {name: round(value, 3) for name, value in sorted(fleet.seconds.items())},
+        "busy_shares": {w: round(fleet.held_s[w] / wall_s, 3) for w in workers},
+        "worked_shares": {w: round(fleet.worked_s[w] / wall_s, 3) for w in workers},
+        "tasks_per_gpu": {w: len(fleet.served.get(w, ())) for w in workers},
+        "builders_busy_share": round(fleet.seconds["build_cpu"] / (fleet.builders * wall_s), 3),
+        "compiled_on_device": fleet.compiled,
+        "lost": fleet.lost,
+        "agreement": fleet.agreement,
+    }
+
+
+# -- the same finals on every GPU ------------------------------------------------------------------
+def compared(pool, workers: list[str], finals: dict[str, MeasureJob]) -> dict:
+    """Ratios of finalists to the first of them, GPU by GPU, and how far those are apart."""
+    found = {}
+    for spec, job in sorted(finals.items()):
+        if len(job.entrants) >= _ENTRANTS:
+            answers = _on_each(pool, workers, job)
+            if len(answers) == len(workers):
+                found[_short(spec)] = _spread(answers)
+    if not found:
+        return {}
+    return {"worst": max(one["ratio_spread"] for one in found.values()), "finals": found}
+
+
+def _on_each(pool, workers: list[str], job: MeasureJob) -> dict[str, Measurement]:
+    protocol = replace(job.protocol, final_pairs=_PASSES)
+    sent = {}
+    for worker in workers:
+        again = replace(
+            job,
+            job_id=f"compare:{worker}:{job.job_id}",
+            mode=Mode.CONFIRM,
+            baselines=(),
+            checks=(),
+            protocol=protocol,
+            timeout_s=_LIMIT_S,
+        )
+        sent[again.job_id] = worker
+        pool.submit_measure(worker, again)
+    answers, deadline = {}, time.monotonic() + _LIMIT_S
+    while len(answers) < len(workers) and time.monotonic() < deadline:
+        for event in pool.poll(0.2):
+            if isinstance(event, Measured) and event.job_id in sent:
+                answers[sent[event.job_id]] = event.result
+    return {w: answer for w, answer in answers.items() if isinstance(answer, Measurement)}
+
+
+def _spread(answers: dict[str, Measurement]) -> dict:
+    """ratio_spread: the widest range over GPUs of any finalist's time over the first finalist's.
+
+    taus: rank agreement of every GPU with the first one. anchor_us: the first finalist's time.
+    """
+    ratios, anchors = {}, {}
+    for worker, answer in answers.items():
+        timed = [o for o in answer.outcomes if isinstance(o, Timing) and o.samples_us]
+        if len(timed) < len(answer.outcomes):
+            return {"ratio_spread": 1.0, "problem": f"{worker} could not time every finalist"}
+        anchor = timed[0].samples_us
+        anchors[worker] = round(statistics.median(anchor), 4)
+        ratios[worker] = [paired(one.samples_us, anchor).log_ratio for one in timed]
+    ranges = [
+        math.expm1(max(column) - min(column)) for column in zip(*ratios.values(), strict=True)
+    ]
+    first, *others = ratios.values()
+    return {
+        "finalists": len(first),
+        "ratio_spread": round(max(ranges), 5),
+        "ratio_spreads": [round(value, 5) for value in ranges],
+        "taus": [round(float(kendalltau(first, other).statistic), 4) for other in others],
+        "anchor_us": anchors,
+        "anchor_spread": round(max(anchors.values()) / min(anchors.values()) - 1, 5),
+    }
+
+
+# -- names -----------------------------------------------------------------------------------------
+def _name(task) -> str:
+    return f"{task.key.kernel} {task.key.workload.key}"
+
+
+def _chosen(selection) -> dict:
+    return {
+        "winner": config_key(selection.winner),
+        "tie_set": [config_key(config) for config in selection.tie_set],
+        "median_us": selection.median_us,
+        "verdict": selection.verdict,
+    }
+
+
+def _short(spec: str) -> str:
+    return Path(spec.partition(":")[2]).stem if spec.startswith("recorded:") else spec
+
+
+def _toolchain(toolchain) -> dict:
+    names = ("python", "torch", "triton", "cuda", "driver")
+    return {name: getattr(toolchain, name) for name in names}
+
+
+def _simulated(out: Path) -> dict:
+    """The same number of made-up tasks, for a machine without a GPU."""
+    from virtual_gpus import make_tasks
+
+    out.mkdir(parents=True, exist_ok=True)
+    tasks = [{"kernel": f"recorded:{path.resolve()}"} for path in make_tasks(out)]
+    return {"targets": ["simulated"], "tasks": tasks}

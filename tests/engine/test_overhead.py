@@ -1,0 +1,62 @@
+"""What a trial costs the tuner does not grow with the number of trials; no time is looked at."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, event
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+import tuner_overhead
+
+FEW, MANY = 200, 1600
+
+
+def lines_per_trial(trials: int) -> float:
+    """Lines of the tuner's own code that run for one trial."""
+    packages = tuple(f"/{name}/" for name in ("tuner", "results_db", "workers", "search_spaces"))
+    ran = 0
+
+    def line(frame, what, argument):
+        nonlocal ran
+        ran += what == "line"
+        return line
+
+    def call(frame, what, argument):
+        file = frame.f_code.co_filename
+        return line if any(package in file for package in packages) else None
+
+    before = sys.gettrace()
+    sys.settrace(call)
+    try:
+        tuner_overhead.in_memory(trials, "exhaustive")
+    finally:
+        sys.settrace(before)
+    return ran / trials
+
+
+def test_a_trial_costs_as_much_after_a_thousand_as_at_first():
+    few = lines_per_trial(FEW)
+    assert few > 50
+    assert lines_per_trial(MANY) <= 1.15 * few
+
+
+@pytest.mark.parametrize("strategy", ["exhaustive", "random"])
+def test_a_trial_is_one_transaction_of_two_statements(strategy):
+    statements = []
+
+    def note(connection, cursor, statement, *_):
+        statements.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        tuner_overhead.in_sqlite(FEW, strategy)
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+    assert sum(s.startswith("INSERT INTO trial ") for s in statements) == FEW
+    assert sum(s.startswith("INSERT INTO measurement ") for s in statements) == FEW
+    # Opening, the task and its outcome take some; a trial takes its two inserts and a BEGIN.
+    assert len(statements) <= 3 * FEW + 250

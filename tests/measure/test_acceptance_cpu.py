@@ -1,0 +1,130 @@
+"""The acceptance tests whose every number is drawn from a seed, at a size for every commit.
+
+`benchmarks/acceptance_cpu.py` runs them in full, and those that time this machine.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+import acceptance_cpu
+import acceptance_cpu_noise as noise
+import simulated_worlds
+
+from search_spaces.recorded import RecordedKernel, RecordedSpace, synthesise
+from search_spaces.records import config_key
+from tuner import strategies
+from tuner.engine import Build, Engine, Measure, Record, Select, TaskBudget, TaskSpec
+from workers.pools.virtual import VirtualPool
+from workers.records import KernelRef, PoolSpec
+
+POINTS = 20
+
+
+@pytest.mark.parametrize("world", simulated_worlds.NOISY)
+def test_c1_the_engine_finds_the_best_of_every_noise_world(world):
+    for seed in (0, 1):
+        found = simulated_worlds.tune(world, seed, 400)
+        assert found["regret"] <= 0.01
+        # A time-out of a do_bench harness alone would be 125 ms for each of the 400.
+        assert found["device_s"] <= 0.5
+
+
+@pytest.mark.parametrize(("sd", "tau_s"), noise.DRIFTS)
+def test_c2_drift_fools_those_who_time_one_after_the_other(sd, tau_s):
+    found = noise.same_under_drift(sd, tau_s, 1000)
+    assert 0.03 <= found["paired"] <= 0.07
+    assert found["declared"] <= 0.01
+    assert found["sequential"] > 0.25
+
+
+def test_c6_intervals_cover_as_often_as_they_say():
+    for what, said, covered in noise.coverages(2500):
+        assert covered >= said - 0.015, what
+        if what.startswith("normal"):
+            assert covered <= said + 0.015, what
+    for count, promised, covered in noise.medians_covered(2000):
+        assert covered == pytest.approx(promised, abs=0.015), count
+
+
+def test_c6_the_estimator_is_scipys_and_reads_between_coarse_ticks():
+    assert max(noise.against_scipy(200).values()) < 1e-9
+    found = noise.coarse_clock(200)
+    assert found["trimmed_mean"] < 0.01 < 0.04 < found["median"]
+    assert found["covered"] >= 0.93
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory):
+    """A noisy space of 120 configs of which some fail and some are twins."""
+    path = tmp_path_factory.mktemp("c7") / "made_up.space.json"
+    synthesise(120, seed=7, world="W1", failures=0.1, twins=0.1, build_s=0.1).save(path)
+    return path, RecordedSpace.load(path)
+
+
+def tuned(task, finished=(), killed_after=None):
+    """Trials stored and the winner, None where the run was killed after so many trials."""
+    path, space = task
+    kernel = RecordedKernel(space)
+    bound = kernel.space(space.workload).bind(space.workload, kernel.device)
+    spec = TaskSpec(
+        task_id=1,
+        label="c7",
+        kernel=KernelRef(f"recorded:{path}"),
+        workload=space.workload,
+        device=kernel.device,
+        space=bound,
+        strategy=strategies.create("exhaustive", bound, 0, {"shuffle": True}),
+        default=dict(space.default),
+        budget=TaskBudget(trials=90),
+        finalists=16,
+        finished=tuple(finished),
+    )
+    pool = VirtualPool(PoolSpec("virtual", {"simulated": 1}, 8, options={"simulated": {"seed": 1}}))
+    engine = Engine([spec], builders=8)
+    pool.start()
+    stored = []
+    while not engine.finished:
+        for event in pool.poll(0.1):
+            for order in engine.handle(event, pool.clock()):
+                if isinstance(order, Build):
+                    pool.submit_build(order.job)
+                elif isinstance(order, Measure):
+                    pool.submit_measure(order.worker_id, order.job)
+                elif isinstance(order, Record):
+                    stored.append(order.record)
+                    if killed_after is not None and len(stored) >= killed_after:
+                        return stored, None
+                elif isinstance(order, Select):
+                    return stored, order.selection.winner
+    raise AssertionError("the engine ended without a choice")
+
+
+def test_c7_a_run_killed_at_any_of_twenty_points_comes_to_the_same_winner(task):
+    whole, winner = tuned(task)
+    assert len(whole) == 90
+    assert winner is not None
+    configs = sorted(config_key(record.config) for record in whole)
+    for point in range(1, POINTS + 1):
+        before, nobody = tuned(task, killed_after=round(point * len(whole) / POINTS))
+        assert nobody is None
+        after, again = tuned(task, finished=before)
+        assert config_key(again) == config_key(winner), point
+        assert sorted(config_key(r.config) for r in before + after) == configs
+
+
+def test_the_table_names_what_failed():
+    rows = [
+        acceptance_cpu.Row("C1", "a world", "<= 1", "0.5", True),
+        acceptance_cpu.Row("C2", "a drift", "<= 1", "2", False, "simulated"),
+        acceptance_cpu.Row("C3", "own buffers", "none", "2", None),
+    ]
+    head, *lines = acceptance_cpu.table(rows).splitlines()
+    assert head.split()[:2] == ["id", "what"]
+    assert [line.split()[-1] for line in lines] == ["pass", "simulated", "-"]
+    assert [("FAIL" in line) for line in lines] == [False, True, False]
