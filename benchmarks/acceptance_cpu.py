@@ -17,6 +17,7 @@ import platform
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -242,6 +243,12 @@ def machine() -> dict[str, object]:
     }
 
 
+def write(document: dict[str, object], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "acceptance_cpu.json"
+    path.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path)
@@ -264,16 +271,18 @@ def main() -> int:
     seconds = {}
     for name in args.only:
         began = time.monotonic()
-        rows += CHECKS[name](size)
+        try:
+            rows += CHECKS[name](size)
+        except Exception as problem:
+            traceback.print_exc()
+            rows.append(Row(name, "the check itself", "ends", "did not end", False, f"{problem}"))
         seconds[name] = round(time.monotonic() - began, 1)
         print(f"{name}: {seconds[name]} s", file=sys.stderr, flush=True)
-    rows.sort(key=lambda row: row.id)
+        rows.sort(key=lambda row: row.id)
+        if args.out:
+            document |= {"seconds": seconds, "rows": [asdict(row) for row in rows]}
+            write(document, args.out)
     print(table(rows))
-    if args.out:
-        args.out.mkdir(parents=True, exist_ok=True)
-        document |= {"seconds": seconds, "rows": [asdict(row) for row in rows]}
-        path = args.out / "acceptance_cpu.json"
-        path.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
     return int(any(row.passed is False for row in rows))
 
 

@@ -57,7 +57,7 @@ def _killed(folder: Path, target: int) -> dict[str, object]:
     farm = _farm(folder)
     with farm.driver() as driver:
         wait_until(lambda: farm.count() >= target or driver.poll() is not None, 120)
-        if not kill(driver.pid) or driver.poll() is not None:
+        if driver.poll() is not None or not kill(driver.pid):
             raise RuntimeError(f"the driver ended before its trial {target}")
     farm.assert_gone()
     known, stage = {}, "start"
