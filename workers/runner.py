@@ -10,12 +10,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from search_spaces.records import Device, Status, Toolchain, Value
+from search_spaces.records import Device, Status, Toolchain, Value, Workload
 from workers.blame import Blame, Loss, Reply
 from workers.builder import WorkerLost, one_line, start
 from workers.child import ChildDied, ChildError, ChildTimeout, SupervisedChild
 from workers.cores import Share
-from workers.records import Calibration, Failure, MeasureJob, Measurement, Mode, WorkerInfo
+from workers.records import (
+    Calibration,
+    Failure,
+    KernelRef,
+    MeasureJob,
+    Measurement,
+    Mode,
+    WorkerInfo,
+)
 from workers.spare import SparedChild
 
 _PROBE_TIMEOUT_S = 120.0
@@ -31,9 +39,10 @@ class DeviceRunner:
     """Verifies and measures on device `index` of a kind; implements `workers.roles.Runner`.
 
     The process that holds a DeviceRunner never touches the device. The child is replaced after a
-    timeout, a crash, an unexpected exception and a reply that leaves the device poisoned, and
-    before every confirmation; `workers.blame` says who answers for it and goes on with the others.
-    options: the backend's, and `spare`: whether an initialised child waits to take over, by default
+    timeout, a crash, an unexpected exception and a reply that leaves the device poisoned;
+    `workers.blame` says who answers for it and goes on with the others. A confirmation is made by a
+    process that has never seen its task: the spare one, or a new one.
+    options: the backend's, and `spare`: whether a second, initialised child stands by, by default
     for kinds with a device of their own. share: the processors of the child and the one that
     launches. Raises WorkerLost when the device or its process cannot be had.
     """
@@ -50,7 +59,8 @@ class DeviceRunner:
     ) -> None:
         self._worker_id = worker_id or f"{kind}-{index}"
         self._info: WorkerInfo | None = None
-        self._used: int | None = None
+        #: by process id, the tasks it has seen
+        self._seen: dict[int, set[tuple[KernelRef, Workload]]] = {}
         options, share = dict(options or {}), share or Share()
         spare = bool(options.pop("spare", kind not in _SPARELESS))
         arguments = {"kind": kind, "index": index, "options": options, "core": share.launch}
@@ -114,10 +124,8 @@ class DeviceRunner:
 
     def _attempt(self, job: MeasureJob) -> Reply | Loss:
         children = self._children
-        if job.mode is Mode.CONFIRM and self._used is not None and self._used == self.pid:
-            children.renew()
-        child = children.ready()
-        self._used = child.pid
+        child = self._unbiased(job) if job.mode is Mode.CONFIRM else children.ready()
+        self._remember(child, job)
         if job.mode not in _UNDISTURBED:
             children.begin()
         try:
@@ -143,6 +151,27 @@ class DeviceRunner:
             child.kill()
         children.begin()
         return Reply(result, poisoned, child.last_note)
+
+    def _unbiased(self, job: MeasureJob) -> SupervisedChild:
+        """A child without a history of the job's task: new buffers, nothing left of the search."""
+        task = (job.kernel, job.workload)
+        child = self._children.ready()
+        if task not in self._seen.get(child.pid or 0, ()):
+            return child
+        spare = self._children.apart()
+        if spare is not None and task in self._seen.get(spare.pid or 0, ()):
+            self._children.drop_spare()
+            spare = self._children.apart()
+        if spare is not None:
+            return spare
+        self._children.renew()
+        return self._children.ready()
+
+    def _remember(self, child: SupervisedChild, job: MeasureJob) -> None:
+        living = {self.pid, self.spare_pid, child.pid}
+        self._seen = {pid: tasks for pid, tasks in self._seen.items() if pid in living}
+        if child.pid is not None:
+            self._seen.setdefault(child.pid, set()).add((job.kernel, job.workload))
 
     def reset(self) -> None:
         """Forget device and child; `info` asks again."""

@@ -1,7 +1,7 @@
 """A supervised child and a second one, already initialised, that takes over when the first is gone.
 
-A device process takes seconds to import its libraries and open its device. The spare has done so
-and nothing else: it times nothing, and holds no more than an idle context.
+A device process takes seconds to import its libraries and open its device. The spare has done so,
+and meanwhile does what must not be done by the first: what needs a process without a history.
 """
 
 from __future__ import annotations
@@ -59,9 +59,20 @@ class SparedChild:
         start(self._current)
         return self._current
 
+    def apart(self) -> SupervisedChild | None:
+        """The spare, waited for if it is just starting. It stays the spare; None without one."""
+        self.begin()
+        if self._starter is not None:
+            self._starter.join()
+        spare = self._spare
+        return spare if spare is not None and spare.alive else None
+
     def begin(self) -> None:
         """Start a spare in the background, unless there is one or none is wanted."""
         with self._lock:
+            starting = self._starter is not None and self._starter.is_alive()
+            if self._spare is not None and not starting and not self._spare.alive:
+                self._spare = None
             if not self._wanted or self._retired or self._spare is not None:
                 return
             self._spare = self._make()
