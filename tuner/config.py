@@ -235,6 +235,7 @@ class MeasureConfig(Section):
     round_pairs: int = Field(default=16, ge=1, le=100_000)
     epsilon: Share = 0.005
     delta: Share = 0.05
+    precision: Share = 0.004
     final_pairs: int = Field(default=64, ge=8, le=100_000)
     warm_ms: float = Field(default=100.0, ge=0, le=60_000)
     seeds: list[Seed] = Field(default=[1, 2], min_length=1)

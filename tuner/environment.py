@@ -53,6 +53,7 @@ def protocol(measure: MeasureConfig) -> Protocol:
         round_pairs=measure.round_pairs,
         epsilon=measure.epsilon,
         delta=measure.delta,
+        precision=measure.precision,
         final_pairs=measure.final_pairs,
     )
 

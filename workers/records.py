@@ -107,7 +107,8 @@ class Protocol:
     fastest of its samples), later beyond `hopeless` with confidence. A race runs up to `rounds`
     rounds of `round_pairs` passes and is over when all losers are dropped or within `epsilon` of
     the leader; the probability of any wrong decision in it is at most `delta`. final_pairs: the
-    passes of a confirmation.
+    passes of a confirmation, which takes them up to eight times where a ratio close to 1 is not yet
+    known to within `precision` (half of its interval, in ln).
     """
 
     version: int = 2
@@ -124,6 +125,7 @@ class Protocol:
     epsilon: float = 0.005
     delta: float = 0.05
     final_pairs: int = 64
+    precision: float = 0.004
     min_batch_us: float = 200.0
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from acceptance.fields import FIELDS
-from workers.measure.duel import Contestant, Timer, race_orders, run_race
+from workers.measure.duel import Contestant, Timer, race_orders
 from workers.measure.methods import choose_method, gpu_timer
+from workers.measure.race import confirm
 from workers.measure.session import Entry
 from workers.records import (
     Artifact,
@@ -78,7 +79,8 @@ class Lab:
 
     def final(self, timer: Timer, contestants: Sequence[Contestant], pairs: int = FINAL_PAIRS):
         """Samples as a confirmation takes them."""
-        return run_race(timer, contestants, pairs, Protocol().warm_ms)
+        lanes = confirm(timer, contestants, replace(Protocol(), final_pairs=pairs))
+        return [lane.samples_us for lane in lanes]
 
     # -- jobs ----------------------------------------------------------------------------------
     def job(

@@ -12,8 +12,8 @@ from search_spaces.recorded import WORLDS
 from search_spaces.recorded_space import Noise
 from workers.backends.simulated_clock import SimulatedTimer, Source
 from workers.measure.duel import Contestant
-from workers.measure.race import race, screen
-from workers.measure.statistics import tie_set, verdict
+from workers.measure.race import confirm, race, screen
+from workers.measure.statistics import paired, tie_set, verdict
 from workers.records import Protocol
 
 PROTOCOL = Protocol(warm_ms=0.0)
@@ -101,3 +101,26 @@ def test_a_field_of_one_takes_one_round_and_of_none_nothing():
     (lane,) = race(timer, entrants, PROTOCOL)
     assert len(lane.samples_us) == PROTOCOL.round_pairs
     assert race(timer, [], PROTOCOL) == []
+
+
+def test_a_confirmation_goes_on_until_close_ratios_are_known():
+    protocol = Protocol(warm_ms=0.0, final_pairs=16)
+    timer, entrants = field([50.0, 50.2, 80.0], Noise(sigma=0.01))
+    winner, close, far = confirm(timer, entrants, protocol)
+    assert len(far.samples_us) == 16
+    assert 16 < len(close.samples_us) == len(winner.samples_us) <= 8 * 16
+    timer, entrants = field([50.0, 50.2], Noise(sigma=0.0005))
+    assert [len(lane.samples_us) for lane in confirm(timer, entrants, protocol)] == [16, 16]
+    assert confirm(timer, [], protocol) == []
+
+
+@pytest.mark.parametrize("sigma", [0.005, 0.03])
+def test_stopping_by_width_alone_declares_no_twin_different(sigma):
+    declared = 0
+    for seed in range(60):
+        noise = Noise(sigma=sigma, outlier_share=0.05, outlier_mean=0.1)
+        timer, entrants = field([4.0, 4.0], noise, f"{seed}")
+        one, other = confirm(timer, entrants, PROTOCOL)
+        ratio = paired(other.samples_us, one.samples_us)
+        declared += verdict(ratio.log_ratio, ratio.low, ratio.high) in ("faster", "slower")
+    assert declared == 0

@@ -133,7 +133,7 @@ def test_failed_and_timed_baselines_keep_their_order():
     found = _compete(Bench(), GOOD, mode=Mode.CONFIRM, baselines=("gone", "eager"))
     assert list(found.baselines) == ["gone", "eager"]
     assert isinstance(found.baselines["gone"], Failure)
-    assert len(found.baselines["eager"].samples_us) == 4
+    assert len(found.baselines["eager"].samples_us) >= 4
 
 
 def test_a_throttled_pass_is_repeated_once():

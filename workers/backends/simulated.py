@@ -241,13 +241,12 @@ def _samples(
     job: MeasureJob, timer: SimulatedTimer, field: Sequence[Contestant], *, champion: bool
 ) -> list[list[float]]:
     """The very loops that time on a device."""
-    from workers.measure.duel import run_race
-    from workers.measure.race import race, screen
+    from workers.measure.race import confirm, race, screen
 
     constants = job.protocol
     if job.mode is Mode.CONFIRM:
-        return run_race(timer, field, constants.final_pairs, constants.warm_ms)
-    if job.mode is Mode.RACE:
+        lanes = confirm(timer, field, constants)
+    elif job.mode is Mode.RACE:
         lanes = race(timer, field, constants)
     elif champion:
         lanes = screen(timer, field[:-1], field[-1], constants)

@@ -18,6 +18,8 @@ from workers.records import Protocol as Constants
 
 #: the champion runs once for so many challengers of a pass
 _PER_CHAMPION = 8
+#: a confirmation takes its passes so often at most, for those this close to the first, in ln
+_CONFIRM_TURNS, _CLOSE = 8, 0.05
 #: screening follows every few builds, and decides by margins no clock on its way up can bridge
 _SCREEN_WARM_MS = 20.0
 #: up to so many samples a candidate is judged by its fastest, which no outlier can raise
@@ -84,6 +86,33 @@ def race(timer: Timer, contestants: Sequence[Contestant], constants: Constants) 
         for lane, more in zip(racing, times, strict=True):
             lane.samples_us += more
         if len(racing) == 1 or _settled(racing, constants, timer.quantum_us):
+            break
+    return lanes
+
+
+def confirm(timer: Timer, contestants: Sequence[Contestant], constants: Constants) -> list[Lane]:
+    """Samples of a field over `final_pairs` passes, or as many times that as precision needs.
+
+    Who is close to the first one goes on until its ratio to it is known to within `precision`, up
+    to eight times the passes. It is the width of an interval that stops, never what it says, so
+    identical contestants are not declared different more often than intervals promise.
+    """
+    lanes = [Lane(contestant) for contestant in contestants]
+    if not lanes:
+        return []
+    timer.warm(contestants[0], constants.warm_ms, steady=True)
+    for turn in range(_CONFIRM_TURNS):
+        racing = [lane for lane in lanes if lane.alive]
+        orders = race_orders(len(racing), max(2, constants.final_pairs), turn)
+        times = timer.collect([lane.contestant for lane in racing], orders)
+        for lane, more in zip(racing, times, strict=True):
+            lane.samples_us += more
+        first = lanes[0].samples_us
+        for lane in racing[1:]:
+            ratio = paired(lane.samples_us, first, quantum_us=timer.quantum_us)
+            close = abs(ratio.log_ratio) < _CLOSE
+            lane.alive = close and ratio.high - ratio.log_ratio > constants.precision
+        if not any(lane.alive for lane in lanes[1:]):
             break
     return lanes
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from search_spaces.records import Device, Toolchain, config_key
-from workers.measure.duel import Contestant, Timer, run_race
+from workers.measure.duel import Contestant, Timer
 from workers.measure.gate import refusal
 from workers.measure.graph_timer import CaptureFailed
 from workers.measure.monitor import Monitor
-from workers.measure.race import race, screen
+from workers.measure.race import confirm, race, screen
 from workers.measure.statistics import paired
 from workers.measure.task import Task
 from workers.notes import note
@@ -273,8 +273,8 @@ class Session:
     def _pass(self, timer: Timer, contestants: Sequence[Contestant]) -> list[list[float]]:
         constants = self._job.protocol
         if self._job.mode is Mode.CONFIRM:
-            return run_race(timer, contestants, constants.final_pairs, constants.warm_ms)
-        if self._job.mode is Mode.RACE:
+            lanes = confirm(timer, contestants, constants)
+        elif self._job.mode is Mode.RACE:
             lanes = race(timer, contestants, constants)
         elif self._champion is None or len(contestants) == 1:
             lanes = screen(timer, contestants, None, constants)
