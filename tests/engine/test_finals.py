@@ -152,3 +152,14 @@ def test_nothing_timed_nothing_chosen():
     finals = searched([None, None, None, None])
     assert finals.mode is None
     assert finals.unconfirmed() is None
+
+
+def test_who_was_dropped_from_its_screening_is_no_champion_however_fast_it_seemed():
+    finals = searched([100, 50, 51, 52])
+    search = finals.search
+    lucky = {"block": 32, "stages": 3, "order": "column"}
+    record = TrialRecord("1:9:0", 9, lucky, Status.CORRECT, median_us=30.0, samples_us=(30.0,))
+    again = Search(replace(search.spec, finished=(*search.spec.finished, record)))
+    assert again.trials[config_key(lucky)].score == pytest.approx(math.log(30.0))
+    assert again.champion.config == CONFIGS[1]
+    assert lucky not in [trial.config for trial in again.ranked()]

@@ -238,7 +238,7 @@ class Search:
         self._drop_artifacts(trial)
 
     def ranked(self) -> list[Trial]:
-        """Timed correct trials, fastest first; ties by number."""
+        """Trials that may be the best, fastest first; ties by number."""
         return [trial for _, _, trial in self._timed]
 
     def dethrone(self) -> None:
@@ -260,9 +260,10 @@ class Search:
     def _learn(self, trial: Trial, record: TrialRecord) -> None:
         if record.status is Status.CORRECT and record.median_us:
             trial.score = math.log(record.median_us)
-            bisect.insort(self._timed, (trial.score, trial.number, trial))
-            if self.champion is None or trial.score < (self.champion.score or math.inf):
-                self.champion = trial
+            if self._contends(record):
+                bisect.insort(self._timed, (trial.score, trial.number, trial))
+                if self.champion is None or trial.score < (self.champion.score or math.inf):
+                    self.champion = trial
         if record.binary_hash and record.source in ("measured", "built", "reused"):
             self.by_binary.setdefault(record.binary_hash, trial)
             if record.status is Status.CORRECT and record.verified_by:
@@ -270,6 +271,15 @@ class Search:
         self.spec.strategy.tell(record.config, trial.score, record.status)
         if self._enough is not None:
             self._enough.told(record.config, trial.score, record.status)
+
+    def _contends(self, record: TrialRecord) -> bool:
+        """Whether a time may win: not that of who was dropped from its screening.
+
+        One sample beside an outlier of the champion's would look like a new best. A twin's time is
+        that of the trial whose binary it shares, which contends for both.
+        """
+        samples = len(record.samples_us)
+        return record.source != "binary" and not 0 < samples < max(self.spec.protocol.pairs)
 
     def _drop_artifacts(self, trial: Trial) -> None:
         """Artifacts of trials that will not reach the finals are not worth their memory.

@@ -95,10 +95,10 @@ def tie_set(
     """The winner of one interleaved pass and what cannot be told from it.
 
     times: samples by name, equal positions measured in one round; who was dropped has fewer, and
-    cannot win. A member is within the threshold of the winner, or its interval (simultaneous over
-    the field at 95 %) reaches the winner's time; an equal's interval does. looks: how often the
-    samples were looked at in order to stop, over which the intervals hold together as well. Raises
-    `ValueError` for an empty field.
+    cannot win. A member is within the threshold of the winner, or stayed to the end and its
+    interval (simultaneous over the field at 95 %) reaches the winner's time; an equal's does.
+    looks: how often the samples were looked at in order to stop, over which the intervals hold
+    together as well. Raises `ValueError` for an empty field.
     """
     if not times or not all(times.values()):
         raise ValueError("a tie set needs samples of at least one entrant")
@@ -119,7 +119,8 @@ def tie_set(
         for name, samples in times.items()
     }
     margin = math.log1p(threshold)
-    equals = [name for name, ratio in ratios.items() if name != winner and ratio.low <= 0]
+    # Who was dropped has been told apart; by its few samples alone it might seem not to be.
+    equals = [name for name in logs if name != winner and ratios[name].low <= 0]
     members = [
         name
         for name, ratio in ratios.items()
