@@ -284,13 +284,19 @@ class Search:
     def _drop_artifacts(self, trial: Trial) -> None:
         """Artifacts of trials that will not reach the finals are not worth their memory.
 
-        Of those that were kept until `trial` was over, it has displaced one at most.
+        Of those that were kept until `trial` was over, it has displaced one at most. The default
+        takes part in the finals however slow it is.
         """
         kept = 2 * self.spec.finalists
-        if trial.score is None or (trial.score, trial.number) >= self._bar(kept):
-            trial.artifact = None
+        timed = trial.score is not None and trial.record and self._contends(trial.record)
+        if not timed or (trial.score or 0.0, trial.number) >= self._bar(kept):
+            self._forget(trial)
         elif len(self._timed) > kept:
-            self._timed[kept][2].artifact = None
+            self._forget(self._timed[kept][2])
+
+    def _forget(self, trial: Trial) -> None:
+        if trial.score is None or trial.strategy != "default":
+            trial.artifact = None
 
     def _bar(self, place: int) -> tuple[float, int]:
         """What a trial must be below to be among the first `place`."""
