@@ -24,10 +24,10 @@ def test_the_best_of_what_was_tried_is_chosen(path):
     assert found.device == space.device.name
     assert set(found.baselines) == set(space.baselines)
     tried = found.trials
-    assert len(tried) == 120
+    assert len(tried) == min(120, len(space.configs))
     fastest_us = tried.loc[tried["status"] == "correct", "median_us"].min()
     assert found.winner is not None
     chosen = space[found.winner].median_us
     # The trials' own times carry the recorded noise, of some percent; the choice is told from them.
     assert chosen <= 1.05 * fastest_us
-    assert chosen <= 1.15 * space.best.median_us
+    assert chosen <= 1.03 * space.best.median_us
