@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""What a variant costs that hangs, crashes, spills, corrupts the context or is wrong.
+
+    benchmarks/faults.py --out FILE.json
+
+Tunes the kernel of faulty.py, all of whose variants but one in eight are faulty in one of seven
+ways, through the farm on the GPU that is here. Prints what became of every kind: statuses, reasons
+and the seconds of device and wall time a variant cost; and that a healthy variant won.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+from faulty import FAULTS
+
+import tuner
+from search_spaces.records import Workload
+
+HERE = Path(__file__).resolve().parent
+WORKLOAD = Workload.of(n=1 << 22, dtype="float32")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--pool", default="local", choices=("local", "ray"))
+    args = parser.parse_args()
+    kernel = f"{HERE / 'faulty.py'}:FAULTY"
+    started = time.monotonic()
+    whole = tuner.tune(
+        kernel,
+        WORKLOAD,
+        budget={"wall": 400},
+        strategy="exhaustive",
+        pool=args.pool,
+        settings={"measure": {"baselines": ["eager"]}},
+    )
+    wall_s = time.monotonic() - started
+    healthy_s = healthy(kernel, args.pool)
+    trials = whole.trials
+    kinds = {fault: kind(trials[trials["config.fault"] == fault]) for fault in FAULTS}
+    bad = sum(row["variants"] for fault, row in kinds.items() if fault != "none")
+    document = {
+        "script": "benchmarks/faults.py",
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "device": whole.device,
+        "wall_s": round(wall_s, 1),
+        "healthy_alone_s": round(healthy_s, 1),
+        "extra_s_per_faulty_variant": round((wall_s - healthy_s) / max(1, bad), 3),
+        "winner": dict(whole.winner or {}),
+        "kinds": kinds,
+    }
+    args.out.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
+    for fault, row in kinds.items():
+        print(fault, row)
+    print(f"winner {document['winner']}; extra {document['extra_s_per_faulty_variant']} s each")
+    return 0 if (whole.winner or {}).get("fault") in ("none", "spills") else 1
+
+
+def healthy(kernel: str, pool: str) -> float:
+    """Wall seconds of the same campaign over the healthy variants alone."""
+    from tuner.campaign import RunOptions, run_campaign
+    from tuner.settings import validated
+
+    task = {"kernel": kernel, "workloads": [WORKLOAD.as_dict()], "space": {"fault": ["none"]}}
+    with tempfile.TemporaryDirectory() as folder:
+        settings = validated(
+            {
+                "database": {"url": f"sqlite:///{folder}/tuner.db"},
+                "pool": {"kind": pool},
+                "measure": {"baselines": ["eager"]},
+                "campaigns": {
+                    "healthy": {
+                        "tasks": [task],
+                        "targets": ["cuda"],
+                        "budget": {"wall": 400},
+                        "strategy": {"name": "exhaustive"},
+                    }
+                },
+            },
+            lambda _: "faults.py",
+        )
+        options = RunOptions(report=False, export=False, base=Path(folder))
+        started = time.monotonic()
+        run_campaign(settings, "healthy", options=options)
+        return time.monotonic() - started
+
+
+def kind(rows) -> dict[str, object]:
+    held = [float(value) for value in rows["device_s"]]
+    return {
+        "variants": len(rows),
+        "statuses": dict(Counter(map(str, rows["status"]))),
+        "device_s_median": round(statistics.median(held), 3) if held else None,
+        "device_s_most": round(max(held), 3) if held else None,
+        "reason": next((text for text in map(str, rows["message"]) if text), "")[:160],
+    }
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
