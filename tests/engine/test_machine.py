@@ -106,9 +106,11 @@ def test_only_what_may_reach_the_finals_keeps_its_artifact(seed, stop):
 
 def test_known_results_are_taken_over_without_building_or_measuring():
     first = World(Engine([spec()], builders=2)).run()
-    known = tuple(replace(r, source="measured") for _, r in first.records)
+    spent = {"source": "measured", "build_s": 1.0, "device_s": 0.5, "timing_s": 0.25}
+    known = tuple(replace(r, **spent) for _, r in first.records)
     again = World(Engine([spec(task_id=2, known=known)], builders=2)).run()
     assert {r.source for _, r in again.records} == {"reused"}
+    assert {(r.build_s, r.device_s, r.timing_s) for _, r in again.records} == {(0.0, 0.0, 0.0)}
     assert not [j for j in again.measured if j.mode is Mode.DUEL]
     assert outcome_of(again.records) == outcome_of(first.records)
 

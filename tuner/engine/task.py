@@ -225,6 +225,7 @@ class Search:
             strategy=trial.strategy,
             build_s=0.0,
             device_s=0.0,
+            timing_s=0.0,
         )
 
     # -- results -------------------------------------------------------------------------------
