@@ -65,18 +65,14 @@ def race_records(
         if isinstance(outcome, Failure) or ratio is None:
             records.append(_absent("race", trial, outcome))
             continue
+        record = _told("race", trial, outcome, measurement)
         records.append(
-            FinalRecord(
-                stage="race",
-                config=trial.config,
-                median_us=outcome.median_us,
+            replace(
+                record,
                 log_ratio=ratio.log_ratio,
                 log_ratio_low=finite(ratio.low),
                 log_ratio_high=finite(ratio.high),
-                samples_us=outcome.samples_us,
                 dropped=len(outcome.samples_us) < longest,
-                method=measurement.method,
-                cache=measurement.cache,
             )
         )
     return records
@@ -89,20 +85,22 @@ def confirm_records(entrants: Sequence[Trial], measurement: Measurement) -> list
         if isinstance(outcome, Failure) or not outcome.samples_us:
             records.append(_absent("confirm", trial, outcome))
             continue
-        records.append(
-            FinalRecord(
-                stage="confirm",
-                config=trial.config,
-                median_us=outcome.median_us,
-                log_ratio=outcome.log_ratio,
-                log_ratio_low=finite(outcome.log_ratio_low),
-                log_ratio_high=finite(outcome.log_ratio_high),
-                samples_us=outcome.samples_us,
-                method=measurement.method,
-                cache=measurement.cache,
-            )
-        )
+        records.append(_told("confirm", trial, outcome, measurement))
     return records
+
+
+def _told(stage: str, trial: Trial, outcome: Timing, measurement: Measurement) -> FinalRecord:
+    return FinalRecord(
+        stage=stage,
+        config=trial.config,
+        median_us=outcome.median_us,
+        log_ratio=outcome.log_ratio,
+        log_ratio_low=finite(outcome.log_ratio_low),
+        log_ratio_high=finite(outcome.log_ratio_high),
+        samples_us=outcome.samples_us,
+        method=measurement.method,
+        cache=measurement.cache,
+    )
 
 
 def _absent(stage: str, trial: Trial, outcome: Timing | Failure) -> FinalRecord:

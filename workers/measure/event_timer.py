@@ -50,6 +50,7 @@ class GpuClock:
         self._flush = flush if self.cache == "cold" else None
         self._overhead_us = overhead_us
         self._warmth = warmth
+        self._pairs: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
     def warm(self, contestant: Contestant, warm_ms: float, *, steady: bool = False) -> None:
         import torch
@@ -116,19 +117,8 @@ class EventTimer(GpuClock):
     _LEAD_US = 240.0
     _LAUNCH_US = 60.0
     _SLACK = 1.5
-
-    def __init__(
-        self,
-        flush: torch.Tensor | None,
-        warmth: Warmth,
-        overhead_us: float = 0.0,
-        cache: str | None = None,
-        quantum_us: float = DEFAULT_QUANTUM_US,
-    ) -> None:
-        super().__init__(flush, warmth, overhead_us, cache, quantum_us)
-        self._pairs: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
-        #: host time of a launch, from the last block
-        self._host_us = 40.0
+    #: host time of a launch, from the last block
+    _host_us = 40.0
 
     def collect(
         self, contestants: Sequence[Contestant], orders: Sequence[Sequence[int]]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces.errors import TunerError
 from workers.measure.duel import Contestant
-from workers.measure.event_timer import DEFAULT_QUANTUM_US, GpuClock, event_pairs, spin
-from workers.measure.slots import Slot, Warmth, by_contestant, chunks, no_garbage_collection
+from workers.measure.event_timer import GpuClock, event_pairs, spin
+from workers.measure.slots import Slot, by_contestant, chunks, no_garbage_collection
 
 if TYPE_CHECKING:
     import torch
@@ -52,18 +52,7 @@ class GraphTimer(GpuClock):
 
     _CHUNK = 16
     _HEAD_US = 50.0
-
-    def __init__(
-        self,
-        flush: torch.Tensor | None,
-        warmth: Warmth,
-        overhead_us: float = 0.0,
-        cache: str | None = None,
-        quantum_us: float = DEFAULT_QUANTUM_US,
-    ) -> None:
-        super().__init__(flush, warmth, overhead_us, cache, quantum_us)
-        self._pairs: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
-        self._stream: torch.cuda.Stream | None = None
+    _stream: torch.cuda.Stream | None = None
 
     def collect(
         self, contestants: Sequence[Contestant], orders: Sequence[Sequence[int]]
