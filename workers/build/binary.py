@@ -46,7 +46,7 @@ def sections(binary: bytes) -> Iterator[tuple[str, int, bytes]]:
             struct.unpack_from("<IIQQQQ", binary, table + index * entry) for index in range(count)
         ]
         names = binary[headers[names_at][4] :]
-    except (struct.error, IndexError) as error:
+    except (struct.error, IndexError, OverflowError) as error:
         raise ValueError(f"damaged ELF file: {error}") from None
     for name_at, kind, _, _, offset, size in headers:
         name = names[name_at : names.find(b"\0", name_at)].decode("latin-1")
