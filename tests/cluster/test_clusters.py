@@ -110,7 +110,7 @@ def test_a_campaign_survives_a_node_and_is_ended_by_sigterm_without_a_loss(clust
 
     victim = cluster.add("doomed", cpus=1)
     folder = cluster.shared / "farm"
-    farm = Distributed(folder, pool="ray", builders=3, runners=6, trials=110)
+    farm = Distributed(folder, pool="ray", builders=3, runners=6, trials=150)
     with farm.driver() as driver:
         wait_until(lambda: farm.count() >= 30, 60)
         assert any(victim.has(f"simulated-{index}") for index in range(6))
