@@ -204,6 +204,7 @@ def _time(
 ) -> dict[str, Timing]:
     """Timings by name of what passed the gate and of the baselines, all in one pass."""
     from workers.measure.duel import Contestant
+    from workers.measure.race import samples_of
     from workers.measure.statistics import paired
 
     field: list[Contestant] = []
@@ -219,7 +220,7 @@ def _time(
     for name in baselines:
         source = Source(space.baselines[name], (), timer, name)
         field.append(Contestant(f"{_BASELINE}{name}", source.sample))
-    taken = _samples(job, timer, field, champion=champion)
+    taken = samples_of(job.mode, timer, field, job.protocol, champion=champion)
     reference = taken[-1 if champion else 0]
     timings = {}
     for contestant, times in zip(field, taken, strict=True):
@@ -235,24 +236,6 @@ def _time(
             error=errors.get(contestant.name, -1.0),
         )
     return timings
-
-
-def _samples(
-    job: MeasureJob, timer: SimulatedTimer, field: Sequence[Contestant], *, champion: bool
-) -> list[list[float]]:
-    """The very loops that time on a device."""
-    from workers.measure.race import confirm, race, screen
-
-    constants = job.protocol
-    if job.mode is Mode.CONFIRM:
-        lanes = confirm(timer, field, constants)
-    elif job.mode is Mode.RACE:
-        lanes = race(timer, field, constants)
-    elif champion:
-        lanes = screen(timer, field[:-1], field[-1], constants)
-    else:
-        lanes = screen(timer, field, None, constants)
-    return [lane.samples_us for lane in lanes]
 
 
 def _space(kernel: KernelRef) -> RecordedSpace:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from workers.measure.duel import Contestant, Timer, race_orders
 from workers.measure.statistics import paired, trimmed_mean
+from workers.records import Mode
 from workers.records import Protocol as Constants
 
 #: the champion runs once for so many challengers of a pass
@@ -33,6 +34,29 @@ class Lane:
     contestant: Contestant
     samples_us: list[float] = field(default_factory=list)
     alive: bool = True
+
+
+def samples_of(
+    mode: Mode,
+    timer: Timer,
+    contestants: Sequence[Contestant],
+    constants: Constants,
+    *,
+    champion: bool = False,
+) -> list[list[float]]:
+    """Samples in us per contestant, taken as the mode asks.
+
+    champion: the last one is the champion of a duel.
+    """
+    if mode is Mode.CONFIRM:
+        lanes = confirm(timer, contestants, constants)
+    elif mode is Mode.RACE:
+        lanes = race(timer, contestants, constants)
+    elif champion:
+        lanes = screen(timer, contestants[:-1], contestants[-1], constants)
+    else:
+        lanes = screen(timer, contestants, None, constants)
+    return [lane.samples_us for lane in lanes]
 
 
 def screen(

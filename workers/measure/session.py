@@ -14,7 +14,7 @@ from workers.measure.duel import Contestant, Timer
 from workers.measure.gate import refusal
 from workers.measure.graph_timer import CaptureFailed
 from workers.measure.monitor import Monitor
-from workers.measure.race import confirm, race, screen
+from workers.measure.race import samples_of
 from workers.measure.statistics import paired
 from workers.measure.task import Task
 from workers.notes import note
@@ -250,37 +250,28 @@ class Session:
         entries = list(field.values())
         timer = self._bench.timer(self._job.protocol, entries)
         contestants = [replace(e.contestant, settle=e.audit.take) for e in entries]
+        champion = self._champion in field
         try:
-            timed = self._watched(Noting(timer), contestants)
+            timed = self._watched(Noting(timer), contestants, champion=champion)
         except CaptureFailed:
             timer = self._bench.plain_timer(self._job.protocol)
-            timed = self._watched(Noting(timer), contestants)
+            timed = self._watched(Noting(timer), contestants, champion=champion)
         self._timing_s += time.monotonic() - started
         return timed
 
-    def _watched(self, timer: Timer, contestants: Sequence[Contestant]) -> Timed:
+    def _watched(self, timer: Timer, contestants: Sequence[Contestant], *, champion: bool) -> Timed:
         """One pass, taken once more if the card was throttled meanwhile."""
         samples: list[list[float]] = []
         clocks: Mapping[str, float | str] = {}
         for attempt in range(2):
             with self._bench.monitor() as monitor:
-                samples = self._pass(timer, contestants)
+                samples = samples_of(
+                    self._job.mode, timer, contestants, self._job.protocol, champion=champion
+                )
             clocks = {**monitor.summary(), **({"repeated": 1.0} if attempt else {})}
             if "throttled" not in clocks:
                 break
         return Timed(samples, timer.method, timer.cache, timer.quantum_us, clocks)
-
-    def _pass(self, timer: Timer, contestants: Sequence[Contestant]) -> list[list[float]]:
-        constants = self._job.protocol
-        if self._job.mode is Mode.CONFIRM:
-            lanes = confirm(timer, contestants, constants)
-        elif self._job.mode is Mode.RACE:
-            lanes = race(timer, contestants, constants)
-        elif self._champion is None or len(contestants) == 1:
-            lanes = screen(timer, contestants, None, constants)
-        else:
-            lanes = screen(timer, contestants[:-1], contestants[-1], constants)
-        return [lane.samples_us for lane in lanes]
 
     # -- writing down --------------------------------------------------------------------------
     def _timings(self, field: Mapping[int | str, Entry], timed: Timed) -> dict[int | str, Timing]:
