@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from search_spaces.records import Workload
 from tuner.engine.finals import Finals
 from tuner.engine.task import Search, State, TaskSpec, Trial
+from workers.measure.methods import METHODS
 from workers.records import (
     Artifact,
     BuildJob,
@@ -26,7 +27,6 @@ _FINALS_TIME = 3.0
 _BATCH = 16
 #: An entrant of a GPU is silent this long at most, beside this many times the champion's time.
 _QUIET_S, _QUIET_RUNS = 5.0, 1000
-_METHODS = ("events", "graph", "cupti")
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class Task:
 
     def __post_init__(self) -> None:
         used = (record.method for record in self.spec.finished)
-        self.method = next((method for method in used if method in _METHODS), "")
+        self.method = next((method for method in used if method in METHODS), "")
 
     @property
     def spec(self) -> TaskSpec:
@@ -158,7 +158,7 @@ def final(task: Task, job_id: str) -> MeasureJob | None:
 
 def method_of(result: Measurement) -> str:
     """The method of a measurement, where there was a choice."""
-    return result.method if result.method in _METHODS else ""
+    return result.method if result.method in METHODS else ""
 
 
 def _protocol(task: Task) -> Protocol:
