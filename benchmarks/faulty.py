@@ -77,8 +77,8 @@ class Faulty(Kernel):
         return SearchSpace(
             [
                 Choice("fault", FAULTS),
-                PowerOfTwo("BLOCK", 256, 2048),
-                PowerOfTwo("num_warps", 2, 8),
+                PowerOfTwo("BLOCK", 512, 2048),
+                Choice("num_warps", (4,)),
             ],
             (),
             kernel=self.name,
