@@ -164,9 +164,11 @@ def _built(setup: Setup, tests: list[Test], args, document: dict) -> Setup:
     document["device"] = {**asdict(device)}
     document["toolchain"] = asdict(toolchain)
     document["calibration"] = asdict(calibration)
+    further = [isolated(learn, setup, limit_s=120.0)[-1] for _ in range(_further(tests))]
+    setup = replace(setup, calibration=calibration, calibrations=tuple(further))
     names = list(dict.fromkeys(name for test in tests for name in test.needs))
     if not names:
-        return replace(setup, calibration=calibration)
+        return setup
     started = time.monotonic()
     share = min(1.0, args.scale)
     limit_s = 240.0
@@ -178,7 +180,12 @@ def _built(setup: Setup, tests: list[Test], args, document: dict) -> Setup:
     document["build_s"] = round(time.monotonic() - started, 1)
     print(f"built {sum(document['built'].values())} variants in {document['build_s']} s, "
           f"{len(problems)} could not be", flush=True)  # fmt: skip
-    return replace(setup, calibration=calibration, built=built)
+    return replace(setup, built=built)
+
+
+def _further(tests: list[Test]) -> int:
+    """How many calibrations are needed beside the first."""
+    return 2 if any(test.name == "G1" for test in tests) else 0
 
 
 def _prepare_environment(kind: str, folder: Path) -> None:

@@ -20,11 +20,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from faulty import FAULTS
+from matmul_tasks import facts
 
 import tuner
 from search_spaces.records import Workload
 
 HERE = Path(__file__).resolve().parent
+#: what costs the device process, and how many variants have each fault
+DEADLY, EACH = ("hangs", "aborts", "illegal"), 3
 WORKLOAD = Workload.of(n=1 << 22, dtype="float32")
 
 
@@ -44,7 +47,11 @@ def main() -> int:
         settings={"measure": {"baselines": ["eager"]}},
     )
     wall_s = time.monotonic() - started
-    healthy_s = healthy(kernel, args.pool)
+    healthy_s = campaign_s(kernel, args.pool, ["none"])
+    deadly = {
+        fault: round((campaign_s(kernel, args.pool, ["none", fault]) - healthy_s) / EACH, 3)
+        for fault in DEADLY
+    }
     trials = whole.trials
     kinds = {fault: kind(trials[trials["config.fault"] == fault]) for fault in FAULTS}
     bad = sum(row["variants"] for fault, row in kinds.items() if fault != "none")
@@ -52,25 +59,28 @@ def main() -> int:
         "script": "benchmarks/faults.py",
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "device": whole.device,
+        "toolchain": facts(),
         "wall_s": round(wall_s, 1),
         "healthy_alone_s": round(healthy_s, 1),
         "extra_s_per_faulty_variant": round((wall_s - healthy_s) / max(1, bad), 3),
+        "extra_s_each_by_itself": deadly,
         "winner": dict(whole.winner or {}),
         "kinds": kinds,
     }
     args.out.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
     for fault, row in kinds.items():
         print(fault, row)
+    print(f"extra seconds each by itself: {deadly}")
     print(f"winner {document['winner']}; extra {document['extra_s_per_faulty_variant']} s each")
     return 0 if (whole.winner or {}).get("fault") in ("none", "spills") else 1
 
 
-def healthy(kernel: str, pool: str) -> float:
-    """Wall seconds of the same campaign over the healthy variants alone."""
+def campaign_s(kernel: str, pool: str, faults: list[str]) -> float:
+    """Wall seconds of the same campaign over the variants with these faults alone."""
     from tuner.campaign import RunOptions, run_campaign
     from tuner.settings import validated
 
-    task = {"kernel": kernel, "workloads": [WORKLOAD.as_dict()], "space": {"fault": ["none"]}}
+    task = {"kernel": kernel, "workloads": [WORKLOAD.as_dict()], "space": {"fault": faults}}
     with tempfile.TemporaryDirectory() as folder:
         settings = validated(
             {

@@ -27,13 +27,25 @@ _PARTS = 4
 _SETTLING = 4
 #: fewer variants have no ranking worth a coefficient
 _RANKED = 12
+_SHORT_US = 50.0
 
 
 def with_cupti(setup: Setup) -> Found:
-    """Both in parts that take turns, so that clocks drift for both alike."""
+    """Long kernels in parts that take turns, so that the card's clocks drift for both alike.
+
+    Short ones by the farm before the profiler is first used in this process: from then on pairs of
+    events read 0.1 to 0.3 us more, as the farm's do not.
+    """
     lab, found, kernels = Lab(setup), Found(), []
     ranks: dict[str, float] = {}
     passes = setup.times(5, 2)
+    alone: dict[str, list[float]] = {}
+    for name in FIELDS:
+        if field := contestants_of(lab.entries(name, FIELDS[name])):
+            timer = lab.chosen_timer(field)
+            lab.final(timer, field[:1], 2)
+            alone[name] = _in_turns(field, {"farm": timer}, passes)["farm"]
+            lab.backend._make_room(None)
     for name, count in FIELDS.items():
         field = contestants_of(lab.entries(name, count))
         if not field:
@@ -41,6 +53,8 @@ def with_cupti(setup: Setup) -> Found:
         timer, cupti = lab.chosen_timer(field), lab.timer("cupti")
         lab.final(timer, field[:1], 2)
         told = _in_turns(field, {"farm": timer, "cupti": cupti}, passes)
+        pairs = zip(alone[name], told["farm"], told["cupti"], strict=True)
+        told["farm"] = [first if own < _SHORT_US else turn for first, turn, own in pairs]
         for at, contestant in enumerate(field):
             row = {"kernel": contestant.name, "method": timer.method}
             kernels.append(row | {key: round(rows[at], 4) for key, rows in told.items()})
@@ -67,8 +81,8 @@ def _in_turns(field: list[Contestant], timers, passes: int) -> dict[str, list[fl
 
 
 def _judge(found: Found, kernels, ranks) -> None:
-    long = [k for k in kernels if k["cupti"] >= 50]
-    short = [k for k in kernels if k["cupti"] < 50]
+    long = [k for k in kernels if k["cupti"] >= _SHORT_US]
+    short = [k for k in kernels if k["cupti"] < _SHORT_US]
     if long:
         worst = max(long, key=lambda k: abs(k["farm"] / k["cupti"] - 1))
         off = worst["farm"] / worst["cupti"] - 1

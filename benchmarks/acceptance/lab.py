@@ -30,13 +30,15 @@ FINAL_PAIRS = Protocol().final_pairs
 class Setup:
     """What every test is given. scale: the share of the full number of repetitions.
 
-    built: artifacts by field, the default's first. files: by name, other documents to look at.
+    calibrations: further ones, each by a process of its own. built: artifacts by field, the
+    default's first. files: by name, other documents to look at.
     """
 
     kind: str
     folder: Path
     scale: float = 1.0
     calibration: Calibration | None = None
+    calibrations: tuple[Calibration, ...] = ()
     built: dict[str, list[Artifact]] = field(default_factory=dict)
     files: dict[str, Path] = field(default_factory=dict)
 
@@ -77,9 +79,16 @@ class Lab:
         timer.collect([contestant], [[0]] * 2)
         return statistics.median(timer.collect([contestant], [[0]] * runs)[0])
 
-    def final(self, timer: Timer, contestants: Sequence[Contestant], pairs: int = FINAL_PAIRS):
+    def final(
+        self,
+        timer: Timer,
+        contestants: Sequence[Contestant],
+        pairs: int = FINAL_PAIRS,
+        precision: float = Protocol().precision,
+    ):
         """Samples as a confirmation takes them."""
-        lanes = confirm(timer, contestants, replace(Protocol(), final_pairs=pairs))
+        constants = replace(Protocol(), final_pairs=pairs, precision=precision)
+        lanes = confirm(timer, contestants, constants)
         return [lane.samples_us for lane in lanes]
 
     # -- jobs ----------------------------------------------------------------------------------

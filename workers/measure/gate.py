@@ -26,9 +26,10 @@ _SUSPICIOUS = 0.8
 _SAVED_US = 20.0
 _GUILTY = 1.5
 _REPETITIONS = 8
-#: The host's lead over the device in the second run; in the last one it must be enough for the
-#: outputs to be read before what is on another stream can have written them. Longer ones are tried.
-_LEAD_US = 80.0
+#: The host's lead over the device in the second run, so that its time has no launch in it; in the
+#: last one it must be enough for the outputs to be read before what is on another stream can have
+#: written them. Longer ones are tried.
+_LEAD_US = 240.0
 _LEADS = (1.5, 5.0, 20.0)
 _LONGEST_US = 2000.0
 #: further looks at a repeated run where other programs may have disturbed the first

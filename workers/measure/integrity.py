@@ -6,6 +6,8 @@ careless or too clever variant does to its own measurement.
 
 from __future__ import annotations
 
+import itertools
+import operator
 import sys
 import threading
 import time
@@ -38,10 +40,25 @@ class Seal:
         self._parts = [
             (owner, name, vars(owner).get(name, _ABSENT)) for owner, name in _sealed_names()
         ]
+        # Several hundred names are looked at many times for every variant: as few steps as can be.
+        owners = {id(owner): (owner, vars(owner).get) for owner, _, _ in self._parts}
+        self._looks = [
+            (
+                get,
+                [name for of, name, _ in self._parts if of is owner],
+                [value for of, _, value in self._parts if of is owner],
+            )
+            for owner, get in owners.values()
+        ]
 
     def broken(self) -> str:
         """The first function that is another one now, as `torch.cuda.Event.elapsed_time`; empty
         when none is. All are put back."""
+        if all(
+            all(map(operator.is_, map(get, names, itertools.repeat(_ABSENT)), values))
+            for get, names, values in self._looks
+        ):
+            return ""
         found = ""
         for owner, name, original in self._parts:
             if vars(owner).get(name, _ABSENT) is not original:

@@ -39,6 +39,11 @@ def choose_method(duration_us: float, cache: str) -> str:
     return "events" if duration_us >= _LONG_US else "graph"
 
 
+def overhead_key(method: str, cache: str) -> str:
+    """Under what a calibration keeps the overhead of a method: it is another without a flush."""
+    return method if cache == "cold" else f"{method} unflushed"
+
+
 def gpu_timer(
     method: str,
     flush: torch.Tensor | None,
@@ -62,7 +67,7 @@ def gpu_timer(
     return kind(
         flush,
         warmth,
-        overhead_us=calibration.overhead_us.get(method, 0.0),
+        overhead_us=calibration.overhead_us.get(overhead_key(method, cache), 0.0),
         cache=cache,
         quantum_us=calibration.quantum_us or DEFAULT_QUANTUM_US,
     )
