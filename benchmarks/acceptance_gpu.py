@@ -15,6 +15,7 @@ fewer repetitions (what is judged by too few is not judged). Exit code 1 when a 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
@@ -33,6 +34,9 @@ from acceptance.found import Found, table  # noqa: E402
 from acceptance.isolation import Lost, isolated  # noqa: E402
 from acceptance.lab import Setup  # noqa: E402
 from matmul_tasks import write  # noqa: E402
+
+
+_NO_TIME = "no time was left"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,24 +107,43 @@ def main() -> int:
     tests = _chosen(args)
     files = {"regret": args.regret}
     setup = Setup(args.device, folder, args.scale, files=files)
-    document = {"date": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "scale": args.scale, "tests": {}}
-    if args.device == "cuda":
+    document = _document(args)
+    tests = [test for test in tests if test.name not in document["tests"]]
+    if args.device == "cuda" and tests:
         setup = _built(setup, tests, args, document)
     document["prepared_s"] = round(time.monotonic() - began, 1)
     print(f"prepared in {document['prepared_s']} s", flush=True)
+    earlier_s = document.get("wall_s", 0.0)
     for test in tests:
         left = args.stop_after - (time.monotonic() - began)
         document["tests"][test.name] = _one(test, setup, left)
-        document["wall_s"] = round(time.monotonic() - began, 1)
+        document["wall_s"] = round(earlier_s + time.monotonic() - began, 1)
         _save(args.out, document)
+    _save(args.out, document)
     rows = [(name, told) for name, entry in document["tests"].items() for told in entry["rows"]]
     print(f"\n{document.get('device', {}).get('name', args.device)}, {document['date']}, "
-          f"{document['wall_s']} s, scale {args.scale:g}\n")  # fmt: skip
+          f"{document.get('wall_s', 0.0)} s, scale {args.scale:g}\n")  # fmt: skip
     print(table([(name, _Row(told)) for name, told in rows]))
     missed = [name for name, told in rows if told["ok"] is False]
     judged = sum(told["ok"] is not None for _, told in rows)
     print(f"\n{judged - len(missed)} of {judged} bounds held, {len(rows) - judged} not judged")
     return 1 if missed else 0
+
+
+def _document(args) -> dict:
+    """What is on record: the tests of earlier runs, in the order of `TESTS`."""
+    document = {"date": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "scale": args.scale, "tests": {}}
+    earlier: dict[str, dict] = {}
+    for path in args.resume:
+        known = json.loads(path.read_text())
+        earlier |= {n: told for n, told in known["tests"].items() if not _left_out(told)}
+        document = {**known, "tests": {}}
+    document["tests"] = {test.name: earlier[test.name] for test in TESTS if test.name in earlier}
+    return document
+
+
+def _left_out(told: dict) -> bool:
+    return any(row["note"].startswith(_NO_TIME) for row in told["rows"])
 
 
 class _Row:
@@ -133,7 +156,7 @@ class _Row:
 def _one(test: Test, setup: Setup, left_s: float) -> dict:
     if left_s < 5:
         found = Found()
-        found.skip(test.function, "no time was left; run it with --only " + test.name)
+        found.skip(test.function, f"{_NO_TIME}; run it with --only {test.name}")
         return _told(found, 0.0)
     print(f"-- {test.name} {test.function}", flush=True)
     started = time.monotonic()
@@ -155,7 +178,8 @@ def _one(test: Test, setup: Setup, left_s: float) -> dict:
 
 def _told(found: Found, seconds: float) -> dict:
     rows = [asdict(row) for row in found.rows]
-    return {"rows": rows, "data": found.data, "seconds": round(seconds, 1)}
+    date = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return {"rows": rows, "data": found.data, "seconds": round(seconds, 1), "date": date}
 
 
 def _built(setup: Setup, tests: list[Test], args, document: dict) -> Setup:
@@ -218,6 +242,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--only", default="", help="names of tests, with commas")
+    parser.add_argument(
+        "--resume", type=Path, nargs="+", default=[], help="documents whose tests are not run again"
+    )
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the repetitions")
     parser.add_argument("--stop-after", type=float, default=320.0, help="seconds")

@@ -253,6 +253,8 @@ def main():
     args.recordings = args.out / "recordings" if args.keep else Path(f"{args.out}.recordings")
     args.recordings.mkdir(parents=True, exist_ok=True)
     args.options = _options(args)
+    if not todo:
+        _finish(args, document, todo, [])
     farm, left = Farm(kind, args.builders), []
     oracles = {name: Oracle(kind, name) for name in "AB"}
     try:
@@ -280,10 +282,14 @@ def main():
         for oracle in oracles.values():
             oracle.close()
         farm.close()
+    _finish(args, document, todo, left)
+
+
+def _finish(args, document: dict, todo: list[str], left: list[str]):
     document["left"] = left
     _save(args, document)
     print(_line("all", document["summary"].get("all", {})))
-    failed = [name for name in todo if "problem" in done.get(name, {})]
+    failed = [name for name in todo if "problem" in document["spaces"].get(name, {})]
     print(f"left to do: {', '.join(left) or 'nothing'}; failed: {', '.join(failed) or 'nothing'}")
     sys.exit(1 if failed else 0)
 
@@ -291,9 +297,10 @@ def main():
 def _document(args) -> dict:
     import json
 
-    if args.resume and args.resume.exists():
-        return json.loads(args.resume.read_text())
-    return {"script": "benchmarks/selection_regret.py", "spaces": {}}
+    known = [json.loads(path.read_text()) for path in args.resume if path.exists()]
+    document = known[-1] if known else {"script": "benchmarks/selection_regret.py"}
+    spaces = {name: entry for one in known for name, entry in one["spaces"].items()}
+    return {**document, "spaces": spaces}
 
 
 def _options(args) -> dict:
@@ -395,7 +402,9 @@ def _arguments():
     parser.add_argument("--builders", type=int, help="that really build; by default all cores")
     parser.add_argument("--passes", type=int, default=12, help="of all configs, twice")
     parser.add_argument("--top-passes", type=int, default=116, help="more of the fastest 20 %%")
-    parser.add_argument("--resume", type=Path, help="an earlier document to go on with")
+    parser.add_argument(
+        "--resume", type=Path, nargs="+", default=[], help="earlier documents to go on with"
+    )
     parser.add_argument("--stop-after", type=float, default=0.0, help="seconds")
     parser.add_argument("--most", type=float, default=60.0, help="seconds a space takes at most")
     parser.add_argument("--keep", action="store_true", help="leave the recordings in --out too")

@@ -161,7 +161,7 @@ class CpuAffine(_Affine):
             compiled = torch.compile(plain, fullgraph=True, dynamic=False)
             return lambda tensors: {"y": compiled(tensors["x"])}
         # More calls than the gate ever takes: it looks again where it is in doubt.
-        calls, timed = 0, 100
+        calls, timed = 0, 45
 
         def run(tensors):
             nonlocal calls
