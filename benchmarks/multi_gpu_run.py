@@ -161,7 +161,8 @@ def compared(pool, workers: list[str], finals: dict[str, MeasureJob]) -> dict:
 
 
 def _on_each(pool, workers: list[str], job: MeasureJob) -> dict[str, Measurement]:
-    protocol = replace(job.protocol, final_pairs=_PASSES)
+    # As many passes on every GPU, however well the ratios are known by then.
+    protocol = replace(job.protocol, final_pairs=_PASSES, precision=math.inf)
     sent = {}
     for worker in workers:
         again = replace(
