@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from results_db.records import TaskInfo, TrialRecord
 from search_spaces.errors import TunerError
+from search_spaces.params import is_member
 from search_spaces.recorded_file import encoded
 from search_spaces.recorded_space import RecordedConfig, RecordedParameter, RecordedSpace
 from search_spaces.records import Config, Status, Value, config_key
@@ -55,30 +56,56 @@ def _space(task: TaskInfo, trials: Sequence[TrialRecord]) -> RecordedSpace:
 
 
 def parameters_of(configs: Sequence[Config]) -> tuple[RecordedParameter, ...]:
-    """Parameters, their values and their conditions, as far as the configs show them."""
-    names = list(dict.fromkeys(name for config in configs for name in config))
-    everywhere = [name for name in names if all(name in config for config in configs)]
-    found = []
-    for name in names:
-        having = [config for config in configs if name in config]
-        values = tuple(dict((repr(config[name]), config[name]) for config in having).values())
-        when = {} if name in everywhere else _condition(name, configs, everywhere)
-        found.append(RecordedParameter(name, _kind(values), _ordered(values), when))
-    return tuple(found)
+    """Parameters, their values and their conditions, as far as the configs show them.
+
+    A parameter comes after those its condition names, which may be conditional themselves. Raises
+    TunerError where the values of others, taken together, do not tell which configs have one.
+    """
+    left = list(dict.fromkeys(name for config in configs for name in config))
+    found: dict[str, RecordedParameter] = {}
+    while left:
+        told = ((name, _condition(name, configs, list(found))) for name in left)
+        name, when = next(((name, when) for name, when in told if when is not None), ("", None))
+        if when is None:
+            raise TunerError(
+                f"parameter {left[0]} is in some configs only, and no others say in which",
+                "export the task as t4 or csv, which need no search space",
+            )
+        values = _values(name, [config for config in configs if name in config])
+        found[name] = RecordedParameter(name, _kind(values), _ordered(values), when)
+        left.remove(name)
+    return tuple(found.values())
 
 
 def _condition(
     name: str, configs: Sequence[Config], others: Sequence[str]
-) -> Mapping[str, tuple[Value, ...]]:
-    """The parameter whose value decides whether a config has `name`, and for which values."""
-    for other in others:
-        present = {c[other] for c in configs if name in c}
-        if present.isdisjoint(c[other] for c in configs if name not in c):
-            return {other: _ordered(tuple(sorted(present, key=repr)))}
-    raise TunerError(
-        f"parameter {name} is in some configs only, and no other parameter says in which",
-        "export the task as t4 or csv, which need no search space",
-    )
+) -> Mapping[str, tuple[Value, ...]] | None:
+    """The values of others that decide whether a config has `name`: of one if possible, else of as
+    few as needed together; none when every config has it, None when `others` cannot tell."""
+    having = [config for config in configs if name in config]
+    lacking = [config for config in configs if name not in config]
+    shown = {other: _values(other, having) for other in others if all(other in c for c in having)}
+
+    def decides(named: Sequence[str]) -> bool:
+        return not any(
+            all(other in c and is_member(c[other], shown[other]) for other in named)
+            for c in lacking
+        )
+
+    if decides(()):
+        return {}
+    needed = next(([other] for other in shown if decides([other])), list(shown))
+    if not decides(needed):
+        return None
+    for other in reversed(needed):
+        fewer = [one for one in needed if one != other]
+        needed = fewer if decides(fewer) else needed
+    return {other: _ordered(tuple(sorted(shown[other], key=repr))) for other in needed}
+
+
+def _values(name: str, configs: Sequence[Config]) -> tuple[Value, ...]:
+    """The different values in the order of their first use."""
+    return tuple({repr(config[name]): config[name] for config in configs}.values())
 
 
 def _kind(values: Sequence[Value]) -> str:
