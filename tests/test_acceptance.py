@@ -122,6 +122,45 @@ def test_intervals_that_are_too_narrow_or_too_wide_are_caught(scale, fine):
     assert _of(verdicts, "coverage") is fine
 
 
+class _Drifting:
+    """A clock of known times that drifts from pass to pass, and is rough for some."""
+
+    method, cache, quantum_us = "graph", "cold", 0.0
+
+    def __init__(self, us, rough):
+        self.us, self.rough, self.passes, self.draw = us, rough, 0, random.Random(5)
+
+    def warm(self, contestant, warm_ms, *, steady=False):
+        pass
+
+    def collect(self, contestants, orders):
+        rows = [[] for _ in contestants]
+        for _ in orders:
+            self.passes += 1
+            for row, contestant in zip(rows, contestants, strict=True):
+                sigma = 0.03 if contestant.name in self.rough else 1e-4
+                noise = self.passes / 1000 + self.draw.gauss(0, sigma)
+                row.append(self.us[contestant.name] * math.exp(noise))
+        return rows
+
+
+def test_finalists_that_stop_early_are_compared_over_the_passes_both_took():
+    from acceptance.judging import log_ratios
+    from acceptance.lab import Lab
+
+    from workers.measure.duel import Contestant
+
+    us = {"first": 50.0, "known": 50.5, "doubtful": 51.0}
+    field = [Contestant(name, lambda: None) for name in us]
+    timer = _Drifting(us, ("doubtful",))
+    rows = Lab.final(None, timer, field, precision=0.0015)
+    assert len(rows[1]) < len(rows[0]) == len(rows[2])
+    told = log_ratios(rows, timer.quantum_us)
+    assert told[0] == 0.0
+    assert told[1] == pytest.approx(math.log(50.5 / 50), abs=2e-4)
+    assert told[2] == pytest.approx(math.log(51 / 50), abs=5e-3)
+
+
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0.01, 1))
 @settings(deadline=None)
 def test_a_quantile_is_not_exceeded_by_its_share(values, share):

@@ -61,6 +61,15 @@ def compare(kernel, first_us, second_us, quantum_us, *, truth=0.0, planted=0.0) 
     )
 
 
+def log_ratios(rows, quantum_us=0.0) -> list[float]:
+    """Of every row of samples to the first, over the passes both took: who is known stops early."""
+    told = []
+    for row in rows:
+        both = min(len(row), len(rows[0]))
+        told.append(paired(row[:both], rows[0][:both], quantum_us=quantum_us).log_ratio)
+    return told
+
+
 def signed_rank(a, b) -> float:
     """Wilcoxon's p-value of the paired log-ratios; 1.0 where all are ties."""
     from scipy.stats import wilcoxon

@@ -9,6 +9,7 @@ import statistics
 import time
 
 from acceptance.found import Found, percent
+from acceptance.judging import log_ratios
 from acceptance.lab import Lab, Setup, contestants_of, renamed
 from workers.measure.duel import Contestant
 from workers.measure.statistics import paired, tie_set
@@ -111,4 +112,4 @@ def _finalists(lab: Lab, name: str, count: int):
 def _ratios(lab: Lab, timer, field: list[Contestant]) -> list[float]:
     # Known to well below the bound.
     rows = lab.final(timer, field, precision=_PRECISION)
-    return [paired(row, rows[0], quantum_us=timer.quantum_us).log_ratio for row in rows[1:]]
+    return log_ratios(rows, timer.quantum_us)[1:]

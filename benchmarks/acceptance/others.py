@@ -14,8 +14,8 @@ from scipy.stats import kendalltau
 
 from acceptance.found import Found, percent
 from acceptance.isolation import isolated
+from acceptance.judging import log_ratios
 from acceptance.lab import Lab, Setup, contestants_of
-from workers.measure.statistics import paired
 
 HERE = Path(__file__).resolve().parents[1]
 _SCALED_FIELD, _TOP = "matmul_4096", 20
@@ -134,13 +134,11 @@ def _finalists(setup: Setup, index: int) -> dict:
     field = contestants_of(lab.entries(_SCALED_FIELD, 2 * _TOP))
     timer = lab.chosen_timer(field)
     rows = lab.final(timer, field, setup.times(48, 12))
+    names = [contestant.name for contestant in field]
     return {
         "uuid": lab.backend.info()[0].uuid,
         "anchor_us": statistics.median(rows[0]),
-        "ratios": {
-            contestant.name: paired(row, rows[0], quantum_us=timer.quantum_us).log_ratio
-            for contestant, row in zip(field, rows, strict=True)
-        },
+        "ratios": dict(zip(names, log_ratios(rows, timer.quantum_us), strict=True)),
     }
 
 
