@@ -219,7 +219,7 @@ def provenance(done: dict) -> dict:
     listed.pop("card", None)
     git = ["git", "-C", f"{HERE}", "rev-parse", "--short=12", "HEAD"]
     asked = subprocess.run(git, capture_output=True, text=True, check=False)
-    revision = asked.stdout.strip() or os.environ.get("TUNER_REVISION", "")
+    revision = os.environ.get("TUNER_REVISION") or asked.stdout.strip()
     return {**listed, "revision": revision, "date": datetime.now(UTC).strftime("%Y-%m-%d")}
 
 

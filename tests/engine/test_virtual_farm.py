@@ -20,6 +20,8 @@ RESULT = BENCHMARKS / "results/h200/selection_regret.json"
 SEEDS = (1, 2, 3)
 #: A search may be this far from the best of the space, and nearly all are.
 CLOSE, NEARLY_ALL, NEVER = 0.02, 0.95, 0.10
+#: How many times the device's own time per config the simulated one may be.
+MORE = 2.5
 #: Device milliseconds of screening per config, for anything up to a millisecond.
 MOST_MS = 20.0
 
@@ -89,7 +91,9 @@ def test_the_device_time_is_what_the_device_took(name):
         pytest.skip("not recorded in this repository")
     real = on_the_device()[name]["screening_ms_per_config"]
     simulated = statistics.median(search(path, seed).ms_per_config for seed in SEEDS)
-    assert real / 2 <= simulated <= 2 * real
+    # The device was given builds replayed in 0.15 of their time, so its duels were larger; one of a
+    # single challenger times the champion as often again.
+    assert real / 2 <= simulated <= MORE * real
 
 
 def test_a_search_comes_to_the_same_end_in_the_same_device_time():

@@ -160,8 +160,8 @@ class CpuAffine(_Affine):
         if config.get("compile"):
             compiled = torch.compile(plain, fullgraph=True, dynamic=False)
             return lambda tensors: {"y": compiled(tensors["x"])}
-        # More calls than the gate ever takes: it looks again where it is in doubt.
-        calls, timed = 0, 45
+        # More calls than the gate takes unless it is in doubt.
+        calls, timed = 0, 10
 
         def run(tensors):
             nonlocal calls

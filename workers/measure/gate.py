@@ -261,7 +261,8 @@ class _Gate:
         if self._watch is None or len(self._task.seeds) < 2:
             return ""
         fresh_us, seen_us = self._laps_us[len(self._task.seeds) - 1], self._laps_us[-1]
-        for _ in range(_CHANCES if self._watch.noisy else 0):
+        for chance in range(_CHANCES if self._watch.noisy else 0):
+            fresh_us = min(fresh_us, self._time_rolled(2 * _REPETITIONS + 1 + chance))
             seen_us = min(seen_us, self._time_rolled(0))
         if seen_us > _SUSPICIOUS * fresh_us or fresh_us - seen_us < _SAVED_US:
             return ""
