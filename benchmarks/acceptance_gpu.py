@@ -35,7 +35,6 @@ from acceptance.isolation import Lost, isolated  # noqa: E402
 from acceptance.lab import Setup  # noqa: E402
 from matmul_tasks import write  # noqa: E402
 
-
 _NO_TIME = "no time was left"
 
 
