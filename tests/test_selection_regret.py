@@ -33,6 +33,11 @@ def script():
     yield from _imported("selection_regret")
 
 
+@pytest.fixture(scope="module")
+def regret_figures():
+    yield from _imported("regret_figures")
+
+
 def _imported(name: str):
     sys.path.insert(0, str(BENCHMARKS))
     try:
@@ -150,13 +155,13 @@ def test_the_noise_is_that_of_the_samples(rankings, two):
     assert noise.overhead_us == 47
 
 
-def test_figures_say_how_many_are_within_and_what_failed(script):
+def test_figures_say_how_many_are_within_and_what_failed(regret_figures):
     parts = ("selection", "exploration", "total")
     runs = [
         {p + c: share for p in parts for c in ("", "_counted")} | dict.fromkeys(COSTS, 1.0)
         for share in [0.0] * 18 + [0.015, 0.03]
     ]
-    found = script.figures([*runs, {"seed": 9, "problem": "lost"}])
+    found = regret_figures.figures([*runs, {"seed": 9, "problem": "lost"}])
     assert (found["seeds"], found["problems"]) == (21, 1)
     assert found["total"] == {
         "mean": 0.00225,
@@ -165,7 +170,7 @@ def test_figures_say_how_many_are_within_and_what_failed(script):
         "within_1_percent": 0.9,
         "within_2_percent": 0.95,
     }
-    assert script.figures([{"seed": 1, "problem": "lost"}]) == {"seeds": 1, "problems": 1}
+    assert regret_figures.figures([{"seed": 1, "problem": "lost"}]) == {"seeds": 1, "problems": 1}
 
 
 COSTS = (
