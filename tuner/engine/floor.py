@@ -90,7 +90,7 @@ class Floor:
         idle = [worker for worker in self.workers.values() if worker.job_id is None]
         for place, worker in enumerate(idle):
             for task in self._preference(worker, active):
-                fitting = sum(self._pays(other, task) for other in idle[place:])
+                fitting = sum(jobs.fits(other.info, task.spec) for other in idle[place:])
                 order = self._assign(worker, task, fitting, now)
                 if order is not None:
                     orders.append(order)
@@ -121,15 +121,14 @@ class Floor:
         def rank(task: Task) -> tuple[bool, int, int]:
             return task.stage == "search", worker.far(task), sum(task is one for one in latest)
 
-        return sorted((task for task in active if self._pays(worker, task)), key=rank)
+        mine = (task for task in active if jobs.fits(worker.info, task.spec))
+        return sorted((task for task in mine if self._pays(worker, task)), key=rank)
 
     def _pays(self, worker: Worker, task: Task) -> bool:
-        """Whether the worker can and should take a job of the task if there is one.
+        """Whether the worker should take a job of the task if there is one.
 
         Not a few entrants that a worker which holds the inputs will have measured sooner.
         """
-        if not jobs.fits(worker.info, task.spec):
-            return False
         holders = sum(other.far(task) < _HELD for other in self.workers.values())
         if not holders or worker.far(task) < _HELD or task.stage != "search":
             return True
