@@ -303,7 +303,7 @@ def _provenance(worker) -> dict:
         "toolchain": asdict(worker.toolchain),
         "calibration": asdict(calibration) if calibration else {},
         "cores": len(os.sched_getaffinity(0)),
-        "revision": asked.stdout.strip() or os.environ.get("TUNER_REVISION", ""),
+        "revision": os.environ.get("TUNER_REVISION") or asked.stdout.strip(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
     }
 

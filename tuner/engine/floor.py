@@ -13,8 +13,6 @@ from workers.records import Measurement, WorkerInfo
 
 #: Tasks whose inputs and references a device process holds.
 _HELD = 4
-#: Seconds of work that must be waiting for a device to make inputs that another one holds already.
-_SETUP_S = 0.2
 
 
 @dataclass(slots=True)
@@ -121,19 +119,7 @@ class Floor:
         def rank(task: Task) -> tuple[bool, int, int]:
             return task.stage == "search", worker.far(task), sum(task is one for one in latest)
 
-        mine = (task for task in active if jobs.fits(worker.info, task.spec))
-        return sorted((task for task in mine if self._pays(worker, task)), key=rank)
-
-    def _pays(self, worker: Worker, task: Task) -> bool:
-        """Whether the worker should take a job of the task if there is one.
-
-        Not a few entrants that a worker which holds the inputs will have measured sooner.
-        """
-        holders = sum(other.far(task) < _HELD for other in self.workers.values())
-        if not holders or worker.far(task) < _HELD or task.stage != "search":
-            return True
-        each_s = self.busy_s / max(1, self.configs)
-        return task.search.count(State.READY) * each_s >= _SETUP_S * holders
+        return sorted((task for task in active if jobs.fits(worker.info, task.spec)), key=rank)
 
     def order_build(self, task: Task, trial: Trial, *, check: bool = False) -> Build:
         """Have a trial built, or its config at the task's odd size."""
