@@ -19,11 +19,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workers.measure.cupti_timer import CuptiTimer
 from workers.measure.duel import Contestant, Timer
 from workers.measure.event_timer import EventTimer
-from workers.measure.graph_timer import GraphTimer
-from workers.measure.methods import overhead_key
+from workers.measure.methods import METHODS, gpu_timer, overhead_key
 from workers.measure.slots import Warmth
 from workers.measure.timers import PerfCounterTimer
 from workers.records import Calibration
@@ -165,15 +163,12 @@ def _raw_readings(warmth: Warmth) -> list[float]:
 def _overheads(flush: torch.Tensor | None, warmth: Warmth) -> Mapping[str, float]:
     """Overheads of `events` and `graph` (`overhead_key`), as far as the device's own record
     supports them."""
-    caches = {"warm": None} if flush is None else {"cold": flush, "warm": None}
-    kinds = {"events": EventTimer, "graph": GraphTimer}
-    clocks: dict[tuple[str, str], Timer] = {
-        (method, cache): kind(buffer, warmth)
-        for cache, buffer in caches.items()
-        for method, kind in kinds.items()
-    }
+    caches = ("warm",) if flush is None else ("cold", "warm")
     # The profiler last: what was launched under it once, events read as 0.1 to 0.3 us longer.
-    clocks |= {("cupti", cache): CuptiTimer(buffer, warmth) for cache, buffer in caches.items()}
+    clocks = {
+        (method, cache): gpu_timer(method, flush, warmth, Calibration(), cache)
+        for method, cache in itertools.product(METHODS, caches)
+    }
     read: dict[tuple[str, str], list[float]] = {}
     for (method, cache), timer in clocks.items():
         try:
@@ -181,7 +176,7 @@ def _overheads(flush: torch.Tensor | None, warmth: Warmth) -> Mapping[str, float
         except Exception as problem:
             _LOG.warning("no calibration of `%s`: %s", method, problem)
     found = {}
-    for method, cache in itertools.product(kinds, caches):
+    for method, cache in itertools.product(("events", "graph"), caches):
         if (method, cache) in read and ("cupti", cache) in read:
             overhead_us = clock_overhead_us(read[method, cache], read["cupti", cache])
             if overhead_us is None:
