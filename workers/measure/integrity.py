@@ -6,12 +6,12 @@ careless or too clever variant does to its own measurement.
 
 from __future__ import annotations
 
-import itertools
-import operator
 import sys
 import threading
 import time
 from collections.abc import Callable
+from itertools import repeat
+from operator import is_
 from typing import Any, TypeAlias
 
 from workers.measure.persisting import PersistingCache
@@ -55,7 +55,7 @@ class Seal:
         """The first function that is another one now, as `torch.cuda.Event.elapsed_time`; empty
         when none is. All are put back."""
         if all(
-            all(map(operator.is_, map(get, names, itertools.repeat(_ABSENT)), values))
+            all(map(is_, map(get, names, repeat(_ABSENT)), values))
             for get, names, values in self._looks
         ):
             return ""
