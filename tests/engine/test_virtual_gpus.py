@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 import multi_gpu
 import multi_gpu_run
+import occupied
 import virtual_gpus
 
 from search_spaces.recorded import RecordedSpace
@@ -93,3 +97,16 @@ def test_speedups_are_told_against_one_device():
     assert document["speedup"] == {"1": 1.0, "4": 3.846}
     assert document["winners"]["4 against 1"] == {"tasks": 1, "same": 0, "in_the_other_tie_set": 1}
     assert document["passed"]["speedup_of_4"] is True
+
+
+def test_processors_that_are_to_be_busy_are_and_are_let_go():
+    from workers import device
+
+    (processor, *_) = os.sched_getaffinity(0)
+    with occupied.occupied({processor}, device.offline("cuda:90")):
+        child = multiprocessing.active_children()[-1]
+        end = time.monotonic() + 60
+        while os.sched_getaffinity(child.pid) != {processor} and time.monotonic() < end:
+            time.sleep(0.1)
+        assert os.sched_getaffinity(child.pid) == {processor}
+    assert not child.is_alive()
