@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 #: Of the space below; a run of this many takes some seconds.
 TRIALS = 180
 FAULTS = {"crash": 0.02, "wrong": 0.03, "lost": 0.02}
-_LIMIT_S = 120.0
+_LIMIT_S = 400.0
 
 
 def small_space() -> RecordedSpace:
