@@ -41,7 +41,7 @@ def test_a_campaign_of_2000_trials_on_16_devices_comes_to_its_end(tmp_path):
         trials=2000,
         runners=16,
         time_scale=1.0,
-        measure_timeout=5.0,
+        measure_timeout=15.0,
         faults=FAULTS,
         space=space,
     )
