@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [path for path in (f"{ROOT}",) if path not in sys.path]
+sys.path.insert(0, f"{ROOT}")
 
 from occupied import occupied  # noqa: E402
 
