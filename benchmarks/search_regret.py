@@ -28,7 +28,8 @@ from results_db.records import TrialRecord
 from search_spaces.recorded import RecordedKernel, RecordedSpace, synthesise
 from search_spaces.records import Status
 from tuner import strategies
-from tuner.engine.task import Search, State, TaskBudget, TaskSpec
+from tuner.engine.task import Search
+from tuner.engine.trial import State, TaskBudget, TaskSpec
 from workers.records import KernelRef
 
 H200 = Path(__file__).parent / "spaces" / "h200"
@@ -107,6 +108,9 @@ def play(name, strategy, seed, budget):
     ask()
     while builds:
         now, _, trial = heapq.heappop(builds)
+        if trial.state is State.DROPPED:
+            ask()
+            continue
         free = max(free, now) + MEASURE_S
         entry = recorded[trial.config]
         began = time.process_time()

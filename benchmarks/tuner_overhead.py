@@ -81,7 +81,8 @@ class InstantPool:
 
     def submit_measure(self, worker_id: str, job: MeasureJob) -> None:
         times = [_time_us(artifact) for artifact in job.entrants]
-        reference_us = times[-1] if job.mode is Mode.DUEL and job.champion else times[0]
+        champion = job.mode is Mode.DUEL and job.champion
+        reference_us = times[-1 if champion else 0] if times else 0.0
         outcomes = tuple(map(_timing, job.entrants, times, [reference_us] * len(times)))
         result = Measurement(DEVICE, TOOLS, outcomes, method="simulated", device_s=0.001)
         self._events.append(Measured(job.job_id, worker_id, result))

@@ -100,7 +100,7 @@ def campaign(
     pool.start()
     end, regrets = None, []
     while end is None:
-        for event in pool.poll(0.1) or (Tick(),):
+        for event in pool.poll(0.0 if engine.hungry else 0.1) or (Tick(),):
             for order in engine.handle(event, pool.clock()):
                 if isinstance(order, Build):
                     pool.submit_build(order.job)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
+from typing import TypeAlias
 
 from search_spaces.constraints import Constraint
 from search_spaces.errors import SpaceError
 from search_spaces.params import Parameter, Restricted, is_member
 from search_spaces.records import Config, Device, Value, Workload, config_key
+
+#: Numbers that a model of times is told beside the parameters; pure, as many for every config.
+Features: TypeAlias = Callable[[Config, Workload, Device], Sequence[float]]
 
 #: Raw configs up to which sampling enumerates the space instead of rejecting draws.
 _ENUMERATED = 100_000
@@ -35,12 +39,14 @@ class BoundSpace:
         device: Device,
         *,
         kernel: str = "",
+        features: Features | None = None,
     ) -> None:
         self.parameters = tuple(parameters)
         self.workload = workload
         self.device = device
         self._constraints = tuple(constraints)
         self._kernel = kernel
+        self._features = features
         self._by_name = {parameter.name: parameter for parameter in self.parameters}
         self._values = {parameter.name: parameter.values() for parameter in self.parameters}
         self._size: int | None = None
@@ -180,12 +186,15 @@ class BoundSpace:
         try:
             return bool(constraint.check(config, self.workload, self.device))
         except Exception as error:
-            raise SpaceError(
-                f"{self._where()}: constraint {constraint.name} raises {type(error).__name__}: "
-                f"{' '.join(str(error).split())} on {config_key(config)}",
-                "constraints must answer for every config; read conditional parameters "
-                "with config.get",
-            ) from error
+            raise self._broken(f"constraint {constraint.name} raises", error, config) from error
+
+    def _broken(self, what: str, error: Exception, config: Config) -> SpaceError:
+        return SpaceError(
+            f"{self._where()}: {what} {type(error).__name__}: "
+            f"{' '.join(str(error).split())} on {config_key(config)}",
+            "constraints and features must answer for every config; read conditional parameters "
+            "with config.get",
+        )
 
     # -- moving about --------------------------------------------------------------------------
     def neighbours(self, config: Config) -> list[Config]:
@@ -208,6 +217,15 @@ class BoundSpace:
             for parameter in self.parameters
             if parameter.name in config
         }
+
+    def features(self, config: Config) -> tuple[float, ...]:
+        """What the kernel says of a config beside its parameters, for a model of its time."""
+        if self._features is None:
+            return ()
+        try:
+            return tuple(map(float, self._features(config, self.workload, self.device)))
+        except Exception as error:
+            raise self._broken("its features raise", error, config) from error
 
     def complete(self, partial: Config) -> Config:
         """A whole config from part of one: what is inactive or unknown is dropped, what is missing
@@ -240,7 +258,12 @@ class BoundSpace:
             for item in self.parameters
         ]
         return BoundSpace(
-            parameters, self._constraints, self.workload, self.device, kernel=self._kernel
+            parameters,
+            self._constraints,
+            self.workload,
+            self.device,
+            kernel=self._kernel,
+            features=self._features,
         )
 
     def _where(self) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from math import log2
+
 from search_spaces.bound import BoundSpace
+from search_spaces.features import tile_features
 from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, Value, Workload
 from search_spaces.space import Constraint, SearchSpace
@@ -54,7 +57,23 @@ def matmul_space(workload: Workload) -> SearchSpace:
         parameters.append(PowerOfTwo("SPLIT_K", 1, 16, when=pointers))
     if single:
         parameters.append(Choice("precision", ("ieee", "tf32x3", "tf32")))
-    return SearchSpace(parameters, CONSTRAINTS, kernel="matmul")
+    return SearchSpace(parameters, CONSTRAINTS, kernel="matmul", features=features)
+
+
+def features(config: Config, workload: Workload, device: Device) -> tuple[float, ...]:
+    """Those of its tiles, and log2 of the products per operand element that a tile loads."""
+    rows, cols = _int(config, "BLOCK_M"), _int(config, "BLOCK_N")
+    element = _BYTES[workload.text("dtype")]
+    loaded = (rows + cols) * _int(config, "BLOCK_K") * element
+    programs = _tiles(config, workload, "M") * _tiles(config, workload, "N")
+    launch = tile_features(
+        device,
+        shared_bytes=loaded * _int(config, "num_stages"),
+        sums=rows * cols,
+        warps=_int(config, "num_warps"),
+        programs=programs * _int(config, "SPLIT_K"),
+    )
+    return *launch, log2(rows * cols / (rows + cols))
 
 
 def default_point(bound: BoundSpace) -> Config:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -14,7 +16,7 @@ from search_spaces.kernel import Cost, Kernel, TensorSpec, Tolerance
 from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo, Restricted
 from search_spaces.recorded_space import Noise, RecordedConfig, RecordedParameter, RecordedSpace
 from search_spaces.records import Config, Device, Workload, digest
-from search_spaces.space import SearchSpace
+from search_spaces.space import Features, SearchSpace
 from search_spaces.synthetic import WORLDS, synthesise
 
 if TYPE_CHECKING:
@@ -90,7 +92,8 @@ class RecordedKernel(Kernel):
 
         rule = Constraint("recorded", was_recorded, "nothing was recorded for it")
         parameters = [_parameter(parameter) for parameter in recorded.parameters]
-        return SearchSpace(parameters, (rule,), kernel=self.name)
+        features = _features(self.name)
+        return SearchSpace(parameters, (rule,), kernel=self.name, features=features)
 
     def default_config(self, workload: Workload, device: Device) -> Config:
         return self.recorded.default
@@ -112,6 +115,15 @@ class RecordedKernel(Kernel):
         from search_spaces.recorded_file import encoded
 
         return digest(encoded(self.recorded))
+
+
+def _features(kernel: str) -> Features | None:
+    """Those of the family that a recording names, if it still declares any, in `NAME_space`."""
+    module = f"search_spaces.{kernel}_space"
+    if not kernel.isidentifier() or importlib.util.find_spec(module) is None:
+        return None
+    found: Features | None = getattr(importlib.import_module(module), "features", None)
+    return found
 
 
 def _parameter(recorded: RecordedParameter) -> Parameter:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from search_spaces.bound import BoundSpace
+from search_spaces.bound import BoundSpace, Features
 from search_spaces.constraints import Check, Constraint
 from search_spaces.errors import SpaceError
 from search_spaces.params import Parameter
 from search_spaces.records import Device, Workload
 
-__all__ = ["BoundSpace", "Check", "Constraint", "SearchSpace"]
+__all__ = ["BoundSpace", "Check", "Constraint", "Features", "SearchSpace"]
 
 
 class SearchSpace:
     """What may be tuned: parameters and the constraints among them.
 
     Parameters a condition names come before the parameter that has the condition. `kernel` only
-    names the space in messages. Raises `SpaceError` for a contradictory declaration.
+    names the space in messages; `features` only help a search to learn. Raises `SpaceError` for a
+    contradictory declaration.
     """
 
     def __init__(
@@ -26,10 +27,12 @@ class SearchSpace:
         constraints: Sequence[Constraint] = (),
         *,
         kernel: str = "",
+        features: Features | None = None,
     ) -> None:
         self.parameters = tuple(parameters)
         self.constraints = tuple(constraints)
         self.kernel = kernel
+        self.features = features
         _check_names(self.parameters, self.constraints)
         _check_conditions(self.parameters)
 
@@ -42,7 +45,14 @@ class SearchSpace:
 
     def bind(self, workload: Workload, device: Device) -> BoundSpace:
         """The space of this workload on this device."""
-        return BoundSpace(self.parameters, self.constraints, workload, device, kernel=self.kernel)
+        return BoundSpace(
+            self.parameters,
+            self.constraints,
+            workload,
+            device,
+            kernel=self.kernel,
+            features=self.features,
+        )
 
 
 def _check_names(parameters: Sequence[Parameter], constraints: Sequence[Constraint]) -> None:

@@ -25,7 +25,7 @@ from tuner.engine import (
     progress,
 )
 from tuner.progress import ProgressCallback
-from workers.records import WorkerInfo, WorkerReady
+from workers.records import Built, WorkerInfo, WorkerReady
 from workers.roles import Pool
 
 _POLL_S = 0.1
@@ -74,6 +74,7 @@ class Driver:
     _shown: float = 0.0
     _beat: float = 0.0
     _drained: bool = False
+    _waiting: list[Event] = field(default_factory=list)
     _end: Finish | None = None
 
     def run(self, ready: list[WorkerInfo]) -> Finish:
@@ -88,12 +89,11 @@ class Driver:
                 self._drained = True
                 self._handle(Drain())
                 continue
-            wait_s = 0.0 if self.engine.hungry else _POLL_S
-            events = self.pool.poll(wait_s) or (Tick(),)
+            idle = not self.engine.hungry and not self._waiting
+            self._waiting += self.pool.poll(_POLL_S if idle else 0.0)
             # Nodes that joined a cluster bring more of them.
             self.engine.builders = self.pool.builders
-            for event in events:
-                self._handle(event)
+            self._handle(self._next_event())
             self._count_workers()
             self._show()
             self._keep_alive()
@@ -116,6 +116,13 @@ class Driver:
             "timing_s": round(floor.timing_s, 4),
             "configs": float(floor.configs),
         }
+
+    def _next_event(self) -> Event:
+        """A device that has answered waits for its next job; a builder has that already."""
+        if not self._waiting:
+            return Tick()
+        places = (i for i, event in enumerate(self._waiting) if not isinstance(event, Built))
+        return self._waiting.pop(next(places, 0))
 
     def _handle(self, event: Event) -> None:
         if isinstance(event, WorkerReady) and event.worker.calibration is not None:

@@ -74,6 +74,9 @@ class Blame:
     def measure(self) -> Measurement | Failure:
         """Outcomes of all entrants in their order; a Failure when it is the whole job's."""
         everybody = range(len(self._job.entrants))
+        if not everybody:
+            only = self._attempt(self._job)
+            return only.result if isinstance(only, Reply) else only.failure
         try:
             self._together([index for index in everybody if index != self._champion])
             while self._suspects:

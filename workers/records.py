@@ -159,7 +159,8 @@ class Check:
 class MeasureJob:
     """Verify and time entrants of one task on one device.
 
-    entrants: artifacts, challengers first. champion: the last entrant is the one to beat in a DUEL.
+    entrants: artifacts, challengers first; without any, a duel only prepares the task. champion:
+    the last entrant is the one to beat in a DUEL.
     verified: binary hashes whose correctness the farm has already established on this device kind.
     checks: odd sizes on which the first entrant of a CONFIRM must be right as well.
     entrant_timeout_s: the longest any one entrant may keep the device process without a sign of

@@ -16,7 +16,8 @@ from tuner import strategies
 from tuner.config import Budget
 from tuner.engine import TaskBudget
 from tuner.engine.enough import MINIMUM, UNTIMED
-from tuner.engine.task import Search, State, TaskSpec
+from tuner.engine.task import Search
+from tuner.engine.trial import State, TaskSpec
 from tuner.engine.warm import winners_nearby
 from workers.records import Artifact, KernelRef, StaticFacts
 
@@ -66,6 +67,9 @@ def play(search, us, *, at_once=15, seed=0):
         if not flying:
             return asked
         trial = flying.pop(rng.randrange(len(flying)))
+        if trial.state is State.DROPPED:
+            asked.remove(trial)
+            continue
         time_us = us(trial.config)
         status = Status.CORRECT if time_us else Status.RUNTIME
         search.finish(trial, record(trial, time_us, status))

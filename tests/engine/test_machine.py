@@ -11,7 +11,7 @@ from world import DEVICE, TOOLS, World, spec, toy_binary, toy_fault, toy_space, 
 
 from search_spaces.records import Status, config_key
 from tuner.engine import Engine, Finish, TaskBudget, Tick
-from tuner.engine.task import State
+from tuner.engine.trial import State
 from workers.records import Built, JobLost, Mode, WorkerGone, WorkerInfo, WorkerReady
 
 SIMPLE = settings(max_examples=25, deadline=None)

@@ -202,6 +202,8 @@ def build(job: BuildJob) -> Artifact | Failure:
 
 
 def measure(job: MeasureJob, rng: random.Random) -> Measurement | Failure:
+    if not job.entrants:  # the task is to be prepared
+        return Measurement(DEVICE, TOOLS, outcomes=())
     challengers = job.entrants[:-1] if job.champion else job.entrants
     deadly = [e for e in challengers if toy_fault(e.config) is Status.RUNTIME]
     if job.mode is Mode.DUEL and deadly:

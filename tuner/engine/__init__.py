@@ -15,7 +15,7 @@ from tuner.engine.instructions import (
     Tick,
 )
 from tuner.engine.machine import Engine
-from tuner.engine.task import TaskBudget, TaskSpec
+from tuner.engine.trial import TaskBudget, TaskSpec
 from tuner.engine.view import progress
 
 __all__ = [

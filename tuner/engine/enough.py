@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,12 @@ if TYPE_CHECKING:
 MINIMUM = 30
 #: Trials after which a search ends that has timed nothing (compile-only, or all failed).
 UNTIMED = 100
+#: An expected gain of up to so many times what is enough says that the end is near; one beyond it
+#: resumes a search that has given builds up.
+_NEAR = 2.0
+#: Builds under way are not awaited if they are expected to gain less than this share of what is
+#: enough. They were ordered as the most promising, and a model that was right would not need them.
+_SPARE = 0.02
 #: The expected gain is computed anew after so many results.
 _EVERY = 4
 #: A neighbour of the champion is not tried where the model gives it less of a chance to win.
@@ -33,6 +41,10 @@ class Enough:
         self._looked_at = 0
         self._reached = False
         self._timed = False
+        self._spared_at = 0
+        self._spared = False
+        #: It will soon be enough.
+        self.near = False
 
     @cached_property
     def _estimate(self) -> ExpectedGain:
@@ -60,8 +72,23 @@ class Enough:
         fresh = self._told - self._looked_at
         if fresh >= _EVERY or (fresh and not open_trials):
             self._looked_at = self._told
-            self._reached = self._told >= MINIMUM and (self._estimate.expected_gain() < self._gain)
+            left = self._estimate.expected_gain() if self._told >= MINIMUM else math.inf
+            self.near = left < _NEAR * self._gain
+            self._reached = self.near if self._spared else left < self._gain
         return self._reached
+
+    def spare(self, configs: Sequence[Config]) -> list[Config]:
+        """Which of the configs under way are not worth waiting for, once enough is reached."""
+        if self._told == self._spared_at or self._told < MINIMUM:
+            return []
+        self._spared_at = self._told
+        spare = self._estimate.spare(configs, _SPARE * self._gain)
+        self._spared = self._spared or bool(spare)
+        return spare
+
+    def drop(self, configs: Sequence[Config]) -> None:
+        """Configs were given up before they had a result."""
+        self._estimate.drop(configs)
 
     def polish(self, champion: Config | None) -> Config | None:
         """The untried neighbour of the champion most likely to beat it, if that is possible."""

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from results_db.records import BaselineRecord, FinalRecord, SelectionRecord
 from search_spaces.records import Status, config_key
 from tuner.engine import outcome
-from tuner.engine.task import Search, Trial
+from tuner.engine.task import Search
+from tuner.engine.trial import Trial
 from workers.measure.statistics import tie_set
-from workers.records import Artifact, Failure, Measurement, Mode, Timing
+from workers.records import Failure, Measurement, Mode, Timing
 
 #: Only what the search saw within this ratio of the best is a finalist.
 _NEAR = math.log(1.10)
@@ -22,8 +23,6 @@ _NEAR = math.log(1.10)
 _EQUAL = math.log(1.003)
 #: A confirmation that moves a ratio by more than this contradicts the race.
 _MOVED = math.log(1.01)
-#: So many finalists are built at their odd size while the race is on.
-_CHECKED_AHEAD = 3
 #: A finals or confirmation job that fails as a whole is tried this often.
 _TRIES = 3
 #: Losses of the worker that are nobody's fault; each one more counts as a failure.
@@ -34,8 +33,8 @@ _LOSSES = 6
 class Finals:
     """Finals and confirmation of one task; `mode` is what is to be measured next, None when over.
 
-    finalists: challengers and the default, fastest of the search first. checks: by number of the
-    trial, its artifact for the odd size, or why there is none. records: what was measured of whom.
+    finalists: challengers and the default, fastest of the search first. records: what was
+    measured of whom.
     """
 
     search: Search
@@ -47,7 +46,6 @@ class Finals:
     tie: list[Trial] = field(default_factory=list)
     reason: str = ""
     note: str = ""
-    checks: dict[int, Artifact | Failure] = field(default_factory=dict)
     records: list[FinalRecord] = field(default_factory=list)
     _ratios: dict[int, float] = field(default_factory=dict)
     _contradicted: bool = False
@@ -95,10 +93,9 @@ class Finals:
 
         The confirmation waits for the winner's.
         """
-        if self.search.spec.odd is None or self.mode is None:
+        if self.mode is None:
             return []
-        likely = self.finalists[:_CHECKED_AHEAD] if self.mode is Mode.RACE else self.tie[:1]
-        return [trial for trial in likely if trial.number not in self.checks]
+        return self.search.likely(self.finalists if self.mode is Mode.RACE else self.tie[:1])
 
     def lost(self, trial: Trial) -> None:
         """A finalist could not be built again: it goes on without."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from tuner.engine import jobs
 from tuner.engine.instructions import Build, Measure
 from tuner.engine.jobs import Task
-from tuner.engine.task import State, Trial
+from tuner.engine.trial import State, Trial
 from workers.records import Measurement, WorkerInfo
 
 #: Tasks whose inputs and references a device process holds.
@@ -17,18 +17,21 @@ _HELD = 4
 
 @dataclass(slots=True)
 class Worker:
-    """A runner: idle when it has no job. tasks: those it served last, the latest first."""
+    """A runner: idle when it has no job. tasks: those it served last, the latest first. ahead: a
+    task that it has prepared and not served yet."""
 
     info: WorkerInfo
     job_id: str | None = None
     tasks: tuple[Task, ...] = ()
     since: float = 0.0
+    ahead: Task | None = None
 
     def serve(self, task: Task, job_id: str, now: float) -> None:
         """Take a job of the task."""
         others = (other for other in self.tasks if other is not task)
         self.tasks = (task, *others)[:_HELD]
         self.job_id, self.since = job_id, now
+        self.ahead = None if task is self.ahead else self.ahead
 
     def far(self, task: Task) -> int:
         """How long ago it served the task: 0 is the last one, more than all others never."""
@@ -41,13 +44,14 @@ class Job:
     """What a job id stands for: a build, with its one trial, or a measurement.
 
     trials: the challengers of a duel in order; none for finals and confirmations. check: the build
-    is of the trial's config at an odd size.
+    is of the trial's config at an odd size. ahead: nobody is measured, the task is only prepared.
     """
 
     task: Task
     trials: tuple[Trial, ...] = ()
     worker_id: str = ""
     check: bool = False
+    ahead: bool = False
 
     @property
     def trial(self) -> Trial:
@@ -59,8 +63,9 @@ class Job:
 class Floor:
     """The runners and jobs of a run.
 
-    busy_s: device time from dispatch to answer; held_s: of these, what the device processes worked.
-    Their ratio is the busy share while there was something to measure; the rest is transport.
+    busy_s: device time from dispatch to answer, preparations apart; held_s: of these, what the
+    device processes worked. Their ratio is the busy share while there was something to measure; the
+    rest is transport.
     timing_s: of held_s, what was spent timing. configs: challengers answered for.
     """
 
@@ -83,7 +88,8 @@ class Floor:
         return sum(jobs.fits(worker.info, task.spec) for worker in self.workers.values())
 
     def dispatch(self, active: Sequence[Task], now: float) -> list[Measure]:
-        """Give every idle worker what the tasks under way have for it: finals before duels."""
+        """Give every idle worker what the tasks under way have for it: finals before duels, and a
+        task to prepare while its first variants are being built."""
         orders = []
         idle = [worker for worker in self.workers.values() if worker.job_id is None]
         for place, worker in enumerate(idle):
@@ -93,6 +99,8 @@ class Floor:
                 if order is not None:
                     orders.append(order)
                     break
+            else:
+                orders += self._prepare(worker, active, now)
         return orders
 
     def _assign(self, worker: Worker, task: Task, fitting: int, now: float) -> Measure | None:
@@ -108,6 +116,20 @@ class Floor:
         self.jobs[job_id] = Job(task, trials, worker.info.worker_id)
         told = replace(measure, calibration=worker.info.calibration)
         return Measure(worker.info.worker_id, told)
+
+    def _prepare(self, worker: Worker, active: Sequence[Task], now: float) -> list[Measure]:
+        """Have a worker make inputs and references of a task it does not hold, one at a time."""
+        if worker.ahead is not None and worker.ahead.stage == "search":
+            return []
+        for task in self._preference(worker, active):
+            building = task.stage == "search" and task.search.count(State.BUILDING)
+            if building and not task.spec.compile_only and worker.far(task) == _HELD:
+                job = jobs.preparation(task, self.job_id(task))
+                worker.serve(task, job.job_id, now)
+                worker.ahead = task
+                self.jobs[job.job_id] = Job(task, (), worker.info.worker_id, ahead=True)
+                return [Measure(worker.info.worker_id, job)]
+        return []
 
     def _preference(self, worker: Worker, active: Sequence[Task]) -> list[Task]:
         """Tasks this worker can serve: those first whose inputs it holds, then those of nobody.
@@ -132,7 +154,8 @@ class Floor:
         return Build(job)
 
     def close(self, job_id: str, now: float) -> Job | None:
-        """The job is over, one way or another; None for one that is not known."""
+        """The job is over, one way or another; None where nothing follows: it is not
+        known, it was a preparation, or its trials were given up."""
         job = self.jobs.pop(job_id, None)
         if job is None:
             return None
@@ -140,9 +163,10 @@ class Floor:
         if not job.worker_id:
             self.building -= 1
         elif worker is not None and worker.job_id == job_id:
-            self.busy_s += now - worker.since
+            self.busy_s += 0.0 if job.ahead else now - worker.since
             worker.job_id = None
-        return job
+        given_up = job.trials and all(trial.state is State.DROPPED for trial in job.trials)
+        return None if given_up or job.ahead else job
 
     def account(self, result: Measurement, challengers: int) -> None:
         """Note how a measurement used its device."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from search_spaces.records import Workload
 from tuner.engine.finals import Finals
-from tuner.engine.task import Search, State, TaskSpec, Trial
+from tuner.engine.task import Search
+from tuner.engine.trial import State, TaskSpec, Trial
 from workers.measure.methods import METHODS
 from workers.records import (
     Artifact,
@@ -105,6 +106,19 @@ def next_duel(task: Task, idle: int = 1) -> list[Trial]:
     return together[: min(share, _BATCH)] or ready[:1]
 
 
+def preparation(task: Task, job_id: str) -> MeasureJob:
+    """Have a device make the task's inputs and references, before there is anybody to measure."""
+    return MeasureJob(
+        job_id=job_id,
+        kernel=task.spec.kernel,
+        workload=task.spec.workload,
+        entrants=(),
+        mode=Mode.DUEL,
+        protocol=_protocol(task),
+        timeout_s=task.spec.measure_timeout_s,
+    )
+
+
 def duel(task: Task, trials: Sequence[Trial], job_id: str) -> MeasureJob:
     """Verify the trials and screen them against the champion; only verify what is not timed."""
     for trial in trials:
@@ -137,7 +151,7 @@ def final(task: Task, job_id: str) -> MeasureJob | None:
         return None
     finals.in_flight = True
     artifacts = tuple(t.artifact for t in finals.entrants() if t.artifact is not None)
-    odd = finals.checks.get(finals.entrants()[0].number) if confirm else None
+    odd = finals.entrants()[0].odd if confirm else None
     checks: tuple[Check, ...] = ()
     if task.spec.odd is not None and isinstance(odd, Artifact):
         checks = (Check(task.spec.odd, odd),)

@@ -28,7 +28,8 @@ from tuner.engine.instructions import (
 )
 from tuner.engine.jobs import Task
 from tuner.engine.outcome import settled_outcome
-from tuner.engine.task import Search, State, TaskSpec, Trial
+from tuner.engine.task import Search
+from tuner.engine.trial import State, TaskSpec, Trial
 from tuner.engine.warm import winners_nearby
 from workers.records import (
     Artifact,
@@ -98,7 +99,8 @@ class Engine:
                 self._drain()
             case Tick():
                 pass
-        self._advance(now, out)
+        # A device that has answered gets its next job before the strategy is asked for more.
+        self._advance(now, out, 0 if isinstance(event, Measured) else _AT_ONCE)
         out.sort(key=lambda instruction: not isinstance(instruction, Measure | Build))
         return out
 
@@ -109,8 +111,7 @@ class Engine:
             return
         task, trial = job.task, job.trial
         if job.check:
-            if task.finals is not None:
-                task.finals.checks[trial.number] = event.result
+            trial.odd = event.result
         elif trial.state is State.DONE:
             self._rebuilt(task, trial, event.result)
         elif isinstance(event.result, Failure):
@@ -221,8 +222,8 @@ class Engine:
         why = f"lost {trial.attempt} workers in a row; the last: {reason}"
         failure = Failure(Status.RUNTIME, why)
         if job.check:
-            if hopeless and job.task.finals is not None:
-                job.task.finals.checks[trial.number] = failure
+            if hopeless:
+                trial.odd = failure
         elif trial.state is State.DONE:
             if hopeless:
                 self._rebuilt(job.task, trial, failure)
@@ -258,10 +259,10 @@ class Engine:
             task.search.stop()
 
     # -- what follows --------------------------------------------------------------------------
-    def _advance(self, now: float, out: list[Instruction]) -> None:
-        """Do all that can be done now; each round may make more possible."""
+    def _advance(self, now: float, out: list[Instruction], builds: int) -> None:
+        """Do all that can be done now, with so many builds; each round may make more possible."""
         done = -1
-        self._left, self.hungry = _AT_ONCE, False
+        self._left, self.hungry = builds, False
         while not self.finished and len(out) != done:
             done = len(out)
             self._open_tasks(out)
@@ -341,13 +342,13 @@ class Engine:
             out.append(order)
 
     def _next_order(self, task: Task, now: float, out: list[Instruction]) -> Build | None:
-        """A build of the task: of a trial or, in the finals, of a finalist at its odd size."""
-        trial = self._next_build(task, now, out)
-        if trial is not None:
-            return self.floor.order_build(task, trial)
-        unchecked = task.finals.unchecked() if task.finals is not None else []
+        """A build of the task: of a trial or, near the end, of a likely winner at its odd size."""
+        unchecked = (task.finals or task.search).unchecked()
         odd = next((t for t in unchecked if not self.floor.in_build(t, check=True)), None)
-        return self.floor.order_build(task, odd, check=True) if odd is not None else None
+        if odd is not None:
+            return self.floor.order_build(task, odd, check=True)
+        trial = self._next_build(task, now, out)
+        return None if trial is None else self.floor.order_build(task, trial)
 
     def _next_build(self, task: Task, now: float, out: list[Instruction]) -> Trial | None:
         if task.finals is not None:
@@ -396,4 +397,4 @@ class Engine:
     def _close(self, task: Task, out: list[Instruction]) -> None:
         self._stage(task, "done", out)
         for trial in task.search.trials.values():
-            trial.artifact = None
+            trial.artifact = trial.odd = None

@@ -8,7 +8,8 @@ from dataclasses import replace
 from results_db.records import BaselineRecord, FinalRecord, SelectionRecord
 from search_spaces.records import Status, config_key
 from tuner.engine.results import finite
-from tuner.engine.task import Search, Trial
+from tuner.engine.task import Search
+from tuner.engine.trial import Trial
 from workers.measure.statistics import TieSet, verdict
 from workers.records import Failure, Measurement, Timing
 

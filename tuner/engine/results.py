@@ -7,7 +7,7 @@ from typing import Any
 
 from results_db.records import TrialRecord
 from search_spaces.records import Status, config_key
-from tuner.engine.task import TaskSpec, Trial
+from tuner.engine.trial import TaskSpec, Trial
 from workers.records import Artifact, Failure, Measurement, StaticFacts, Timing
 
 

@@ -11,99 +11,20 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import replace
 
-from results_db.records import TaskInfo, TrialRecord
-from search_spaces.records import Config, Device, Status, Workload, config_key
-from search_spaces.space import BoundSpace
+from results_db.records import TrialRecord
+from search_spaces.records import Config, Status, config_key
 from tuner.engine.enough import Enough
-from tuner.strategies.base import Strategy, Watcher
-from workers.records import Artifact, KernelRef, Protocol
+from tuner.engine.trial import State, TaskSpec, Trial
+from tuner.strategies.base import Watcher
 
 #: A strategy that learns may repeat itself this often before any unseen config is taken.
 _REPEATS = 20
 #: Local memory per thread above which a binary is measured after all others.
 HEAVY_SPILL_BYTES = 256
-_PROTOCOL = Protocol()
-
-
-@dataclass(frozen=True, slots=True)
-class TaskBudget:
-    """Whichever comes first ends the search; polish trials are part of `trials`.
-
-    gain: end when untried configs are expected to gain less than this share, and polish then
-    (budget `auto`); None: do not.
-    """
-
-    trials: int | None = None
-    device_s: float | None = None
-    wall_s: float | None = None
-    polish: int = 0
-    gain: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TaskSpec:
-    """Everything the engine needs to know of one task.
-
-    compile_only: no such device here; variants are built for the target and, if `verify`, run in
-    Triton's interpreter. finished: this run's trials from before an interruption.
-    known: results of other runs that count here. settled: an earlier task of the very same
-    kind with its confirmed outcome. neighbours: winners of neighbouring workloads. odd: a workload
-    of odd sizes on which a winner must be right as well.
-    """
-
-    task_id: int
-    label: str
-    kernel: KernelRef
-    workload: Workload
-    device: Device
-    space: BoundSpace
-    strategy: Strategy
-    default: Config
-    budget: TaskBudget
-    compile_only: bool = False
-    verify: bool = True
-    baselines: tuple[str, ...] = ()
-    protocol: Protocol = _PROTOCOL
-    finalists: int = 8
-    build_timeout_s: float = 120.0
-    measure_timeout_s: float = 120.0
-    finished: Sequence[TrialRecord] = ()
-    known: Sequence[TrialRecord] = ()
-    settled: TaskInfo | None = None
-    neighbours: Sequence[Config] = ()
-    odd: Workload | None = None
-
-
-class State(StrEnum):
-    ASKED = "asked"
-    BUILDING = "building"
-    READY = "ready"
-    WAITING = "waiting"
-    MEASURING = "measuring"
-    DONE = "done"
-
-
-@dataclass(slots=True)
-class Trial:
-    """One config on its way. score is ln(time in us) once it is known.
-
-    alone: it was in a job that failed as a whole, and is measured by itself the next time.
-    """
-
-    number: int
-    config: Config
-    strategy: str
-    state: State = State.ASKED
-    attempt: int = 0
-    artifact: Artifact | None = None
-    record: TrialRecord | None = None
-    score: float | None = None
-    alone: bool = False
-    #: The champion the duel in flight is against.
-    rival: Trial | None = field(default=None, repr=False)
+#: So many likely winners are built at their odd size before it is known who wins.
+_CHECKED_AHEAD = 3
 
 
 class Search:
@@ -118,6 +39,8 @@ class Search:
         self.device_s = 0.0
         self.started: float | None = None
         self.stopped = False
+        #: Nothing was left to ask the last time, unless results to come change that.
+        self.ending = False
         self._states: dict[State, dict[int, Trial]] = {state: {} for state in State}
         self._numbers: set[int] = set()
         #: Numbers no trial has had, this run's or a resumed one's, in order.
@@ -136,22 +59,14 @@ class Search:
         """The next new trial, or None while there is nothing to ask (see `exhausted`)."""
         if self.started is None:
             self.started = now
-        if self.stopped or self._over_budget(now):
-            self.stopped = True
-            return None
-        while self._first:
-            config, source = self._first.popleft()
-            if config_key(config) not in self.trials:
-                return self._admit(config, source)
-        if self._enough is not None and self._enough.reached(len(self.trials), self.open_trials):
-            return self._polish_likely(self._enough)
-        if self._polishing():
-            return self._polish()
-        suggested = self._ask()
-        if suggested is None:
-            self.stopped = True
-            return None
-        return self._admit(suggested, self.spec.strategy.name)
+        trial = self._next(now)
+        self.ending = trial is None
+        return trial
+
+    def likely(self, trials: Sequence[Trial]) -> list[Trial]:
+        """Of trials in their order, those likely to win that are not built at their odd size."""
+        ahead = trials[:_CHECKED_AHEAD] if self.spec.odd is not None else []
+        return [trial for trial in ahead if trial.odd is None]
 
     def warm(self, configs: Iterable[Config]) -> None:
         """Try these next, in this order, after the default: winners of neighbouring workloads.
@@ -206,10 +121,7 @@ class Search:
         self.stopped = True
         for state in (State.ASKED, State.READY, State.WAITING):
             for trial in self.in_state(state):
-                del self._states[state][trial.number]
-                del self.trials[config_key(trial.config)]
-                if trial.artifact and self.by_binary.get(trial.artifact.binary_hash) is trial:
-                    del self.by_binary[trial.artifact.binary_hash]
+                self._drop(trial)
 
     def known_result(self, trial: Trial) -> TrialRecord | None:
         """A result of an earlier run for this config, as a record of this trial."""
@@ -242,6 +154,11 @@ class Search:
         """Trials that may be the best, fastest first; ties by number."""
         return [trial for _, _, trial in self._timed]
 
+    def unchecked(self) -> list[Trial]:
+        """Who may be built at its odd size already, because the end of the search is near."""
+        near = self._enough is not None and self._enough.near
+        return self.likely(self.ranked()) if (near or self.ending) and self.open_trials else []
+
     def dethrone(self) -> None:
         """The champion cannot be had any more: it is out of the ranking, and the next one is it."""
         if self.champion is not None:
@@ -250,6 +167,24 @@ class Search:
         self.champion = self._timed[0][2] if self._timed else None
 
     # -- inside --------------------------------------------------------------------------------
+    def _next(self, now: float) -> Trial | None:
+        if self.stopped or self._over_budget(now):
+            self.stopped = True
+            return None
+        while self._first:
+            config, source = self._first.popleft()
+            if config_key(config) not in self.trials:
+                return self._admit(config, source)
+        if self._enough is not None and self._enough.reached(len(self.trials), self.open_trials):
+            return self._polish_likely(self._enough)
+        if self._polishing():
+            return self._polish()
+        suggested = self._ask()
+        if suggested is None:
+            self.stopped = True
+            return None
+        return self._admit(suggested, self.spec.strategy.name)
+
     def _restore(self, record: TrialRecord) -> None:
         trial = Trial(record.number, record.config, record.strategy, record=record)
         self.trials[config_key(record.config)] = trial
@@ -365,8 +300,26 @@ class Search:
         config = enough.polish(self.champion.config if self.champion else None)
         if config is not None:
             return self._admit(config, "polish")
+        self._drop_spare(enough)
         self.stopped = not self.open_trials
         return None
+
+    def _drop_spare(self, enough: Enough) -> None:
+        """Give up what is being built and not worth waiting for: nothing else is to be asked."""
+        trials = [*self.in_state(State.ASKED), *self.in_state(State.BUILDING)]
+        spare = enough.spare([trial.config for trial in trials]) if trials else []
+        for config in spare:
+            self._drop(self.trials[config_key(config)])
+        if spare:
+            enough.drop(spare)
+
+    def _drop(self, trial: Trial) -> None:
+        """The trial is over without a result, as if it had not been asked."""
+        del self._states[trial.state][trial.number]
+        del self.trials[config_key(trial.config)]
+        if trial.artifact and self.by_binary.get(trial.artifact.binary_hash) is trial:
+            del self.by_binary[trial.artifact.binary_hash]
+        trial.state = State.DROPPED
 
 
 def _spills(trial: Trial) -> bool:

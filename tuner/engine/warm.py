@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from search_spaces.records import Config, config_key
-from tuner.engine.task import Search, TaskSpec
+from tuner.engine.task import Search
+from tuner.engine.trial import TaskSpec
 
 #: Winners of so many neighbouring workloads are tried first.
 NEIGHBOURS = 3

@@ -22,7 +22,8 @@ _CHUNK = 100
 
 
 class Points:
-    """Numbered configs and their coordinates, one row of `x` each, in [0, 1].
+    """Numbered configs and their coordinates, one row of `x` each, in [0, 1]: those of parameters,
+    then the features of the space, from their least to their greatest value so far.
 
     Powers of two are placed by their exponent and integers by their value; a choice among more than
     two values has one column per value; a parameter that a config does not have stands halfway, for
@@ -36,6 +37,7 @@ class Points:
         self._number: dict[str, int] = {}
         self._parameters = [p for p in space.parameters if len(p.values()) > 1]
         self._rows: list[list[float]] = []
+        self._features: list[tuple[float, ...]] = []
         self._x: Floats | None = None
         self._neighbours: dict[int, list[int]] = {}
         found, self.complete = _draw(space, random.Random(seed), limit)
@@ -49,8 +51,18 @@ class Points:
     def x(self) -> Floats:
         if self._x is None:
             width = len(self._rows[0]) if self._rows else 0
-            self._x = np.array(self._rows, dtype=float).reshape(len(self._rows), width)
+            x = np.array(self._rows, dtype=float).reshape(len(self._rows), width)
+            self._x = np.hstack([x, self._scaled_features()])
         return self._x
+
+    def _scaled_features(self) -> Floats:
+        found = np.array(self._features, dtype=float).reshape(
+            len(self._rows), -1 if self._rows else 0
+        )
+        if not found.size:
+            return found
+        low, span = found.min(axis=0), np.ptp(found, axis=0)
+        return np.asarray((found - low) / np.where(span > 0, span, 1.0))
 
     def add(self, config: Config) -> int | None:
         """The number of a config, new where it was not among the points; None if infeasible."""
@@ -74,6 +86,7 @@ class Points:
         if number == len(self.configs):
             self.configs.append(dict(config))
             self._rows.append([c for p in self._parameters for c in _coordinates(p, config)])
+            self._features.append(self.space.features(config))
             self._x = None
         return number
 

@@ -10,6 +10,7 @@ from scipy.special import ndtr
 
 from search_spaces.records import Config, Status
 from search_spaces.space import BoundSpace
+from tuner.strategies.points import Floats
 from tuner.strategies.surrogate import Beliefs, Rows, Surrogate
 
 #: Points whose joint distribution is drawn from: the most promising.
@@ -56,18 +57,37 @@ class ExpectedGain:
             return math.inf if len(fresh) or self.surrogate.pending else 0.0
         if not len(fresh):
             return 0.0
-        rows, untried = self._candidates(beliefs, fresh)
-        # The same draws every time: the estimate moves with what is known, not with luck.
-        rng = np.random.default_rng(0)
-        covariance = self.surrogate.covariance(beliefs, rows)
-        values, vectors = np.linalg.eigh(covariance)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        targets = beliefs.mean[rows] + rng.standard_normal((_DRAWS, len(rows))) @ root.T
-        works = rng.random((_DRAWS, len(rows))) < beliefs.works[rows]
-        gains = np.where(works, self.surrogate.gains(beliefs, targets), 0.0)
-        without = gains[:, untried:].max(axis=1, initial=0.0)
-        ahead = np.maximum(0.0, gains[:, :untried].max(axis=1) - without)
-        return float(np.mean(-np.expm1(-ahead)))
+        rows = self._candidates(beliefs, fresh)
+        untried = len(rows) - len(self._under_way())
+        gains = self._gains(beliefs, rows)
+        left = gains[:, :untried].max(axis=1, initial=0.0)
+        return _ahead(left, gains[:, untried:].max(axis=1, initial=0.0))
+
+    def spare(self, configs: Sequence[Config], gain: float) -> list[Config]:
+        """Those of the configs under way that need not be awaited: together they are expected to
+        gain less than `gain` over the others. As many as possible, the least promising first."""
+        model = self.surrogate
+        beliefs = model.beliefs()
+        if beliefs is None:
+            return []
+        rows = self._candidates(beliefs, model.fresh()).tolist()
+        gains = self._gains(beliefs, np.array(rows))
+        awaited = {number: gains[:, rows.index(number)] for number in self._under_way()}
+        lost = np.zeros(len(gains))
+        offered = {n: c for c in configs if (n := model.points.find(c)) in awaited}
+        spare = []
+        for number in sorted(offered, key=lambda n: float(awaited[n].mean())):
+            lost = np.maximum(lost, awaited.pop(number))
+            others = np.array([*awaited.values()]).max(axis=0, initial=0.0)
+            if _ahead(lost, others) >= gain:
+                break
+            spare.append(offered[number])
+        return spare
+
+    def drop(self, configs: Sequence[Config]) -> None:
+        """Configs are not under way any more, and were not tried."""
+        numbers = (self.surrogate.points.find(config) for config in configs)
+        self.surrogate.drop([number for number in numbers if number is not None])
 
     def chances(self, configs: Sequence[Config]) -> list[float]:
         """The probability of each config to be faster than the best: 1 while little is known, 0 for
@@ -86,9 +106,27 @@ class ExpectedGain:
         below = (beliefs.best - float(beliefs.mean[number])) / math.sqrt(float(variance))
         return float(beliefs.works[number] * ndtr(below))
 
-    def _candidates(self, beliefs: Beliefs, fresh: Rows) -> tuple[Rows, int]:
-        """The untried points with the lowest bounds, then all that are under way."""
+    def _gains(self, beliefs: Beliefs, rows: Rows) -> Floats:
+        """Draws (rows) of what each candidate (columns) gains over the best, as ln of the ratio."""
+        # The same draws every time: the estimate moves with what is known, not with luck.
+        rng = np.random.default_rng(0)
+        covariance = self.surrogate.covariance(beliefs, rows)
+        values, vectors = np.linalg.eigh(covariance)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        targets = beliefs.mean[rows] + rng.standard_normal((_DRAWS, len(rows))) @ root.T
+        works = rng.random((_DRAWS, len(rows))) < beliefs.works[rows]
+        return np.where(works, self.surrogate.gains(beliefs, targets), 0.0)
+
+    def _candidates(self, beliefs: Beliefs, fresh: Rows) -> Rows:
+        """The untried points with the lowest bounds, then those under way."""
         bound = beliefs.mean[fresh] - 2.0 * beliefs.deviation[fresh]
         order = np.argsort(bound, kind="stable")[:_CANDIDATES]
-        pending = np.array(list(self.surrogate.pending), dtype=np.int64)[-_CANDIDATES:]
-        return np.concatenate([fresh[order], pending]), len(order)
+        return np.concatenate([fresh[order], np.array(self._under_way(), dtype=np.int64)])
+
+    def _under_way(self) -> list[int]:
+        return list(self.surrogate.pending)[-_CANDIDATES:]
+
+
+def _ahead(left: Floats, awaited: Floats) -> float:
+    """Mean relative gain, over draws, of the best that is left over the best that is awaited."""
+    return float(np.mean(-np.expm1(-np.maximum(0.0, left - awaited))))

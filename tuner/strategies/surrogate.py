@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -98,6 +99,14 @@ class Surrogate:
         self.pending.setdefault(number)
         if self._posterior is not None and number < len(self._posterior.points):
             self._posterior.append(number)
+
+    def drop(self, numbers: Iterable[int]) -> None:
+        """Points that are not under way any more and were not tried; they may be asked again."""
+        for number in numbers:
+            self.pending.pop(number, None)
+            self._predicted.pop(number, None)
+        if self._posterior is not None:
+            self._refactor()
 
     def tell(self, config: Config, score: float | None, status: Status) -> None:
         """A result; see `Strategy.tell`. A config that is not of the space is no news."""

@@ -47,11 +47,14 @@ class CudaBackend(TorchBench):
     ) -> None:
         import torch
         import triton
+        from triton.runtime.cache import triton_key
 
         super().__init__(index=index, cache_dir=cache_dir, tasks=tasks)
         torch.cuda.set_device(index)
-        # Builds and loads Triton's own driver module, which a first launch would wait for.
+        # What a first launch would wait for: Triton's own driver module, built and loaded, and the
+        # digest of its compiler, by which it looks for binaries.
         _ = triton.runtime.driver.active.utils
+        triton_key()
         self._look = nvml_look(self._device.uuid) if self.kind == "cuda" else None
         self._watch = CudaWatch() if self.kind == "cuda" else Watch()
         self._timers: dict[tuple[str, str], Timer] = {}
@@ -163,6 +166,10 @@ class CudaBackend(TorchBench):
         return self._entry(
             task, contestant, checked, outputs=variant.outputs, compiled=compilations.count
         )
+
+    def _rehearse(self, task: Task) -> None:
+        """Have the gate refuse what does nothing: what it calls is loaded when it is first used."""
+        check_variant(task, lambda: None, outputs=task.outputs(), watch=self._watch)
 
     def _verify_workloads(self, kernel: Kernel, workload: Workload) -> Sequence[Workload]:
         small = kernel.small_workload(workload)

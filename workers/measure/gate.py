@@ -32,7 +32,8 @@ _REPETITIONS = 8
 _LEAD_US = 240.0
 _LEADS = (1.5, 5.0, 20.0)
 _LONGEST_US = 2000.0
-#: further looks at a repeated run where other programs may have disturbed the first
+#: further looks at a run on new inputs and a repeated one, where the first were suspicious or other
+#: programs may have disturbed them
 _CHANCES = 2
 _AGREEING = 7
 
@@ -261,10 +262,12 @@ class _Gate:
         if self._watch is None or len(self._task.seeds) < 2:
             return ""
         fresh_us, seen_us = self._laps_us[len(self._task.seeds) - 1], self._laps_us[-1]
-        for chance in range(_CHANCES if self._watch.noisy else 0):
+        for chance in range(_CHANCES):
+            if not (self._watch.noisy or _suspicious(fresh_us, seen_us)):
+                break
             fresh_us = min(fresh_us, self._time_rolled(2 * _REPETITIONS + 1 + chance))
             seen_us = min(seen_us, self._time_rolled(0))
-        if seen_us > _SUSPICIOUS * fresh_us or fresh_us - seen_us < _SAVED_US:
+        if not _suspicious(fresh_us, seen_us):
             return ""
         if not self._task.roll(1):
             return ""
@@ -284,9 +287,14 @@ class _Gate:
     def _time_rolled(self, places: int) -> float:
         """Time in us on the first seed's inputs rolled."""
         assert self._watch is not None
-        _, lap_us = self._lap(lambda: self._task.roll(places), POISONS[0])
+        lead_us = min(max(_LEAD_US, self._host_us), _LONGEST_US)
+        _, lap_us = self._lap(lambda: self._task.roll(places), POISONS[0], lead_us)
         self._watch.wait()
         return lap_us()
+
+
+def _suspicious(fresh_us: float, seen_us: float) -> bool:
+    return seen_us <= _SUSPICIOUS * fresh_us and fresh_us - seen_us >= _SAVED_US
 
 
 def _differ(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

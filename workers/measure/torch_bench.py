@@ -127,6 +127,9 @@ class TorchBench(ABC):
     def _enter_baseline(self) -> None:  # noqa: B027
         """Untimed switch to a baseline."""
 
+    def _rehearse(self, task: Task) -> None:  # noqa: B027
+        """Have loaded what the task's first variant would wait for."""
+
     def _failed(self, error: Exception, doing: str = "") -> Failure:
         """The failure of an exception; a kind whose device it has broken says so here."""
         return failure_of(error, doing=doing)
@@ -205,6 +208,8 @@ class TorchBench(ABC):
         self._watch.begin()
         if job.mode is not Mode.VERIFY:
             task = self._tasks.get(job.kernel, job.workload, seeds)
+            if not job.entrants:
+                self._rehearse(task)
             return Session(self, job, task).compete()
         workloads = self._verify_workloads(kernel, job.workload)
         tasks = [self._tasks.get(job.kernel, workload, seeds) for workload in workloads]

@@ -115,7 +115,10 @@ class VirtualPool:
         return 0.0 if known else self._setup_s
 
     def poll(self, timeout_s: float) -> Sequence[PoolEvent]:
-        """The events of the next moment at which anything happens, however far away it is."""
+        """The events of the next moment at which anything happens, however far away it is; with no
+        time to wait, those of this moment."""
+        if not timeout_s and not (self._events and self._events[0][0] <= self._now):
+            return []
         if not self._events:
             self._now += timeout_s
             return []
