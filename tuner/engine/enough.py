@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 MINIMUM = 30
 #: Trials after which a search ends that has timed nothing (compile-only, or all failed).
 UNTIMED = 100
-#: An expected gain of up to so many times what is enough says that the end is near; one beyond it
-#: resumes a search that has given builds up.
-_NEAR = 2.0
+#: Builds under way are given up after so many looks in a row that found enough.
+_CALM = 3
+#: What a search that has given builds up is resumed for: so many times the gain that is enough.
+_RESUMED = 2.0
 #: Builds under way are not awaited if they are expected to gain less than this share of what is
 #: enough. They were ordered as the most promising, and a model that was right would not need them.
 _SPARE = 0.02
@@ -41,10 +42,9 @@ class Enough:
         self._looked_at = 0
         self._reached = False
         self._timed = False
+        self._calm = 0
         self._spared_at = 0
         self._spared = False
-        #: It will soon be enough.
-        self.near = False
 
     @cached_property
     def _estimate(self) -> ExpectedGain:
@@ -73,13 +73,13 @@ class Enough:
         if fresh >= _EVERY or (fresh and not open_trials):
             self._looked_at = self._told
             left = self._estimate.expected_gain() if self._told >= MINIMUM else math.inf
-            self.near = left < _NEAR * self._gain
-            self._reached = self.near if self._spared else left < self._gain
+            self._reached = left < self._gain * (_RESUMED if self._spared else 1.0)
+            self._calm = self._calm + 1 if self._reached else 0
         return self._reached
 
     def spare(self, configs: Sequence[Config]) -> list[Config]:
         """Which of the configs under way are not worth waiting for, once enough is reached."""
-        if self._told == self._spared_at or self._told < MINIMUM:
+        if self._told == self._spared_at or self._calm < _CALM:
             return []
         self._spared_at = self._told
         spare = self._estimate.spare(configs, _SPARE * self._gain)

@@ -155,9 +155,8 @@ class Search:
         return [trial for _, _, trial in self._timed]
 
     def unchecked(self) -> list[Trial]:
-        """Who may be built at its odd size already, because the end of the search is near."""
-        near = self._enough is not None and self._enough.near
-        return self.likely(self.ranked()) if (near or self.ending) and self.open_trials else []
+        """Who may be built at its odd size already, while the last results are awaited."""
+        return self.likely(self.ranked()) if self.ending and self.open_trials else []
 
     def dethrone(self) -> None:
         """The champion cannot be had any more: it is out of the ranking, and the next one is it."""
