@@ -34,7 +34,7 @@ class BayesStrategy:
         *,
         name: str = "bayes",
         initial: int = 15,
-        width: float = 1.5,
+        width: float = 2.0,
     ) -> None:
         if initial < 1 or width < 0:
             raise TypeError(f"initial={initial} and width={width} must be positive")
