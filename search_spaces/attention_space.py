@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from search_spaces.bound import BoundSpace
-from search_spaces.features import tile_features
 from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import Constraint, SearchSpace
@@ -34,20 +33,7 @@ def attention_space(workload: Workload) -> SearchSpace:
     ]
     if workload["causal"]:
         parameters.append(Boolean("split"))
-    return SearchSpace(parameters, CONSTRAINTS, kernel="attention", features=features)
-
-
-def features(config: Config, workload: Workload, device: Device) -> tuple[float, ...]:
-    """Those of its blocks of queries: scores and outputs are what a program sums."""
-    rows, cols, depth = _int(config, "BLOCK_M"), _int(config, "BLOCK_N"), workload.size("head_dim")
-    blocks = -(-workload.size("sequence") // rows)
-    return tile_features(
-        device,
-        shared_bytes=(rows + 2 * _int(config, "num_stages") * cols) * depth * _BYTES,
-        sums=rows * (cols + depth),
-        warps=_int(config, "num_warps"),
-        programs=workload.size("batch") * workload.size("heads") * blocks,
-    )
+    return SearchSpace(parameters, CONSTRAINTS, kernel="attention")
 
 
 def default_point(bound: BoundSpace) -> Config:

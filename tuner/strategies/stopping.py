@@ -16,6 +16,8 @@ from tuner.strategies.surrogate import Beliefs, Rows, Surrogate
 #: Points whose joint distribution is drawn from: the most promising.
 _CANDIDATES = 128
 _DRAWS = 256
+#: Deviations that builds are given up by, in those of the model, which they might prove wrong.
+_DOUBTED = 2.0
 
 
 class ExpectedGain:
@@ -71,7 +73,7 @@ class ExpectedGain:
         if beliefs is None:
             return []
         rows = self._candidates(beliefs, model.fresh()).tolist()
-        gains = self._gains(beliefs, np.array(rows))
+        gains = self._gains(beliefs, np.array(rows), _DOUBTED)
         awaited = {number: gains[:, rows.index(number)] for number in self._under_way()}
         lost = np.zeros(len(gains))
         offered = {n: c for c in configs if (n := model.points.find(c)) in awaited}
@@ -106,13 +108,16 @@ class ExpectedGain:
         below = (beliefs.best - float(beliefs.mean[number])) / math.sqrt(float(variance))
         return float(beliefs.works[number] * ndtr(below))
 
-    def _gains(self, beliefs: Beliefs, rows: Rows) -> Floats:
-        """Draws (rows) of what each candidate (columns) gains over the best, as ln of the ratio."""
+    def _gains(self, beliefs: Beliefs, rows: Rows, doubt: float = 1.0) -> Floats:
+        """Draws (rows) of what each candidate (columns) gains over the best, as ln of the ratio.
+
+        doubt: how many times the model's deviations are taken.
+        """
         # The same draws every time: the estimate moves with what is known, not with luck.
         rng = np.random.default_rng(0)
         covariance = self.surrogate.covariance(beliefs, rows)
         values, vectors = np.linalg.eigh(covariance)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        root = doubt * vectors * np.sqrt(np.maximum(values, 0.0))
         targets = beliefs.mean[rows] + rng.standard_normal((_DRAWS, len(rows))) @ root.T
         works = rng.random((_DRAWS, len(rows))) < beliefs.works[rows]
         return np.where(works, self.surrogate.gains(beliefs, targets), 0.0)
