@@ -167,6 +167,46 @@ def test_failures_on_the_way_do_not_mislead_it():
     assert toy_us(search.champion.config) <= 1.005 * min(map(toy_us, right))
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_not_worth_awaiting_is_given_up_at_the_end(seed):
+    search = bowl(seed=seed)
+    rng, flying, given_up = random.Random(seed), [], []
+    while True:
+        while len(flying) < 15 and (trial := search.next_trial(0.0)) is not None:
+            flying.append(trial)
+        given_up += [trial for trial in flying if trial.state is State.DROPPED]
+        flying = [trial for trial in flying if trial.state is not State.DROPPED]
+        if not flying:
+            break
+        trial = flying.pop(rng.randrange(len(flying)))
+        search.finish(trial, record(trial, bowl_us(trial.config)))
+    assert search.exhausted
+    assert search.champion.config == {"a": 16, "b": 16, "c": 16}
+    assert given_up
+    assert not {trial.number for trial in given_up} & {t.number for t in search.trials.values()}
+    assert all(trial.state is State.DONE for trial in search.trials.values())
+
+
+def test_a_search_with_a_fixed_budget_gives_nothing_up():
+    assert len(play(bowl(budget=TaskBudget(trials=60)), bowl_us)) == 60
+
+
+def test_likely_winners_are_built_at_their_odd_size_while_the_last_results_are_awaited():
+    search = bowl(budget=TaskBudget(trials=8), odd=Workload.of(n=1000))
+    flying = [search.next_trial(0.0) for _ in range(8)]
+    for trial in flying[:6]:
+        assert search.unchecked() == []
+        search.finish(trial, record(trial, bowl_us(trial.config)))
+    assert search.next_trial(0.0) is None
+    first = search.unchecked()
+    assert first == search.ranked()[:3]
+    first[0].odd = Artifact(first[0].config, "simulated", TOOLS, "odd")
+    assert search.unchecked() == first[1:]
+    for trial in flying[6:]:
+        search.finish(trial, record(trial, bowl_us(trial.config)))
+    assert search.unchecked() == []  # from now on the finals say who is
+
+
 # -- warm starts -----------------------------------------------------------------------------------
 def test_warm_configs_come_after_the_default_in_their_order():
     search = bowl()

@@ -190,3 +190,42 @@ def test_the_expected_gain_falls_as_the_best_is_found(matmul):
     for config in rest[300:]:
         gain.tell(config, math.log(recorded[config].median_us), Status.CORRECT)
     assert gain.expected_gain() == 0.0
+
+
+def test_what_may_still_win_is_awaited_and_what_cannot_is_spare():
+    space = SearchSpace([PowerOfTwo("a", 1, 1 << 15), PowerOfTwo("b", 1, 1 << 15)]).bind(
+        Workload.of(n=1), Device("simulated", "toy", "simulated")
+    )
+    gain = ExpectedGain(space)
+    configs = list(space.enumerate())
+    low, high = configs[0], configs[-1]
+    for config in configs[::7]:
+        if config not in (low, high):
+            score = math.log2(config["a"]) + math.log2(config["b"])
+            gain.tell(config, score / 20, Status.CORRECT)
+    for config in (low, high):
+        gain.ask(config)
+    assert gain.spare([low, high], 1e-4) == [high]
+    assert gain.spare([], 1e-4) == []
+    assert gain.spare([low, high], 1.0) == [high, low]
+    before = gain.expected_gain()
+    gain.drop([low])
+    assert gain.expected_gain() > before  # it may be asked again, and would win
+
+
+def test_features_of_a_space_stand_beside_its_parameters():
+    calls = []
+
+    def features(config, workload, device):
+        calls.append(config)
+        return config["a"] * config["b"], 7.0
+
+    parameters = [PowerOfTwo("a", 1, 8), PowerOfTwo("b", 1, 8)]
+    device = Device("simulated", "toy", "simulated")
+    plain = SearchSpace(parameters).bind(Workload.of(n=1), device)
+    space = SearchSpace(parameters, features=features).bind(Workload.of(n=1), device)
+    x = Points(space.restrict({"b": [2, 4]})).x
+    assert x.shape == (8, Points(plain).x.shape[1] + 2)
+    products = [config["a"] * config["b"] for config in calls]
+    assert x[:, -2].tolist() == [(p - 2) / 30 for p in products]
+    assert set(x[:, -1]) == {0.0}  # the same for all, whatever it is

@@ -10,9 +10,19 @@ from hypothesis import strategies as st
 from world import DEVICE, TOOLS, World, spec, toy_binary, toy_fault, toy_space, toy_us
 
 from search_spaces.records import Status, config_key
-from tuner.engine import Engine, Finish, TaskBudget, Tick
+from tuner.engine import Engine, Finish, Measure, Record, TaskBudget, Tick
 from tuner.engine.trial import State
-from workers.records import Built, JobLost, Mode, WorkerGone, WorkerInfo, WorkerReady
+from workers.records import (
+    Built,
+    Failure,
+    JobLost,
+    Measured,
+    Measurement,
+    Mode,
+    WorkerGone,
+    WorkerInfo,
+    WorkerReady,
+)
 
 SIMPLE = settings(max_examples=25, deadline=None)
 
@@ -242,3 +252,55 @@ def test_polish_asks_the_neighbours_of_the_best():
     best = min(others, key=lambda r: r.median_us)
     near = {config_key(c) for c in toy_space().neighbours(best.config)}
     assert config_key(polished[0].config) in near
+
+
+def ready(engine, kind="simulated"):
+    device = replace(DEVICE, kind=kind)
+    return engine.handle(WorkerReady(WorkerInfo("w0", device, TOOLS)), 0.0)
+
+
+def test_an_idle_device_prepares_the_task_while_its_first_variants_are_built():
+    engine = Engine([spec()], builders=2)
+    (order,) = (o for o in ready(engine) if isinstance(o, Measure))
+    assert order.job.entrants == ()
+    assert not [o for o in engine.handle(Tick(), 0.1) if isinstance(o, Measure)]
+    answer = Measurement(DEVICE, TOOLS, outcomes=())
+    again = engine.handle(Measured(order.job.job_id, "w0", answer), 0.2)
+    assert not [o for o in again if isinstance(o, Measure | Record)]  # once is enough
+
+
+class Unprepared(World):
+    """No device can prepare a task."""
+
+    def _measure(self, order, rng):
+        if order.job.entrants:
+            return super()._measure(order, rng)
+        failure = Failure(Status.RUNTIME, "out of memory")
+        if rng.random() < 0.5:
+            return [Measured(order.job.job_id, order.worker_id, failure)]
+        return [JobLost(order.job.job_id, "the worker died")]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_preparation_that_fails_is_nobodys_fault(seed):
+    undisturbed = World(Engine([spec()], builders=1), seed=0, workers=1).run()
+    world = Unprepared(Engine([spec()], builders=2), seed=seed).run()
+    assert world.finish == Finish("finished")
+    assert outcome_of(world.records) == outcome_of(undisturbed.records)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_builds_that_were_given_up_are_answered_and_forgotten(seed):
+    task = spec(strategy="bayes", budget=TaskBudget(gain=0.2))
+    world = World(Engine([task], builders=12), seed=seed, losses=0.05).run()
+    assert world.finish == Finish("finished")
+    search = world.engine.tasks[0].search
+    recorded = {config_key(record.config) for _, record in world.records}
+    assert recorded == set(search.trials)
+    assert world.engine.floor.building == 0
+    assert config_key(world.selections[1].winner) in recorded
+
+
+def test_compile_only_tasks_are_not_prepared():
+    world = World(Engine([spec(compile_only=True)], builders=2), kind="interpreter").run()
+    assert all(job.entrants for job in world.measured)

@@ -211,6 +211,13 @@ class PoolContract:
         assert isinstance(event.result.outcomes[1], Timing)
         assert event.result.device.kind == "simulated"
 
+    def test_a_job_without_entrants_prepares_its_task(self, farm: Farm):
+        farm.pool.submit_measure("simulated-0", farm.measure_job("ahead"))
+        event, _ = farm.answer("ahead")
+        assert isinstance(event, Measured)
+        assert isinstance(event.result, Measurement)
+        assert event.result.outcomes == ()
+
     def test_a_config_that_crashes_twice_is_a_runtime_failure(self, farm: Farm):
         farm.pool.submit_measure("simulated-0", farm.measure_job("crash", farm.config("crash")))
         event, _ = farm.answer("crash")

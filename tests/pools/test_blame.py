@@ -239,3 +239,18 @@ def test_what_was_spent_adds_up_and_odd_sizes_are_the_first_entrants():
     found = measured(replace(job, checks=(object(),)), attempt)
     assert isinstance(found.outcomes[0], Failure)
     assert isinstance(found.outcomes[1], Timing)
+
+
+def test_a_job_without_entrants_is_attempted_once():
+    job = job_of(0, Mode.DUEL)
+    answer = Reply(Failure(Status.RUNTIME, "no memory for the inputs"))
+    asked: list[MeasureJob] = []
+
+    def attempt(whole: MeasureJob) -> Reply | Loss:
+        asked.append(whole)
+        return answer
+
+    found = Blame(job, attempt, lambda: pytest.fail("not asked")).measure()
+    assert (found, asked) == (answer.result, [job])
+    loss = _died("SIGKILL", "")
+    assert Blame(job, lambda _: loss, lambda: pytest.fail("not asked")).measure() == loss.failure

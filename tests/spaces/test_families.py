@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from spaces_interpret import interpret
 
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel
-from search_spaces.records import Workload
+from search_spaces.records import Device, Workload
 from search_spaces.registry import load
 
 ROOT = Path(__file__).parent.parent.parent
@@ -288,3 +289,18 @@ def test_the_reference_rounded_to_the_output_dtype_is_admissible(name):
             off = (exact.to(getattr(torch, spec.dtype)).double() - exact).abs()
             assert off.norm() <= tolerance.relative * exact.norm(), workload.key
             assert bool((off <= tolerance.elementwise * (1 + exact.abs())).all()), workload.key
+
+
+def test_features_of_matmul_tell_shared_memory_registers_and_waves():
+    workload = Workload.of(M=4096, N=4096, K=4096, dtype="bfloat16")
+    device = Device("cuda", "card", "cuda:90", sm_count=132, shared_bytes=232448, warp_size=32)
+    bound = load("matmul").space(workload).bind(workload, device)
+    config = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8}
+    config |= {"num_warps": 8, "num_stages": 3, "loads": "pointer"}
+    shared, sums, resident, full, reuse = bound.features(config)
+    assert 2**shared == pytest.approx((128 + 256) * 64 * 2 * 3)
+    assert 2**sums == 128 * 256 / 256
+    assert resident == 0  # one program on each multiprocessor
+    assert full == pytest.approx(32 * 16 / 132 / 4)
+    assert 2**reuse == pytest.approx(128 * 256 / 384)
+    assert all(len(bound.features(c)) == 5 for c in islice(bound.enumerate(), 50))

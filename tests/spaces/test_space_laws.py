@@ -267,3 +267,14 @@ def test_descriptions_are_json_and_change_with_the_constraint():
     assert described(3) != described(4)
     parameter = Choice("c", (1, None), when={"x": (1,)})
     assert pickle.loads(pickle.dumps(parameter)) == parameter
+
+
+def test_features_that_cannot_answer_are_named_with_place_and_remedy():
+    def features(config, workload, device):
+        return (config["missing"],)
+
+    bound = bound_of(SearchSpace([Integer("p", 1, 3)], kernel="k", features=features))
+    with pytest.raises(SpaceError, match=r"k \[n=3\].* its features raise KeyError") as caught:
+        bound.features({"p": 1})
+    assert "config.get" in caught.value.hint
+    assert bound_of(SearchSpace([Integer("p", 1, 3)])).features({"p": 1}) == ()
