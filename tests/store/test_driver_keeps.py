@@ -10,9 +10,18 @@ import pytest
 from sample_data import BASELINES, CALIBRATION, DEVICE, FINALS, KEY, SELECTION, new_task
 
 from results_db import Store
+from search_spaces.records import Status
 from tuner.driver import Driver
 from tuner.engine import Engine, Event, Finish, Instruction, Select
-from workers.records import WorkerInfo
+from workers.pools.virtual import VirtualPool
+from workers.records import (
+    Built,
+    Failure,
+    Measured,
+    PoolEvent,
+    PoolSpec,
+    WorkerInfo,
+)
 
 
 @dataclass(slots=True)
@@ -63,3 +72,34 @@ def test_finals_are_kept_with_the_selection(store: Store) -> None:
     _drive(store, [worker], Select(task.task_id, SELECTION, BASELINES))
     (found,) = store.tasks(task.run_id)
     assert found.finals == ()
+
+
+@dataclass(slots=True)
+class Heard(Engine):
+    """An engine that notes what it hears, and ends after so many answers."""
+
+    awaited: int = 4
+    heard: list[Event] = field(default_factory=list)
+
+    def handle(self, event: Event, now: float) -> list[Instruction]:
+        self.heard.append(event)
+        return [Finish("finished")] if len(self.heard) == self.awaited else []
+
+
+class Burst(VirtualPool):
+    """A pool whose workers answered several jobs at the same moment."""
+
+    def __init__(self, *events: PoolEvent) -> None:
+        super().__init__(PoolSpec("virtual", {}, 1))
+        for event in events:
+            self._at(0.0, event)
+
+
+def test_devices_are_answered_before_builders_that_have_their_next_build(store: Store) -> None:
+    failure = Failure(Status.RUNTIME, "it does not matter")
+    built = [Built(f"b{number}", failure) for number in range(2)]
+    measured = [Measured(f"m{number}", "w0", failure) for number in range(2)]
+    pool = Burst(built[0], measured[0], built[1], measured[1])
+    engine = Heard([], builders=1)
+    assert Driver(engine, pool, store, run_id=1).run([]) == Finish("finished")
+    assert engine.heard == [*measured, *built]
