@@ -101,5 +101,6 @@ def test_devices_are_answered_before_builders_that_have_their_next_build(store: 
     measured = [Measured(f"m{number}", "w0", failure) for number in range(2)]
     pool = Burst(built[0], measured[0], built[1], measured[1])
     engine = Heard([], builders=1)
-    assert Driver(engine, pool, store, run_id=1).run([]) == Finish("finished")
+    run_id = new_task(store).run_id
+    assert Driver(engine, pool, store, run_id=run_id).run([]) == Finish("finished")
     assert engine.heard == [*measured, *built]
