@@ -129,13 +129,16 @@ class Bench(Protocol):
 
 
 class Session:
-    """The state of one job on a bench."""
+    """The state of one job on a bench. started: when the device began with it, by
+    `time.monotonic`; the task may have had to be made."""
 
-    def __init__(self, bench: Bench, job: MeasureJob, task: Task) -> None:
+    def __init__(
+        self, bench: Bench, job: MeasureJob, task: Task, started: float | None = None
+    ) -> None:
         self._bench = bench
         self._job = job
         self._task = task
-        self._started = time.monotonic()
+        self._started = time.monotonic() if started is None else started
         self._timing_s = 0.0
         self._compiled = 0
         self._names = [config_key(artifact.config) for artifact in job.entrants]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -201,6 +202,7 @@ class TorchBench(ABC):
         return self._device.l2_bytes
 
     def _measure(self, job: MeasureJob) -> Measurement:
+        started = time.monotonic()
         kernel = self._kernel(job.kernel)
         self._seeds = seeds = job.protocol.seeds
         self._cache = job.protocol.cache
@@ -210,10 +212,10 @@ class TorchBench(ABC):
             task = self._tasks.get(job.kernel, job.workload, seeds)
             if not job.entrants:
                 self._rehearse(task)
-            return Session(self, job, task).compete()
+            return Session(self, job, task, started).compete()
         workloads = self._verify_workloads(kernel, job.workload)
         tasks = [self._tasks.get(job.kernel, workload, seeds) for workload in workloads]
-        return Session(self, job, tasks[0]).verify(tasks)
+        return Session(self, job, tasks[0], started).verify(tasks)
 
     def _kernel(self, ref: KernelRef) -> Kernel:
         if ref not in self._kernels:
