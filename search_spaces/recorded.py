@@ -11,7 +11,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, ClassVar
 
 from search_spaces.constraints import Constraint
-from search_spaces.errors import KernelError, WorkloadError
+from search_spaces.errors import KernelError, TunerError, WorkloadError
 from search_spaces.kernel import Cost, Kernel, TensorSpec, Tolerance
 from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo, Restricted
 from search_spaces.recorded_space import Noise, RecordedConfig, RecordedParameter, RecordedSpace
@@ -92,8 +92,7 @@ class RecordedKernel(Kernel):
 
         rule = Constraint("recorded", was_recorded, "nothing was recorded for it")
         parameters = [_parameter(parameter) for parameter in recorded.parameters]
-        features = _features(self.name)
-        return SearchSpace(parameters, (rule,), kernel=self.name, features=features)
+        return SearchSpace(parameters, (rule,), kernel=self.name, features=_features(recorded))
 
     def default_config(self, workload: Workload, device: Device) -> Config:
         return self.recorded.default
@@ -117,12 +116,17 @@ class RecordedKernel(Kernel):
         return digest(encoded(self.recorded))
 
 
-def _features(kernel: str) -> Features | None:
-    """Those of the family that a recording names, if it still declares any, in `NAME_space`."""
-    module = f"search_spaces.{kernel}_space"
-    if not kernel.isidentifier() or importlib.util.find_spec(module) is None:
+def _features(recorded: RecordedSpace) -> Features | None:
+    """Those of the family that a recording names, declared in `NAME_space`, if they fit it."""
+    module = f"search_spaces.{recorded.kernel}_space"
+    if not recorded.kernel.isidentifier() or importlib.util.find_spec(module) is None:
         return None
     found: Features | None = getattr(importlib.import_module(module), "features", None)
+    try:
+        if found is not None:
+            found(recorded.default, recorded.workload, recorded.device)
+    except (LookupError, ValueError, TypeError, TunerError):
+        return None  # another kernel of the same name, or an older one
     return found
 
 

@@ -3,15 +3,25 @@ from __future__ import annotations
 import gzip
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from search_spaces.errors import SpaceError, TunerError, WorkloadError
-from search_spaces.recorded import WORLDS, RecordedParameter, RecordedSpace, load_kernel, synthesise
+from search_spaces.recorded import (
+    WORLDS,
+    RecordedKernel,
+    RecordedParameter,
+    RecordedSpace,
+    load_kernel,
+    synthesise,
+)
 from search_spaces.records import Status, config_key
 from search_spaces.registry import load
+
+H200 = Path(__file__).parents[2] / "benchmarks/spaces/h200"
 
 FAILED = [status for status in Status if status is not Status.CORRECT]
 
@@ -181,3 +191,16 @@ def test_files_that_cannot_be_read_or_written(tmp_path):
     with pytest.raises(TunerError, match="cannot be written"):
         synthesise(5).save(tmp_path / "no_folder" / "space.json")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_recording_has_the_features_of_its_family_where_they_fit():
+    def bound(space: RecordedSpace):
+        kernel = RecordedKernel(space)
+        return kernel.space(space.workload).bind(space.workload, kernel.device)
+
+    matmul = RecordedSpace.load(H200 / "matmul_512x512x8192_bf16.space.json")
+    assert len(bound(matmul).features(matmul.default)) == 5
+    # Another kernel that happens to have the name.
+    stranger = replace(synthesise(20, seed=1, world="W1"), kernel="matmul")
+    assert bound(stranger).features(stranger.default) == ()
+    assert bound(replace(stranger, kernel="no/such kernel")).features(stranger.default) == ()
