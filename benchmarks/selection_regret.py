@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 import tarfile
 import time
@@ -294,8 +293,6 @@ def _attempt(name, wanted, farm, oracles, device, args) -> dict:
 
 
 def _provenance(worker) -> dict:
-    git = ["git", "-C", f"{HERE}", "rev-parse", "--short=12", "HEAD"]
-    asked = subprocess.run(git, capture_output=True, text=True, check=False)
     calibration = worker.calibration
     return {
         "device": worker.device.name,
@@ -303,7 +300,7 @@ def _provenance(worker) -> dict:
         "toolchain": asdict(worker.toolchain),
         "calibration": asdict(calibration) if calibration else {},
         "cores": len(os.sched_getaffinity(0)),
-        "revision": os.environ.get("TUNER_REVISION") or asked.stdout.strip(),
+        "revision": environment.revision(HERE),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
     }
 

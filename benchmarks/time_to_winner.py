@@ -207,6 +207,8 @@ def _reached(space: str, known, found: dict) -> dict:
 
 def provenance(done: dict) -> dict:
     """Device, cards and toolchain of all steps, each a list: of one member where all agree."""
+    from tuner.environment import revision
+
     seen: dict[str, set] = {}
     for entry in done.values():
         known = {**entry.get("facts", {}), **entry.get("toolchain", {})}
@@ -217,10 +219,7 @@ def provenance(done: dict) -> dict:
             seen.setdefault(name, set()).update(value if isinstance(value, list) else [value])
     listed = {name: sorted(filter(None, map(str, values))) for name, values in seen.items()}
     listed.pop("card", None)
-    git = ["git", "-C", f"{HERE}", "rev-parse", "--short=12", "HEAD"]
-    asked = subprocess.run(git, capture_output=True, text=True, check=False)
-    revision = os.environ.get("TUNER_REVISION") or asked.stdout.strip()
-    return {**listed, "revision": revision, "date": datetime.now(UTC).strftime("%Y-%m-%d")}
+    return {**listed, "revision": revision(HERE), "date": datetime.now(UTC).strftime("%Y-%m-%d")}
 
 
 # -- the run ---------------------------------------------------------------------------------------

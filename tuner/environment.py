@@ -25,17 +25,25 @@ _REVISION = "TUNER_REVISION"
 def facts(base: Path, *, fresh: bool) -> dict[str, Value]:
     """Host, system and source state, as the report's environment panel shows them.
 
-    `TUNER_REVISION` stands in for the git revision where the sources came without their history.
+    git: see `revision`.
     """
     return {
         "host": socket.gethostname(),
         "system": platform.platform(),
         "python": platform.python_version(),
         "cores": os.cpu_count() or 0,
-        "git": _git(base, "rev-parse", "--short=12", "HEAD") or os.environ.get(_REVISION, ""),
+        "git": revision(base),
         "dirty": bool(_git(base, "status", "--porcelain", "--untracked-files=no")),
         "fresh": fresh,
     }
+
+
+def revision(base: Path) -> str:
+    """The git revision of a folder; empty where there is none.
+
+    `TUNER_REVISION` is believed before git: sources may have come without their history.
+    """
+    return os.environ.get(_REVISION) or _git(base, "rev-parse", "--short=12", "HEAD")
 
 
 def protocol(measure: MeasureConfig) -> Protocol:
