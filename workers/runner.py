@@ -149,6 +149,8 @@ class DeviceRunner:
             return Loss(failure, child.last_note)
         if poisoned:
             child.kill()
+        if job.mode is Mode.RACE:
+            self._refresh_spare(job)
         children.begin()
         return Reply(result, poisoned, child.last_note)
 
@@ -166,6 +168,12 @@ class DeviceRunner:
             return spare
         self._children.renew()
         return self._children.ready()
+
+    def _refresh_spare(self, job: MeasureJob) -> None:
+        """Who races after a confirmation is confirmed again, by a process that has not seen the
+        task: let the next spare start while the device does something else."""
+        if (job.kernel, job.workload) in self._seen.get(self.spare_pid or 0, ()):
+            self._children.drop_spare()
 
     def _remember(self, child: SupervisedChild, job: MeasureJob) -> None:
         living = {self.pid, self.spare_pid, child.pid}

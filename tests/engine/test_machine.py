@@ -304,3 +304,40 @@ def test_builds_that_were_given_up_are_answered_and_forgotten(seed):
 def test_compile_only_tasks_are_not_prepared():
     world = World(Engine([spec(compile_only=True)], builders=2), kind="interpreter").run()
     assert all(job.entrants for job in world.measured)
+
+
+class Fickle(World):
+    """The first confirmation of the first task tells other ratios than its race."""
+
+    def _measure(self, order, rng):
+        events = super()._measure(order, rng)
+        task, job = order.job.job_id.partition(":")[0], order.job
+        earlier = [j for j in self.measured[:-1] if j.mode is job.mode and of_task(j, task)]
+        if task != "1" or job.mode is not Mode.CONFIRM or earlier:
+            return events
+        (event,) = events
+        told = [
+            replace(o, log_ratio=-0.5, log_ratio_low=-0.6, log_ratio_high=-0.4) if at else o
+            for at, o in enumerate(event.result.outcomes)
+        ]
+        return [replace(event, result=replace(event.result, outcomes=tuple(told)))]
+
+
+def of_task(job, task):
+    return job.job_id.partition(":")[0] == task
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_a_repeated_confirmation_lets_others_go_first_while_its_process_starts(tasks):
+    whole = {"strategy": "exhaustive", "budget": TaskBudget()}
+    postponed = 0
+    for seed in range(6):
+        specs = [spec(task_id=number, **whole) for number in range(1, tasks + 1)]
+        world = Fickle(Engine(specs, builders=4), seed=seed, workers=1).run()
+        assert world.finish == Finish("finished")
+        assert set(world.selections) == set(range(1, tasks + 1))
+        own = [j for j in world.measured if of_task(j, "1")]
+        assert [j.mode for j in own[-4:]] == [Mode.RACE, Mode.CONFIRM] * 2
+        last, before = (world.measured.index(j) for j in (own[-1], own[-2]))
+        postponed += last - before > 1
+    assert bool(postponed) == (tasks > 1)

@@ -96,6 +96,20 @@ def test_a_confirmation_has_a_process_that_has_never_seen_its_task(runner):
     assert measured(runner, job_of({"x": 1})).clocks["pid"] == third
 
 
+def test_after_a_race_that_follows_a_confirmation_a_new_spare_starts_by_itself(runner):
+    race = job_of({"x": 1}, {"x": 2}, mode=Mode.RACE)
+    assert runner.info
+    first, spare = runner.pid, spare_of(runner)
+    assert measured(runner, race).clocks["pid"] == first
+    assert spare_of(runner) == spare
+    confirm = replace(race, mode=Mode.CONFIRM)
+    assert measured(runner, confirm).clocks["pid"] == spare
+    assert measured(runner, race).clocks["pid"] == first
+    third = spare_of(runner)
+    assert third not in (first, spare)
+    assert measured(runner, confirm).clocks["pid"] == third
+
+
 def test_no_spare_opens_the_device_while_a_confirmation_is_timed(runner):
     assert runner.info
     measured(runner, job_of({"x": 1}))

@@ -70,6 +70,11 @@ class Finals:
             self.tie = self.finalists[:1]
 
     @property
+    def repeating(self) -> bool:
+        """A confirmation is to be repeated, for which a process without history must come up."""
+        return self._contradicted and self.mode is Mode.CONFIRM
+
+    @property
     def racing(self) -> bool:
         """The race of all finalists is next, or under way."""
         return self.mode is Mode.RACE

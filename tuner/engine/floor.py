@@ -13,6 +13,8 @@ from workers.records import Measurement, WorkerInfo
 
 #: Tasks whose inputs and references a device process holds.
 _HELD = 4
+#: A new device process is up after some seconds.
+_STARTING_S = 10.0
 
 
 @dataclass(slots=True)
@@ -93,7 +95,7 @@ class Floor:
         orders = []
         idle = [worker for worker in self.workers.values() if worker.job_id is None]
         for place, worker in enumerate(idle):
-            for task in self._preference(worker, active):
+            for task in self._preference(worker, active, now):
                 fitting = sum(jobs.fits(other.info, task.spec) for other in idle[place:])
                 order = self._assign(worker, task, fitting, now)
                 if order is not None:
@@ -121,7 +123,7 @@ class Floor:
         """Have a worker make inputs and references of a task it does not hold, one at a time."""
         if worker.ahead is not None and worker.ahead.stage == "search":
             return []
-        for task in self._preference(worker, active):
+        for task in self._preference(worker, active, now):
             building = task.stage == "search" and task.search.count(State.BUILDING)
             if building and not task.spec.compile_only and worker.far(task) == _HELD:
                 job = jobs.preparation(task, self.job_id(task))
@@ -131,15 +133,21 @@ class Floor:
                 return [Measure(worker.info.worker_id, job)]
         return []
 
-    def _preference(self, worker: Worker, active: Sequence[Task]) -> list[Task]:
+    def _preference(self, worker: Worker, active: Sequence[Task], now: float) -> list[Task]:
         """Tasks this worker can serve: those first whose inputs it holds, then those of nobody.
 
         Where each device keeps to its own tasks, inputs are made once and champions stay loaded.
+        A confirmation that is to be repeated goes after all else, for a while: its process starts.
         """
+        for task in active:
+            repeating = task.finals is not None and task.finals.repeating
+            task.repeats_at = (task.repeats_at or now + _STARTING_S) if repeating else None
         latest = [other.tasks[0] for other in self.workers.values() if other.tasks]
 
-        def rank(task: Task) -> tuple[bool, int, int]:
-            return task.stage == "search", worker.far(task), sum(task is one for one in latest)
+        def rank(task: Task) -> tuple[bool, bool, int, int]:
+            starting = task.repeats_at is not None and now < task.repeats_at
+            others = sum(task is one for one in latest)
+            return starting, task.stage == "search", worker.far(task), others
 
         return sorted((task for task in active if jobs.fits(worker.info, task.spec)), key=rank)
 

@@ -34,13 +34,15 @@ _QUIET_S, _QUIET_RUNS = 5.0, 1000
 class Task:
     """A task on its way: `waiting`, `search`, `finals`, `confirm`, `done`.
 
-    method: how its variants are timed, once that is known: the same for all of them.
+    method: how its variants are timed, once that is known: the same for all of them. repeats_at:
+    until when its repeated confirmation lets other jobs go first.
     """
 
     search: Search
     stage: str = "waiting"
     finals: Finals | None = None
     method: str = ""
+    repeats_at: float | None = None
 
     def __post_init__(self) -> None:
         used = (record.method for record in self.spec.finished)
