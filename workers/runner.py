@@ -156,12 +156,11 @@ class DeviceRunner:
 
     def _unbiased(self, job: MeasureJob) -> SupervisedChild:
         """A child without a history of the job's task: new buffers, nothing left of the search."""
-        task = (job.kernel, job.workload)
         child = self._children.ready()
-        if task not in self._seen.get(child.pid or 0, ()):
+        if not self._has_seen(child.pid, job):
             return child
         spare = self._children.apart()
-        if spare is not None and task in self._seen.get(spare.pid or 0, ()):
+        if spare is not None and self._has_seen(spare.pid, job):
             self._children.drop_spare()
             spare = self._children.apart()
         if spare is not None:
@@ -172,8 +171,11 @@ class DeviceRunner:
     def _refresh_spare(self, job: MeasureJob) -> None:
         """Who races after a confirmation is confirmed again, by a process that has not seen the
         task: let the next spare start while the device does something else."""
-        if (job.kernel, job.workload) in self._seen.get(self.spare_pid or 0, ()):
+        if self._has_seen(self.spare_pid, job):
             self._children.drop_spare()
+
+    def _has_seen(self, pid: int | None, job: MeasureJob) -> bool:
+        return (job.kernel, job.workload) in self._seen.get(pid or 0, ())
 
     def _remember(self, child: SupervisedChild, job: MeasureJob) -> None:
         living = {self.pid, self.spare_pid, child.pid}

@@ -56,8 +56,9 @@ def record(trial, us, status=Status.CORRECT):
     return TrialRecord(f"{trial.number}", trial.number, trial.config, status, median_us=us)
 
 
-def play(search, us, *, at_once=15, seed=0):
-    """Run to the end, results in a random order; the trials in the order asked."""
+def play(search, us, *, at_once=15, seed=0, given_up=None):
+    """Run to the end, results in a random order; the trials in the order asked, without those that
+    were given up."""
     rng = random.Random(seed)
     flying, asked = [], []
     while True:
@@ -69,6 +70,8 @@ def play(search, us, *, at_once=15, seed=0):
         trial = flying.pop(rng.randrange(len(flying)))
         if trial.state is State.DROPPED:
             asked.remove(trial)
+            if given_up is not None:
+                given_up.append(trial)
             continue
         time_us = us(trial.config)
         status = Status.CORRECT if time_us else Status.RUNTIME
@@ -170,16 +173,8 @@ def test_failures_on_the_way_do_not_mislead_it():
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_not_worth_awaiting_is_given_up_at_the_end(seed):
     search = bowl(seed=seed)
-    rng, flying, given_up = random.Random(seed), [], []
-    while True:
-        while len(flying) < 15 and (trial := search.next_trial(0.0)) is not None:
-            flying.append(trial)
-        given_up += [trial for trial in flying if trial.state is State.DROPPED]
-        flying = [trial for trial in flying if trial.state is not State.DROPPED]
-        if not flying:
-            break
-        trial = flying.pop(rng.randrange(len(flying)))
-        search.finish(trial, record(trial, bowl_us(trial.config)))
+    given_up = []
+    play(search, bowl_us, seed=seed, given_up=given_up)
     assert search.exhausted
     assert search.champion.config == {"a": 16, "b": 16, "c": 16}
     assert given_up

@@ -254,14 +254,10 @@ def test_polish_asks_the_neighbours_of_the_best():
     assert config_key(polished[0].config) in near
 
 
-def ready(engine, kind="simulated"):
-    device = replace(DEVICE, kind=kind)
-    return engine.handle(WorkerReady(WorkerInfo("w0", device, TOOLS)), 0.0)
-
-
 def test_an_idle_device_prepares_the_task_while_its_first_variants_are_built():
     engine = Engine([spec()], builders=2)
-    (order,) = (o for o in ready(engine) if isinstance(o, Measure))
+    orders = engine.handle(WorkerReady(WorkerInfo("w0", DEVICE, TOOLS)), 0.0)
+    (order,) = (o for o in orders if isinstance(o, Measure))
     assert order.job.entrants == ()
     assert not [o for o in engine.handle(Tick(), 0.1) if isinstance(o, Measure)]
     answer = Measurement(DEVICE, TOOLS, outcomes=())

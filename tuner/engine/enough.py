@@ -40,7 +40,6 @@ class Enough:
         self._gain = gain
         self._told = 0
         self._looked_at = 0
-        self._reached = False
         self._timed = False
         self._calm = 0
         self._spared_at = 0
@@ -73,9 +72,9 @@ class Enough:
         if fresh >= _EVERY or (fresh and not open_trials):
             self._looked_at = self._told
             left = self._estimate.expected_gain() if self._told >= MINIMUM else math.inf
-            self._reached = left < self._gain * (_RESUMED if self._spared else 1.0)
-            self._calm = self._calm + 1 if self._reached else 0
-        return self._reached
+            enough = left < self._gain * (_RESUMED if self._spared else 1.0)
+            self._calm = self._calm + 1 if enough else 0
+        return self._calm > 0
 
     def spare(self, configs: Sequence[Config]) -> list[Config]:
         """Which of the configs under way are not worth waiting for, once enough is reached."""

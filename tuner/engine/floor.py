@@ -9,7 +9,7 @@ from tuner.engine import jobs
 from tuner.engine.instructions import Build, Measure
 from tuner.engine.jobs import Task
 from tuner.engine.trial import State, Trial
-from workers.records import Measurement, WorkerInfo
+from workers.records import MeasureJob, Measurement, WorkerInfo
 
 #: Tasks whose inputs and references a device process holds.
 _HELD = 4
@@ -92,17 +92,21 @@ class Floor:
     def dispatch(self, active: Sequence[Task], now: float) -> list[Measure]:
         """Give every idle worker what the tasks under way have for it: finals before duels, and a
         task to prepare while its first variants are being built."""
+        for task in active:
+            repeating = task.finals is not None and task.finals.repeating
+            task.repeats_at = (task.repeats_at or now + _STARTING_S) if repeating else None
         orders = []
         idle = [worker for worker in self.workers.values() if worker.job_id is None]
         for place, worker in enumerate(idle):
-            for task in self._preference(worker, active, now):
+            preferred = self._preference(worker, active, now)
+            for task in preferred:
                 fitting = sum(jobs.fits(other.info, task.spec) for other in idle[place:])
                 order = self._assign(worker, task, fitting, now)
                 if order is not None:
                     orders.append(order)
                     break
             else:
-                orders += self._prepare(worker, active, now)
+                orders += self._prepare(worker, preferred, now)
         return orders
 
     def _assign(self, worker: Worker, task: Task, fitting: int, now: float) -> Measure | None:
@@ -114,24 +118,27 @@ class Floor:
             measure = jobs.duel(task, trials, job_id) if trials else None
         if measure is None:
             return None
-        worker.serve(task, job_id, now)
-        self.jobs[job_id] = Job(task, trials, worker.info.worker_id)
-        told = replace(measure, calibration=worker.info.calibration)
-        return Measure(worker.info.worker_id, told)
+        return self._give(worker, measure, Job(task, trials, worker.info.worker_id), now)
 
-    def _prepare(self, worker: Worker, active: Sequence[Task], now: float) -> list[Measure]:
+    def _prepare(self, worker: Worker, tasks: Sequence[Task], now: float) -> list[Measure]:
         """Have a worker make inputs and references of a task it does not hold, one at a time."""
         if worker.ahead is not None and worker.ahead.stage == "search":
             return []
-        for task in self._preference(worker, active, now):
+        for task in tasks:
             building = task.stage == "search" and task.search.count(State.BUILDING)
             if building and not task.spec.compile_only and worker.far(task) == _HELD:
-                job = jobs.preparation(task, self.job_id(task))
-                worker.serve(task, job.job_id, now)
+                measure = jobs.preparation(task, self.job_id(task))
+                job = Job(task, (), worker.info.worker_id, ahead=True)
+                order = self._give(worker, measure, job, now)
                 worker.ahead = task
-                self.jobs[job.job_id] = Job(task, (), worker.info.worker_id, ahead=True)
-                return [Measure(worker.info.worker_id, job)]
+                return [order]
         return []
+
+    def _give(self, worker: Worker, measure: MeasureJob, job: Job, now: float) -> Measure:
+        worker.serve(job.task, measure.job_id, now)
+        self.jobs[measure.job_id] = job
+        told = replace(measure, calibration=worker.info.calibration)
+        return Measure(worker.info.worker_id, told)
 
     def _preference(self, worker: Worker, active: Sequence[Task], now: float) -> list[Task]:
         """Tasks this worker can serve: those first whose inputs it holds, then those of nobody.
@@ -139,9 +146,6 @@ class Floor:
         Where each device keeps to its own tasks, inputs are made once and champions stay loaded.
         A confirmation that is to be repeated goes after all else, for a while: its process starts.
         """
-        for task in active:
-            repeating = task.finals is not None and task.finals.repeating
-            task.repeats_at = (task.repeats_at or now + _STARTING_S) if repeating else None
         latest = [other.tasks[0] for other in self.workers.values() if other.tasks]
 
         def rank(task: Task) -> tuple[bool, bool, int, int]:
