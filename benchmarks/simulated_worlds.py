@@ -19,12 +19,13 @@ from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
+import virtual_time
+
 from search_spaces.recorded import RecordedKernel, RecordedSpace
 from search_spaces.records import config_key
 from search_spaces.synthetic import WORLDS, synthesise
 from tuner import strategies
-from tuner.engine import Engine, Finish, Select, TaskBudget, TaskSpec
-from tuner.engine.instructions import Build, Measure
+from tuner.engine import Engine, Measure, Select, TaskBudget, TaskSpec
 from workers.pools.virtual import VirtualPool
 from workers.records import KernelRef, Mode, PoolSpec
 
@@ -62,22 +63,16 @@ def choose(space: RecordedSpace, path: Path, world: str, seed: int) -> dict[str,
     options = {"simulated": {"seed": seed}}
     pool = VirtualPool(PoolSpec("virtual", {"simulated": 1}, 64, options=options))
     engine = Engine([task], builders=64)
-    pool.start()
     winner = None
-    while winner is None:
-        for event in pool.poll(0.1):
-            for order in engine.handle(event, pool.clock()):
-                if isinstance(order, Build):
-                    pool.submit_build(order.job)
-                elif isinstance(order, Measure) and order.job.mode is Mode.CONFIRM:
-                    # The finals have chosen; what follows is not part of the selection.
-                    winner = order.job.entrants[0].config
-                elif isinstance(order, Measure):
-                    pool.submit_measure(order.worker_id, order.job)
-                elif isinstance(order, Select):
-                    winner = order.selection.winner
-                elif isinstance(order, Finish):
-                    raise RuntimeError(order.message)
+    for order in virtual_time.orders(engine, pool):
+        if isinstance(order, Measure) and order.job.mode is Mode.CONFIRM:
+            # The finals have chosen; what follows is not part of the selection.
+            winner = order.job.entrants[0].config
+        elif isinstance(order, Select):
+            winner = order.selection.winner
+        if winner is not None:
+            break
+    assert winner is not None, "the engine ended without a choice"
     return {
         "regret": space[winner].median_us / space.best.median_us - 1,
         "device_s": engine.floor.timing_s,

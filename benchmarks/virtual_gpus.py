@@ -17,10 +17,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import virtual_time
+
 from search_spaces.recorded import RecordedKernel, RecordedSpace
 from search_spaces.synthetic import synthesise
 from tuner import strategies
-from tuner.engine import Build, Engine, Finish, Measure, Select, TaskBudget, TaskSpec, Tick
+from tuner.engine import Engine, Finish, Select, TaskBudget, TaskSpec
 from workers.pools.virtual import VirtualPool
 from workers.records import KernelRef, PoolSpec
 
@@ -97,22 +99,16 @@ def campaign(
     )
     in_flight = in_flight or IN_FLIGHT.get(devices, 2 * devices)
     engine = Engine(specs, builders=builders, in_flight=in_flight)
-    pool.start()
     end, regrets = None, []
-    while end is None:
-        for event in pool.poll(0.0 if engine.hungry else 0.1) or (Tick(),):
-            for order in engine.handle(event, pool.clock()):
-                if isinstance(order, Build):
-                    pool.submit_build(order.job)
-                elif isinstance(order, Measure):
-                    pool.submit_measure(order.worker_id, order.job)
-                elif isinstance(order, Select):
-                    space, winner = spaces[order.task_id], order.selection.winner
-                    tried = [t.config for t in engine.tasks[order.task_id].search.ranked()]
-                    best_us = min(space[config].median_us for config in tried)
-                    regrets.append(space[winner].median_us / best_us - 1)
-                elif isinstance(order, Finish):
-                    end = order
+    for order in virtual_time.orders(engine, pool):
+        if isinstance(order, Select):
+            space, winner = spaces[order.task_id], order.selection.winner
+            tried = [t.config for t in engine.tasks[order.task_id].search.ranked()]
+            best_us = min(space[config].median_us for config in tried)
+            regrets.append(space[winner].median_us / best_us - 1)
+        elif isinstance(order, Finish):
+            end = order
+    assert end is not None
     if end.status != "finished":
         raise RuntimeError(end.message)
     floor = engine.floor

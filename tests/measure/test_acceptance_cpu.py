@@ -15,11 +15,12 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import acceptance_cpu
 import acceptance_cpu_noise as noise
 import simulated_worlds
+import virtual_time
 
 from search_spaces.recorded import RecordedKernel, RecordedSpace, synthesise
 from search_spaces.records import config_key
 from tuner import strategies
-from tuner.engine import Build, Engine, Measure, Record, Select, TaskBudget, TaskSpec
+from tuner.engine import Engine, Record, Select, TaskBudget, TaskSpec
 from workers.pools.virtual import VirtualPool
 from workers.records import KernelRef, PoolSpec
 
@@ -87,21 +88,14 @@ def tuned(task, finished=(), killed_after=None):
     )
     pool = VirtualPool(PoolSpec("virtual", {"simulated": 1}, 8, options={"simulated": {"seed": 1}}))
     engine = Engine([spec], builders=8)
-    pool.start()
     stored = []
-    while not engine.finished:
-        for event in pool.poll(0.1):
-            for order in engine.handle(event, pool.clock()):
-                if isinstance(order, Build):
-                    pool.submit_build(order.job)
-                elif isinstance(order, Measure):
-                    pool.submit_measure(order.worker_id, order.job)
-                elif isinstance(order, Record):
-                    stored.append(order.record)
-                    if killed_after is not None and len(stored) >= killed_after:
-                        return stored, None
-                elif isinstance(order, Select):
-                    return stored, order.selection.winner
+    for order in virtual_time.orders(engine, pool):
+        if isinstance(order, Record):
+            stored.append(order.record)
+            if killed_after is not None and len(stored) >= killed_after:
+                return stored, None
+        elif isinstance(order, Select):
+            return stored, order.selection.winner
     raise AssertionError("the engine ended without a choice")
 
 

@@ -1,0 +1,24 @@
+"""The engine on a virtual pool: one loop for all that runs it without a driver or a database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tuner.engine import Build, Engine, Instruction, Measure, Tick
+from workers.pools.virtual import VirtualPool
+
+
+def orders(engine: Engine, pool: VirtualPool) -> Iterator[Instruction]:
+    """All that the engine orders, until it has finished; the pool carries out builds and jobs.
+
+    An order is carried out after whoever iterates has seen it, so who stops at one stops before it.
+    """
+    pool.start()
+    while not engine.finished:
+        for event in pool.poll(0.0 if engine.hungry else 0.1) or (Tick(),):
+            for order in engine.handle(event, pool.clock()):
+                yield order
+                if isinstance(order, Build):
+                    pool.submit_build(order.job)
+                elif isinstance(order, Measure):
+                    pool.submit_measure(order.worker_id, order.job)
