@@ -37,8 +37,8 @@ from workers.roles import Pool
 
 LIMIT_S = 60.0
 FAULTS = {"crash": 0.1, "hang": 0.04, "wrong": 0.1, "lost": 0.1, "seed": 3, "time_scale": 1.0}
-#: Real time a slow job takes, so that something can be killed meanwhile.
-SLOW = Protocol(warm_ms=1500.0)
+#: What each sample of a slow job takes beyond the kernel: time to kill something meanwhile.
+SLOW_US = 5e5
 QUICK = Protocol(warm_ms=0.0, pairs=(3,), final_pairs=8)
 
 
@@ -53,9 +53,10 @@ class Farm:
 
     @classmethod
     def start(cls, pool: Pool, folder: Path) -> Farm:
-        for name, build_s in (("quick", 0.0), ("slow", 1.5)):
+        for name, build_s, sample_us in (("quick", 0.0, 0.0), ("slow", 1.5, SLOW_US)):
             space = synthesise(120, seed=1, failures=0.1, build_s=build_s, world="quiet")
-            space.save(folder / f"{name}.json")
+            noise = replace(space.noise, overhead_us=sample_us)
+            replace(space, noise=noise).save(folder / f"{name}.json")
         kernels = [load_kernel(folder / f"{name}.json") for name in ("quick", "slow")]
         farm = cls(pool, kernels[0], kernels[1], {})
         pool.start()
@@ -102,11 +103,12 @@ class Farm:
 
     def measure_job(self, job_id: str, *configs: Config, slow: bool = False) -> MeasureJob:
         entrants = tuple(self.artifact(config) for config in configs)
-        workload = self.kernel.workloads()[0]
-        protocol = SLOW if slow else QUICK
+        kernel = self.slow_kernel if slow else self.kernel
         limit_s = 20.0 if slow else 2.0
-        job = MeasureJob(job_id, kernel_ref(self.kernel), workload, entrants, timeout_s=limit_s)
-        return replace(job, protocol=protocol)
+        job = MeasureJob(
+            job_id, kernel_ref(kernel), kernel.workloads()[0], entrants, timeout_s=limit_s
+        )
+        return replace(job, protocol=QUICK)
 
     def artifact(self, config: Config) -> Artifact:
         space = self.kernel.recorded
