@@ -23,6 +23,7 @@ from tuner.campaign import RunOptions, run_campaign
 from workers import device as devices
 from workers import pools
 from workers.records import (
+    Artifact,
     BuildJob,
     Built,
     JobLost,
@@ -46,8 +47,9 @@ _START_S = 180.0
 class WatchedPool:
     """A pool whose workers are all warm when `start` returns, and which notes what passes by.
 
-    Warm: every runner has announced itself, and every builder has compiled a variant of another
-    kernel. Times are seconds since then.
+    Warm, as in a farm that runs for longer than one task: every builder has compiled a variant of
+    another kernel, and every runner has confirmed one, so that its standby process is up as well.
+    Times are seconds since then.
     """
 
     inner: object
@@ -77,27 +79,54 @@ class WatchedPool:
         began = time.perf_counter()
         self.inner.start()
         self._await(began, lambda: len(self.workers) >= self.inner.runners, "runners")
-        self._warm_builders(began)
+        variant = self._warm_builders(began)
+        self._warm_runners(began, variant)
         self.warm_at = time.perf_counter()
         self.start_s = self.warm_at - began
 
-    def _warm_builders(self, began: float) -> None:
+    def _warm_builders(self, began: float) -> Artifact:
+        """Have every builder compile a variant of another kernel; the variant."""
         kernel = load("softmax")
         real = [w.device for w in self.workers if w.device.kind in ("cuda", "hip")]
         device = real[0] if real else devices.offline("cuda:90")
         config = kernel.default_config(_WARM, device)
         ref = KernelRef("softmax", (str(ROOT),))
-        built = Counter()
+        built: dict[str, object] = {}
         for index in range(self.inner.builders):
             self.inner.submit_build(BuildJob(f"warm:{index}", ref, _WARM, config, device))
 
         def all_there() -> bool:
-            mine = [e for e in self._waiting if isinstance(e, Built | JobLost)]
-            built.update(e.job_id for e in mine)
-            self._waiting = [e for e in self._waiting if e not in mine]
+            built.update(self._answers(Built))
             return len(built) >= self.inner.builders
 
         self._await(began, all_there, "builders")
+        return next(event.result for event in built.values() if isinstance(event, Built))
+
+    def _warm_runners(self, began: float, variant: Artifact) -> None:
+        """Have every device screen a variant of another kernel, then confirm it: what a device's
+        process has seen is confirmed by the one that stands by."""
+        kernel = KernelRef("softmax", (str(ROOT),))
+        workers = [w.worker_id for w in self.workers if w.device.kind in ("cuda", "hip")]
+        for mode in (Mode.DUEL, Mode.CONFIRM):
+            for worker_id in workers:
+                job = MeasureJob(f"warm:{mode}:{worker_id}", kernel, _WARM, (variant,), mode)
+                self.inner.submit_measure(worker_id, job)
+            answers: dict[str, PoolEvent] = {}
+
+            def all_there(answers: dict[str, PoolEvent] = answers) -> bool:
+                answers.update(self._answers(Measured))
+                return len(answers) >= len(workers)
+
+            self._await(began, all_there, f"device processes ({mode})")
+            for event in answers.values():
+                if not isinstance(event, Measured) or not isinstance(event.result, Measurement):
+                    raise RuntimeError(f"a runner could not be warmed up: {event}")
+
+    def _answers(self, kind: type) -> dict[str, PoolEvent]:
+        """Take the answers to warming jobs from what has come."""
+        mine = [e for e in self._waiting if isinstance(e, kind | JobLost)]
+        self._waiting = [e for e in self._waiting if e not in mine]
+        return {event.job_id: event for event in mine}
 
     def _await(self, began: float, there, what: str) -> None:
         while not there():

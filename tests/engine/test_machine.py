@@ -337,3 +337,17 @@ def test_a_repeated_confirmation_lets_others_go_first_while_its_process_starts(t
         last, before = (world.measured.index(j) for j in (own[-1], own[-2]))
         postponed += last - before > 1
     assert bool(postponed) == (tasks > 1)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_repeated_confirmation_goes_to_a_worker_that_has_not_seen_the_task(seed):
+    whole = {"strategy": "exhaustive", "budget": TaskBudget()}
+    specs = [spec(task_id=number, **whole) for number in (1, 2)]
+    world = Fickle(Engine(specs, builders=4), seed=seed, workers=2).run()
+    assert world.finish == Finish("finished")
+    confirmations = [
+        worker
+        for worker, job in zip(world.served_by, world.measured, strict=True)
+        if job.mode is Mode.CONFIRM and of_task(job, "1")
+    ]
+    assert sorted(confirmations) == ["w0", "w1"]

@@ -123,6 +123,8 @@ class World:
     baselines: dict[int, list[object]] = field(default_factory=dict)
     stages: dict[int, list[str]] = field(default_factory=dict)
     measured: list[MeasureJob] = field(default_factory=list)
+    #: the worker of each of these
+    served_by: list[str] = field(default_factory=list)
     built: list[BuildJob] = field(default_factory=list)
     finish: Finish | None = None
     queue: list[Event] = field(default_factory=list)
@@ -180,6 +182,7 @@ class World:
     def _measure(self, order: Measure, rng: random.Random) -> list[Event]:
         job = order.job
         self.measured.append(job)
+        self.served_by.append(order.worker_id)
         if rng.random() < self.losses:
             index = int(order.worker_id[1:])
             # In this order: the job is lost, the worker goes and comes back.

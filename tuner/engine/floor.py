@@ -9,7 +9,7 @@ from tuner.engine import jobs
 from tuner.engine.instructions import Build, Measure
 from tuner.engine.jobs import Task
 from tuner.engine.trial import State, Trial
-from workers.records import MeasureJob, Measurement, WorkerInfo
+from workers.records import MeasureJob, Measurement, Mode, WorkerInfo
 
 #: Tasks whose inputs and references a device process holds.
 _HELD = 4
@@ -100,6 +100,8 @@ class Floor:
         for place, worker in enumerate(idle):
             preferred = self._preference(worker, active, now)
             for task in preferred:
+                if self._better_elsewhere(worker, task, now):
+                    continue
                 fitting = sum(jobs.fits(other.info, task.spec) for other in idle[place:])
                 order = self._assign(worker, task, fitting, now)
                 if order is not None:
@@ -118,6 +120,8 @@ class Floor:
             measure = jobs.duel(task, trials, job_id) if trials else None
         if measure is None:
             return None
+        if measure.mode is Mode.CONFIRM:
+            task.confirmed_by.add(worker.info.worker_id)
         return self._give(worker, measure, Job(task, trials, worker.info.worker_id), now)
 
     def _prepare(self, worker: Worker, tasks: Sequence[Task], now: float) -> list[Measure]:
@@ -144,16 +148,29 @@ class Floor:
         """Tasks this worker can serve: those first whose inputs it holds, then those of nobody.
 
         Where each device keeps to its own tasks, inputs are made once and champions stay loaded.
-        A confirmation that is to be repeated goes after all else, for a while: its process starts.
+        A confirmation to be repeated where it was made goes after all else: its process starts.
         """
         latest = [other.tasks[0] for other in self.workers.values() if other.tasks]
 
         def rank(task: Task) -> tuple[bool, bool, int, int]:
-            starting = task.repeats_at is not None and now < task.repeats_at
             others = sum(task is one for one in latest)
+            starting = self._starting(worker, task, now)
             return starting, task.stage == "search", worker.far(task), others
 
         return sorted((task for task in active if jobs.fits(worker.info, task.spec)), key=rank)
+
+    def _starting(self, worker: Worker, task: Task, now: float) -> bool:
+        """Whether the task's next confirmation needs a process that this worker is just starting:
+        it made the first one, and its others have seen the task."""
+        repeats = task.repeats_at is not None and now < task.repeats_at
+        return repeats and worker.info.worker_id in task.confirmed_by
+
+    def _better_elsewhere(self, worker: Worker, task: Task, now: float) -> bool:
+        """Whether the task's repeated confirmation had better wait for a worker without history."""
+        return self._starting(worker, task, now) and any(
+            jobs.fits(other.info, task.spec) and other.info.worker_id not in task.confirmed_by
+            for other in self.workers.values()
+        )
 
     def order_build(self, task: Task, trial: Trial, *, check: bool = False) -> Build:
         """Have a trial built, or its config at the task's odd size."""

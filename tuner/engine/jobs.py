@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from search_spaces.records import Workload
 from tuner.engine.finals import Finals
@@ -34,14 +34,16 @@ _QUIET_S, _QUIET_RUNS = 5.0, 1000
 class Task:
     """A task on its way: `waiting`, `search`, `finals`, `confirm`, `done`.
 
-    method: how its variants are timed, once that is known: the same for all of them. repeats_at:
-    until when its repeated confirmation lets other jobs go first.
+    method: how its variants are timed, once that is known: the same for all of them. confirmed_by:
+    the workers that have confirmed it. repeats_at: until when its repeated confirmation lets other
+    jobs go first there, and waits for other workers.
     """
 
     search: Search
     stage: str = "waiting"
     finals: Finals | None = None
     method: str = ""
+    confirmed_by: set[str] = field(default_factory=set)
     repeats_at: float | None = None
 
     def __post_init__(self) -> None:
