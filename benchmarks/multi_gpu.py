@@ -105,6 +105,7 @@ def started(count: int, args: argparse.Namespace, limit_s: float) -> dict:
     environment = {
         **os.environ,
         "CUDA_VISIBLE_DEVICES": ",".join(visible.split(",")[:count]),
+        "TRITON_HOME": f"{folder.resolve()}",
         "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
     }
     others = set(usable) - set(mine) if args.occupy else set()

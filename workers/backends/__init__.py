@@ -53,7 +53,8 @@ def create(kind: str, *, index: int = 0, cache_dir: str, **options: Value) -> Ba
 def environment(kind: str, cache_dir: str) -> dict[str, str]:
     """Environment variables a child process of this kind needs before Python starts.
 
-    The compilers' caches lie below `cache_dir`, where `workers.build.install` puts artifacts.
+    The compilers' caches lie below `cache_dir`, where `workers.build.install` puts artifacts; of a
+    GPU's, modules that hold nothing of a variant do not (see `workers.build.host_modules`).
     """
     root = Path(cache_dir).resolve()
     variables = {
@@ -62,6 +63,8 @@ def environment(kind: str, cache_dir: str) -> dict[str, str]:
         # Baselines are compiled here; a pool of compiler processes would disturb the timing.
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
     }
+    if kind in ("cuda", "hip"):
+        variables["TRITON_CACHE_MANAGER"] = "workers.build.host_modules:HostModules"
     if kind == "interpreter":
         variables["TRITON_INTERPRET"] = "1"
     if kind == "cpu":

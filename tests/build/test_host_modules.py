@@ -1,0 +1,74 @@
+"""Triton's own modules are compiled once for all device processes; variants stay in their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from workers.backends import environment
+
+ROOT = Path(__file__).parents[2]
+#: An extension module as Triton makes its driver and launchers, and a file of a compiled variant.
+_PROCESS = """
+import sys
+from triton.runtime.build import compile_module_from_src
+from triton.runtime.cache import get_cache_manager
+
+source = '''
+#include <Python.h>
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "probe", NULL, -1, NULL};
+PyMODINIT_FUNC PyInit_probe(void) { return PyModule_Create(&module); }
+'''
+print(compile_module_from_src(source, "probe").__file__)
+cache = get_cache_manager("ab" * 32)
+print(cache.get_file("variant.cubin"))
+print(cache.put(b"code", "variant.cubin"))
+"""
+
+
+def lines_of(home: Path, cache: Path, compiler: str | None = None) -> list[str]:
+    """What a device process says, with caches of its own and this home."""
+    env = {**os.environ, **environment("cuda", str(cache)), "TRITON_HOME": str(home)}
+    env["PYTHONPATH"] = f"{ROOT}"
+    if compiler:
+        env["CC"] = compiler
+    done = subprocess.run(
+        [sys.executable, "-c", _PROCESS], env=env, capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()
+
+
+def test_a_module_is_compiled_once_for_all_processes_and_a_variant_for_each(tmp_path):
+    home = tmp_path / "home"
+    module, before, variant = lines_of(home, tmp_path / "one")
+    assert Path(module).is_relative_to(home)
+    assert before == "None"
+    assert Path(variant).is_relative_to(tmp_path / "one")
+    again, before, variant = lines_of(home, tmp_path / "two", compiler="false")
+    assert again == module
+    assert before == "None"
+    assert Path(variant).is_relative_to(tmp_path / "two")
+
+
+def test_a_home_that_cannot_be_written_leaves_modules_in_the_processs_own_cache(tmp_path):
+    home = tmp_path / "home"
+    home.write_text("a file, not a folder")
+    module, *_ = lines_of(home, tmp_path / "one")
+    assert Path(module).is_relative_to(tmp_path / "one")
+
+
+def test_a_module_that_is_damaged_is_compiled_again(tmp_path):
+    module, *_ = lines_of(tmp_path / "home", tmp_path / "one")
+    Path(module).write_bytes(b"half")
+    again, *_ = lines_of(tmp_path / "home", tmp_path / "two")
+    assert again == module
+    assert Path(module).stat().st_size > 1000
+
+
+@pytest.mark.parametrize("kind", ["cpu", "interpreter", "simulated"])
+def test_other_kinds_keep_all_to_themselves(kind, tmp_path):
+    assert "TRITON_CACHE_MANAGER" not in environment(kind, str(tmp_path))
