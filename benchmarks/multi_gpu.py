@@ -35,8 +35,6 @@ from workers import device  # noqa: E402
 CONFIG = ROOT / "benchmarks" / "multi_gpu.yaml"
 #: Of a node with GPUs; one of them launches.
 CORES_PER_GPU, BUILDERS_PER_GPU = 16, 15
-#: Tasks searched at once, by number of GPUs: about what suits each best in virtual time.
-IN_FLIGHT = {1: 4, 2: 4, 4: 8}
 #: What four GPUs must reach over one, and how far ratios of finals may differ between GPUs.
 BOUND, AGREE = 3.6, 0.005
 
@@ -48,7 +46,7 @@ def main() -> int:
     parser.add_argument("--pool", default="local", choices=("local", "ray"))
     parser.add_argument("--builders-per-gpu", type=int, default=BUILDERS_PER_GPU)
     parser.add_argument("--cores-per-gpu", type=int, default=CORES_PER_GPU)
-    parser.add_argument("--in-flight", type=int, help="tasks searched at once, for every count")
+    parser.add_argument("--in-flight", type=int, help="tasks searched at once")
     parser.add_argument("--trials", type=int, help="of each task, instead of the file's")
     parser.add_argument("--strategy", help="instead of the file's")
     parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="SECONDS")
@@ -134,7 +132,7 @@ def one(args: argparse.Namespace) -> int:
         args.out,
         pool=args.pool,
         builders=args.one * args.builders_per_gpu,
-        in_flight=args.in_flight or IN_FLIGHT.get(args.one, 2 * args.one),
+        in_flight=args.in_flight,
         trials=args.trials,
         strategy=args.strategy,
         compare=args.one == max(args.gpus) > 1,

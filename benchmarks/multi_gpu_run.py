@@ -73,7 +73,7 @@ def campaign(
     *,
     pool: str,
     builders: int,
-    in_flight: int,
+    in_flight: int | None,
     trials: int | None,
     strategy: str | None,
     compare: bool,

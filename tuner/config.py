@@ -158,7 +158,7 @@ class CampaignConfig(Section):
     targets: `cpu`, `cuda`, `hip` (each: the devices found), `cuda:90`-like (the devices found of
     that capability; where there is none, cross-compile for it and verify in Triton's interpreter),
     `simulated` (the device that a `recorded:FILE` kernel was recorded on) or `simulated:FILE` (that
-    recording only). in_flight: tasks searched at once.
+    recording only). in_flight: tasks searched at once; by default two per runner, four at least.
     """
 
     description: str = ""
@@ -166,7 +166,7 @@ class CampaignConfig(Section):
     targets: list[str] = Field(default_factory=lambda: ["cpu"])
     budget: Budget = Budget(trials=100)
     strategy: StrategyConfig = StrategyConfig()
-    in_flight: int = Field(default=4, gt=0, le=10_000)
+    in_flight: int | None = Field(default=None, gt=0, le=10_000)
     schedule: ScheduleConfig | None = None
 
 

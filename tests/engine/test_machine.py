@@ -351,3 +351,11 @@ def test_a_repeated_confirmation_goes_to_a_worker_that_has_not_seen_the_task(see
         if job.mode is Mode.CONFIRM and of_task(job, "1")
     ]
     assert sorted(confirmations) == ["w0", "w1"]
+
+
+@pytest.mark.parametrize(("workers", "asked", "searched"), [(1, None, 4), (5, None, 10), (5, 3, 3)])
+def test_so_many_tasks_are_searched_at_once_that_no_runner_waits(workers, asked, searched):
+    engine = Engine([spec(task_id=n) for n in range(1, 13)], builders=2, in_flight=asked)
+    for number in range(workers):
+        engine.handle(WorkerReady(WorkerInfo(f"w{number}", DEVICE, TOOLS)), 0.0)
+    assert sum(task.stage == "search" for task in engine.tasks) == searched

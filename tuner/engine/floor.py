@@ -13,6 +13,8 @@ from workers.records import MeasureJob, Measurement, Mode, WorkerInfo
 
 #: Tasks whose inputs and references a device process holds.
 _HELD = 4
+#: Tasks searched at once: at least, and per runner. More would have their inputs made more often.
+_TASKS, _TASKS_PER_RUNNER = 4, 2
 #: A new device process is up after some seconds.
 _STARTING_S = 10.0
 
@@ -79,6 +81,11 @@ class Floor:
     timing_s: float = 0.0
     configs: int = 0
     _serial: int = 0
+
+    @property
+    def tasks_at_once(self) -> int:
+        """How many tasks keep all runners busy."""
+        return max(_TASKS, _TASKS_PER_RUNNER * len(self.workers))
 
     def job_id(self, task: Task) -> str:
         """A new number, with its task's."""

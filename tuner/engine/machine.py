@@ -24,7 +24,6 @@ from tuner.engine.instructions import (
     Record,
     Select,
     SetStage,
-    Tick,
 )
 from tuner.engine.jobs import Task
 from tuner.engine.outcome import settled_outcome
@@ -59,13 +58,13 @@ class Engine:
     """Coordinates the tasks of one run.
 
     builders: builds that run at once; a few more are queued so that none waits for the driver.
-    in_flight: tasks searched at once. floor: the runners and what is under way. hungry: more builds
-    would have been ordered, had not the answer come first; a Tick goes on with them.
+    in_flight: tasks searched at once, None for what suits the runners. floor: these and what is
+    under way. hungry: a Tick orders builds for which the last answer did not wait.
     """
 
     specs: Sequence[TaskSpec]
     builders: int
-    in_flight: int = 4
+    in_flight: int | None = None
     tasks: list[Task] = field(default_factory=list)
     floor: Floor = field(default_factory=Floor)
     draining: bool = False
@@ -81,7 +80,8 @@ class Engine:
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Take one event at time `now` (seconds, monotonic) and say what is to be done.
 
-        Work for builders and devices comes first, so that none waits for the database.
+        Work for builders and devices comes first, so that none waits for the database. A Tick only
+        tells that time has passed.
         """
         out: list[Instruction] = []
         match event:
@@ -97,8 +97,6 @@ class Engine:
                 self.floor.workers.pop(event.worker_id, None)
             case Drain():
                 self._drain()
-            case Tick():
-                pass
         # A device that has answered gets its next job before the strategy is asked for more.
         self._advance(now, out, 0 if isinstance(event, Measured) else _AT_ONCE)
         out.sort(key=lambda instruction: not isinstance(instruction, Measure | Build))
@@ -276,14 +274,15 @@ class Engine:
         return [t for t in self.tasks if t.stage not in ("waiting", "done")]
 
     def _open_tasks(self, out: list[Instruction]) -> None:
-        searching = sum(1 for t in self.tasks if t.stage == "search")
+        room = self.in_flight or self.floor.tasks_at_once
+        room -= sum(1 for t in self.tasks if t.stage == "search")
         for task in self.tasks:
-            if searching >= self.in_flight or self.draining:
+            if room <= 0 or self.draining:
                 return
             if task.stage == "waiting":
                 task.search.warm(winners_nearby(task.spec, [t.search for t in self.tasks]))
                 self._stage(task, "search", out)
-                searching += 1
+                room -= 1
 
     def _settle(self, out: list[Instruction]) -> None:
         """Move tasks whose search is over to the finals, and those without finals to the end."""

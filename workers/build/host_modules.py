@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sysconfig
+from typing import cast
 
 from triton import knobs
 from triton.runtime.cache import FileCacheManager
@@ -16,7 +17,7 @@ from triton.runtime.cache import FileCacheManager
 _SUFFIX = sysconfig.get_config_var("EXT_SUFFIX") or ".so"
 
 
-class HostModules(FileCacheManager):
+class HostModules(FileCacheManager):  # type: ignore[misc]  # Triton is untyped
     """Triton's cache on files, except that extension modules lie where Triton would put them
     without `TRITON_CACHE_DIR`: below `TRITON_HOME`, by default the home folder.
 
@@ -30,8 +31,8 @@ class HostModules(FileCacheManager):
 
     def get_file(self, filename: str) -> str | None:
         common = self._common(filename)
-        found = None if common is None else common.get_file(filename)
-        return found or super().get_file(filename)
+        found: str | None = None if common is None else common.get_file(filename)
+        return found or cast("str | None", super().get_file(filename))
 
     def put(self, data: str | bytes, filename: str, binary: bool = True) -> str:
         common = self._common(filename)

@@ -41,7 +41,8 @@ class VirtualPool:
     job's end to the start of the next one on the same worker. host_s: seconds a device waits for
     its host per entrant (loading the binary, checking outputs), beyond the timing itself. setup_s:
     seconds until a device has the inputs and references of a task it does not hold; it holds those
-    of its last few. fresh_s: seconds until the process of a confirmation is up, which holds none.
+    of its last few. Confirmations are made by a second process, which holds none. fresh_s: seconds
+    until that is up again where it has confirmed the same task before.
     """
 
     warm = True
@@ -58,6 +59,7 @@ class VirtualPool:
         self._spec, self._transport_s, self._host_s = spec, transport_s, host_s
         self._setup_s, self._fresh_s = setup_s, fresh_s
         self._held: dict[str, list[object]] = {}
+        self._confirmed: set[object] = set()
         self._now = 0.0
         self._order = itertools.count()
         self._events: list[tuple[float, int, PoolEvent]] = []
@@ -105,11 +107,12 @@ class VirtualPool:
 
     def _prepare_s(self, worker_id: str, job: MeasureJob) -> float:
         """What comes before a job's first entrant."""
-        held = self._held.setdefault(worker_id, [])
         task = (job.kernel, job.workload)
         if job.mode is Mode.CONFIRM:
-            held.clear()
-            return self._fresh_s + self._setup_s
+            again = (worker_id, task) in self._confirmed
+            self._confirmed.add((worker_id, task))
+            return self._setup_s + (self._fresh_s if again else 0.0)
+        held = self._held.setdefault(worker_id, [])
         known = task in held
         held[:] = [task, *(other for other in held if other != task)][:_TASKS]
         return 0.0 if known else self._setup_s
