@@ -37,36 +37,29 @@ class Seal:
     """
 
     def __init__(self) -> None:
-        self._parts = [
-            (owner, name, vars(owner).get(name, _ABSENT)) for owner, name in _sealed_names()
-        ]
         # Several hundred names are looked at many times for every variant: as few steps as can be.
-        owners = {id(owner): (owner, vars(owner).get) for owner, _, _ in self._parts}
-        self._looks = [
-            (
-                get,
-                [name for of, name, _ in self._parts if of is owner],
-                [value for of, _, value in self._parts if of is owner],
-            )
-            for owner, get in owners.values()
-        ]
+        parts: dict[int, tuple[Any, Callable[..., Any], list[str], list[Any]]] = {}
+        for owner, name in _sealed_names():
+            look = vars(owner).get
+            _, _, names, originals = parts.setdefault(id(owner), (owner, look, [], []))
+            names.append(name)
+            originals.append(look(name, _ABSENT))
+        self._parts = list(parts.values())
 
     def broken(self) -> str:
         """The first function that is another one now, as `torch.cuda.Event.elapsed_time`; empty
         when none is. All are put back."""
         if all(
-            all(map(is_, map(get, names, repeat(_ABSENT)), values))
-            for get, names, values in self._looks
+            all(map(is_, map(look, names, repeat(_ABSENT)), originals))
+            for _, look, names, originals in self._parts
         ):
             return ""
         found = ""
-        for owner, name, original in self._parts:
-            if vars(owner).get(name, _ABSENT) is not original:
-                found = found or f"{_title(owner)}.{name}"
-                if original is _ABSENT:
-                    delattr(owner, name)
-                else:
-                    setattr(owner, name, original)
+        for owner, look, names, originals in self._parts:
+            for name, original in zip(names, originals, strict=True):
+                if look(name, _ABSENT) is not original:
+                    found = found or f"{_title(owner)}.{name}"
+                    _restore(owner, name, original)
         return found
 
 
@@ -189,6 +182,13 @@ def _sealed_names() -> list[tuple[Any, str]]:
             if isinstance(value, type) and value.__module__ == title:
                 names += [(value, each) for each, item in vars(value).items() if callable(item)]
     return names
+
+
+def _restore(owner: Any, name: str, original: Any) -> None:
+    if original is _ABSENT:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, original)
 
 
 def _title(owner: Any) -> str:
