@@ -46,4 +46,4 @@ def test_the_best_of_what_was_tried_is_chosen(path):
     # The trials' own times carry the recorded noise, of some percent; the choice is told from them.
     assert chosen <= 1.05 * fastest_us
     # 120 of up to 968 configs, in an order that depends on what came back when.
-    assert chosen <= 1.05 * space.best.median_us
+    assert chosen <= 1.03 * space.best.median_us
