@@ -137,21 +137,23 @@ def test_a_space_of_one_config():
     assert gain.chances([only]) == [0.0]
 
 
-def test_failures_do_not_hide_what_is_beside_them():
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_failures_do_not_hide_what_is_beside_them(seed):
     """Half of the space fails, by one parameter; its times stay a function of the others."""
     space = SearchSpace([PowerOfTwo("a", 1, 512), PowerOfTwo("b", 1, 512), Choice("c", (0, 1))])
     bound = space.bind(Workload.of(n=1), Device("cpu", "x", "cpu"))
-    strategy = strategies.create("bayes", bound, 3)
+    strategy = strategies.create("bayes", bound, seed)
     tried = []
-    for _ in range(60):
+    while {"a": 64, "b": 4, "c": 0} not in tried:
         (config,) = strategy.ask(1)
         tried.append(config)
         off = abs(math.log2(config["a"]) - 6) + abs(math.log2(config["b"]) - 2)
         fails = config["c"] == 1
         status = Status.RUNTIME if fails else Status.CORRECT
         strategy.tell(config, None if fails else 1 + off / 10, status)
-    assert {"a": 64, "b": 4, "c": 0} in tried
-    assert sum(c["c"] == 1 for c in tried[30:]) < 10
+    assert len(tried) <= 40
+    # Once the model is asked, what fails is left alone.
+    assert sum(c["c"] == 1 for c in tried[15:]) <= 2
 
 
 def test_a_space_too_large_to_list_is_sampled_and_extended():

@@ -16,7 +16,7 @@ from tuner.strategies.base import Strategy
 _OPTUNA = ("tpe", "gp", "cmaes", "random", "grid")
 _GROUP = "tuner.strategies"
 #: What the strategies of our own take as options.
-_TAKES = {"exhaustive": "`shuffle`", "bayes": "`initial` and `width`"}
+_TAKES = {"exhaustive": "`shuffle`", "bayes": "`initial`"}
 
 __all__ = ["Strategy", "check", "create", "names"]
 

@@ -17,11 +17,11 @@ _SHARE, _LEAST = 8, 24
 
 
 class BayesStrategy:
-    """Asks for the point with the lowest confidence bound under a Gaussian process.
+    """Asks for the point of the greatest expected improvement under a Gaussian process.
 
-    initial: points spread over the space before the model is asked. width: standard deviations
-    below the mean (Srinivas et al., arXiv:0912.3995). Pending points count as asked for the
-    deviation and leave the mean alone (GP-BUCB, Desautels et al., JMLR 2014), so asking again
+    initial: points spread over the space before the model is asked. Expected improvement: Jones,
+    Schonlau and Welch, J. Global Optimization 13 (1998). Pending points count as asked for the
+    deviation and leave the mean alone (as in GP-BUCB, Desautels et al., JMLR 2014), so asking again
     before anything is told goes elsewhere. Never suggests a config twice, nor one that was told.
     """
 
@@ -34,15 +34,13 @@ class BayesStrategy:
         *,
         name: str = "bayes",
         initial: int = 15,
-        width: float = 2.0,
     ) -> None:
-        if initial < 1 or width < 0:
-            raise TypeError(f"initial={initial} and width={width} must be positive")
+        if initial < 1:
+            raise TypeError(f"initial={initial} must be positive")
         self.name = name
         self._space = space
         self._seed = seed
         self._initial = initial
-        self._width = width
         self._rng = random.Random(seed)
 
     @cached_property
@@ -85,10 +83,7 @@ class BayesStrategy:
             return self._unlisted()
         if beliefs is None:
             return int(self._rng.choice(fresh.tolist()))
-        # Two deviations of all targets: what surely fails is asked after all that may work.
-        doubt = 2.0 * (1.0 - beliefs.works[fresh])
-        bound = beliefs.mean[fresh] - self._width * beliefs.deviation[fresh] + doubt
-        return int(fresh[np.argmin(bound)])
+        return int(fresh[np.argmax(model.log_improvement(beliefs, fresh))])
 
     def _unlisted(self) -> int | None:
         """Any config not asked yet of a space too large to list."""

@@ -16,6 +16,8 @@ from tuner.strategies.surrogate import Beliefs, Rows, Surrogate
 #: Points whose joint distribution is drawn from: the most promising.
 _CANDIDATES = 128
 _DRAWS = 256
+#: Degrees of freedom of the draws: a few dozen results leave the model's own parameters open.
+_TAILS = 5.0
 #: Deviations that builds are given up by, in those of the model, which they might prove wrong.
 _DOUBTED = 2.0
 
@@ -26,7 +28,9 @@ class ExpectedGain:
     Draws from the joint posterior of a Gaussian process over the most promising untried points and
     those under way, and averages by how much the best untried one beats all others. The deviations
     are widened by how far off the model's latest predictions were: a model is believed as far as it
-    has been right. A strategy's own surrogate may be shared; it is then told by the strategy.
+    has been right. And draws follow Student's t, as where the variance is known from few results:
+    the best is often a config that the model did not foresee. A strategy's own surrogate may be
+    shared; it is then told by the strategy.
     """
 
     def __init__(
@@ -118,7 +122,8 @@ class ExpectedGain:
         covariance = self.surrogate.covariance(beliefs, rows)
         values, vectors = np.linalg.eigh(covariance)
         root = doubt * vectors * np.sqrt(np.maximum(values, 0.0))
-        targets = beliefs.mean[rows] + rng.standard_normal((_DRAWS, len(rows))) @ root.T
+        scale = np.sqrt(_TAILS / rng.chisquare(_TAILS, (_DRAWS, 1)))
+        targets = beliefs.mean[rows] + scale * rng.standard_normal((_DRAWS, len(rows))) @ root.T
         works = rng.random((_DRAWS, len(rows))) < beliefs.works[rows]
         return np.where(works, self.surrogate.gains(beliefs, targets), 0.0)
 
