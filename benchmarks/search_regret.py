@@ -61,7 +61,9 @@ def space(name):
 SPACES = (
     "matmul_4096_bf16:loads=pointer",
     "matmul_4096_bf16",
+    "matmul_32x8192x4096_bf16",
     "softmax_8192_bf16",
+    "attention_4x16x4096x128_causal_bf16",
     "W1:1",
     "W2:2",
 )
