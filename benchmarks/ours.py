@@ -40,6 +40,8 @@ from workers.records import (
 )
 
 ROOT = Path(__file__).resolve().parent.parent
+#: What workers are warmed up with.
+_OTHER = KernelRef("softmax", (str(ROOT),))
 _WARM = Workload.of(rows=64, cols=1024, dtype="float32")
 _START_S = 180.0
 
@@ -87,14 +89,13 @@ class WatchedPool:
 
     def _warm_builders(self, began: float) -> Artifact:
         """Have every builder compile a variant of another kernel; the variant."""
-        kernel = load("softmax")
+        kernel = load(_OTHER.spec)
         real = [w.device for w in self.workers if w.device.kind in ("cuda", "hip")]
         device = real[0] if real else devices.offline("cuda:90")
         config = kernel.default_config(_WARM, device)
-        ref = KernelRef("softmax", (str(ROOT),))
         built: dict[str, object] = {}
         for index in range(self.inner.builders):
-            self.inner.submit_build(BuildJob(f"warm:{index}", ref, _WARM, config, device))
+            self.inner.submit_build(BuildJob(f"warm:{index}", _OTHER, _WARM, config, device))
 
         def all_there() -> bool:
             built.update(self._answers(Built))
@@ -106,11 +107,10 @@ class WatchedPool:
     def _warm_runners(self, began: float, variant: Artifact) -> None:
         """Have every device screen a variant of another kernel, then confirm it: what a device's
         process has seen is confirmed by the one that stands by."""
-        kernel = KernelRef("softmax", (str(ROOT),))
         workers = [w.worker_id for w in self.workers if w.device.kind in ("cuda", "hip")]
         for mode in (Mode.DUEL, Mode.CONFIRM):
             for worker_id in workers:
-                job = MeasureJob(f"warm:{mode}:{worker_id}", kernel, _WARM, (variant,), mode)
+                job = MeasureJob(f"warm:{mode}:{worker_id}", _OTHER, _WARM, (variant,), mode)
                 self.inner.submit_measure(worker_id, job)
             answers: dict[str, PoolEvent] = {}
 

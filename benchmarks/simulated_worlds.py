@@ -25,7 +25,7 @@ from search_spaces.recorded import RecordedKernel, RecordedSpace
 from search_spaces.records import config_key
 from search_spaces.synthetic import WORLDS, synthesise
 from tuner import strategies
-from tuner.engine import Engine, Measure, Select, TaskBudget, TaskSpec
+from tuner.engine import Engine, Finish, Measure, Select, TaskBudget, TaskSpec
 from workers.pools.virtual import VirtualPool
 from workers.records import KernelRef, Mode, PoolSpec
 
@@ -70,9 +70,10 @@ def choose(space: RecordedSpace, path: Path, world: str, seed: int) -> dict[str,
             winner = order.job.entrants[0].config
         elif isinstance(order, Select):
             winner = order.selection.winner
+        elif isinstance(order, Finish):
+            raise RuntimeError(order.message)
         if winner is not None:
             break
-    assert winner is not None, "the engine ended without a choice"
     return {
         "regret": space[winner].median_us / space.best.median_us - 1,
         "device_s": engine.floor.timing_s,

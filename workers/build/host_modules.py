@@ -25,10 +25,6 @@ class HostModules(FileCacheManager):  # type: ignore[misc]  # Triton is untyped
     modules stay in the process's own.
     """
 
-    def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:
-        super().__init__(key, override, dump)
-        self._override, self._dump = override, dump
-
     def get_file(self, filename: str) -> str | None:
         common = self._common(filename)
         found: str | None = None if common is None else common.get_file(filename)
@@ -45,7 +41,7 @@ class HostModules(FileCacheManager):  # type: ignore[misc]  # Triton is untyped
 
     def _common(self, filename: str) -> FileCacheManager | None:
         """The cache of extension modules; None for other files."""
-        if not filename.endswith(_SUFFIX) or self._override or self._dump:
+        if not filename.endswith(_SUFFIX):
             return None
         common = FileCacheManager(self.key)
         common.cache_dir = os.path.join(knobs.cache.get_triton_dir("cache"), self.key)
