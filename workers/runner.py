@@ -149,8 +149,8 @@ class DeviceRunner:
             return Loss(failure, child.last_note)
         if poisoned:
             child.kill()
-        if job.mode is Mode.RACE:
-            self._refresh_spare(job)
+        if self._confirms_again(job, result) and self._has_seen(children.spare_pid, job):
+            children.refresh()
         children.begin()
         return Reply(result, poisoned, child.last_note)
 
@@ -161,18 +161,19 @@ class DeviceRunner:
             return child
         spare = self._children.apart()
         if spare is not None and self._has_seen(spare.pid, job):
-            self._children.drop_spare()
-            spare = self._children.apart()
+            spare = self._children.another()
         if spare is not None:
             return spare
         self._children.renew()
         return self._children.ready()
 
-    def _refresh_spare(self, job: MeasureJob) -> None:
-        """Who races after a confirmation is confirmed again, by a process that has not seen the
-        task: let the next spare start while the device does something else."""
-        if self._has_seen(self.spare_pid, job):
-            self._children.drop_spare()
+    @staticmethod
+    def _confirms_again(job: MeasureJob, result: Measurement | Failure) -> bool:
+        """Whether a confirmation of the task is to be expected: after a race, and after one whose
+        winner failed. Another spare may start for it while the device does something else."""
+        if job.mode is not Mode.CONFIRM:
+            return job.mode is Mode.RACE
+        return isinstance(result, Failure) or isinstance(result.outcomes[0], Failure)
 
     def _has_seen(self, pid: int | None, job: MeasureJob) -> bool:
         return (job.kernel, job.workload) in self._seen.get(pid or 0, ())

@@ -26,8 +26,8 @@ class ProbeBackend:
         return Calibration(quantum_us=0.5, overhead_us={"times": self._calibrated})
 
     def measure(self, job: MeasureJob) -> Measurement:
-        """An entrant with `poison` in its config breaks the context for those after it; one with
-        `sleep_s` takes so long."""
+        """An entrant with `poison` in its config breaks the context for those after it, one with
+        `wrong` fails by itself, and one with `sleep_s` takes so long."""
         seen: set[int] = set()
         thread = threading.Thread(target=lambda: seen.update(os.sched_getaffinity(0)))
         thread.start()
@@ -43,6 +43,8 @@ class ProbeBackend:
             if "poison" in entrant.config:
                 self.poisoned = True
                 outcomes.append(Failure(Status.RUNTIME, "illegal memory access"))
+            elif "wrong" in entrant.config:
+                outcomes.append(Failure(Status.CORRECTNESS, "wrong result"))
             else:
                 outcomes.append(Timing(name, 1.0, (1.0,)))
         known = job.calibration.overhead_us["times"] if job.calibration else 0

@@ -105,9 +105,24 @@ def test_after_a_race_that_follows_a_confirmation_a_new_spare_starts_by_itself(r
     confirm = replace(race, mode=Mode.CONFIRM)
     assert measured(runner, confirm).clocks["pid"] == spare
     assert measured(runner, race).clocks["pid"] == first
+    wait_until(lambda: runner.spare_pid not in (None, spare))
     third = spare_of(runner)
-    assert third not in (first, spare)
+    assert third != first
     assert measured(runner, confirm).clocks["pid"] == third
+
+
+def test_after_a_confirmation_whose_winner_failed_a_new_spare_starts_by_itself(runner):
+    assert runner.info
+    first, spare = runner.pid, spare_of(runner)
+    measured(runner, job_of({"x": 1}))
+    confirm = job_of({"wrong": 1}, {"x": 1}, mode=Mode.CONFIRM)
+    found = measured(runner, confirm)
+    assert isinstance(found.outcomes[0], Failure)
+    assert found.clocks["pid"] == spare
+    wait_until(lambda: runner.spare_pid not in (None, spare))
+    third = spare_of(runner)
+    assert third != first
+    assert measured(runner, job_of({"x": 1}, mode=Mode.CONFIRM)).clocks["pid"] == third
 
 
 def test_no_spare_opens_the_device_while_a_confirmation_is_timed(runner):

@@ -48,6 +48,7 @@ class Finals:
     note: str = ""
     records: list[FinalRecord] = field(default_factory=list)
     _ratios: dict[int, float] = field(default_factory=dict)
+    _answered: bool = False
     _contradicted: bool = False
 
     def open(self) -> None:
@@ -72,7 +73,7 @@ class Finals:
     @property
     def repeating(self) -> bool:
         """A confirmation is to be repeated, for which a process without history must come up."""
-        return self._contradicted and self.mode is Mode.CONFIRM
+        return self._answered and self.mode is Mode.CONFIRM
 
     @property
     def racing(self) -> bool:
@@ -159,6 +160,7 @@ class Finals:
         """The selection, or None when there is more to measure: the winner failed and the next one
         is to be confirmed, or race and confirmation contradict each other for the first time."""
         self.in_flight = False
+        self._answered = True
         entrants = self.entrants()
         outcomes = {
             trial.number: result

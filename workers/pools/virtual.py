@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections.abc import Sequence
 
 from workers.backends.simulated import SimulatedBackend, simulate_build
@@ -42,7 +43,7 @@ class VirtualPool:
     its host per entrant (loading the binary, checking outputs), beyond the timing itself. setup_s:
     seconds until a device has the inputs and references of a task it does not hold; it holds those
     of its last few. Confirmations are made by a second process, which holds none. fresh_s: seconds
-    until that is up again where it has confirmed the same task before.
+    until another one is up, begun when the task that it has confirmed is raced again.
     """
 
     warm = True
@@ -59,7 +60,8 @@ class VirtualPool:
         self._spec, self._transport_s, self._host_s = spec, transport_s, host_s
         self._setup_s, self._fresh_s = setup_s, fresh_s
         self._held: dict[str, list[object]] = {}
-        self._confirmed: set[object] = set()
+        #: when a process that has not confirmed the task is up
+        self._fresh_at: dict[tuple[str, object], float] = {}
         self._now = 0.0
         self._order = itertools.count()
         self._events: list[tuple[float, int, PoolEvent]] = []
@@ -109,9 +111,12 @@ class VirtualPool:
         """What comes before a job's first entrant."""
         task = (job.kernel, job.workload)
         if job.mode is Mode.CONFIRM:
-            again = (worker_id, task) in self._confirmed
-            self._confirmed.add((worker_id, task))
-            return self._setup_s + (self._fresh_s if again else 0.0)
+            up = self._fresh_at.get((worker_id, task), self._now)
+            self._fresh_at[worker_id, task] = math.inf
+            starts_s = self._fresh_s if up == math.inf else max(0.0, up - self._now)
+            return self._setup_s + starts_s
+        if job.mode is Mode.RACE and (worker_id, task) in self._fresh_at:
+            self._fresh_at[worker_id, task] = self._now + self._fresh_s
         held = self._held.setdefault(worker_id, [])
         known = task in held
         held[:] = [task, *(other for other in held if other != task)][:_TASKS]
