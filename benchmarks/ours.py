@@ -270,10 +270,11 @@ def _stored(url: str, run_id: int) -> dict:
     from results_db import Store
 
     with Store.open(url) as store:
-        (info,) = store.tasks(run_id)
+        run, (info,) = store.run(run_id), store.tasks(run_id)
         trials = store.trials(info.task_id)
     chosen = info.selection
     return {
+        "usage": dict(run.summary),
         "winner": dict(chosen.winner) if chosen else None,
         "verdict_against_default": chosen.verdict if chosen else None,
         "reason": chosen.reason if chosen else info.note,

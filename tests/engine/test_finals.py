@@ -103,6 +103,31 @@ def test_then_what_neighbours_chose_then_fewer_registers_then_order():
     assert plain.tie[0].config == CONFIGS[1]
 
 
+def test_who_may_be_slower_by_more_than_half_a_percent_is_not_chosen_for_being_simpler():
+    # The default's times scatter: it may be as fast as the fastest, or a percent slower.
+    finals = searched([50, 50, 50.1, 60])
+    steady = (50.0,) * 60
+    scattered = tuple(50.15 + 1.5 * (-1) ** n for n in range(60))
+    by_number = {0: scattered, 1: steady, 2: steady}
+    found = race(finals, [50.0] * len(finals.entrants()), noise=0)
+    outcomes = [
+        replace(outcome, samples_us=by_number[trial.number])
+        for trial, outcome in zip(finals.entrants(), found.outcomes, strict=True)
+    ]
+    finals.raced(replace(found, outcomes=tuple(outcomes)))
+    assert CONFIGS[0] in [trial.config for trial in finals.tie]
+    assert finals.tie[0].config == CONFIGS[1]
+    assert finals.reason == "fewest registers, then first asked, of 2 that tie"
+    finals = searched([50, 50, 60, 60])
+    outcomes = [
+        replace(outcome, samples_us=by_number[trial.number])
+        for trial, outcome in zip(finals.entrants(), found.outcomes[:2], strict=True)
+    ]
+    finals.raced(replace(found, outcomes=tuple(outcomes)))
+    assert finals.tie[0].config == CONFIGS[1]
+    assert finals.reason == "fastest by estimate, of 2 that could not be told apart"
+
+
 def test_a_winner_that_fails_to_confirm_gives_way():
     finals = searched([100, 50, 60, 60])
     finals.raced(race(finals, [50, 100]))

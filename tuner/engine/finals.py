@@ -14,13 +14,14 @@ from search_spaces.records import Status, config_key
 from tuner.engine import outcome
 from tuner.engine.task import Search
 from tuner.engine.trial import Trial
-from workers.measure.statistics import tie_set
+from workers.measure.statistics import paired, tie_set
 from workers.records import Failure, Measurement, Mode, Timing
 
 #: Only what the search saw within this ratio of the best is a finalist.
 _NEAR = math.log(1.10)
-#: Equals of the winner may cost this much, in ln(time), to be chosen for being simpler.
-_EQUAL = math.log(1.003)
+#: Equals of the fastest are chosen for being simpler where they cost at most this, in ln(time), by
+#: the end of their 95 % interval.
+_EQUAL = math.log(1.005)
 #: A confirmation that moves a ratio by more than this contradicts the race.
 _MOVED = math.log(1.01)
 #: A finals or confirmation job that fails as a whole is tried this often.
@@ -145,9 +146,9 @@ class Finals:
         equal = [
             trials[name]
             for name in result.equals
-            if name == result.winner or result.ratios[name].log_ratio <= _EQUAL
+            if name == result.winner or paired(times[name], times[result.winner]).high <= _EQUAL
         ]
-        first = self._choose(equal)[0]
+        first = self._choose(equal, len(result.equals))[0]
         self.tie = [first, *(trial for trial in tied if trial is not first)]
         self._ratios = {
             trials[name].number: ratio.log_ratio for name, ratio in result.ratios.items()
@@ -233,8 +234,11 @@ class Finals:
         if not self.finalists:
             self.mode = None
 
-    def _choose(self, tied: list[Trial]) -> list[Trial]:
-        """Among ties: the default, what neighbours chose, fewer registers, then the first asked."""
+    def _choose(self, tied: list[Trial], untold: int) -> list[Trial]:
+        """Among ties: the default, what neighbours chose, fewer registers, then the first asked.
+
+        untold: how many could not be told from the fastest, of which these are near it for sure.
+        """
         default = config_key(self.search.spec.default)
         shared = {config_key(c) for c in self.search.spec.neighbours}
 
@@ -246,7 +250,8 @@ class Finals:
         chosen = sorted(tied, key=rank)
         key = config_key(chosen[0].config)
         if len(tied) == 1:
-            self.reason = "fastest beyond doubt"
+            by_estimate = f"fastest by estimate, of {untold} that could not be told apart"
+            self.reason = "fastest beyond doubt" if untold == 1 else by_estimate
         elif key == default:
             self.reason = f"the default ties with the fastest of {len(tied)}"
         elif key in shared:
