@@ -38,6 +38,8 @@ BUILDERS = 15
 NOISE_NEAR, NOISE_FAR = 0.002, 0.01
 #: Of ln(build time); what a build waits for besides, seconds; one measurement, seconds.
 JITTER, LATENCY_S, MEASURE_S = 0.2, 0.05, 0.0054
+#: Seconds after which a search that awaits its last builds is asked again.
+TICK_S = 0.1
 FINALISTS = 8
 CURVE = (20, 30, 40, 50, 60, 80, 100, 120, 150)
 GOAL = 0.005
@@ -108,7 +110,11 @@ def play(name, strategy, seed, budget):
             heapq.heappush(builds, (now + takes + LATENCY_S, next(serial), trial))
 
     ask()
-    while builds:
+    while builds and not searched.exhausted:
+        if searched.ending and now + TICK_S < builds[0][0]:
+            now += TICK_S
+            ask()
+            continue
         now, _, trial = heapq.heappop(builds)
         if trial.state is State.DROPPED:
             ask()
@@ -128,6 +134,7 @@ def play(name, strategy, seed, budget):
 
 
 def _record(trial, entry, best_us, rng):
+    """The result of a trial, built and measured."""
     median_us = entry.median_us
     if median_us is not None:
         near = median_us < 1.15 * best_us
@@ -138,6 +145,7 @@ def _record(trial, entry, best_us, rng):
         config=trial.config,
         status=entry.status,
         message=entry.message,
+        build_s=entry.build_s or 0.3,
         median_us=median_us if entry.status is Status.CORRECT else None,
     )
 

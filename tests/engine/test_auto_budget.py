@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from world import DEVICE, TOOLS, spec, toy_fault, toy_us
@@ -76,6 +78,27 @@ def play(search, us, *, at_once=15, seed=0, given_up=None):
         time_us = us(trial.config)
         status = Status.CORRECT if time_us else Status.RUNTIME
         search.finish(trial, record(trial, time_us, status))
+
+
+def play_in_time(search, us, build_s, *, at_once=15, tick_s=0.1):
+    """Run to the end, builds taking their seconds; when the last result came, and who was asked."""
+    now, last, building, asked = 0.0, 0.0, [], []
+    while not search.exhausted:
+        while len(building) < at_once and (trial := search.next_trial(now)) is not None:
+            search.move(trial, State.BUILDING)
+            heapq.heappush(building, (now + build_s(trial.config), trial.number, trial))
+            asked.append(trial)
+        if search.exhausted:
+            break
+        if building[0][0] > now + tick_s:
+            now += tick_s
+            continue
+        now, _, trial = heapq.heappop(building)
+        if trial.state is not State.DROPPED:
+            found = record(trial, us(trial.config))
+            search.finish(trial, replace(found, build_s=build_s(trial.config)))
+            last = now
+    return last, asked
 
 
 @pytest.mark.parametrize("strategy", ["bayes", "tpe", "random"])
@@ -257,3 +280,34 @@ def test_auto_is_written_alone_or_with_limits():
 def test_other_words_are_refused(wrong):
     with pytest.raises(ValueError, match=r"Input should be|validation error"):
         Budget.model_validate(wrong)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_builds_that_take_far_longer_than_others_are_not_awaited_for_little(seed):
+    def build_s(config):
+        return 60.0 if config["a"] == config["b"] >= 128 else 0.4 + 0.001 * config["c"]
+
+    search = bowl(seed=seed)
+    last_s, asked = play_in_time(search, bowl_us, build_s)
+    assert search.champion.config == {"a": 16, "b": 16, "c": 16}
+    slow = [trial for trial in asked if build_s(trial.config) == 60.0]
+    assert slow
+    assert all(trial.state is State.DROPPED for trial in slow)
+    assert last_s < 60.0
+
+
+def test_a_late_build_that_may_win_is_awaited():
+    """The fastest config by far takes long, and those beside it tell that it is fast."""
+
+    def build_s(config):
+        return 5.0 if config == {"a": 16, "b": 16, "c": 16} else 0.4
+
+    def us(config):
+        return bowl_us(config) - (10.0 if config == {"a": 16, "b": 16, "c": 16} else 0.0)
+
+    search = bowl(seed=1)
+    last_s, asked = play_in_time(search, us, build_s)
+    begun = [trial for trial in asked if build_s(trial.config) == 5.0]
+    assert search.champion.config == {"a": 16, "b": 16, "c": 16}
+    assert last_s >= 5.0
+    assert begun[-1].state is State.DONE

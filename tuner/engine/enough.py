@@ -25,7 +25,7 @@ _RESUMED = 2.0
 #: Builds under way are not awaited if they are expected to gain less than this share of what is
 #: enough. They were ordered as the most promising, and a model that was right would not need them.
 _SPARE = 0.02
-#: The expected gain is computed anew after so many results.
+#: The expected gain is computed anew after so many results, and after each one once it was enough.
 _EVERY = 4
 #: A neighbour of the champion is not tried where the model gives it less of a chance to win.
 _CHANCE = 0.01
@@ -43,6 +43,7 @@ class Enough:
         self._timed = False
         self._calm = 0
         self._spared_at = 0
+        self._late_at = (0, 0)
         self._spared = False
 
     @cached_property
@@ -69,7 +70,7 @@ class Enough:
         if not self._timed and trials >= UNTIMED:
             return True
         fresh = self._told - self._looked_at
-        if fresh >= _EVERY or (fresh and not open_trials):
+        if fresh >= (1 if self._calm else _EVERY) or (fresh and not open_trials):
             self._looked_at = self._told
             left = self._estimate.expected_gain() if self._told >= MINIMUM else math.inf
             enough = left < self._gain * (_RESUMED if self._spared else 1.0)
@@ -78,12 +79,23 @@ class Enough:
 
     def spare(self, configs: Sequence[Config]) -> list[Config]:
         """Which of the configs under way are not worth waiting for, once enough is reached."""
-        if self._told == self._spared_at or self._calm < _CALM:
+        if not configs or self._told == self._spared_at or self._calm < _CALM:
             return []
         self._spared_at = self._told
         spare = self._estimate.spare(configs, _SPARE * self._gain)
         self._spared = self._spared or bool(spare)
         return spare
+
+    def late(self, configs: Sequence[Config]) -> list[Config]:
+        """Which of those configs under way, whose builds take long, are not worth waiting for, once
+        enough is reached: they are worth no more than others that were not begun."""
+        seen = self._told, len(configs)
+        if not configs or seen == self._late_at:
+            return []
+        self._late_at = seen
+        late = self._estimate.spare(configs, self._gain, doubt=1.0)
+        self._spared = self._spared or bool(late)
+        return late
 
     def drop(self, configs: Sequence[Config]) -> None:
         """Configs were given up before they had a result."""

@@ -25,6 +25,8 @@ _REPEATS = 20
 HEAVY_SPILL_BYTES = 256
 #: So many likely winners are built at their odd size before it is known who wins.
 _CHECKED_AHEAD = 3
+#: A build is late that takes so many times as long as half of them do.
+_LATE = 2.5
 
 
 class Search:
@@ -47,6 +49,9 @@ class Search:
         self._unused = itertools.filterfalse(self._numbers.__contains__, itertools.count())
         #: (score, number, trial) of what is timed and correct, in this order.
         self._timed: list[tuple[float, int, Trial]] = []
+        #: Seconds that builds took, in order.
+        self._build_s: list[float] = []
+        self._now = 0.0
         self._known = {config_key(r.config): r for r in spec.known}
         self._first = deque(_first_configs(spec))
         gain = spec.budget.gain
@@ -59,6 +64,7 @@ class Search:
         """The next new trial, or None while there is nothing to ask (see `exhausted`)."""
         if self.started is None:
             self.started = now
+        self._now = now
         trial = self._next(now)
         self.ending = trial is None
         return trial
@@ -147,6 +153,8 @@ class Search:
         trial.record = record
         trial.rival = None
         self.device_s += record.device_s
+        if record.build_s > 0:
+            bisect.insort(self._build_s, record.build_s)
         self._learn(trial, record)
         self._drop_artifacts(trial)
 
@@ -240,7 +248,7 @@ class Search:
     def _admit(self, config: Config, strategy: str) -> Trial:
         number = next(self._unused)
         self._numbers.add(number)
-        trial = Trial(number, config, strategy)
+        trial = Trial(number, config, strategy, asked_at=self._now)
         self.trials[config_key(config)] = trial
         self.move(trial, State.ASKED)
         if self._enough is not None:
@@ -305,12 +313,22 @@ class Search:
 
     def _drop_spare(self, enough: Enough) -> None:
         """Give up what is being built and not worth waiting for: nothing else is to be asked."""
+        self._give_up(enough, enough.late(self._building(late=True)))
+        self._give_up(enough, enough.spare(self._building()))
+
+    def _building(self, *, late: bool = False) -> list[Config]:
+        """What is being built; only what takes unusually long if `late`."""
         trials = [*self.in_state(State.ASKED), *self.in_state(State.BUILDING)]
-        spare = enough.spare([trial.config for trial in trials]) if trials else []
-        for config in spare:
+        if late:
+            usual_s = self._build_s[len(self._build_s) // 2] if self._build_s else math.inf
+            trials = [t for t in trials if self._now - t.asked_at > _LATE * usual_s]
+        return [trial.config for trial in trials]
+
+    def _give_up(self, enough: Enough, configs: Sequence[Config]) -> None:
+        for config in configs:
             self._drop(self.trials[config_key(config)])
-        if spare:
-            enough.drop(spare)
+        if configs:
+            enough.drop(configs)
 
     def _drop(self, trial: Trial) -> None:
         """The trial is over without a result, as if it had not been asked."""

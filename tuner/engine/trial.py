@@ -79,7 +79,7 @@ class Trial:
     """One config on its way. score is ln(time in us) once it is known.
 
     alone: it was in a job that failed as a whole, and is measured by itself the next time. odd: its
-    artifact for the task's odd size, or why there is none.
+    artifact for the task's odd size, or why there is none. asked_at: when, by the engine's clock.
     """
 
     number: int
@@ -92,5 +92,6 @@ class Trial:
     score: float | None = None
     alone: bool = False
     odd: Artifact | Failure | None = field(default=None, repr=False)
+    asked_at: float = 0.0
     #: The champion the duel in flight is against.
     rival: Trial | None = field(default=None, repr=False)

@@ -69,15 +69,20 @@ class ExpectedGain:
         left = gains[:, :untried].max(axis=1, initial=0.0)
         return _ahead(left, gains[:, untried:].max(axis=1, initial=0.0))
 
-    def spare(self, configs: Sequence[Config], gain: float) -> list[Config]:
+    def spare(
+        self, configs: Sequence[Config], gain: float, doubt: float = _DOUBTED
+    ) -> list[Config]:
         """Those of the configs under way that need not be awaited: together they are expected to
-        gain less than `gain` over the others. As many as possible, the least promising first."""
+        gain less than `gain` over the others. As many as possible, the least promising first.
+
+        doubt: how many times the model's deviations are taken.
+        """
         model = self.surrogate
         beliefs = model.beliefs()
         if beliefs is None:
             return []
         rows = self._candidates(beliefs, model.fresh()).tolist()
-        gains = self._gains(beliefs, np.array(rows), _DOUBTED)
+        gains = self._gains(beliefs, np.array(rows), doubt)
         awaited = {number: gains[:, rows.index(number)] for number in self._under_way()}
         lost = np.zeros(len(gains))
         offered = {n: c for c in configs if (n := model.points.find(c)) in awaited}

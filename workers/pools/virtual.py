@@ -123,11 +123,13 @@ class VirtualPool:
         return 0.0 if known else self._setup_s
 
     def poll(self, timeout_s: float) -> Sequence[PoolEvent]:
-        """The events of the next moment at which anything happens, however far away it is; with no
-        time to wait, those of this moment."""
+        """The events of the next moment at which anything happens, if that comes in time."""
         if not timeout_s and not (self._events and self._events[0][0] <= self._now):
             return []
         if not self._events:
+            self._now += timeout_s
+            return []
+        if timeout_s and self._events[0][0] > self._now + timeout_s:
             self._now += timeout_s
             return []
         self._now = max(self._now, self._events[0][0])
