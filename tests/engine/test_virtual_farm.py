@@ -23,7 +23,7 @@ CLOSE, NEARLY_ALL, NEVER = 0.02, 0.95, 0.10
 #: How many times the device's own time per config the simulated one may be.
 MORE = 2.5
 #: Device milliseconds of screening per config, for anything up to a millisecond.
-MOST_MS = 20.0
+MOST_MS = 25.0
 
 
 @dataclass(frozen=True)

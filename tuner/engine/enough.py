@@ -25,7 +25,7 @@ _RESUMED = 2.0
 #: Builds under way are not awaited if they are expected to gain less than this share of what is
 #: enough. They were ordered as the most promising, and a model that was right would not need them.
 _SPARE = 0.02
-#: The expected gain is computed anew after so many results, and after each one once it was enough.
+#: The expected gain is computed anew after so many results.
 _EVERY = 4
 #: A neighbour of the champion is not tried where the model gives it less of a chance to win.
 _CHANCE = 0.01
@@ -70,7 +70,7 @@ class Enough:
         if not self._timed and trials >= UNTIMED:
             return True
         fresh = self._told - self._looked_at
-        if fresh >= (1 if self._calm else _EVERY) or (fresh and not open_trials):
+        if fresh >= _EVERY or (fresh and not open_trials):
             self._looked_at = self._told
             left = self._estimate.expected_gain() if self._told >= MINIMUM else math.inf
             enough = left < self._gain * (_RESUMED if self._spared else 1.0)
