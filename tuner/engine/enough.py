@@ -87,8 +87,8 @@ class Enough:
         return spare
 
     def late(self, configs: Sequence[Config]) -> list[Config]:
-        """Which of those configs under way, whose builds take long, are not worth waiting for, once
-        enough is reached: they are worth no more than others that were not begun."""
+        """Which of the last configs under way, whose builds take long, are not worth waiting for,
+        once enough is reached: they are worth no more than others that were not begun."""
         seen = self._told, len(configs)
         if not configs or seen == self._late_at:
             return []

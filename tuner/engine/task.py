@@ -25,7 +25,7 @@ _REPEATS = 20
 HEAVY_SPILL_BYTES = 256
 #: So many likely winners are built at their odd size before it is known who wins.
 _CHECKED_AHEAD = 3
-#: A build is late that takes so many times as long as half of them do.
+#: A build is late that takes so many times as long as half of the others did.
 _LATE = 2.5
 
 
@@ -313,16 +313,12 @@ class Search:
 
     def _drop_spare(self, enough: Enough) -> None:
         """Give up what is being built and not worth waiting for: nothing else is to be asked."""
-        self._give_up(enough, enough.late(self._building(late=True)))
-        self._give_up(enough, enough.spare(self._building()))
-
-    def _building(self, *, late: bool = False) -> list[Config]:
-        """What is being built; only what takes unusually long if `late`."""
-        trials = [*self.in_state(State.ASKED), *self.in_state(State.BUILDING)]
-        if late:
-            usual_s = self._build_s[len(self._build_s) // 2] if self._build_s else math.inf
-            trials = [t for t in trials if self._now - t.asked_at > _LATE * usual_s]
-        return [trial.config for trial in trials]
+        building = [*self.in_state(State.ASKED), *self.in_state(State.BUILDING)]
+        usual_s = self._build_s[len(self._build_s) // 2] if self._build_s else math.inf
+        late = all(self._now - trial.asked_at > _LATE * usual_s for trial in building)
+        configs = [trial.config for trial in building]
+        last = late and len(building) == self.open_trials
+        self._give_up(enough, enough.late(configs) if last else enough.spare(configs))
 
     def _give_up(self, enough: Enough, configs: Sequence[Config]) -> None:
         for config in configs:
