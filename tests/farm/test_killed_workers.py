@@ -81,9 +81,9 @@ def disturbed(folder: Path, strategy: str, pool: str) -> Farm:
 
 @pytest.fixture(scope="module")
 def farms(tmp_path_factory) -> Iterator[dict[tuple[str, str], Future[Farm]]]:
-    """The farms of each pool one after the other, but both pools at once: each waits a lot."""
+    """One after the other: beside another one a run may be over before all are killed."""
     found = {}
-    lanes = {pool: ThreadPoolExecutor(1) for pool in VICTIMS}
+    lanes = dict.fromkeys(VICTIMS, ThreadPoolExecutor(1))
     for strategy in STRATEGIES:
         for pool, lane in lanes.items():
             folder = tmp_path_factory.mktemp(pool) / "farm"
