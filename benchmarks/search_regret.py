@@ -38,6 +38,8 @@ BUILDERS = 15
 NOISE_NEAR, NOISE_FAR = 0.002, 0.01
 #: Of ln(build time); what a build waits for besides, seconds; one measurement, seconds.
 JITTER, LATENCY_S, MEASURE_S = 0.2, 0.05, 0.0054
+#: Of a config whose recording does not say how long its build took, seconds.
+BUILD_S = 0.3
 #: Seconds after which a search that awaits its last builds is asked again.
 TICK_S = 0.1
 FINALISTS = 8
@@ -106,7 +108,7 @@ def play(name, strategy, seed, budget):
             if trial is None:
                 return
             searched.move(trial, State.BUILDING)
-            takes = (recorded[trial.config].build_s or 0.3) * math.exp(JITTER * rng.normal())
+            takes = (recorded[trial.config].build_s or BUILD_S) * math.exp(JITTER * rng.normal())
             heapq.heappush(builds, (now + takes + LATENCY_S, next(serial), trial))
 
     ask()
@@ -145,7 +147,7 @@ def _record(trial, entry, best_us, rng):
         config=trial.config,
         status=entry.status,
         message=entry.message,
-        build_s=entry.build_s or 0.3,
+        build_s=entry.build_s or BUILD_S,
         median_us=median_us if entry.status is Status.CORRECT else None,
     )
 

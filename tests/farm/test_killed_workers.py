@@ -83,14 +83,13 @@ def disturbed(folder: Path, strategy: str, pool: str) -> Farm:
 def farms(tmp_path_factory) -> Iterator[dict[tuple[str, str], Future[Farm]]]:
     """One after the other: beside another one a run may be over before all are killed."""
     found = {}
-    lanes = dict.fromkeys(VICTIMS, ThreadPoolExecutor(1))
+    lane = ThreadPoolExecutor(1)
     for strategy in STRATEGIES:
-        for pool, lane in lanes.items():
+        for pool in VICTIMS:
             folder = tmp_path_factory.mktemp(pool) / "farm"
             found[strategy, pool] = lane.submit(disturbed, folder, strategy, pool)
     yield found
-    for lane in lanes.values():
-        lane.shutdown(cancel_futures=True)
+    lane.shutdown(cancel_futures=True)
 
 
 @pytest.mark.slow

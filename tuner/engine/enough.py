@@ -82,9 +82,7 @@ class Enough:
         if not configs or self._told == self._spared_at or self._calm < _CALM:
             return []
         self._spared_at = self._told
-        spare = self._estimate.spare(configs, _SPARE * self._gain)
-        self._spared = self._spared or bool(spare)
-        return spare
+        return self._given_up(self._estimate.spare(configs, _SPARE * self._gain))
 
     def late(self, configs: Sequence[Config]) -> list[Config]:
         """Which of the last configs under way, whose builds take long, are not worth waiting for,
@@ -93,9 +91,11 @@ class Enough:
         if not configs or seen == self._late_at:
             return []
         self._late_at = seen
-        late = self._estimate.spare(configs, self._gain, doubt=1.0)
-        self._spared = self._spared or bool(late)
-        return late
+        return self._given_up(self._estimate.spare(configs, self._gain, doubt=1.0))
+
+    def _given_up(self, configs: list[Config]) -> list[Config]:
+        self._spared = self._spared or bool(configs)
+        return configs
 
     def drop(self, configs: Sequence[Config]) -> None:
         """Configs were given up before they had a result."""

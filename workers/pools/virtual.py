@@ -124,13 +124,9 @@ class VirtualPool:
 
     def poll(self, timeout_s: float) -> Sequence[PoolEvent]:
         """The events of the next moment at which anything happens, if that comes in time."""
-        if not timeout_s and not (self._events and self._events[0][0] <= self._now):
-            return []
-        if not self._events:
-            self._now += timeout_s
-            return []
-        if timeout_s and self._events[0][0] > self._now + timeout_s:
-            self._now += timeout_s
+        until = self._now + timeout_s
+        if not self._events or self._events[0][0] > until:
+            self._now = until
             return []
         self._now = max(self._now, self._events[0][0])
         events = []
