@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """How times, and ratios of variants, move while a power limit takes a GPU's clock down.
 
-    benchmarks/power_cap.py --space a --out DIR/power_cap.json
+    benchmarks/power_cap.py --out DIR/power_cap.json
 
-A few configs of a comparison's task (matmul_tasks.py) run in turns, the last-level cache flushed
+A few configs of each comparison's task (matmul_tasks.py) run in turns, the last-level cache flushed
 before each launch, in blocks of 20 ms for some seconds: from an idle card, and from one that did
 short jobs with pauses, as in a search. After every block the card's clock, power and throttle
-reasons are noted. It says how long a kernel has to run before its ratios to others hold.
+reasons are noted. It says how long a kernel has to run before its ratios to others hold: how long
+the clock stays up, and over how long a window ratios have to be averaged.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ import argparse
 import math
 import os
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 from judge import Clock, build_all, median, orders
 from matmul_tasks import TASKS, Problem, cold_cache, device_here, facts, write
 
+from tuner.environment import revision
+
 BLOCK_S, PAUSE_S, GAP_S = 0.02, 3.0, 0.04
+FELL, HEATED_S, WINDOWS_S = 1.025, 0.25, (0.05, 0.1, 0.2, 0.4)
 #: Of space `a`: what was chosen on a cool card, and what the judge found best; of `b`, any two.
 CONFIGS = {
     "a": ((128, 256, 64, 8, 8, 3), (256, 128, 32, 1, 8, 5), (256, 128, 32, 8, 8, 5)),
@@ -43,18 +48,14 @@ class Card:
 
     def look(self) -> dict:
         nvml, handle = self._nvml, self._handle
-        began = time.perf_counter()
-        seen = {
+        field = nvml.nvmlDeviceGetFieldValues(handle, [nvml.NVML_FI_DEV_POWER_INSTANT])[0]
+        return {
             "sm_mhz": nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
             "power_w": round(nvml.nvmlDeviceGetPowerUsage(handle) / 1000),
+            "instant_w": None if field.nvmlReturn else round(field.value.uiVal / 1000),
             "reasons": nvml.nvmlDeviceGetCurrentClocksEventReasons(handle),
             "celsius": nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
         }
-        plain_s = time.perf_counter() - began
-        field = nvml.nvmlDeviceGetFieldValues(handle, [nvml.NVML_FI_DEV_POWER_INSTANT])[0]
-        instant_w = None if field.nvmlReturn else round(field.value.uiVal / 1000)
-        took_ms = [round(1000 * s, 3) for s in (plain_s, time.perf_counter() - began - plain_s)]
-        return {**seen, "instant_w": instant_w, "looked_ms": took_ms}
 
 
 def follow(clock: Clock, runs, card: Card, seconds: float) -> list[dict]:
@@ -92,37 +93,72 @@ def short_jobs(clock: Clock, runs, seconds: float) -> None:
         time.sleep(GAP_S)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--space", choices=sorted(TASKS), default="a")
-    parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("--out", type=Path, required=True)
-    args = parser.parse_args()
-    task, device = TASKS[args.space], device_here()
-    cache = Path(cold_cache())
-    os.environ["TRITON_CACHE_DIR"] = str(cache / "triton")
-    configs = [dict(zip(NAMES, values, strict=True)) for values in CONFIGS[args.space]]
+def windows(rows: list[dict], seconds: float, place: int) -> list[float]:
+    """The least and the greatest mean ratio of one config over windows of that length, once the
+    card has been at work for a quarter of a second."""
+    found: dict[int, list[float]] = {}
+    for row in rows:
+        if row["s"] >= HEATED_S:
+            window = int((row["s"] - HEATED_S) / seconds)
+            found.setdefault(window, []).append(row["ratio"][place])
+    means = [sum(ratios) / len(ratios) for ratios in found.values()]
+    return [round(min(means), 4), round(max(means), 4)]
+
+
+def told(rows: list[dict]) -> dict:
+    """What a history shows: until when the clock was up, how times swung, and ratios in windows."""
+    full_us = FELL * rows[0]["us"][0]
+    fell = next((row["s"] for row in rows if row["us"][0] >= full_us), None)
+    later = [row["us"][0] for row in rows if row["s"] >= HEATED_S]
+    return {
+        "full_clock_until_s": fell,
+        "first_us": [min(later), max(later)],
+        "ratios_over": {
+            f"{seconds} s": [windows(rows, seconds, place) for place in range(len(rows[0]["us"]))]
+            for seconds in WINDOWS_S
+        },
+    }
+
+
+def follow_task(name: str, seconds: float, card: Card) -> dict:
+    task, device = TASKS[name], device_here()
+    configs = [dict(zip(NAMES, values, strict=True)) for values in CONFIGS[name]]
     problem = Problem(task, device)
     whole = [problem.whole(config) for config in configs]
+    cache = Path(cold_cache())
+    os.environ["TRITON_CACHE_DIR"] = str(cache / "triton")
     if failed := build_all(task, whole, device, cache, len(whole)):
         raise SystemExit(f"not built: {failed}")
     runs = [_runner(problem.launch(config)) for config in whole]
-    for run in runs:
-        run()
-    card = Card()
     clock = Clock("events", "")
     clock.times(runs)
     found = {}
-    for name in ("idle", "short jobs", "idle again", "short jobs again"):
+    for history in ("idle", "short jobs", "idle again", "short jobs again"):
         time.sleep(PAUSE_S)
-        if name.startswith("short"):
+        if history.startswith("short"):
             short_jobs(clock, runs, PAUSE_S)
-        found[name] = follow(clock, runs, card, args.seconds)
-        print(name)
-        for row in found[name][:25] + found[name][25::10]:
-            print({key: value for key, value in row.items() if key != "looked_ms"}, flush=True)
-    document = {"space": args.space, "configs": configs, "limit_w": card.limit_w, "from": found}
-    write(args.out, {**document, "facts": facts()})
+        rows = follow(clock, runs, card, seconds)
+        found[history] = {"told": told(rows), "rows": rows}
+        print(name, history, found[history]["told"], flush=True)
+    return {"configs": configs, "from": found}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--space", nargs="+", choices=sorted(TASKS), default=sorted(TASKS))
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    card = Card()
+    document = {
+        "script": "benchmarks/power_cap.py",
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
+        "revision": revision(Path(__file__).parent),
+        "limit_w": card.limit_w,
+        "spaces": {name: follow_task(name, args.seconds, card) for name in args.space},
+        "facts": facts(),
+    }
+    write(args.out, document)
 
 
 def _runner(launch):

@@ -131,7 +131,7 @@ class _Drifting:
         self.us, self.rough, self.passes, self.draw = us, rough, 0, random.Random(5)
 
     def warm(self, contestant, warm_ms, *, steady=False):
-        pass
+        return 0.0
 
     def collect(self, contestants, orders):
         rows = [[] for _ in contestants]

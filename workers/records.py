@@ -111,7 +111,7 @@ class Protocol:
     known to within `precision` (half of its interval, in ln).
     """
 
-    version: int = 2
+    version: int = 3
     method: str = "auto"
     cache: str = "cold"
     warm_ms: float = 100.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -104,6 +105,20 @@ def test_a_gpu_is_calibrated_and_left_as_it_was(calibration, flush):
     calibrate_gpu(None)
     assert torch.equal(torch.cuda.get_rng_state(), state)
     assert torch.backends.cuda.matmul.fp32_precision == precision
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_only_what_may_reach_a_power_limit_is_compared_over_a_swing(make, method):
+    timer, spin = make(method), _spin(50)
+
+    def compared_for(at_peak_us):
+        contestant = replace(spin, at_peak_us=at_peak_us)
+        return timer.warm(contestant, 20.0, steady=True)
+
+    assert compared_for(0.1) == 0.0
+    assert compared_for(40.0) > 0.0
+    assert compared_for(None) > 0.0
+    assert timer.warm(spin, 20.0) == 0.0
 
 
 @pytest.mark.parametrize("cache", ["cold", "warm"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -101,6 +102,39 @@ def test_a_field_of_one_takes_one_round_and_of_none_nothing():
     (lane,) = race(timer, entrants, PROTOCOL)
     assert len(lane.samples_us) == PROTOCOL.round_pairs
     assert race(timer, [], PROTOCOL) == []
+
+
+class _Swinging(SimulatedTimer):
+    """A clock under which the first of two is faster at first and slower later on."""
+
+    swing_s = 0.0
+
+    def warm(self, contestant, warm_ms, *, steady=False):
+        return self.swing_s
+
+    def collect(self, contestants, orders):
+        time.sleep(0.02)
+        rows = super().collect(contestants, orders)
+        for row, contestant in zip(rows, contestants, strict=True):
+            if contestant.name == "0":
+                row[:] = [us * (0.998 if self.device_s < 0.01 else 1.02) for us in row]
+        return rows
+
+
+@pytest.mark.parametrize("compare", [race, confirm])
+def test_a_comparison_lasts_for_a_swing_of_the_clock(compare):
+    def fastest(swing_s):
+        timer = _Swinging(Noise(sigma=0.0005), "0", "pass")
+        timer.swing_s = swing_s
+        sources = [Source(50.0, (), timer, name) for name in "01"]
+        field_ = [Contestant(f"{i}", source.sample) for i, source in enumerate(sources)]
+        one, other = compare(timer, field_, Protocol(warm_ms=0.0, final_pairs=32))
+        both = min(len(one.samples_us), len(other.samples_us))
+        ratio = paired(one.samples_us[:both], other.samples_us[:both])
+        return "0" if ratio.log_ratio < 0 else "1"
+
+    assert fastest(0.0) == "0"
+    assert fastest(0.3) == "1"
 
 
 def test_a_confirmation_goes_on_until_close_ratios_are_known():

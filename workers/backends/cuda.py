@@ -8,12 +8,12 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from search_spaces.kernel import Kernel
+from search_spaces.kernel import Cost, Kernel, Tolerance
 from search_spaces.records import Workload, config_key
 from workers.build import count_compilations
 from workers.measure.duel import Contestant, Timer
 from workers.measure.failures import failure_of
-from workers.measure.floor import floor_us
+from workers.measure.floor import at_peak_us, floor_us
 from workers.measure.gate import check_variant
 from workers.measure.integrity import CudaWatch, Watch
 from workers.measure.methods import choose_method, gpu_timer
@@ -123,12 +123,19 @@ class CudaBackend(TorchBench):
 
         Caches hold none of it for sure only when they are cold: else traffic knows no floor.
         """
-        return floor_us(
+        held_bytes = self._cache_bytes() if cache == "cold" else None
+        return floor_us(*self._work(task), held_bytes=held_bytes)
+
+    def _at_peak_us(self, task: Task) -> float | None:
+        return at_peak_us(*self._work(task))
+
+    def _work(self, task: Task) -> tuple[Cost, set[str], Tolerance, Calibration]:
+        """What a floor is reckoned from."""
+        return (
             task.kernel.cost(task.workload),
             {str(tensor.dtype).removeprefix("torch.") for tensor in task.inputs.values()},
             task.tolerance,
             self.calibration() or Calibration(),
-            held_bytes=self._cache_bytes() if cache == "cold" else None,
         )
 
     def close(self) -> None:

@@ -37,9 +37,10 @@ class SimulatedTimer:
         self._drift_rng = random.Random(f"{seed}/{pass_}/drift")
         self._drift = self._drift_rng.gauss(0.0, noise.drift_sd)
 
-    def warm(self, contestant: Contestant, warm_ms: float, *, steady: bool = False) -> None:
+    def warm(self, contestant: Contestant, warm_ms: float, *, steady: bool = False) -> float:
         if not self._is_warm:
             self._advance(warm_ms / 1e3)
+        return 0.0
 
     def collect(
         self, contestants: Sequence[Contestant], orders: Sequence[Sequence[int]]

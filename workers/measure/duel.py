@@ -23,6 +23,7 @@ class Contestant:
     settle is given what the run returned.
     rotations: the same work on other copies of the inputs, the same copies in the same order for
     everybody, for the cache policy `rotate`.
+    at_peak_us: what its arithmetic takes at the device's best rate; None when that is not known.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Contestant:
     prime: Callable[[], None] = field(default=_nothing)
     settle: Callable[[object], None] = field(default=_nothing)
     rotations: tuple[Callable[[], object], ...] = ()
+    at_peak_us: float | None = None
 
 
 class Timer(Protocol):
@@ -40,11 +42,12 @@ class Timer(Protocol):
     cache: str
     quantum_us: float
 
-    def warm(self, contestant: Contestant, warm_ms: float, *, steady: bool = False) -> None:
+    def warm(self, contestant: Contestant, warm_ms: float, *, steady: bool = False) -> float:
         """Bring clocks up by running the contestant, unless the device is still warm.
 
-        steady: and go on until its time no longer changes; ratios of contestants move by a percent
-        while a power limit brings the clock down.
+        steady: and go on until the device is in the state it will be in: its time no longer
+        changes, or a power limit may have set in. Returns for how many seconds a comparison has to
+        go on to see the whole swing of a clock under such a limit; 0.0 where there is none.
         """
         ...
 

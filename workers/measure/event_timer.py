@@ -27,6 +27,13 @@ _LONGEST_SPIN_US = 50_000
 #: steady is what changes by less than this from block to block, so often in a row
 _CALM, _CALM_BLOCKS = 0.005, 3
 _STEADY_BLOCK_US, _STEADY_CAP_S = 20_000, 0.5
+#: an H200 that comes from a search runs matmuls at its full clock for 0.04 to 0.13 s before its
+#: power limit takes hold; from then on times swing by up to 7 %, ratios by 1 %, some 6 times a
+#: second (benchmarks/results/h200/power_cap.json)
+_HEAT_S, _SWING_S = 0.25, 0.2
+#: a limit is to be reckoned with from this share of the peak on; memory traffic alone does not
+#: reach it
+_HOT_SHARE = 0.1
 
 
 class GpuClock:
@@ -52,7 +59,7 @@ class GpuClock:
         self._warmth = warmth
         self._pairs: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
-    def warm(self, contestant: Contestant, warm_ms: float, *, steady: bool = False) -> None:
+    def warm(self, contestant: Contestant, warm_ms: float, *, steady: bool = False) -> float:
         import torch
 
         def block() -> None:
@@ -62,20 +69,19 @@ class GpuClock:
 
         contestant.enter()
         self._warmth.run(block, warm_ms)
-        if steady and warm_ms > 0:
-            self._steady(contestant)
+        return self._steady(contestant) if steady and warm_ms > 0 else 0.0
 
-    def _steady(self, contestant: Contestant) -> None:
+    def _steady(self, contestant: Contestant) -> float:
         """Run as it will be timed, in blocks of 20 ms, until three in a row take equally long.
 
-        Under a power limit an H200 goes from 1980 to 1500-1700 MHz within some 250 ms.
+        What may meet a power limit has run long enough for it instead: before, it is calm too.
         """
         import torch
 
         start, stop = event_pairs([], 1)[0]
-        runs, last_us, calm = 8, 0.0, 0
-        end = time.monotonic() + _STEADY_CAP_S
-        while calm < _CALM_BLOCKS and time.monotonic() < end:
+        runs, last_us, calm, hot = 8, 0.0, 0, True
+        began = time.monotonic()
+        while time.monotonic() < began + (_HEAT_S if hot else _STEADY_CAP_S):
             start.record()
             for _ in range(runs):
                 self._evict()
@@ -85,7 +91,11 @@ class GpuClock:
             each_us = max(start.elapsed_time(stop) * 1000 / runs, 0.1)
             calm = calm + 1 if abs(each_us / last_us - 1 if last_us else 1) < _CALM else 0
             runs, last_us = max(4, min(4096, int(_STEADY_BLOCK_US / each_us))), each_us
+            hot = _is_hot(contestant, each_us)
+            if calm >= _CALM_BLOCKS and not hot:
+                break
         self._warmth.touch()
+        return _SWING_S if hot else 0.0
 
     def _plan(
         self, contestants: Sequence[Contestant], orders: Sequence[Sequence[int]]
@@ -208,3 +218,8 @@ def event_pairs(
     while len(known) < count:
         known.append((event(), event()))
     return known[:count]
+
+
+def _is_hot(contestant: Contestant, each_us: float) -> bool:
+    """Whether a device that does this again and again may come to its power limit."""
+    return contestant.at_peak_us is None or contestant.at_peak_us > _HOT_SHARE * each_us

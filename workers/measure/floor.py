@@ -43,8 +43,16 @@ def floor_us(
     found = 0.0
     if held_bytes is not None and calibration.copy_bytes_per_us > 0:
         found = max(0.0, cost.bytes - held_bytes) / calibration.copy_bytes_per_us
+    products_us = at_peak_us(cost, dtypes, tolerance, calibration)
+    return max(found, (products_us or 0.0) / _ABOVE_PEAK)
+
+
+def at_peak_us(
+    cost: Cost, dtypes: Iterable[str], tolerance: Tolerance, calibration: Calibration
+) -> float | None:
+    """What the task's flops take in us at the matrix peak; None when that is not known."""
     peak = peak_flops_per_us(dtypes, tolerance, calibration.flops_per_us)
-    return max(found, cost.flops / (_ABOVE_PEAK * peak)) if peak else found
+    return cost.flops / peak if peak else None
 
 
 def peak_flops_per_us(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -23,6 +24,8 @@ _PER_CHAMPION = 8
 _CONFIRM_TURNS, _CLOSE = 8, 0.05
 #: screening follows every few builds, and decides by margins no clock on its way up can bridge
 _SCREEN_WARM_MS = 20.0
+#: how far, in ln, a swing of the clock moves ratios (event_timer.py)
+_SWUNG = 0.01
 #: up to so many samples a candidate is judged by its fastest, which no outlier can raise
 _BY_FASTEST = 3
 
@@ -96,20 +99,21 @@ def race(timer: Timer, contestants: Sequence[Contestant], constants: Constants) 
 
     A round is `round_pairs` passes over those still in. After it everyone is dropped who is slower
     than the leader with confidence; the race is over when none of the rest can be faster than the
-    leader by more than `epsilon`, or after `rounds`. All decisions together are wrong with a
-    probability of at most `delta`.
+    leader by more than `epsilon` and a swing of the clock was seen, or after `rounds`. All
+    decisions together are wrong with a probability of at most `delta`.
     """
     lanes = [Lane(contestant) for contestant in contestants]
     if not lanes:
         return []
-    timer.warm(contestants[0], constants.warm_ms, steady=True)
+    swing = _Swing(timer.warm(contestants[0], constants.warm_ms, steady=True))
     for turn in range(constants.rounds):
         racing = [lane for lane in lanes if lane.alive]
         orders = race_orders(len(racing), constants.round_pairs, turn * constants.round_pairs)
         times = timer.collect([lane.contestant for lane in racing], orders)
         for lane, more in zip(racing, times, strict=True):
             lane.samples_us += more
-        if len(racing) == 1 or _settled(racing, constants, timer.quantum_us):
+        slack = 0.0 if swing.seen else _SWUNG
+        if len(racing) == 1 or _settled(racing, constants, timer.quantum_us, slack):
             break
     return lanes
 
@@ -117,31 +121,44 @@ def race(timer: Timer, contestants: Sequence[Contestant], constants: Constants) 
 def confirm(timer: Timer, contestants: Sequence[Contestant], constants: Constants) -> list[Lane]:
     """Samples of a field over `final_pairs` passes, or as many times that as precision needs.
 
-    Who is close to the first one goes on until its ratio to it is known to within `precision`, up
-    to eight times the passes. It is the width of an interval that stops, never what it says, so
-    identical contestants are not declared different more often than intervals promise.
+    Who is close to the first one goes on until its ratio to it is known to within `precision` and a
+    swing of the clock was seen, up to eight times the passes. It is the width of an interval that
+    stops, never what it says, so identical contestants are not declared different more often than
+    intervals promise.
     """
     lanes = [Lane(contestant) for contestant in contestants]
     if not lanes:
         return []
-    timer.warm(contestants[0], constants.warm_ms, steady=True)
+    swing = _Swing(timer.warm(contestants[0], constants.warm_ms, steady=True))
     for turn in range(_CONFIRM_TURNS):
         racing = [lane for lane in lanes if lane.alive]
         orders = race_orders(len(racing), max(2, constants.final_pairs), turn)
         times = timer.collect([lane.contestant for lane in racing], orders)
         for lane, more in zip(racing, times, strict=True):
             lane.samples_us += more
-        first = lanes[0].samples_us
+        first, swung = lanes[0].samples_us, swing.seen
         for lane in racing[1:]:
             ratio = paired(lane.samples_us, first, quantum_us=timer.quantum_us)
             close = abs(ratio.log_ratio) < _CLOSE
-            lane.alive = close and ratio.high - ratio.log_ratio > constants.precision
+            vague = ratio.high - ratio.log_ratio > constants.precision
+            lane.alive = close and (vague or not swung)
         if not any(lane.alive for lane in lanes[1:]):
             break
     return lanes
 
 
 # -- inside ----------------------------------------------------------------------------------------
+class _Swing:
+    """Whether a comparison that begins now has gone on for so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    @property
+    def seen(self) -> bool:
+        return time.monotonic() >= self._end
+
+
 def _passes(
     timer: Timer, racing: Sequence[Lane], champion: Contestant | None, first: int, count: int
 ) -> None:
@@ -201,18 +218,21 @@ def _drop_hopeless(
             lane.alive = ratio.low <= math.log(constants.hopeless)
 
 
-def _settled(racing: Sequence[Lane], constants: Constants, quantum_us: float) -> bool:
-    """Drop who is slower; whether nobody left can be faster by more than epsilon."""
+def _settled(racing: Sequence[Lane], constants: Constants, quantum_us: float, slack: float) -> bool:
+    """Drop who is slower; whether nobody left can be faster by more than epsilon.
+
+    slack: how far, in ln, ratios may yet move with the clock. While they may, nothing is settled.
+    """
     leader = _leader(racing)
     confidence = 1 - constants.delta / (2 * constants.rounds * len(racing))
-    over = True
+    over = not slack
     for lane in racing:
         if lane is leader:
             continue
         ratio = paired(
             lane.samples_us, leader.samples_us, confidence=confidence, quantum_us=quantum_us
         )
-        lane.alive = ratio.low <= 0
+        lane.alive = ratio.low <= slack
         over = over and ratio.low > -math.log1p(constants.epsilon)
     return over
 

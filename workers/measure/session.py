@@ -79,9 +79,9 @@ class Noting:
         self._timer = timer
         self.method, self.cache, self.quantum_us = timer.method, timer.cache, timer.quantum_us
 
-    def warm(self, contestant: Contestant, warm_ms: float, *, steady: bool = False) -> None:
+    def warm(self, contestant: Contestant, warm_ms: float, *, steady: bool = False) -> float:
         note("timing")
-        self._timer.warm(contestant, warm_ms, steady=steady)
+        return self._timer.warm(contestant, warm_ms, steady=steady)
 
     def collect(
         self, contestants: Sequence[Contestant], orders: Sequence[Sequence[int]]

@@ -45,9 +45,10 @@ class PerfCounterTimer:
         self._warmth = warmth
         self._batches: dict[Contestant, int] = {}
 
-    def warm(self, contestant: Contestant, warm_ms: float, *, steady: bool = False) -> None:
+    def warm(self, contestant: Contestant, warm_ms: float, *, steady: bool = False) -> float:
         contestant.enter()
         self._warmth.run(contestant.run, warm_ms)
+        return 0.0
 
     def collect(
         self, contestants: Sequence[Contestant], orders: Sequence[Sequence[int]]

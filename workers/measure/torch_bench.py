@@ -118,6 +118,10 @@ class TorchBench(ABC):
     def floor_us(self, task: Task, cache: str) -> float:
         return 0.0
 
+    def _at_peak_us(self, task: Task) -> float | None:
+        """What the task's arithmetic takes at the device's best rate, None when unknown."""
+        return None
+
     def _verify_workloads(self, kernel: Kernel, workload: Workload) -> Sequence[Workload]:
         """On what a variant is checked when it is not timed."""
         return (workload,)
@@ -184,7 +188,12 @@ class TorchBench(ABC):
         """checked: None for what is taken to be correct without a look."""
         audit = Audit(task, outputs, self._watch)
         return Entry(
-            replace(contestant, prime=audit.prime, settle=audit.take),
+            replace(
+                contestant,
+                prime=audit.prime,
+                settle=audit.take,
+                at_peak_us=self._at_peak_us(task),
+            ),
             audit,
             checked.error if checked is not None else -1.0,
             checked.deterministic if checked is not None else None,
