@@ -191,17 +191,18 @@ def _reached(space: str, known, found: dict) -> dict:
     mine = found["ours"]
     confirmed = mine["confirmed_s"] or {"max": math.inf}
 
-    def least(name):
-        rows = [row for key, row in found.items() if key.startswith(name)]
-        return min((row["times_ours"] for row in rows), default=math.nan)
+    def faster_than(name, times):
+        """None where that rival was not run."""
+        rows = [row["times_ours"] for key, row in found.items() if key.startswith(name)]
+        return min(rows) >= times if rows else None
 
     return {
         "in_time": max(known) <= WANTED[space],
         "median_in_time": statistics.median(known) <= WANTED[space],
         "confirmed_in_time": confirmed["max"] <= WANTED[space],
         "regret": mine["within_half_percent"] >= math.ceil(0.9 * mine["seeds"]),
-        "faster_than_helion": least("helion") >= HELION,
-        "faster_than_triton": least("triton") >= TRITON,
+        "faster_than_helion": faster_than("helion", HELION),
+        "faster_than_triton": faster_than("triton", TRITON),
     }
 
 

@@ -27,9 +27,9 @@ _LONGEST_SPIN_US = 50_000
 #: steady is what changes by less than this from block to block, so often in a row
 _CALM, _CALM_BLOCKS = 0.005, 3
 _STEADY_BLOCK_US, _STEADY_CAP_S = 20_000, 0.5
-#: an H200 that comes from a search runs matmuls at its full clock for 0.04 to 0.13 s before its
-#: power limit takes hold; from then on times swing by up to 7 %, ratios by 1 %, some 6 times a
-#: second (benchmarks/results/h200/power_cap.json)
+#: an H200 that comes from a search runs matmuls at its full clock for 0.04 to 0.11 s before its
+#: power limit takes hold; from then on times swing by up to 10 % within 0.2 s, ratios by 1 %
+#: (benchmarks/results/h200/power_cap.json)
 _HEAT_S, _SWING_S = 0.25, 0.2
 #: a limit is to be reckoned with from this share of the peak on; memory traffic alone does not
 #: reach it
