@@ -261,7 +261,7 @@ def _launch_once(problem, field: dict, failed, chosen) -> tuple[dict, dict, str]
         if key in failed:
             continue
         launch = problem.launch(config)
-        runs[key], name = _runner(launch), launch.fn.fn.__name__
+        runs[key], name = runner(launch), launch.fn.fn.__name__
         problem.out.fill_(float("nan"))
         runs[key]()
         torch.cuda.synchronize()
@@ -280,7 +280,8 @@ def _compare(clock, runs: dict, kept: set, passes: int) -> tuple[str, list, list
     return best, rows, stages
 
 
-def _runner(launch):
+def runner(launch):
+    """What runs the launch once."""
     run, arguments, constants = launch.fn[launch.grid], launch.args, launch.kwargs
     return lambda: run(*arguments, **constants)
 

@@ -19,7 +19,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from judge import Clock, build_all, median, orders
+from judge import Clock, build_all, median, orders, runner
 from matmul_tasks import TASKS, Problem, cold_cache, device_here, facts, write
 
 from tuner.environment import revision
@@ -129,7 +129,7 @@ def follow_task(name: str, seconds: float, card: Card) -> dict:
     os.environ["TRITON_CACHE_DIR"] = str(cache / "triton")
     if failed := build_all(task, whole, device, cache, len(whole)):
         raise SystemExit(f"not built: {failed}")
-    runs = [_runner(problem.launch(config)) for config in whole]
+    runs = [runner(problem.launch(config)) for config in whole]
     clock = Clock("events", "")
     clock.times(runs)
     found = {}
@@ -159,11 +159,6 @@ def main():
         "facts": facts(),
     }
     write(args.out, document)
-
-
-def _runner(launch):
-    run, arguments, constants = launch.fn[launch.grid], launch.args, launch.kwargs
-    return lambda: run(*arguments, **constants)
 
 
 if __name__ == "__main__":
