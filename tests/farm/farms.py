@@ -29,9 +29,9 @@ FAULTS = {"crash": 0.02, "wrong": 0.03, "lost": 0.02}
 _LIMIT_S = 400.0
 
 
-def small_space() -> RecordedSpace:
+def small_space(build_s: float = 0.1) -> RecordedSpace:
     """A space in which every third config fails or is the twin of another one."""
-    return synthesise(240, seed=5, failures=0.2, twins=0.15, build_s=0.1)
+    return synthesise(240, seed=5, failures=0.2, twins=0.15, build_s=build_s)
 
 
 @dataclass
