@@ -105,14 +105,14 @@ def race(timer: Timer, contestants: Sequence[Contestant], constants: Constants) 
     lanes = [Lane(contestant) for contestant in contestants]
     if not lanes:
         return []
-    swing = _Swing(timer.warm(contestants[0], constants.warm_ms, steady=True))
+    swung_at = timer.warm(contestants[0], constants.warm_ms, steady=True) + time.monotonic()
     for turn in range(constants.rounds):
         racing = [lane for lane in lanes if lane.alive]
         orders = race_orders(len(racing), constants.round_pairs, turn * constants.round_pairs)
         times = timer.collect([lane.contestant for lane in racing], orders)
         for lane, more in zip(racing, times, strict=True):
             lane.samples_us += more
-        slack = 0.0 if swing.seen else _SWUNG
+        slack = 0.0 if time.monotonic() >= swung_at else _SWUNG
         if len(racing) == 1 or _settled(racing, constants, timer.quantum_us, slack):
             break
     return lanes
@@ -129,14 +129,14 @@ def confirm(timer: Timer, contestants: Sequence[Contestant], constants: Constant
     lanes = [Lane(contestant) for contestant in contestants]
     if not lanes:
         return []
-    swing = _Swing(timer.warm(contestants[0], constants.warm_ms, steady=True))
+    swung_at = timer.warm(contestants[0], constants.warm_ms, steady=True) + time.monotonic()
     for turn in range(_CONFIRM_TURNS):
         racing = [lane for lane in lanes if lane.alive]
         orders = race_orders(len(racing), max(2, constants.final_pairs), turn)
         times = timer.collect([lane.contestant for lane in racing], orders)
         for lane, more in zip(racing, times, strict=True):
             lane.samples_us += more
-        first, swung = lanes[0].samples_us, swing.seen
+        first, swung = lanes[0].samples_us, time.monotonic() >= swung_at
         for lane in racing[1:]:
             ratio = paired(lane.samples_us, first, quantum_us=timer.quantum_us)
             close = abs(ratio.log_ratio) < _CLOSE
@@ -148,17 +148,6 @@ def confirm(timer: Timer, contestants: Sequence[Contestant], constants: Constant
 
 
 # -- inside ----------------------------------------------------------------------------------------
-class _Swing:
-    """Whether a comparison that begins now has gone on for so many seconds."""
-
-    def __init__(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
-
-    @property
-    def seen(self) -> bool:
-        return time.monotonic() >= self._end
-
-
 def _passes(
     timer: Timer, racing: Sequence[Lane], champion: Contestant | None, first: int, count: int
 ) -> None:
