@@ -42,7 +42,12 @@ class Fleet(WatchedPool):
     served: dict[str, set] = field(default_factory=dict)
     finals: dict[str, MeasureJob] = field(default_factory=dict)
     agreement: dict = field(default_factory=dict)
+    driver_cpu_s: float = 0.0
     _at: dict[str, tuple[str, float]] = field(default_factory=dict)
+
+    def start(self) -> None:
+        WatchedPool.start(self)
+        self.driver_cpu_s = -time.process_time()
 
     def submit_measure(self, worker_id: str, job: MeasureJob) -> None:
         self._at[job.job_id] = worker_id, time.perf_counter()
@@ -61,6 +66,7 @@ class Fleet(WatchedPool):
         WatchedPool._learn(self, event)
 
     def close(self, *, kill: bool = False) -> None:
+        self.driver_cpu_s += time.process_time()
         if self.compare and not kill:
             self.agreement = compared(self.inner, [w.worker_id for w in self.workers], self.finals)
         self.inner.close(kill=kill)
@@ -140,6 +146,7 @@ def _timeline(fleet: Fleet) -> dict:
         "worked_shares": {w: round(fleet.worked_s[w] / wall_s, 3) for w in workers},
         "tasks_per_gpu": {w: len(fleet.served.get(w, ())) for w in workers},
         "builders_busy_share": round(fleet.seconds["build_cpu"] / (fleet.builders * wall_s), 3),
+        "driver_cpu_s": round(fleet.driver_cpu_s, 3),
         "compiled_on_device": fleet.compiled,
         "lost": fleet.lost,
         "agreement": fleet.agreement,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from results_db import Store
+from results_db import Store, StoreError
 from tuner import lease
 from tuner.engine import (
     Build,
@@ -30,6 +31,8 @@ from workers.roles import Pool
 
 _POLL_S = 0.1
 _PROGRESS_S = 0.25
+#: So many results may wait to be written down while workers are waiting.
+_UNWRITTEN = 64
 
 
 class Control:
@@ -75,10 +78,22 @@ class Driver:
     _beat: float = 0.0
     _drained: bool = False
     _waiting: list[Event] = field(default_factory=list)
+    _unwritten: deque[Record | SetStage | Select] = field(default_factory=deque)
     _end: Finish | None = None
 
     def run(self, ready: list[WorkerInfo]) -> Finish:
         """Drive until the engine finishes; `ready` are workers the pool has announced already."""
+        try:
+            end = self._drive(ready)
+        except StoreError:
+            self._unwritten.clear()  # nor can that be written
+            raise
+        finally:
+            self._write(len(self._unwritten))
+        self._show(last=True)
+        return end
+
+    def _drive(self, ready: list[WorkerInfo]) -> Finish:
         self._started = self._counted = self.clock()
         for worker in ready:
             self._handle(WorkerReady(worker))
@@ -89,15 +104,19 @@ class Driver:
                 self._drained = True
                 self._handle(Drain())
                 continue
-            idle = not self.engine.hungry and not self._waiting
+            idle = not (self.engine.hungry or self._waiting or self._unwritten)
             self._waiting += self.pool.poll(_POLL_S if idle else 0.0)
+            # Workers first; but a database that is slower than they are holds them up.
+            if self._unwritten and not (self.engine.hungry or self._waiting):
+                self._write(1)
+                continue
+            self._write(len(self._unwritten) - _UNWRITTEN)
             # Nodes that joined a cluster bring more of them.
             self.engine.builders = self.pool.builders
             self._handle(self._next_event())
             self._count_workers()
             self._show()
             self._keep_alive()
-        self._show(last=True)
         return self._end
 
     def usage(self) -> dict[str, float]:
@@ -135,21 +154,33 @@ class Driver:
         match instruction:
             case Record():
                 record = replace(instruction.record, finished_at=datetime.now(UTC))
-                self.recorded += self.store.record_trial(instruction.task_id, record)
+                self._unwritten.append(replace(instruction, record=record))
             case Build():
                 self.pool.submit_build(instruction.job)
             case Measure():
                 self.pool.submit_measure(instruction.worker_id, instruction.job)
             case SetStage():
-                self.store.set_stage(instruction.task_id, instruction.stage, instruction.note)
+                self._unwritten.append(instruction)
             case Select():
                 selection = instruction.selection
                 if selection.median_us is not None and selection.confirmed_at is None:
                     selection = replace(selection, confirmed_at=datetime.now(UTC))
-                baselines, finals = list(instruction.baselines), list(instruction.finals)
-                self.store.record_selection(instruction.task_id, selection, baselines, finals)
+                self._unwritten.append(replace(instruction, selection=selection))
             case Finish():
                 self._end = instruction
+
+    def _write(self, count: int) -> None:
+        """Write down the next `count` of what is to be, in its order."""
+        for _ in range(count):
+            if not self._unwritten:
+                return
+            match self._unwritten.popleft():
+                case Record(task_id, record):
+                    self.recorded += self.store.record_trial(task_id, record)
+                case SetStage(task_id, stage, note):
+                    self.store.set_stage(task_id, stage, note)
+                case Select(task_id, selection, baselines, finals):
+                    self.store.record_selection(task_id, selection, list(baselines), list(finals))
 
     def _count_workers(self) -> None:
         """Device time that there was, used or not; workers come and go."""

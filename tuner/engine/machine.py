@@ -6,6 +6,7 @@ be replayed as a list of events in a unit test.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -35,6 +36,7 @@ from workers.records import (
     Built,
     Failure,
     JobLost,
+    KernelRef,
     Measured,
     Measurement,
     Mode,
@@ -70,12 +72,14 @@ class Engine:
     draining: bool = False
     finished: bool = False
     hungry: bool = False
+    _opening: list[Task] = field(default_factory=list)
     _turn: int = 0
     _left: int = 0
     _deserted_at: float | None = None
 
     def __post_init__(self) -> None:
         self.tasks = [Task(Search(spec)) for spec in self.specs]
+        self._opening = _by_turns(self.tasks)
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Take one event at time `now` (seconds, monotonic) and say what is to be done.
@@ -276,7 +280,7 @@ class Engine:
     def _open_tasks(self, out: list[Instruction]) -> None:
         room = self.in_flight or self.floor.tasks_at_once
         room -= sum(1 for t in self.tasks if t.stage == "search")
-        for task in self.tasks:
+        for task in self._opening:
             if room <= 0 or self.draining:
                 return
             if task.stage == "waiting":
@@ -397,3 +401,19 @@ class Engine:
         self._stage(task, "done", out)
         for trial in task.search.trials.values():
             trial.artifact = trial.odd = None
+
+
+def _by_turns(tasks: Sequence[Task]) -> list[Task]:
+    """In their order, but each kernel's second task after the first ones of all, and so on.
+
+    Some kernels keep builders busy and others devices, which both are when they come together; and
+    a kernel's later tasks start from the winners of its earlier ones.
+    """
+    opened: Counter[tuple[KernelRef, str]] = Counter()
+
+    def turn(task: Task) -> int:
+        kind = task.spec.kernel, task.spec.device.fingerprint
+        opened[kind] += 1
+        return opened[kind]
+
+    return sorted(tasks, key=turn)

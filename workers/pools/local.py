@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -30,6 +31,9 @@ from workers.runner import DeviceRunner
 #: A runner that cannot be brought up this often in a row is given up.
 _ATTEMPTS = 3
 _PAUSE_S = 1.0
+#: What a thread with an answer waits at most for one that computes, ten times less than by default:
+#: the driver has a thread for every worker, and a device waits until its answer is through.
+_SWITCH_S = 0.0005
 
 
 @dataclass(slots=True)
@@ -55,6 +59,7 @@ class LocalPool:
         self._desks: dict[str, _Desk] = {}
         self._threads: list[threading.Thread] = []
         self._closing = threading.Event()
+        self._switch_s = sys.getswitchinterval()
 
     @property
     def builders(self) -> int:
@@ -69,6 +74,7 @@ class LocalPool:
         return all(builder.warm for builder in self._builders)
 
     def start(self) -> None:
+        sys.setswitchinterval(_SWITCH_S)
         plan = self._plan
         seats = list(plan.seats(_count_found))
         numbers = {s.worker_id: number(s.kind, s.index) for s in seats if s.kind in LAUNCHED}
@@ -142,6 +148,7 @@ class LocalPool:
         for worker in self._workers():
             worker.close()
         self._plan.close()
+        sys.setswitchinterval(self._switch_s)
 
     def _workers(self) -> list[ProcessBuilder | DeviceRunner]:
         return [*self._builders, *(desk.runner for desk in self._desks.values())]
