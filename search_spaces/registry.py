@@ -91,7 +91,8 @@ def spec_of(kernel: Kernel) -> str:
 
 # -- loading ---------------------------------------------------------------------------------------
 def _load_named(name: str) -> Kernel:
-    place = available().get(name)
+    # To look through all that is installed takes a device process longer than to check a variant.
+    place = _BUILT_IN.get(name) or available().get(name)
     if place is None:
         near = get_close_matches(name, available(), n=1)
         raise KernelError(

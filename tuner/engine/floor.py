@@ -107,7 +107,7 @@ class Floor:
         for place, worker in enumerate(idle):
             preferred = self._preference(worker, active, now)
             for task in preferred:
-                if self._better_elsewhere(worker, task, now):
+                if not jobs.offered(task) or self._better_elsewhere(worker, task, now):
                     continue
                 fitting = sum(jobs.fits(other.info, task.spec) for other in idle[place:])
                 order = self._assign(worker, task, fitting, now)

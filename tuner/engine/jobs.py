@@ -89,6 +89,11 @@ def has_room(task: Task, devices: int, builders: int) -> bool:
     return task.search.count(State.READY) < 4 * max(1, devices) + builders
 
 
+def offered(task: Task) -> bool:
+    """Whether there may be a job for a device: who is ready to be measured, or finals."""
+    return task.finals is not None or task.search.count(State.READY) > 0
+
+
 def next_duel(task: Task, idle: int = 1) -> list[Trial]:
     """The ready trials that can be measured now, best prospects first, shared by `idle` devices.
 
