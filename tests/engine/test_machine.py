@@ -16,6 +16,7 @@ from workers.records import (
     Built,
     Failure,
     JobLost,
+    KernelRef,
     Measured,
     Measurement,
     Mode,
@@ -359,3 +360,14 @@ def test_so_many_tasks_are_searched_at_once_that_no_runner_waits(workers, asked,
     for number in range(workers):
         engine.handle(WorkerReady(WorkerInfo(f"w{number}", DEVICE, TOOLS)), 0.0)
     assert sum(task.stage == "search" for task in engine.tasks) == searched
+
+
+def test_kernels_take_turns_when_tasks_are_opened():
+    order = ["attention", "attention", "attention", "matmul", "matmul", "softmax"]
+    specs = [
+        replace(spec(task_id=n), kernel=KernelRef(name)) for n, name in enumerate(order, start=1)
+    ]
+    world = World(Engine(specs, builders=2, in_flight=1)).run()
+    searched = [task_id for task_id, stages in world.stages.items() if stages[0] == "search"]
+    assert searched == [1, 4, 6, 2, 5, 3]
+    assert world.finish == Finish("finished")

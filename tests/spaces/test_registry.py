@@ -167,6 +167,14 @@ def test_built_in_kernels_are_found_by_name():
     assert spec_of(type(kernel)()) == "cpu_pointwise"
 
 
+def test_a_built_in_kernel_is_loaded_whatever_else_is_installed(monkeypatch):
+    def unreadable(group):
+        raise OSError("a package whose metadata cannot be read")
+
+    monkeypatch.setattr(registry, "entry_points", unreadable)
+    assert load("cpu_pointwise").spec == "cpu_pointwise"
+
+
 def test_listing_and_declaring_need_neither_torch_nor_triton():
     code = (
         "import sys, search_spaces\n"

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
+from unittest import mock
 
 import pytest
-from sample_data import BASELINES, CALIBRATION, DEVICE, FINALS, KEY, SELECTION, new_task
+from sample_data import BASELINES, CALIBRATION, DEVICE, FINALS, KEY, SELECTION, new_task, trial
 
-from results_db import Store
+from results_db import Store, StoreError, TrialRecord
 from search_spaces.records import Status
-from tuner.driver import Driver
-from tuner.engine import Engine, Event, Finish, Instruction, Select
+from tuner.driver import Control, Driver
+from tuner.engine import Engine, Event, Finish, Instruction, Record, Select
 from workers.pools.virtual import VirtualPool
 from workers.records import (
     Built,
@@ -104,3 +105,84 @@ def test_devices_are_answered_before_builders_that_have_their_next_build(store: 
     run_id = new_task(store).run_id
     assert Driver(engine, pool, store, run_id=run_id).run([]) == Finish("finished")
     assert engine.heard == [*measured, *built]
+
+
+@dataclass(slots=True)
+class Recording(Engine):
+    """An engine for which every answer is a trial to store; it ends after so many of them."""
+
+    task_id: int = 0
+    awaited: int = 3
+    answers: int = 0
+    then: Callable[[], object] = lambda: None
+
+    def handle(self, event: Event, now: float) -> list[Instruction]:
+        if not isinstance(event, Measured):
+            return []
+        self.answers += 1
+        self.then()
+        number = self.answers
+        end = [Finish("finished")] if number == self.awaited else []
+        return [Record(self.task_id, trial(number)), *end]
+
+
+def _burst(answers: int) -> Burst:
+    failure = Failure(Status.RUNTIME, "it does not matter")
+    return Burst(*(Measured(f"m{number}", "w0", failure) for number in range(answers)))
+
+
+def test_workers_that_wait_are_answered_before_results_are_written(store: Store) -> None:
+    task = new_task(store)
+    stored: list[int] = []
+    engine = Recording([], builders=1, task_id=task.task_id)
+    engine.then = lambda: stored.append(len(store.trials(task.task_id)))
+    driver = Driver(engine, _burst(3), store, run_id=task.run_id)
+    assert driver.run([]) == Finish("finished")
+    assert stored == [0, 0, 0]
+    assert [record.number for record in store.trials(task.task_id)] == [1, 2, 3]
+    assert driver.recorded == 3
+
+
+def test_results_do_not_pile_up_while_workers_never_wait(store: Store) -> None:
+    task = new_task(store)
+    behind: list[int] = []
+    engine = Recording([], builders=1, task_id=task.task_id, awaited=200)
+    engine.then = lambda: behind.append(engine.answers - len(store.trials(task.task_id)))
+    assert Driver(engine, _burst(200), store, run_id=task.run_id).run([]) == Finish("finished")
+    assert 1 < max(behind) < 100
+    assert len(store.trials(task.task_id)) == 200
+
+
+@pytest.mark.parametrize("how", ["killed", "raised"])
+def test_what_was_measured_is_written_however_a_run_ends(store: Store, how: str) -> None:
+    task, control = new_task(store), Control()
+
+    def end() -> None:
+        if engine.answers == 2:
+            control.kill()
+            if how == "raised":
+                raise ZeroDivisionError
+
+    engine = Recording([], builders=1, task_id=task.task_id, then=end)
+    driver = Driver(engine, _burst(3), store, task.run_id, control)
+    if how == "raised":
+        with pytest.raises(ZeroDivisionError):
+            driver.run([])
+    else:
+        assert driver.run([]).status == "interrupted"
+    kept = [record.number for record in store.trials(task.task_id)]
+    assert kept == ([1] if how == "raised" else [1, 2])
+
+
+def test_a_store_that_fails_ends_the_run_and_is_not_tried_again(store: Store) -> None:
+    task = new_task(store)
+    tried: list[int] = []
+
+    def full(task_id: int, record: TrialRecord) -> bool:
+        tried.append(record.number)
+        raise StoreError("tuner.db: database or disk is full", "make room")
+
+    engine = Recording([], builders=1, task_id=task.task_id)
+    with mock.patch.object(store, "record_trial", full), pytest.raises(StoreError, match="full"):
+        Driver(engine, _burst(3), store, run_id=task.run_id).run([])
+    assert tried == [1]
