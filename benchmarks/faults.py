@@ -47,7 +47,9 @@ def main() -> int:
         settings={"measure": {"baselines": ["eager"]}},
     )
     wall_s = time.monotonic() - started
+    print(f"all variants: {wall_s:.1f} s", flush=True)
     healthy_s = campaign_s(kernel, args.pool, ["none"])
+    print(f"healthy ones alone: {healthy_s:.1f} s", flush=True)
     trials = whole.trials
     kinds = {fault: kind(trials[trials["config.fault"] == fault]) for fault in FAULTS}
     bad = sum(row["variants"] for fault, row in kinds.items() if fault != "none")

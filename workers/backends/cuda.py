@@ -52,13 +52,12 @@ class CudaBackend(TorchBench):
         super().__init__(index=index, cache_dir=cache_dir, tasks=tasks)
         torch.cuda.set_device(index)
         # What a first launch would wait for: Triton's own driver module, built and loaded, and the
-        # digest of its compiler, by which it looks for binaries. References and baselines would
-        # wait for the library of matrix products.
+        # digest of its compiler, by which it looks for binaries; what references and baselines
+        # would wait for: the library of matrix products. Nothing is launched: the device may be
+        # in the hands of a variant that hangs.
         _ = triton.runtime.driver.active.utils
         triton_key()
-        torch.zeros((16, 16), dtype=torch.float16, device=self.torch_device).mm(
-            torch.zeros((16, 16), dtype=torch.float16, device=self.torch_device)
-        )
+        torch.cuda.current_blas_handle()
         self._look = nvml_look(self._device.uuid) if self.kind == "cuda" else None
         self._watch = CudaWatch() if self.kind == "cuda" else Watch()
         self._timers: dict[tuple[str, str], Timer] = {}
