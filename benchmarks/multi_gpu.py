@@ -34,6 +34,7 @@ sys.path.insert(0, f"{ROOT}")
 
 from occupied import occupied  # noqa: E402
 
+from tuner.environment import revision  # noqa: E402
 from workers import device  # noqa: E402
 
 CONFIG = ROOT / "benchmarks" / "multi_gpu.yaml"
@@ -86,6 +87,7 @@ def heading(args: argparse.Namespace) -> dict:
         "script": "benchmarks/multi_gpu.py",
         "what": "simulated: no device was used" if args.simulate else "measured",
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "revision": revision(ROOT),
         "pool": args.pool,
         "builders_per_gpu": args.builders_per_gpu,
         "cores_per_gpu": args.cores_per_gpu,

@@ -29,7 +29,7 @@ from workers.records import KernelRef, PoolSpec
 TASKS, TRIALS, CONFIGS = 32, 40, 160
 BUILDERS_PER_GPU = 15
 #: Of a build, about what an H200's host took; of an entrant, of a task's inputs and references,
-#: of a fresh process, somewhat more than it took (results/h200/multi_gpu_two.json).
+#: of a fresh process, somewhat more than it took.
 BUILD_S, HOST_S, SETUP_S, FRESH_S = 0.43, 0.03, 0.3, 4.0
 WORLDS = ("W1", "W2", "W5", "W6")
 #: What four devices must reach over one.

@@ -106,14 +106,14 @@ class Driver:
                 continue
             idle = not (self.engine.hungry or self._waiting or self._unwritten)
             self._waiting += self.pool.poll(_POLL_S if idle else 0.0)
-            # Workers first; but a database that is slower than they are holds them up.
             if self._unwritten and not (self.engine.hungry or self._waiting):
                 self._write(1)
-                continue
-            self._write(len(self._unwritten) - _UNWRITTEN)
-            # Nodes that joined a cluster bring more of them.
-            self.engine.builders = self.pool.builders
-            self._handle(self._next_event())
+            else:
+                # Workers first; but a database that is slower than they are holds them up.
+                self._write(len(self._unwritten) - _UNWRITTEN)
+                # Nodes that joined a cluster bring more of them.
+                self.engine.builders = self.pool.builders
+                self._handle(self._next_event())
             self._count_workers()
             self._show()
             self._keep_alive()

@@ -28,6 +28,8 @@ _FINALS_TIME = 3.0
 _BATCH = 16
 #: An entrant of a GPU is silent this long at most, beside this many times the champion's time.
 _QUIET_S, _QUIET_RUNS = 5.0, 1000
+#: Before there is a champion it may be silent for the whole job's time over this.
+_QUIET_FIRST = 4
 
 
 @dataclass(slots=True)
@@ -97,8 +99,9 @@ def offered(task: Task) -> bool:
 def next_duel(task: Task, idle: int = 1) -> list[Trial]:
     """The ready trials that can be measured now, best prospects first, shared by `idle` devices.
 
-    Until there is a champion to pair with, one job at a time is timed without; a champion whose
-    artifact is not at hand is being built again. Who was in a job that failed goes alone.
+    Until there is a champion to pair with, one trial at a time is timed without: nothing tells yet
+    for how long one that hangs may be silent. A champion whose artifact is not at hand is being
+    built again. Who was in a job that failed goes alone.
     """
     ready = task.search.next_ready(task.search.count(State.READY))
     if not ready:
@@ -106,9 +109,9 @@ def next_duel(task: Task, idle: int = 1) -> list[Trial]:
     if task.spec.compile_only:
         return ready[:1]
     champion = task.search.champion
-    if champion is None and task.search.count(State.MEASURING):
-        return []
-    if champion is not None and champion.artifact is None:
+    if champion is None:
+        return [] if task.search.count(State.MEASURING) else ready[:1]
+    if champion.artifact is None:
         return []
     together = [trial for trial in ready if not trial.alone]
     share = -(-len(together) // max(1, idle))
@@ -195,8 +198,10 @@ def _protocol(task: Task) -> Protocol:
 def _quiet_s(task: Task) -> float:
     """How long one entrant may go without a sign of life before it is taken to hang."""
     spec, champion = task.spec, task.search.champion
-    if spec.device.kind not in ("cuda", "hip") or champion is None or champion.score is None:
+    if spec.device.kind not in ("cuda", "hip"):
         return spec.measure_timeout_s
+    if champion is None or champion.score is None:
+        return spec.measure_timeout_s / _QUIET_FIRST
     runs_s = _QUIET_RUNS * math.exp(champion.score) / 1e6
     return min(spec.measure_timeout_s, _QUIET_S + runs_s)
 

@@ -72,6 +72,7 @@ class Engine:
     draining: bool = False
     finished: bool = False
     hungry: bool = False
+    #: the tasks in the order in which they are opened
     _opening: list[Task] = field(default_factory=list)
     _turn: int = 0
     _left: int = 0
