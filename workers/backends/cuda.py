@@ -57,7 +57,7 @@ class CudaBackend(TorchBench):
         # in the hands of a variant that hangs.
         _ = triton.runtime.driver.active.utils
         triton_key()
-        torch.cuda.current_blas_handle()
+        torch.cuda.current_blas_handle()  # type: ignore[no-untyped-call]
         self._look = nvml_look(self._device.uuid) if self.kind == "cuda" else None
         self._watch = CudaWatch() if self.kind == "cuda" else Watch()
         self._timers: dict[tuple[str, str], Timer] = {}
