@@ -124,18 +124,24 @@ class SupervisedChild:
         return self._last_note
 
     def request(
-        self, method: str, *args: object, timeout_s: float, quiet_s: float | None = None
+        self,
+        method: str,
+        *args: object,
+        timeout_s: float,
+        quiet_s: float | None = None,
+        quiet_in: tuple[str, ...] = (),
     ) -> Any:
         """Call a method of the child's object, starting the child if need be.
 
-        quiet_s: how long a method that gives notes may then be silent. One that has not given any
-        yet has `timeout_s` alone. Raises ChildTimeout, ChildDied or ChildError; after the first
-        two the child is gone.
+        quiet_s: how long a method that gives notes may then be silent, after those that begin with
+        a word of `quiet_in`, or any if that is empty. One that has not given any yet has
+        `timeout_s` alone. Raises ChildTimeout, ChildDied or ChildError; after the first two the
+        child is gone.
         """
         with self._lock:
             body = pickle.dumps((method, args))
             process = self._process or self._start()
-            return self._exchange(process, body, timeout_s, quiet_s)
+            return self._exchange(process, body, timeout_s, quiet_s, quiet_in)
 
     def start(self) -> None:
         """Start the child now, unless it lives. Raises as `request` does."""
@@ -195,9 +201,14 @@ class SupervisedChild:
         return process
 
     def _exchange(
-        self, process: Process, body: bytes, timeout_s: float, quiet_s: float | None = None
+        self,
+        process: Process,
+        body: bytes,
+        timeout_s: float,
+        quiet_s: float | None = None,
+        quiet_in: tuple[str, ...] = (),
     ) -> Any:
-        signs = Signs(time.monotonic() + timeout_s, quiet_s)
+        signs = Signs(time.monotonic() + timeout_s, quiet_s, quiet_in)
         try:
             reply = process.exchange(body, signs)
         except TimeoutError:

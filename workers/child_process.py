@@ -19,10 +19,15 @@ _ENDED = os.WEXITED | os.WNOWAIT | os.WNOHANG
 
 
 class Signs:
-    """The signs of life of one request, and when waiting for more is in vain."""
+    """The signs of life of one request, and when waiting for more is in vain.
 
-    def __init__(self, deadline: float, quiet_s: float | None) -> None:
-        self._deadline, self._quiet_s = deadline, quiet_s
+    quiet_in: the first words of the notes after which `quiet_s` holds, empty for all.
+    """
+
+    def __init__(
+        self, deadline: float, quiet_s: float | None, quiet_in: tuple[str, ...] = ()
+    ) -> None:
+        self._deadline, self._quiet_s, self._quiet_in = deadline, quiet_s, quiet_in
         self._at = time.monotonic()
         self.last_note = ""
 
@@ -40,6 +45,8 @@ class Signs:
     @property
     def until(self) -> float:
         if self._quiet_s is None or not self.last_note:
+            return self._deadline
+        if self._quiet_in and self.last_note.partition(" ")[0] not in self._quiet_in:
             return self._deadline
         return min(self._deadline, self._at + self._quiet_s)
 

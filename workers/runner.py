@@ -29,6 +29,8 @@ from workers.spare import SparedChild
 _PROBE_TIMEOUT_S = 120.0
 #: Their times are what is reported; even an opening of the device may show in them.
 _UNDISTURBED = (Mode.RACE, Mode.CONFIRM)
+#: Their notes about one entrant; baselines may have to be compiled first, and all are timed together.
+_ENTRANTS = ("entrant", "check")
 #: Kinds without a spare: theirs start fast, or (`cpu`) share the processors that are timed.
 _SPARELESS = ("cpu", "interpreter", "simulated")
 
@@ -130,7 +132,11 @@ class DeviceRunner:
             children.begin()
         try:
             result, poisoned = child.request(
-                "measure", job, timeout_s=job.timeout_s, quiet_s=job.entrant_timeout_s
+                "measure",
+                job,
+                timeout_s=job.timeout_s,
+                quiet_s=job.entrant_timeout_s,
+                quiet_in=_ENTRANTS if job.mode in _UNDISTURBED else (),
             )
         except ChildTimeout as error:
             message = f"no result within {error.limit_s:g} s; the device process was killed"

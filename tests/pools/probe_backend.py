@@ -27,7 +27,8 @@ class ProbeBackend:
 
     def measure(self, job: MeasureJob) -> Measurement:
         """An entrant with `poison` in its config breaks the context for those after it, one with
-        `wrong` fails by itself, and one with `sleep_s` takes so long."""
+        `wrong` fails by itself, and one with `sleep_s` takes so long. A baseline's name is the
+        seconds that it takes."""
         seen: set[int] = set()
         thread = threading.Thread(target=lambda: seen.update(os.sched_getaffinity(0)))
         thread.start()
@@ -47,6 +48,9 @@ class ProbeBackend:
                 outcomes.append(Failure(Status.CORRECTNESS, "wrong result"))
             else:
                 outcomes.append(Timing(name, 1.0, (1.0,)))
+        for seconds in job.baselines:
+            note(f"baseline {seconds}")
+            time.sleep(float(seconds))
         known = job.calibration.overhead_us["times"] if job.calibration else 0
         clocks = {
             "calibrated": known + self._calibrated,

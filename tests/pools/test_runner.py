@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from processes import kill, named, wait_until
 
-from search_spaces.records import Config, Toolchain, Workload
+from search_spaces.records import Config, Status, Toolchain, Workload
 from workers.cores import Share
 from workers.pools import create
 from workers.records import (
@@ -143,6 +143,18 @@ def test_no_spare_opens_the_device_while_a_confirmation_is_timed(runner):
     thread.join()
     assert set(counts) == {6}  # the first and the spare, each with its guard and its front
     assert spare_of(runner) == spare
+
+
+def test_who_hangs_in_a_confirmation_is_given_up_soon_and_a_baseline_is_waited_for(runner):
+    confirm = job_of({"x": 1}, mode=Mode.CONFIRM, baselines=("1.5",), entrant_timeout_s=0.5)
+    assert [outcome.name for outcome in measured(runner, confirm).outcomes] == ['{"x":1}']
+    hanging = [{"x": 1}, {"sleep_s": 60.0}, {"x": 2}]
+    found = measured(runner, replace(confirm, entrants=job_of(*hanging).entrants))
+    first, hung, last = found.outcomes
+    assert isinstance(hung, Failure)
+    assert hung.status is Status.TIMEOUT
+    assert "no result within 0.5" in hung.message
+    assert (first.name, last.name) == ('{"x":1}', '{"x":2}')
 
 
 def test_who_breaks_the_context_costs_the_others_a_new_process(runner):

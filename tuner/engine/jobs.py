@@ -178,7 +178,7 @@ def final(task: Task, job_id: str) -> MeasureJob | None:
         checks=checks,
         protocol=_protocol(task),
         timeout_s=task.spec.measure_timeout_s * _FINALS_TIME,
-        entrant_timeout_s=task.spec.measure_timeout_s,
+        entrant_timeout_s=_quiet_s(task),
     )
 
 
