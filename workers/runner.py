@@ -29,7 +29,7 @@ from workers.spare import SparedChild
 _PROBE_TIMEOUT_S = 120.0
 #: Their times are what is reported; even an opening of the device may show in them.
 _UNDISTURBED = (Mode.RACE, Mode.CONFIRM)
-#: Their notes about one entrant; baselines may have to be compiled first, and all are timed together.
+#: Their notes about one entrant. Baselines may have to be compiled, and all are timed together.
 _ENTRANTS = ("entrant", "check")
 #: Kinds without a spare: theirs start fast, or (`cpu`) share the processors that are timed.
 _SPARELESS = ("cpu", "interpreter", "simulated")
