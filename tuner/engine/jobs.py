@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from search_spaces.records import Workload
@@ -15,6 +16,7 @@ from workers.records import (
     Artifact,
     BuildJob,
     Check,
+    KernelRef,
     MeasureJob,
     Measurement,
     Mode,
@@ -55,6 +57,22 @@ class Task:
     @property
     def spec(self) -> TaskSpec:
         return self.search.spec
+
+
+def by_turns(tasks: Iterable[Task]) -> list[Task]:
+    """In their order, but each kernel's second task after the first ones of all, and so on.
+
+    Some kernels keep builders busy and others devices, which both are when they come together; and
+    a kernel's later tasks start from the winners of its earlier ones.
+    """
+    opened: Counter[tuple[KernelRef, str]] = Counter()
+
+    def turn(task: Task) -> int:
+        kind = task.spec.kernel, task.spec.device.fingerprint
+        opened[kind] += 1
+        return opened[kind]
+
+    return sorted(tasks, key=turn)
 
 
 def fits(worker: WorkerInfo, spec: TaskSpec) -> bool:

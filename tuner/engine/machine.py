@@ -6,7 +6,6 @@ be replayed as a list of events in a unit test.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -36,7 +35,6 @@ from workers.records import (
     Built,
     Failure,
     JobLost,
-    KernelRef,
     Measured,
     Measurement,
     Mode,
@@ -60,8 +58,9 @@ class Engine:
     """Coordinates the tasks of one run.
 
     builders: builds that run at once; a few more are queued so that none waits for the driver.
-    in_flight: tasks searched at once, None for what suits the runners. floor: these and what is
-    under way. hungry: a Tick orders builds for which the last answer did not wait.
+    in_flight: tasks searched at once, None for what suits the runners. tasks: as they are opened.
+    floor: runners, and what is under way. hungry: a Tick orders builds for which the last answer
+    did not wait.
     """
 
     specs: Sequence[TaskSpec]
@@ -72,15 +71,12 @@ class Engine:
     draining: bool = False
     finished: bool = False
     hungry: bool = False
-    #: the tasks in the order in which they are opened
-    _opening: list[Task] = field(default_factory=list)
     _turn: int = 0
     _left: int = 0
     _deserted_at: float | None = None
 
     def __post_init__(self) -> None:
-        self.tasks = [Task(Search(spec)) for spec in self.specs]
-        self._opening = _by_turns(self.tasks)
+        self.tasks = jobs.by_turns(Task(Search(spec)) for spec in self.specs)
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Take one event at time `now` (seconds, monotonic) and say what is to be done.
@@ -281,7 +277,7 @@ class Engine:
     def _open_tasks(self, out: list[Instruction]) -> None:
         room = self.in_flight or self.floor.tasks_at_once
         room -= sum(1 for t in self.tasks if t.stage == "search")
-        for task in self._opening:
+        for task in self.tasks:
             if room <= 0 or self.draining:
                 return
             if task.stage == "waiting":
@@ -402,19 +398,3 @@ class Engine:
         self._stage(task, "done", out)
         for trial in task.search.trials.values():
             trial.artifact = trial.odd = None
-
-
-def _by_turns(tasks: Sequence[Task]) -> list[Task]:
-    """In their order, but each kernel's second task after the first ones of all, and so on.
-
-    Some kernels keep builders busy and others devices, which both are when they come together; and
-    a kernel's later tasks start from the winners of its earlier ones.
-    """
-    opened: Counter[tuple[KernelRef, str]] = Counter()
-
-    def turn(task: Task) -> int:
-        kind = task.spec.kernel, task.spec.device.fingerprint
-        opened[kind] += 1
-        return opened[kind]
-
-    return sorted(tasks, key=turn)
