@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 
 import pytest
 from farms import TRIALS, Farm, assert_sound, outcomes
@@ -39,8 +40,15 @@ def test_ctrl_c_drains_and_the_same_command_goes_on(tmp_path, undisturbed):
 @pytest.mark.slow
 def test_a_second_ctrl_c_kills_what_is_in_flight(tmp_path):
     farm = Farm(tmp_path / "farm", "random", faults={"hang": 1.0}, measure_timeout=600.0)
+
+    def hangs() -> bool:
+        """Builds that fail are recorded at first, then nothing any more."""
+        before = farm.count()
+        time.sleep(1.5)
+        return 1 <= before == farm.count()
+
     with farm.driver() as driver:
-        wait_until(lambda: farm.count() >= 1, 60)
+        wait_until(hangs, 60)
         os.killpg(driver.pid, signal.SIGINT)
         with pytest.raises(subprocess.TimeoutExpired):
             driver.wait(2)
