@@ -97,11 +97,12 @@ def campaign(
         fresh_s=FRESH_S,
     )
     engine = Engine(specs, builders=builders, in_flight=in_flight)
+    searches = {task.spec.task_id: task.search for task in engine.tasks}
     end, regrets = None, []
     for order in virtual_time.orders(engine, pool):
         if isinstance(order, Select):
             space, winner = spaces[order.task_id], order.selection.winner
-            tried = [t.config for t in engine.tasks[order.task_id].search.ranked()]
+            tried = [t.config for t in searches[order.task_id].ranked()]
             best_us = min(space[config].median_us for config in tried)
             regrets.append(space[winner].median_us / best_us - 1)
         elif isinstance(order, Finish):

@@ -67,7 +67,7 @@ class Pool(Protocol):
         ...
 
     def poll(self, timeout_s: float) -> Sequence[PoolEvent]:
-        """Events since the last call; waits up to `timeout_s` for the first."""
+        """Events since the last call; waits up to `timeout_s` for the first, signals or not."""
         ...
 
     def close(self, *, kill: bool = False) -> None:

@@ -237,11 +237,29 @@ def test_events_about_strangers_are_harmless(event):
     assert world.run().finish == Finish("finished")
 
 
-def test_budgets_in_device_seconds_and_wall_time_end_a_task():
-    by_device = World(Engine([spec(budget=TaskBudget(device_s=0.05))], builders=1), workers=1).run()
-    assert 5 <= len(by_device.records) < toy_space().size() / 2
-    by_wall = World(Engine([spec(budget=TaskBudget(wall_s=0.2))], builders=1), workers=1).run()
-    assert 0 < len(by_wall.records) < toy_space().size()
+class Spending(World):
+    """Counts the trials that were asked for when the budget had been spent."""
+
+    limit_s, asked = 0.05, 0
+
+    def _react(self, instruction, rng, busy):
+        events = super()._react(instruction, rng, busy)
+        if not self.asked and sum(r.device_s for _, r in self.records) >= self.limit_s:
+            self.asked = len(self.engine.tasks[0].search.trials)
+        return events
+
+
+@SIMPLE
+@given(seed=st.integers(0, 10**6))
+def test_no_trial_is_asked_for_once_the_device_seconds_are_spent(seed):
+    task = spec(budget=TaskBudget(device_s=Spending.limit_s))
+    world = Spending(Engine([task], builders=1), seed=seed, workers=1).run()
+    assert 5 <= world.asked == len(world.records) < toy_space().size()
+
+
+def test_a_budget_in_wall_time_ends_a_task():
+    world = World(Engine([spec(budget=TaskBudget(wall_s=0.2))], builders=1), workers=1).run()
+    assert 0 < len(world.records) < toy_space().size()
 
 
 def test_polish_asks_the_neighbours_of_the_best():

@@ -309,6 +309,24 @@ class PoolContract:
         assert [failure.status for failure in failures] == [Status.COMPILE]
         assert "(SIGSEGV) twice" in failures[0].message
 
+    def test_waiting_ends_though_a_signal_took_longer_than_was_left(self, farm: Farm):
+        alarms = []
+
+        def handle(number: int, frame: object) -> None:
+            alarms.append(number)
+            assert len(alarms) == 1, "still waiting"
+            time.sleep(0.3)
+
+        farm.pool.poll(0.0)
+        before = signal.signal(signal.SIGALRM, handle)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.05, 30.0)
+            farm.pool.poll(0.2)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, before)
+        assert alarms
+
     def test_a_job_for_a_worker_that_is_not_there_is_lost(self, farm: Farm):
         farm.pool.submit_measure("nobody-7", farm.measure_job("x", farm.config("")))
         event, _ = farm.answer("x")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Protocol
@@ -125,21 +125,28 @@ class Stoppable(Protocol):
 def interruptible(control: Stoppable) -> Iterator[None]:
     """The first SIGINT or SIGTERM drains, the second kills, a third has its usual effect.
 
-    The control is called from a thread of its own: a signal may arrive while the main thread
-    holds the very lock that the control needs.
+    A thread of its own says so and calls the control: a signal may arrive while the main thread
+    prints, or holds the very lock that the control needs.
     """
     received = 0
     previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def ask(says: str, then: Callable[[], None]) -> None:
+        def say() -> None:
+            try:
+                note(says)
+            finally:
+                then()
+
+        threading.Thread(target=say, daemon=True).start()
 
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal received
         received += 1
         if received == 1:
-            note("finishing what is in flight; once more to stop at once")
-            threading.Thread(target=control.drain, daemon=True).start()
+            ask("finishing what is in flight; once more to stop at once", control.drain)
         else:
-            note("stopping")
-            threading.Thread(target=control.kill, daemon=True).start()
+            ask("stopping", control.kill)
             for each, handler in previous.items():
                 signal.signal(each, handler)
 

@@ -53,7 +53,9 @@ class LocalPool:
     def __init__(self, spec: PoolSpec) -> None:
         self._plan = Plan(spec)
         self._spec = spec
-        self._events: queue.SimpleQueue[PoolEvent] = queue.SimpleQueue()
+        # Who waits here also handles signals. CPython's SimpleQueue (seen in 3.11) then waits for
+        # ever, if a handler takes longer than what is left of the timeout.
+        self._events: queue.Queue[PoolEvent] = queue.Queue()
         self._builds: queue.SimpleQueue[BuildJob | None] = queue.SimpleQueue()
         self._builders: list[ProcessBuilder] = []
         self._desks: dict[str, _Desk] = {}
