@@ -55,7 +55,7 @@ _LARGE = ("matmul_4096", "layer_norm_32768x8192", "matmul_5ms")
 TESTS = (
     Test("G1", "clocks:calibrated", 40),
     Test("G2", "pairs:same", 150, (*_SMALL, *_LARGE), on_cpu=True),
-    Test("G3", "pairs:planted", 300, on_cpu=True),
+    Test("G3", "pairs:planted", 480, on_cpu=True),
     Test("cost", "cost:of_a_config", 60, ("matmul_4096",)),
     Test("G6", "agreement:with_cupti", 60,
          (*_SMALL, *_LARGE, "softmax_2048x4096", "matmul_8192")),
