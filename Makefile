@@ -9,8 +9,12 @@ PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint const
 quickstart: $(VENV)/.base  ## tune on this machine: database, report and tables under results/
 	$(BIN)/tuner run quickstart
 
+# Those that start clusters, kill processes or need a device of their own go one after the other.
+ALONE := slow or ray or postgres or gpu
+
 test: $(VENV)/.dev  ## the whole test suite; GPU tests run where there is a GPU
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not ($(ALONE))" --numprocesses auto --maxprocesses 4 --dist loadfile; \
+	first=$$?; $(BIN)/python -m pytest -m "$(ALONE)" && exit $$first
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
