@@ -57,6 +57,28 @@ def test_calls_of_a_batch_go_through_the_copies():
     assert all(after == (before + 1) % 3 for before, after in itertools.pairwise(used[4:]))
 
 
+def test_equals_are_timed_in_equal_batches_however_their_first_calls_went():
+    """In batches of two and of four calls a product was told apart from itself, by 3 %."""
+    calls = Counter()
+
+    def call(name, first_us):
+        calls[name] += 1
+        _wait(first_us if calls[name] <= 4 else 300.0)
+
+    slow_at_first = Contestant("A", lambda: call("A", 900.0))
+    alike = Contestant("B", lambda: call("B", 300.0))
+    hopeless = Contestant("C", lambda: call("C", 9000.0))
+    timer = PerfCounterTimer(6000.0, Warmth())
+    timer.collect([slow_at_first, alike, hopeless], [[0, 1, 2]])
+    assert calls["A"] == calls["B"] > 2 * calls["C"]
+
+
+def _wait(us):
+    end = time.perf_counter_ns() + us * 1000
+    while time.perf_counter_ns() < end:
+        pass
+
+
 def test_the_clocks_own_share_is_taken_off_but_never_all():
     busy = Contestant("A", lambda: time.sleep(0.0005))
     (plain,) = PerfCounterTimer(0.0, Warmth()).collect([busy], [[0]] * 3)
