@@ -37,14 +37,18 @@ def _field(copies=0):
     ]
 
 
+def _wait(us):
+    end = time.perf_counter_ns() + us * 1000
+    while time.perf_counter_ns() < end:
+        pass
+
+
 class TestPerfCounterTimer(TimerContract):
     def timer(self, cache="warm"):
         return PerfCounterTimer(0.0, Warmth(), cache=cache)
 
     def work(self):
-        end = time.perf_counter_ns() + 2000
-        while time.perf_counter_ns() < end:
-            pass
+        _wait(2.0)
 
 
 def test_calls_of_a_batch_go_through_the_copies():
@@ -71,12 +75,6 @@ def test_equals_are_timed_in_equal_batches_however_their_first_calls_went():
     timer = PerfCounterTimer(6000.0, Warmth())
     timer.collect([slow_at_first, alike, hopeless], [[0, 1, 2]])
     assert calls["A"] == calls["B"] > 2 * calls["C"]
-
-
-def _wait(us):
-    end = time.perf_counter_ns() + us * 1000
-    while time.perf_counter_ns() < end:
-        pass
 
 
 def test_the_clocks_own_share_is_taken_off_but_never_all():

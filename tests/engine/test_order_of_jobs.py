@@ -1,0 +1,116 @@
+"""Which job comes first, and on which worker; how long one may be silent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from world import DEVICE, TOOLS, World, spec
+
+from tuner.engine import Engine, Finish, TaskBudget
+from workers.records import (
+    KernelRef,
+    Mode,
+    WorkerInfo,
+    WorkerReady,
+)
+
+SIMPLE = settings(max_examples=25, deadline=None)
+
+
+class Fickle(World):
+    """The first confirmation of the first task tells other ratios than its race."""
+
+    def _measure(self, order, rng):
+        events = super()._measure(order, rng)
+        task, job = order.job.job_id.partition(":")[0], order.job
+        earlier = [j for j in self.measured[:-1] if j.mode is job.mode and of_task(j, task)]
+        if task != "1" or job.mode is not Mode.CONFIRM or earlier:
+            return events
+        (event,) = events
+        told = [
+            replace(o, log_ratio=-0.5, log_ratio_low=-0.6, log_ratio_high=-0.4) if at else o
+            for at, o in enumerate(event.result.outcomes)
+        ]
+        return [replace(event, result=replace(event.result, outcomes=tuple(told)))]
+
+
+def of_task(job, task):
+    return job.job_id.partition(":")[0] == task
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_a_repeated_confirmation_lets_others_go_first_while_its_process_starts(tasks):
+    whole = {"strategy": "exhaustive", "budget": TaskBudget()}
+    postponed = 0
+    for seed in range(6):
+        specs = [spec(task_id=number, **whole) for number in range(1, tasks + 1)]
+        world = Fickle(Engine(specs, builders=4), seed=seed, workers=1).run()
+        assert world.finish == Finish("finished")
+        assert set(world.selections) == set(range(1, tasks + 1))
+        own = [j for j in world.measured if of_task(j, "1")]
+        assert [j.mode for j in own[-4:]] == [Mode.RACE, Mode.CONFIRM] * 2
+        last, before = (world.measured.index(j) for j in (own[-1], own[-2]))
+        postponed += last - before > 1
+    assert bool(postponed) == (tasks > 1)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_repeated_confirmation_goes_to_a_worker_that_has_not_seen_the_task(seed):
+    whole = {"strategy": "exhaustive", "budget": TaskBudget()}
+    specs = [spec(task_id=number, **whole) for number in (1, 2)]
+    world = Fickle(Engine(specs, builders=4), seed=seed, workers=2).run()
+    assert world.finish == Finish("finished")
+    confirmations = [
+        worker
+        for worker, job in zip(world.served_by, world.measured, strict=True)
+        if job.mode is Mode.CONFIRM and of_task(job, "1")
+    ]
+    assert sorted(confirmations) == ["w0", "w1"]
+
+
+@pytest.mark.parametrize(("workers", "asked", "searched"), [(1, None, 4), (5, None, 10), (5, 3, 3)])
+def test_so_many_tasks_are_searched_at_once_that_no_runner_waits(workers, asked, searched):
+    engine = Engine([spec(task_id=n) for n in range(1, 13)], builders=2, in_flight=asked)
+    for number in range(workers):
+        engine.handle(WorkerReady(WorkerInfo(f"w{number}", DEVICE, TOOLS)), 0.0)
+    assert sum(task.stage == "search" for task in engine.tasks) == searched
+
+
+def test_kernels_take_turns_when_tasks_are_opened():
+    order = ["attention", "attention", "attention", "matmul", "matmul", "softmax"]
+    specs = [
+        replace(spec(task_id=n), kernel=KernelRef(name)) for n, name in enumerate(order, start=1)
+    ]
+    world = World(Engine(specs, builders=2, in_flight=1)).run()
+    searched = [task_id for task_id, stages in world.stages.items() if stages[0] == "search"]
+    assert searched == [1, 4, 6, 2, 5, 3]
+    assert world.finish == Finish("finished")
+
+
+@SIMPLE
+@given(seed=st.integers(0, 10**6), workers=st.integers(1, 3))
+def test_variants_go_one_by_one_until_there_is_a_champion(seed, workers):
+    """A variant that hangs in the first job would otherwise be waited for as long as may be."""
+    whole = spec(strategy="exhaustive", budget=TaskBudget())
+    world = World(Engine([whole], builders=40), seed=seed, workers=workers).run()
+    duels = [job for job in world.measured if job.mode is Mode.DUEL and job.entrants]
+    assert all(len(job.entrants) == 1 for job in duels if not job.champion)
+    assert max(len(job.entrants) for job in duels) > 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "first_s", "then_s"), [("cuda", 30.0, 5.0), ("hip", 30.0, 5.0), ("cpu", 120.0, 120.0)]
+)
+def test_how_long_a_variant_may_be_silent_follows_from_the_champion(kind, first_s, then_s):
+    on_kind = replace(spec(), device=replace(DEVICE, kind=kind))
+    world = World(Engine([on_kind], builders=4), workers=1)
+    world._worker = lambda index: WorkerInfo(f"w{index}", on_kind.device, TOOLS)
+    duels = [j for j in world.run().measured if j.mode is Mode.DUEL and j.entrants]
+    first = [job.entrant_timeout_s for job in duels if not job.champion]
+    then = [job.entrant_timeout_s for job in duels if job.champion]
+    assert set(first) == {first_s}
+    # A thousand runs of the toy's champion, 100 us or so, are added.
+    assert all(then_s <= limit_s < then_s + 1.0 for limit_s in then)
