@@ -98,8 +98,10 @@ def farms(tmp_path_factory) -> Iterator[dict[tuple[str, str], Future[Farm]]]:
 
 
 @pytest.mark.slow
-@pytest.mark.ray
-@pytest.mark.parametrize(("strategy", "pool"), FARMS)
+@pytest.mark.parametrize(
+    ("strategy", "pool"),
+    [pytest.param(*farm, marks=pytest.mark.ray if "ray" in farm else ()) for farm in FARMS],
+)
 def test_killed_workers_cost_no_trial(farms, undisturbed, strategy, pool):
     farm = farms[strategy, pool].result()
     assert_sound(farm)
