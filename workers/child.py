@@ -3,16 +3,15 @@
     child = SupervisedChild("package.module:Factory", {"index": 0}, name="runner-0")
     child.request("method", 1, 2, timeout_s=10.0)
 
-The first request starts the process, which imports the factory and keeps what it returns; every
-request calls a method of that object. Messages are length-prefixed pickles over pipes of their own,
-so nothing the child prints disturbs them; notes (`workers.notes`) come before the reply. The
-process dies with its parent, `kill -9` included, and takes its descendants and its scratch folder
-along (see `workers.child_main`).
+The first request starts the process, forked from a server (`workers.fork_server`). It imports the
+factory and keeps what that returns; every request calls a method of that object. Messages are
+length-prefixed pickles over pipes of their own, so nothing the child prints disturbs them; notes
+(`workers.notes`) come before the reply. The process dies with its parent, `kill -9` included, and
+takes its descendants and its scratch folder along (see `workers.child_main`).
 """
 
 from __future__ import annotations
 
-import os
 import pickle
 import sys
 import tempfile
@@ -24,8 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from workers.child_process import Process, Signs
-
-_PACKAGE_ROOT = str(Path(__file__).resolve().parents[1])
+from workers.fork_server import PACKAGE_ROOT, ForkServer
 
 #: Seconds a child may take to start and build its object: importing torch from a cold disk is slow.
 START_TIMEOUT_S = 180.0
@@ -82,8 +80,9 @@ class SupervisedChild:
 
     factory: `module:callable`, called with `kwargs` and `cache_dir`, a private folder removed when
     the process ends. environment: what to change in the environment, given that folder (None
-    unsets). paths: import paths, before the parent's own. cores: the processors it may use, empty
-    for those of the parent. Not for two requests at once.
+    unsets), after what the server preloads. paths: import paths, before the parent's own. cores:
+    the processors it may use, empty for those of the parent. server: one that others use too and
+    that somebody else closes, by default its own. Not for two requests at once.
     """
 
     def __init__(
@@ -97,10 +96,13 @@ class SupervisedChild:
         name: str = "child",
         nice: int = 0,
         cores: frozenset[int] = frozenset(),
+        server: ForkServer | None = None,
     ) -> None:
         self._factory, self._kwargs, self._environment = factory, dict(kwargs or {}), environment
-        self._paths, self._cwd, self._name, self._nice = paths, cwd, name, nice
+        self._paths, self._name, self._nice = paths, name, nice
         self._cores = cores
+        self._own_server = server is None
+        self._server = server or ForkServer(name, paths=paths, cwd=cwd)
         self._lock = threading.RLock()
         self._process: Process | None = None
         self._retired = False
@@ -164,6 +166,7 @@ class SupervisedChild:
         """Kill the child and start no other; a request under way or to come raises ChildDied."""
         self._retired = True
         self.kill()
+        self._close_server()
 
     def close(self) -> None:
         """Let the child's object close itself, then end the child. A later request starts anew."""
@@ -171,16 +174,21 @@ class SupervisedChild:
             if self._process is not None:
                 self._process.hang_up()
             self.kill()
+            self._close_server()
+
+    def _close_server(self) -> None:
+        if self._own_server:
+            self._server.close()
 
     def _start(self) -> Process:
         if self._retired:
             raise ChildDied(self._name, "retired", "")
         scratch = Path(tempfile.mkdtemp(prefix="tuner-"))
-        paths = [*self._paths, _PACKAGE_ROOT]
+        paths = [*self._paths, PACKAGE_ROOT]
         process = Process(
             scratch,
-            env=_environ(self._environment(scratch), paths),
-            cwd=self._cwd if self._cwd and os.path.isdir(self._cwd) else None,
+            server=self._server,
+            environment=self._environment(scratch),
             name=self._name,
         )
         self._process = process
@@ -195,8 +203,9 @@ class SupervisedChild:
         }
         try:
             process.pid = self._exchange(process, pickle.dumps(setup), START_TIMEOUT_S)
-        except ChildError:
+        except (ChildError, ChildDied, ChildTimeout):
             self.kill()
+            self._close_server()
             raise
         return process
 
@@ -221,25 +230,13 @@ class SupervisedChild:
         except (EOFError, BrokenPipeError):
             self._process = None
             ended = process.end()
-            raise ChildDied(self._name, ended, process.output.text(), signs.last_note) from None
+            raise ChildDied(self._name, ended, process.output, signs.last_note) from None
         except BaseException:  # a half-read reply would answer the next request
             self.kill()
             raise
         finally:
             self._last_note = signs.last_note
         return _opened(reply)
-
-
-def _environ(changes: Mapping[str, str | None], paths: list[str]) -> dict[str, str]:
-    env = dict(os.environ)
-    inherited = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
-    env["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*paths, *inherited]))
-    for key, value in changes.items():
-        if value is None:
-            env.pop(key, None)
-        else:
-            env[key] = value
-    return env
 
 
 def _opened(reply: bytes) -> Any:

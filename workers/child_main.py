@@ -1,17 +1,22 @@
-"""The far side of `workers.child`: a front, forked from it a guard, and from that the worker.
+"""The far side of `workers.child`: a fork server, forked from it guards, from each the worker.
 
 The worker runs the caller's object and may crash, hang or be killed. The guard runs nothing of the
 caller's: it waits for the worker's end, or for the caller's (end of file on the lifeline, which
 works for `kill -9` too), then kills whatever the worker left behind, removes the scratch folder
-and ends the way the worker ended. As a child subreaper it finds even descendants that detached.
-The front only passes that end on; it is there to be killed in the guard's place by callers that
-kill their direct children when they leave, as Ray's processes do.
+and writes down how the worker ended. As a child subreaper it finds even descendants that detached.
+The server (`workers.fork_server`) has loaded what workers need. It kills the group of a guard that
+was itself killed, and is killed in the guards' place by callers that kill their direct children
+when they leave, as Ray's processes do; guards and workers live on without it.
+
+An order for a child is a pickled mapping of scratch (its folder), name, environment (changes; None
+unsets). With it come five descriptors: requests, replies, lifeline, what it prints, its epitaph.
 """
 
 from __future__ import annotations
 
 import ctypes
 import faulthandler
+import gc
 import importlib
 import os
 import pickle
@@ -19,10 +24,12 @@ import resource
 import select
 import shutil
 import signal
+import socket
+import struct
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO
 
@@ -32,12 +39,25 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _REAP_TIMEOUT_S = 5.0
+_DESCRIPTORS = 5
+
+#: What a guard writes when all is over: its worker's exit code, negative for a signal.
+EPITAPH = struct.Struct("=i")
 
 
 def _prctl(option: int, value: int | bytes) -> None:
     """Linux's prctl; elsewhere there is none, and the guard alone has to do."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+def _woken_by_children() -> tuple[int, int]:
+    """The ends of a pipe that can be read when a child has ended."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return read, write
 
 
 # -- the guard -------------------------------------------------------------------------------------
@@ -79,10 +99,7 @@ def _reap(worker: int) -> tuple[bool, int | None]:
 
 def _wait(worker: int, lifeline: int) -> int | None:
     """Until the worker ends (its status) or the parent does (None)."""
-    wake_read, wake_write = os.pipe()
-    os.set_blocking(wake_write, False)
-    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+    wake_read, _ = _woken_by_children()
     while True:
         _, status = _reap(worker)
         if status is not None:
@@ -100,17 +117,7 @@ def _let_go() -> None:
         os.dup2(null, stream)
 
 
-def _end_as(status: int | None) -> None:
-    """End the way another process did; by SIGKILL where that is not known."""
-    if status is not None and os.WIFEXITED(status):
-        os._exit(os.WEXITSTATUS(status))
-    ended_by = os.WTERMSIG(status) if status is not None else signal.SIGKILL
-    if ended_by != signal.SIGKILL:
-        signal.signal(ended_by, signal.SIG_DFL)
-    os.kill(os.getpid(), ended_by)
-
-
-def _guard(worker: int, lifeline: int, scratch: str) -> None:
+def _guard(worker: int, lifeline: int, epitaph: int, scratch: str) -> None:
     _let_go()
     status = _wait(worker, lifeline)
     deadline = time.monotonic() + _REAP_TIMEOUT_S
@@ -124,7 +131,8 @@ def _guard(worker: int, lifeline: int, scratch: str) -> None:
         if left:
             time.sleep(0.002)
     shutil.rmtree(scratch, ignore_errors=True)
-    _end_as(status)
+    if status is not None:
+        os.write(epitaph, EPITAPH.pack(os.waitstatus_to_exitcode(status)))
 
 
 # -- the worker ------------------------------------------------------------------------------------
@@ -201,37 +209,136 @@ def _serve(requests: BinaryIO, replies: BinaryIO) -> None:
         target.close()
 
 
-def main(argv: list[str]) -> None:
-    requests, replies, lifeline = map(int, argv[:3])
-    scratch, name = argv[3:5]
-    for descriptor in (requests, replies, lifeline):
-        os.set_inheritable(descriptor, False)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    guard = os.fork()
-    if guard:
-        for descriptor in (requests, replies, lifeline):
-            os.close(descriptor)
-        _let_go()
-        _end_as(os.waitpid(guard, 0)[1])
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    guard = os.getpid()
-    worker = os.fork()
-    if worker:
-        os.close(requests)
-        os.close(replies)
-        _guard(worker, lifeline, scratch)
-        return
-    os.close(lifeline)
+def _work(requests: int, replies: int, guard: int, name: str) -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != guard:
-        os._exit(1)
+        return
     _prctl(_PR_SET_NAME, name.encode()[:15])
     faulthandler.enable()
     _serve(os.fdopen(requests, "rb"), os.fdopen(replies, "wb"))
-    # Without the interpreter's own end: threads of a library must not keep the process alive.
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+
+
+# -- the server ------------------------------------------------------------------------------------
+def _preload(entry: str) -> None:
+    module, _, name = entry.partition(":")
+    with suppress(Exception):  # whoever needs it will say what is wrong
+        loaded = importlib.import_module(module)
+        if name:
+            getattr(loaded, name)()
+
+
+def _receive(control: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    header, descriptors, _, _ = socket.recv_fds(control, 8, _DESCRIPTORS)
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+    body = _exactly(control, int.from_bytes(header, "big")) if len(header) == 8 else b""
+    return (pickle.loads(body), descriptors) if body else None
+
+
+def _exactly(control: socket.socket, count: int) -> bytes:
+    """That many bytes, none at the end of file."""
+    got = b""
+    while len(got) < count:
+        chunk = control.recv(count - len(got))
+        if not chunk:
+            return b""
+        got += chunk
+    return got
+
+
+def _start_guard(
+    order: dict[str, Any], requests: int, replies: int, lifeline: int, output: int, epitaph: int
+) -> None:
+    """Become a guard and then, in a fork of that, its worker; returns when either is done."""
+    os.setsid()
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    os.close(output)
+    for variable, value in order["environment"].items():
+        if value is None:
+            os.environ.pop(variable, None)
+        else:
+            os.environ[variable] = value
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    guard = os.getpid()
+    worker = os.fork()
+    if worker == 0:
+        os.close(lifeline)
+        os.close(epitaph)
+        _work(requests, replies, guard, order["name"])
+    else:
+        os.close(requests)
+        os.close(replies)
+        _guard(worker, lifeline, epitaph, order["scratch"])
+
+
+def _fork(order: dict[str, Any], descriptors: list[int], private: Sequence[int]) -> None:
+    """Fork the guard of a child. private: the server's own descriptors."""
+    try:
+        guard = os.fork()
+    except OSError as error:
+        os.write(descriptors[3], f"no process can be forked: {error}\n".encode())
+        guard = -1
+    if guard == 0:
+        code = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for descriptor in private:
+                os.close(descriptor)
+            _start_guard(order, *descriptors)
+            code = 0
+        except SystemExit as leaving:
+            code = leaving.code if isinstance(leaving.code, int) else 1
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            # Without the interpreter's own end: threads of a library must not keep a worker alive.
+            os._exit(code)
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _bury() -> bool:
+    """Collect guards that ended, with what is left of the group of one; whether any lives."""
+    while True:
+        try:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        except ChildProcessError:
+            return False
+        if ended is None:
+            return True
+        # Not yet reaped, it still owns the number of the group.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(ended.si_pid, signal.SIGKILL)
+        os.waitpid(ended.si_pid, 0)
+
+
+def main(argv: list[str]) -> None:
+    control = socket.socket(fileno=int(argv[0]))
+    control.set_inheritable(False)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for entry in argv[1:-1]:
+        _preload(entry)
+    # What is loaded stays: forks need neither look through it nor copy its pages.
+    gc.collect()
+    gc.freeze()
+    ends = _woken_by_children()
+    control.sendall(b"r")
+    while _bury() or control.fileno() >= 0:
+        listened: list[Any] = [ends[0], control] if control.fileno() >= 0 else [ends[0]]
+        ready, _, _ = select.select(listened, [], [])
+        if ends[0] in ready:
+            os.read(ends[0], 4096)
+        if control not in ready:
+            continue
+        order = _receive(control)
+        if order is None:
+            control.close()
+        else:
+            _fork(*order, private=(*ends, control.fileno()))
 
 
 if __name__ == "__main__":

@@ -1,21 +1,20 @@
-"""One incarnation of a supervised child (`workers.child`): its processes, pipes and folder."""
+"""One incarnation of a supervised child (`workers.child`): its pipes, folder and end."""
 
 from __future__ import annotations
 
 import os
 import select
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Mapping
 from pathlib import Path
 
-_TAIL_BYTES = 32 * 1024
+from workers.child_main import EPITAPH
+from workers.child_output import Output
+from workers.fork_server import ForkServer, ended_as
+
 _END_TIMEOUT_S = 10.0
-_ENDED = os.WEXITED | os.WNOWAIT | os.WNOHANG
 
 
 class Signs:
@@ -51,76 +50,52 @@ class Signs:
         return min(self._deadline, self._at + self._quiet_s)
 
 
-class _Output:
-    """The end of what a child prints, drained by a thread so that it can never block."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._kept = bytearray()
-        self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._drain, name="child-output", daemon=True)
-        self._thread.start()
-
-    def _drain(self) -> None:
-        while chunk := os.read(self._descriptor, 65536):
-            with self._lock:
-                self._kept += chunk
-                del self._kept[:-_TAIL_BYTES]
-        os.close(self._descriptor)
-
-    def clear(self) -> None:
-        with self._lock:
-            self._kept.clear()
-
-    def finish(self) -> None:
-        self._thread.join(timeout=2.0)
-
-    def text(self) -> str:
-        with self._lock:
-            raw = bytes(self._kept)
-        clean = raw.decode("utf-8", "replace").replace("\r", "\n")
-        return "".join(c for c in clean if c in "\n\t" or c.isprintable())
-
-
 class Process:
-    """One incarnation of a child: its front process, four pipes and scratch folder."""
+    """One incarnation of a child: what a server forked, five pipes and a scratch folder."""
 
-    def __init__(self, scratch: Path, *, env: dict[str, str], cwd: str | None, name: str) -> None:
+    def __init__(
+        self,
+        scratch: Path,
+        *,
+        server: ForkServer,
+        environment: Mapping[str, str | None],
+        name: str,
+    ) -> None:
         request_read, self._requests = os.pipe()
         self._replies, reply_write = os.pipe()
         lifeline_read, self._lifeline = os.pipe()
         output_read, output_write = os.pipe()
+        self._epitaph, epitaph_write = os.pipe()
         os.set_blocking(self._requests, False)
         os.set_blocking(self._replies, False)
-        theirs = (request_read, reply_write, lifeline_read)
-        numbers = [str(descriptor) for descriptor in theirs]
         self.pid: int | None = None
+        self._server = server
         self._cut = threading.Lock()
         self._scratch = scratch
+        theirs = (request_read, reply_write, lifeline_read, output_write, epitaph_write)
         try:
-            self._front = subprocess.Popen(
-                [sys.executable, "-u", "-m", "workers.child_main", *numbers, str(scratch), name],
-                stdin=subprocess.DEVNULL,
-                stdout=output_write,
-                stderr=output_write,
-                pass_fds=theirs,
-                env=env,
-                cwd=cwd,
-                start_new_session=True,
-            )
+            order = {"scratch": str(scratch), "name": name, "environment": dict(environment)}
+            server.fork(order, theirs)
         except OSError:
             os.rmdir(scratch)
-            for mine in (self._requests, self._replies, self._lifeline, output_read):
-                os.close(mine)
+            mine = (self._requests, self._replies, self._lifeline, output_read, self._epitaph)
+            for descriptor in mine:
+                os.close(descriptor)
             raise
         finally:
-            for descriptor in (*theirs, output_write):
+            for descriptor in theirs:
                 os.close(descriptor)
-        self.output = _Output(output_read)
+        self._output = Output(output_read)
+
+    @property
+    def output(self) -> str:
+        """The last of what was printed; before there was a worker, by the server."""
+        obituary = self._server.obituary() if self.pid is None else None
+        return self._output.text() or (obituary[1] if obituary else "")
 
     def exchange(self, body: bytes, signs: Signs) -> bytes:
         """Send and wait for the answer. Raises TimeoutError, EOFError or BrokenPipeError."""
-        self.output.clear()
+        self._output.clear()
         message = memoryview(len(body).to_bytes(8, "big") + body)
         while message:
             _ready(self._requests, select.POLLOUT, signs.until)
@@ -143,50 +118,50 @@ class Process:
         return bytes(got)
 
     def lives(self) -> bool:
-        """Whether the front has not ended; it is not reaped, so that `end` can still kill all."""
-        if self._front.returncode is not None:
-            return False
-        try:
-            return os.waitid(os.P_PID, self._front.pid, _ENDED) is None
-        except ChildProcessError:  # reaped by another thread just now
-            return False
+        """Whether the guard is there and has not written that the worker ended."""
+        return self._epitaph >= 0 and not _readable(self._epitaph, 0.0)
 
     def hang_up(self) -> None:
         """End the requests and give the child a moment to leave by itself."""
         os.close(self._requests)
         self._requests = -1
-        with suppress(subprocess.TimeoutExpired):
-            self._front.wait(timeout=_END_TIMEOUT_S)
+        _readable(self._epitaph, _END_TIMEOUT_S)
 
     def cut(self) -> None:
-        """Close the lifeline, so that the guard kills everything; from any thread, repeatedly."""
+        """Close the lifeline, so that the guard kills everything; from any thread, repeatedly.
+
+        Where there is no guard yet, for the server is loading, there will be none.
+        """
         with self._cut:
             if self._lifeline >= 0:
                 os.close(self._lifeline)
                 self._lifeline = -1
+                self._server.interrupt()
 
     def end(self) -> str:
         """Make sure of the end and say what it was: a signal's name or an exit code."""
         self.cut()
-        for descriptor in (self._requests, self._replies):
+        written = b""
+        if _readable(self._epitaph, _END_TIMEOUT_S):
+            written = os.read(self._epitaph, EPITAPH.size)
+        for descriptor in (self._requests, self._replies, self._epitaph):
             if descriptor >= 0:
                 os.close(descriptor)
-        self._await_end()
-        # The guard has killed all, unless it was killed itself. The front, not yet reaped, still
-        # owns the number of the process group, so the signal cannot go astray.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._front.pid, signal.SIGKILL)
-        code = self._front.wait()
+        self._epitaph = -1
         shutil.rmtree(self._scratch, ignore_errors=True)
-        self.output.finish()
-        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        self._output.finish()
+        if len(written) == EPITAPH.size:
+            return ended_as(EPITAPH.unpack(written)[0])
+        # No guard, or one that was killed and its worker with it.
+        obituary = self._server.obituary() if self.pid is None else None
+        return obituary[0] if obituary else "SIGKILL"
 
-    def _await_end(self) -> None:
-        deadline = time.monotonic() + _END_TIMEOUT_S
-        while self._front.returncode is None and time.monotonic() < deadline:
-            if os.waitid(os.P_PID, self._front.pid, _ENDED) is not None:
-                return
-            time.sleep(0.002)
+
+def _readable(descriptor: int, timeout_s: float) -> bool:
+    """Whether there is something to read, or the end of file, within that time."""
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+    return bool(poller.poll(max(0.0, timeout_s) * 1000))
 
 
 def _ready(descriptor: int, event: int, deadline: float) -> None:

@@ -11,10 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from search_spaces.records import Device, Status, Toolchain, Value, Workload
+from workers import backends
 from workers.blame import Blame, Loss, Reply
 from workers.builder import WorkerLost, one_line, start
 from workers.child import ChildDied, ChildError, ChildTimeout, SupervisedChild
 from workers.cores import Share
+from workers.fork_server import ForkServer
 from workers.records import (
     Calibration,
     Failure,
@@ -69,15 +71,22 @@ class DeviceRunner:
         if share.launch is not None:
             _log.info("%s launches from processor %d", self._worker_id, share.launch)
 
+        self._server = ForkServer(
+            self._worker_id,
+            paths=paths,
+            cwd=cwd,
+            preload=("workers.runner", *backends.preload(kind)),
+        )
+
         def make() -> SupervisedChild:
             return SupervisedChild(
                 "workers.runner:DeviceService",
                 arguments,
                 environment=lambda cache_dir: _environment(kind, cache_dir),
                 paths=paths,
-                cwd=cwd,
                 name=self._worker_id,
                 cores=share.others,
+                server=self._server,
             )
 
         self._children = SparedChild(make, _ask, spare=spare)
@@ -195,13 +204,16 @@ class DeviceRunner:
         self._info = None
         self._children.drop_spare()
         self._children.current.kill()
+        self._server.close()
 
     def kill(self) -> None:
         """End the child at once and for good, also from another thread."""
         self._children.retire()
+        self._server.close()
 
     def close(self) -> None:
         self._children.close()
+        self._server.close()
 
 
 class DeviceService:
@@ -219,9 +231,7 @@ class DeviceService:
         options: Mapping[str, Value],
         core: int | None = None,
     ) -> None:
-        from workers.backends import create
-
-        self._backend = create(kind, index=index, cache_dir=str(cache_dir), **options)
+        self._backend = backends.create(kind, index=index, cache_dir=str(cache_dir), **options)
         self._core = core
 
     def info(self) -> tuple[Device, Toolchain]:
@@ -264,6 +274,4 @@ def _ask(child: SupervisedChild) -> tuple[Device, Toolchain]:
 
 
 def _environment(kind: str, cache_dir: Path) -> Mapping[str, str | None]:
-    from workers.backends import environment
-
-    return {**environment(kind, str(cache_dir))}
+    return {**backends.environment(kind, str(cache_dir))}

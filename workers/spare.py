@@ -104,6 +104,7 @@ class SparedChild:
             self._settle()
         with self._lock:
             if self._spare is not None:
+                self._current.retire()
                 self._current, self._spare = self._spare, None
         # A pool may have been closed by force between the two.
         if self._retired:

@@ -261,10 +261,10 @@ def crews(root: int) -> list[Crew]:
                 families.setdefault(words[-2].decode(), []).append(pid)
     found = []
     for name, family in families.items():
-        front = [pid for pid in family if tree[pid] not in family]
+        server = [pid for pid in family if tree[pid] not in family]
         worker = [pid for pid in family if pid not in tree.values()]
         if len(family) == 3:
-            found.append(Crew(name, tree[front[0]], worker[0]))
+            found.append(Crew(name, tree[server[0]], worker[0]))
     return sorted(found, key=lambda crew: crew.name)
 
 

@@ -13,6 +13,9 @@ from pathlib import Path
 from search_spaces.errors import KernelError
 from workers.notes import note
 
+#: the processes that have loaded this
+LOADED: list[int] = []
+
 
 class Target:
     def __init__(self, cache_dir: Path, greeting: str = "") -> None:
@@ -33,6 +36,9 @@ class Target:
             "cwd": os.getcwd(),
             "cores": os.sched_getaffinity(0),
         }
+
+    def loaded_in(self) -> list[int]:
+        return LOADED
 
     def signal(self, number: int, said: str = "") -> None:
         print(said, file=sys.stderr)
@@ -82,6 +88,10 @@ class Target:
         assert process.stdout is not None
         return int(process.stdout.readline())
 
+    def spawn_near(self) -> int:
+        """A descendant that does not detach itself and would live for long."""
+        return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid
+
     def shout(self, size: int) -> int:
         sys.stderr.buffer.write(bytes(range(256)) * (size // 256))
         sys.stdout.buffer.write(b"\0" * size)
@@ -114,3 +124,21 @@ class Broken:
 class DeadOnArrival:
     def __init__(self, cache_dir: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def load() -> None:
+    """What a server does before it forks."""
+    LOADED.append(os.getpid())
+
+
+def load_for_ever() -> None:
+    time.sleep(600)
+
+
+def load_and_die() -> None:
+    print("no such library", file=sys.stderr, flush=True)
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def fail_to_load() -> None:
+    raise ImportError("not here")

@@ -33,7 +33,7 @@ def below(root: int) -> list[int]:
 
 
 def named(root: int, name: str) -> list[int]:
-    """The front, the guard and the worker of the child `name` below `root`, in this order."""
+    """The server, the guard and the worker of the child `name` below `root`, in this order."""
     found = []
     for pid in below(root):
         with suppress(OSError):

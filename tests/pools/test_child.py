@@ -187,17 +187,17 @@ def test_an_object_that_cannot_be_made_is_an_error_at_the_first_request():
         SupervisedChild("child_targets:DeadOnArrival").start()
 
 
-@pytest.mark.parametrize("who", ["front", "guard", "worker"])
+@pytest.mark.parametrize("who", ["server", "guard", "worker"])
 def test_whichever_process_is_killed_the_others_end_too(child, who):
     child.start()
-    front, guard, worker = named(os.getpid(), "tested")
+    server, guard, worker = named(os.getpid(), "tested")
     assert worker == child.pid
-    kill({"front": front, "guard": guard, "worker": worker}[who])
-    if who != "front":  # without its front a child still answers
+    kill({"server": server, "guard": guard, "worker": worker}[who])
+    if who != "server":  # without its server a child still answers
         with pytest.raises(ChildDied):
             child.request("hang", timeout_s=LIMIT_S)
     child.retire()
-    wait_until(lambda: not any(map(alive, (front, guard, worker))))
+    wait_until(lambda: not any(map(alive, (server, guard, worker))))
 
 
 def test_retiring_interrupts_a_request_for_good(child):

@@ -141,7 +141,7 @@ def test_no_spare_opens_the_device_while_a_confirmation_is_timed(runner):
             counts.append(count)
         time.sleep(0.05)
     thread.join()
-    assert set(counts) == {6}  # the first and the spare, each with its guard and its front
+    assert set(counts) == {5}  # the server, and the first and the spare, each with its guard
     assert spare_of(runner) == spare
 
 

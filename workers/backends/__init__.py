@@ -13,7 +13,7 @@ from search_spaces.records import Value
 from workers.backends.base import Backend
 from workers.build.cache import INDUCTOR, TRITON
 
-__all__ = ["Backend", "create", "environment", "names"]
+__all__ = ["Backend", "create", "environment", "names", "preload"]
 
 _BACKENDS = {
     "cuda": "workers.backends.cuda:CudaBackend",
@@ -22,6 +22,14 @@ _BACKENDS = {
     "interpreter": "workers.backends.interpreter:InterpreterBackend",
     "simulated": "workers.backends.simulated:SimulatedBackend",
 }
+#: What their processes spend seconds on before they open a device: torch, Triton, and the digest
+#: of Triton's own files, by which it looks for binaries.
+_GPU_LIBRARIES = (
+    "torch",
+    "triton",
+    "triton.runtime.cache:triton_key",
+    "workers.backends.cuda",
+)
 _GROUP = "tuner.backends"
 
 
@@ -34,8 +42,8 @@ def create(kind: str, *, index: int = 0, cache_dir: str, **options: Value) -> Ba
     """The backend of a device kind on device number `index`.
 
     cache_dir: where artifacts are installed; `environment(kind, cache_dir)` must have been in the
-    process environment when Python started. options: the backend's own keyword arguments. Raises
-    `TunerError` for an unknown kind or option.
+    process environment before torch was imported, but for what `preload` names. options: the
+    backend's own keyword arguments. Raises `TunerError` for an unknown kind or option.
     """
     factory = _find(kind)
     try:
@@ -72,6 +80,14 @@ def environment(kind: str, cache_dir: str) -> dict[str, str]:
         variables["OMP_WAIT_POLICY"] = "passive"
         variables["OMP_DYNAMIC"] = "false"
     return variables
+
+
+def preload(kind: str) -> tuple[str, ...]:
+    """What a server may load from which processes of this kind are forked (`ForkServer`).
+
+    Nothing for kinds whose libraries read the environment once, or start threads, when imported.
+    """
+    return _GPU_LIBRARIES if kind in ("cuda", "hip") else ()
 
 
 def _find(kind: str) -> object:
