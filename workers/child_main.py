@@ -326,7 +326,8 @@ def main(argv: list[str]) -> None:
     gc.collect()
     gc.freeze()
     ends = _woken_by_children()
-    control.sendall(b"r")
+    with suppress(OSError):  # a caller that is gone has left orders, and folders to remove
+        control.sendall(b"r")
     while _bury() or control.fileno() >= 0:
         listened: list[Any] = [ends[0], control] if control.fileno() >= 0 else [ends[0]]
         ready, _, _ = select.select(listened, [], [])

@@ -238,3 +238,26 @@ def test_a_driver_killed_outright_leaves_no_child_behind():
         driver.kill()
     wait_until(lambda: not any(map(alive, family)))
     wait_until(lambda: not Path(cache_dir).exists())
+
+
+_STARTING = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+import workers.child_process
+from workers.child import SupervisedChild
+
+# Ends the moment its child has been ordered, which then has neither a guard nor a worker.
+workers.child_process.Output = lambda descriptor: os.kill(os.getpid(), 9)
+SupervisedChild("child_targets:Target", name="orphan").start()
+"""
+
+
+def test_a_driver_killed_while_its_child_starts_leaves_no_folder_behind(tmp_path):
+    here = str(Path(__file__).parent)
+    ended = subprocess.run(
+        [sys.executable, "-c", _STARTING, here],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        check=False,
+    )
+    assert ended.returncode == -signal.SIGKILL
+    wait_until(lambda: not list(tmp_path.iterdir()))

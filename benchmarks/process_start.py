@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""How long a new device process takes: from nothing, and forked from a server with torch loaded.
+
+    benchmarks/process_start.py --out FILE.json [--kind cuda] [--times 5]
+
+Starts the farm's own device process and has it open its device, each time with a fork server that
+has just been started and loads nothing, then with one that has loaded what `workers.backends`
+names for the kind. One after the other, nothing else running; wall seconds until the device has
+answered, and until a killed process is gone. Takes about a minute on a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+from matmul_tasks import write
+
+from workers import backends, toolchain
+from workers.child import SupervisedChild
+from workers.fork_server import ForkServer
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--kind", default="cuda")
+    parser.add_argument("--times", type=int, default=5)
+    args = parser.parse_args()
+    started_s(args.kind, ForkServer("first"))  # files come from the disk this once
+    anew = [started_s(args.kind, ForkServer("anew")) for _ in range(args.times)]
+    server = ForkServer("loaded", preload=backends.preload(args.kind))
+    loading = started_s(args.kind, server, close=False)
+    forked = [started_s(args.kind, server, close=False) for _ in range(args.times)]
+    server.close()
+    document = {
+        "script": "benchmarks/process_start.py",
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "device": loading["device"],
+        "toolchain": asdict(toolchain.current(args.kind)),
+        "anew_s": [row["start_s"] for row in anew],
+        "server_and_first_s": loading["start_s"],
+        "forked_s": [row["start_s"] for row in forked],
+        "killed_s": [row["kill_s"] for row in forked],
+    }
+    write(args.out, document)
+    for name in ("anew_s", "forked_s", "killed_s"):
+        print(f"{name}: {statistics.median(document[name]):.3f} (median of {document[name]})")
+    print(f"server_and_first_s: {document['server_and_first_s']}")
+    return 0
+
+
+def started_s(kind: str, server: ForkServer, *, close: bool = True) -> dict[str, object]:
+    """Seconds until a new process has opened its device, and until it is gone when killed."""
+    began = time.monotonic()
+    child = SupervisedChild(
+        "workers.runner:DeviceService",
+        {"kind": kind, "index": 0, "options": {}},
+        environment=lambda cache_dir: {**backends.environment(kind, f"{cache_dir}")},
+        name="process-start",
+        server=server,
+    )
+    device, _ = child.request("info", timeout_s=180.0)
+    start_s = time.monotonic() - began
+    began = time.monotonic()
+    child.kill()
+    kill_s = time.monotonic() - began
+    if close:
+        server.close()
+    return {"device": device.name, "start_s": round(start_s, 3), "kill_s": round(kill_s, 3)}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
