@@ -141,13 +141,13 @@ class Process:
     def end(self) -> str:
         """Make sure of the end and say what it was: a signal's name or an exit code."""
         self.cut()
+        epitaph, self._epitaph = self._epitaph, -1
         written = b""
-        if _readable(self._epitaph, _END_TIMEOUT_S):
-            written = os.read(self._epitaph, EPITAPH.size)
-        for descriptor in (self._requests, self._replies, self._epitaph):
+        if _readable(epitaph, _END_TIMEOUT_S):
+            written = os.read(epitaph, EPITAPH.size)
+        for descriptor in (self._requests, self._replies, epitaph):
             if descriptor >= 0:
                 os.close(descriptor)
-        self._epitaph = -1
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._output.finish()
         if len(written) == EPITAPH.size:

@@ -46,7 +46,7 @@ class ForkServer:
         preload: Sequence[str] = (),
     ) -> None:
         self._name, self._paths, self._cwd, self._preload = name, tuple(paths), cwd, tuple(preload)
-        self._lock = threading.Lock()
+        self._lock, self._hearing = threading.Lock(), threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._output: Output | None = None
@@ -105,8 +105,10 @@ class ForkServer:
 
     def _send(self, body: bytes, descriptors: Sequence[int]) -> None:
         assert self._control is not None
-        socket.send_fds(self._control, [len(body).to_bytes(8, "big")], list(descriptors))
-        self._control.sendall(body)
+        message = len(body).to_bytes(8, "big") + body
+        # In one piece, or a caller killed between two would leave a folder nobody knows of.
+        sent = socket.send_fds(self._control, [message], list(descriptors))
+        self._control.sendall(message[sent:])
 
     def _start(self) -> None:
         if self._control is not None:
@@ -136,8 +138,7 @@ class ForkServer:
 
     def _has_loaded(self) -> bool:
         """Whether the server has said that it is ready."""
-        if not self._loaded:
-            self._loaded = self._said() not in (None, b"")
+        self._said()
         return self._loaded
 
     def _gone(self) -> bool:
@@ -151,14 +152,15 @@ class ForkServer:
         control = self._control
         if control is None:
             return b""
-        try:
-            said = control.recv(1, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return None
-        except OSError:
-            return b""
-        self._loaded = self._loaded or bool(said)
-        return said
+        with self._hearing:
+            try:
+                said = control.recv(1, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return None
+            except OSError:
+                return b""
+            self._loaded = self._loaded or bool(said)
+            return said
 
 
 def ended_as(code: int | None) -> str:
