@@ -1,7 +1,8 @@
 """A supervised child and a second one, already initialised, that takes over when the first is gone.
 
-A device process takes seconds to import its libraries and open its device. The spare has done so,
-and meanwhile does what must not be done by the first: what needs a process without a history.
+A device process has to be forked and to open its device, and seconds go by where its libraries are
+not loaded before (`workers.fork_server`). The spare has done so, and meanwhile does what must not
+be done by the first: what needs a process without a history.
 """
 
 from __future__ import annotations
