@@ -81,7 +81,7 @@ class Oracle:
         self._child = SupervisedChild(
             "oracle:OracleService",
             {"kind": kind},
-            environment=lambda cache_dir: {**backends.environment(kind, f"{cache_dir}")},
+            environment=lambda cache_dir: backends.environment(kind, f"{cache_dir}"),
             paths=(f"{HERE}", f"{HERE.parent}"),
             name=f"oracle-{name}",
         )

@@ -60,7 +60,7 @@ def started_s(kind: str, server: ForkServer, *, close: bool = True) -> dict[str,
     child = SupervisedChild(
         "workers.runner:DeviceService",
         {"kind": kind, "index": 0, "options": {}},
-        environment=lambda cache_dir: {**backends.environment(kind, f"{cache_dir}")},
+        environment=lambda cache_dir: backends.environment(kind, f"{cache_dir}"),
         name="process-start",
         server=server,
     )

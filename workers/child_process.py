@@ -90,8 +90,7 @@ class Process:
     @property
     def output(self) -> str:
         """The last of what was printed; before there was a worker, by the server."""
-        obituary = self._server.obituary() if self.pid is None else None
-        return self._output.text() or (obituary[1] if obituary else "")
+        return self._output.text() or self._servers_end()[1]
 
     def exchange(self, body: bytes, signs: Signs) -> bytes:
         """Send and wait for the answer. Raises TimeoutError, EOFError or BrokenPipeError."""
@@ -153,8 +152,12 @@ class Process:
         if len(written) == EPITAPH.size:
             return ended_as(EPITAPH.unpack(written)[0])
         # No guard, or one that was killed and its worker with it.
-        obituary = self._server.obituary() if self.pid is None else None
-        return obituary[0] if obituary else "SIGKILL"
+        return self._servers_end()[0]
+
+    def _servers_end(self) -> tuple[str, str]:
+        """How a server ended that took this child with it, for there was no worker yet, and what it
+        printed; else a SIGKILL without a word."""
+        return (self._server.obituary() if self.pid is None else None) or ("SIGKILL", "")
 
 
 def _readable(descriptor: int, timeout_s: float) -> bool:

@@ -76,7 +76,8 @@ class ForkServer:
     def interrupt(self) -> None:
         """Do not wait for a server that is still loading; it has no children yet."""
         process = self._process
-        if process is not None and not self._has_loaded():
+        self._said()
+        if process is not None and not self._loaded:
             process.kill()
 
     def obituary(self) -> tuple[str, str] | None:
@@ -135,11 +136,6 @@ class ForkServer:
             theirs.close()
             os.close(output_write)
         self._output = Output(output_read)
-
-    def _has_loaded(self) -> bool:
-        """Whether the server has said that it is ready."""
-        self._said()
-        return self._loaded
 
     def _gone(self) -> bool:
         if self._said() == b"":

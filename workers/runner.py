@@ -82,7 +82,7 @@ class DeviceRunner:
             return SupervisedChild(
                 "workers.runner:DeviceService",
                 arguments,
-                environment=lambda cache_dir: _environment(kind, cache_dir),
+                environment=lambda cache_dir: backends.environment(kind, str(cache_dir)),
                 paths=paths,
                 name=self._worker_id,
                 cores=share.others,
@@ -271,7 +271,3 @@ def _ask(child: SupervisedChild) -> tuple[Device, Toolchain]:
     """Device and toolchain; opens the device."""
     found: tuple[Device, Toolchain] = child.request("info", timeout_s=_PROBE_TIMEOUT_S)
     return found
-
-
-def _environment(kind: str, cache_dir: Path) -> Mapping[str, str | None]:
-    return {**backends.environment(kind, str(cache_dir))}
