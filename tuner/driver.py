@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections import deque
@@ -31,8 +32,9 @@ from workers.roles import Pool
 
 _POLL_S = 0.1
 _PROGRESS_S = 0.25
-#: So many results may wait to be written down while workers are waiting.
+#: So many results may wait to be written down while workers are waiting, and so long.
 _UNWRITTEN = 64
+_UNWRITTEN_S = 1.0
 
 
 class Control:
@@ -78,7 +80,8 @@ class Driver:
     _beat: float = 0.0
     _drained: bool = False
     _waiting: list[Event] = field(default_factory=list)
-    _unwritten: deque[Record | SetStage | Select] = field(default_factory=deque)
+    #: With the moment each came.
+    _unwritten: deque[tuple[float, Record | SetStage | Select]] = field(default_factory=deque)
     _end: Finish | None = None
 
     def run(self, ready: list[WorkerInfo]) -> Finish:
@@ -110,7 +113,7 @@ class Driver:
                 self._write(1)
             else:
                 # Workers first; but a database that is slower than they are holds them up.
-                self._write(len(self._unwritten) - _UNWRITTEN)
+                self._write(self._overdue())
                 # Nodes that joined a cluster bring more of them.
                 self.engine.builders = self.pool.builders
                 self._handle(self._next_event())
@@ -154,27 +157,36 @@ class Driver:
         match instruction:
             case Record():
                 record = replace(instruction.record, finished_at=datetime.now(UTC))
-                self._unwritten.append(replace(instruction, record=record))
+                self._keep(replace(instruction, record=record))
             case Build():
                 self.pool.submit_build(instruction.job)
             case Measure():
                 self.pool.submit_measure(instruction.worker_id, instruction.job)
             case SetStage():
-                self._unwritten.append(instruction)
+                self._keep(instruction)
             case Select():
                 selection = instruction.selection
                 if selection.median_us is not None and selection.confirmed_at is None:
                     selection = replace(selection, confirmed_at=datetime.now(UTC))
-                self._unwritten.append(replace(instruction, selection=selection))
+                self._keep(replace(instruction, selection=selection))
             case Finish():
                 self._end = instruction
+
+    def _keep(self, instruction: Record | SetStage | Select) -> None:
+        self._unwritten.append((self.clock(), instruction))
+
+    def _overdue(self) -> int:
+        """How many results cannot wait any longer: too many wait, or they have waited too long."""
+        latest = self.clock() - _UNWRITTEN_S
+        late = sum(1 for _ in itertools.takewhile(lambda kept: kept[0] <= latest, self._unwritten))
+        return max(late, len(self._unwritten) - _UNWRITTEN)
 
     def _write(self, count: int) -> None:
         """Write down the next `count` of what is to be, in its order."""
         for _ in range(count):
             if not self._unwritten:
                 return
-            match self._unwritten.popleft():
+            match self._unwritten.popleft()[1]:
                 case Record(task_id, record):
                     self.recorded += self.store.record_trial(task_id, record)
                 case SetStage(task_id, stage, note):

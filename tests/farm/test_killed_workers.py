@@ -71,8 +71,9 @@ class Killer:
 
 def disturbed(folder: Path, strategy: str, pool: str) -> Farm:
     """A farm that has come to its end although its workers were killed again and again."""
-    # Devices so slow that they are found at work and the run lasts until all are killed.
-    slow = {"time_scale": 12.0, "space": small_space(build_s=0.015)}
+    # Builds and devices so slow, both, that whoever is to be killed is soon found at work: where
+    # builds hold up the rest, devices are idle, and the trials are over before the kills are.
+    slow = {"time_scale": 60.0, "space": small_space(build_s=0.003)}
     farm = Farm(folder, strategy, pool=pool, builders=3, runners=4, **slow)
     victims = VICTIMS[pool]
     with farm.driver() as driver:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -151,6 +152,19 @@ def test_results_do_not_pile_up_while_workers_never_wait(store: Store) -> None:
     assert Driver(engine, _burst(200), store, run_id=task.run_id).run([]) == Finish("finished")
     assert 1 < max(behind) < 100
     assert len(store.trials(task.task_id)) == 200
+
+
+def test_no_result_waits_long_while_workers_never_do(store: Store) -> None:
+    """A strategy may think for long between two answers; what is measured by then is safe."""
+    task = new_task(store)
+    stored: list[int] = []
+    moment = itertools.count()
+    engine = Recording([], builders=1, task_id=task.task_id, awaited=20)
+    engine.then = lambda: stored.append(len(store.trials(task.task_id)))
+    # Every look at this clock finds it half a second later.
+    driver = Driver(engine, _burst(20), store, run_id=task.run_id, clock=lambda: next(moment) / 2)
+    assert driver.run([]) == Finish("finished")
+    assert all(answers - kept <= 2 for answers, kept in enumerate(stored))
 
 
 @pytest.mark.parametrize("how", ["killed", "raised"])
