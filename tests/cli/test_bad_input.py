@@ -181,11 +181,12 @@ def test_hostile_arguments_are_printed_inert(tuner):
     assert "a\\x07b\\n.yaml" in result.error
 
 
-def test_temporary_folders_are_left_alone(tuner, folder):
-    before = set(Path(tempfile.gettempdir()).glob("tuner*"))
+def test_no_temporary_folder_is_left(tuner, folder, tmp_path_factory, monkeypatch):
+    temporary = tmp_path_factory.mktemp("t")
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     campaign_file(folder, kernel_file(folder))
     assert tuner("run", "c", "--dry-run").code == 0
-    assert set(Path(tempfile.gettempdir()).glob("tuner*")) == before
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.slow
