@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from collections import deque
@@ -178,7 +177,7 @@ class Driver:
     def _overdue(self) -> int:
         """How many results cannot wait any longer: too many wait, or they have waited too long."""
         latest = self.clock() - _UNWRITTEN_S
-        late = sum(1 for _ in itertools.takewhile(lambda kept: kept[0] <= latest, self._unwritten))
+        late = sum(came <= latest for came, _ in self._unwritten)
         return max(late, len(self._unwritten) - _UNWRITTEN)
 
     def _write(self, count: int) -> None:
