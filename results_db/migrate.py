@@ -6,7 +6,9 @@ Revisions are numbers of four digits, so newer and older can be told without loa
 from __future__ import annotations
 
 import io
+import os
 import sqlite3
+import uuid
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,7 +44,8 @@ def upgrade(url: str, *, scripts: Path = SCRIPTS) -> tuple[str, str]:
     """Bring a database to the newest schema; returns the revisions before and after.
 
     Creates the schema where there is none. An SQLite file is copied beside itself first, to
-    `NAME.REVISION.bak`. scripts: the folder of migrations, the program's own by default.
+    `NAME.REVISION.bak`, a name that only a complete copy gets. scripts: the folder of migrations,
+    the program's own by default.
     """
     # Rebuilding a table on SQLite drops the old one, which foreign keys would not allow.
     database = Database(url, create=True, foreign_keys=False)
@@ -147,9 +150,31 @@ def _back_up(database: Database, before: str) -> None:
     while target.exists():
         number += 1
         target = path.with_name(f"{path.name}.{before}.{number}.bak")
-    with (
-        translated(f"{target}"),
-        closing(sqlite3.connect(path)) as source,
-        closing(sqlite3.connect(target)) as copy,
-    ):
-        source.backup(copy)
+    partial = path.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        with (
+            translated(f"{target}"),
+            closing(sqlite3.connect(path)) as source,
+            closing(sqlite3.connect(partial)) as copy,
+        ):
+            source.backup(copy)
+        _settle(partial, target)
+    except OSError as error:
+        raise StoreError(
+            f"{target}: the backup cannot be written: {error.strerror or error}",
+            "mend that, then run `tuner db upgrade` again; the database is as it was",
+        ) from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _settle(partial: Path, target: Path) -> None:
+    """Give a complete file its name, once its content is on the disk."""
+    with partial.open("rb") as content:
+        os.fsync(content.fileno())
+    partial.replace(target)
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from sample_data import (
     SELECTION,
     TRIALS,
     fill,
+    trial,
 )
 from sqlalchemy import create_engine
 
@@ -175,6 +178,38 @@ def test_an_upgrade_that_fails_changes_nothing(
         upgrade(sqlite_url, scripts=next_scripts(then))
     with Store.open(sqlite_url, create=False) as store:
         assert store.stats()["rows"]["trial"] == len(TRIALS)
+        assert store.check() == []
+
+
+def test_a_backup_that_cannot_be_written_leaves_no_file(
+    tmp_path: Path, next_scripts: Callable[[str], Path]
+) -> None:
+    url = f"sqlite:///{tmp_path / 'tuner.db'}"
+    with Store.open(url) as store:
+        fill(store)
+        task = store.tasks(1)[0]
+        for number in range(100, 200):
+            samples = tuple(sample + 0.1 for sample in range(500))
+            store.record_trial(task.task_id, trial(number, samples_us=samples))
+    # The copy is larger than any file may become, as on a disk that is full.
+    code = (
+        "import resource, signal, sys, pathlib\n"
+        "from results_db.migrate import upgrade\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
+        "upgrade(sys.argv[1], scripts=pathlib.Path(sys.argv[2]))\n"
+    )
+    scripts = next_scripts("pass")
+    done = subprocess.run(
+        [sys.executable, "-c", code, url, f"{scripts}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "StoreError" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["migrations", "tuner.db"]
+    with Store.open(url, create=False) as store:
         assert store.check() == []
 
 
