@@ -211,11 +211,10 @@ class Driver:
             return
         self._shown = now
         elapsed = now - self._started
-        self.on_progress(
-            progress(
-                self.engine,
-                elapsed_s=elapsed,
-                offered_s=self._offered_s,
-                fresh=self.recorded,
-            )
+        seen = progress(
+            self.engine, elapsed_s=elapsed, offered_s=self._offered_s, fresh=self.recorded
         )
+        try:
+            self.on_progress(seen)
+        except OSError:
+            self.on_progress = None  # the reader has left, or its disk is full

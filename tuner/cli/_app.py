@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -26,6 +25,7 @@ from tuner.cli import (
     _workers,
 )
 from tuner.cli._console import fail
+from tuner.cli._streams import discard_stdout, secure
 
 app = typer.Typer(
     name="tuner",
@@ -73,6 +73,7 @@ def options(
 
 def main() -> None:
     """The console script."""
+    secure()
     sys.exit(invoke(sys.argv[1:]))
 
 
@@ -94,7 +95,7 @@ def _exit_code(error: BaseException) -> int:
     if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
         error = error.__context__
     if isinstance(error, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_stdout()
         return 0
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,11 +15,13 @@ from search_spaces.errors import FindingError, TunerError
 from tuner.cli._console import Format, FormatOption, emit, inert, note
 from tuner.cli._progress import duration, watched
 from tuner.cli._session import LARGEST, ConfigOption, settings_of, warn_of_passing_folders
+from tuner.cli._streams import parting_words
 
 if TYPE_CHECKING:
     from tuner.campaign import PlannedTask, RunOptions, RunOutcome
     from tuner.config import Settings
 
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PLAN = (
     "kernel",
     "workload",
@@ -70,7 +71,8 @@ def run(
 ) -> None:
     """Run a campaign; one that was interrupted goes on where it stopped.
 
-    The first Ctrl-C finishes what is in flight and stops, the second kills the workers.
+    The first Ctrl-C finishes what is in flight and stops, the second kills the workers. SIGTERM
+    counts as Ctrl-C; a hang-up of the terminal only drains.
     """
     from tuner.campaign import RunOptions
 
@@ -93,7 +95,10 @@ def run(
         return
     warn_of_passing_folders(settings)
     outcome = _execute(settings, campaign, options, quiet=quiet)
-    _print_outcome(outcome)
+    with parting_words():
+        _print_outcome(outcome)
+    if outcome.status == "interrupted":
+        note(f"run {outcome.run_id} was interrupted; the same command goes on from here")
     if outcome.status != "finished":
         raise typer.Exit(130 if outcome.status == "interrupted" else 2)
     if outcome.findings:
@@ -125,11 +130,16 @@ class Stoppable(Protocol):
 def interruptible(control: Stoppable) -> Iterator[None]:
     """The first SIGINT or SIGTERM drains, the second kills, a third has its usual effect.
 
+    SIGHUP drains, too, but counts once: a terminal that closes may send it twice. It stays ignored
+    where it was, as under `nohup`.
+
     A thread of its own says so and calls the control: a signal may arrive while the main thread
     prints, or holds the very lock that the control needs.
     """
     received = 0
-    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {number: signal.getsignal(number) for number in _STOPPING}
+    if previous[signal.SIGHUP] == signal.SIG_IGN:
+        del previous[signal.SIGHUP]
 
     def ask(says: str, then: Callable[[], None]) -> None:
         def say() -> None:
@@ -142,6 +152,8 @@ def interruptible(control: Stoppable) -> Iterator[None]:
 
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal received
+        if number == signal.SIGHUP and received:
+            return
         received += 1
         if received == 1:
             ask("finishing what is in flight; once more to stop at once", control.drain)
@@ -195,9 +207,6 @@ def _print_outcome(outcome: RunOutcome) -> None:
         print(f"report: {inert(outcome.report)}")
     for path in outcome.tables:
         print(f"table: {inert(path)}")
-    sys.stdout.flush()
-    if outcome.status == "interrupted":
-        note(f"run {outcome.run_id} was interrupted; the same command goes on from here")
 
 
 def _seconds(text: str | None) -> float | None:

@@ -12,6 +12,7 @@ import typer
 from tuner.cli._campaign import interruptible
 from tuner.cli._console import Format, FormatOption, emit, note
 from tuner.cli._session import ConfigOption, settings_of, store_of, warn_of_passing_folders
+from tuner.cli._streams import parting_words
 
 if TYPE_CHECKING:
     from results_db import Fire, Store
@@ -85,7 +86,8 @@ def tick(
         service = _Service(settings, base, quiet=quiet)
         with interruptible(service):
             fires = service.tick(store, datetime.now(UTC))
-    emit([_fired(fire) for fire in fires], _FIRED, style, empty="nothing is due")
+    with parting_words():
+        emit([_fired(fire) for fire in fires], _FIRED, style, empty="nothing is due")
     if service.stop.is_set():
         raise typer.Exit(130)
     if any(fire.state != "finished" for fire in fires):
@@ -97,7 +99,7 @@ def serve(
     config: ConfigOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
-    """Tick every minute until SIGTERM or Ctrl-C, which let the run in flight drain."""
+    """Tick every minute until SIGTERM, SIGHUP or Ctrl-C, which let the run in flight drain."""
     from tuner.scheduler import serve as serve_until
 
     settings, base = settings_of(config)

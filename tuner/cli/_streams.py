@@ -1,0 +1,84 @@
+"""Standard streams that end no command: a reader may leave, a disk may be full."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO
+
+_FAULTS = (OSError, ValueError)
+
+
+class Lenient:
+    """A text stream for people: what cannot be written is lost, and nobody is told.
+
+    Everything but writing is the wrapped stream's own.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(*_FAULTS):
+            self._stream.write(text)
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        with suppress(*_FAULTS):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def secure() -> None:
+    """Open the standard streams that are closed, and let no write to stderr raise.
+
+    A closed descriptor would be given to the next file that is opened, such as the database, and
+    receive what a library writes to stderr.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            _open_nothing(number)
+            mode = "w" if number else "r"
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
+    sys.stderr = Lenient(sys.stderr)
+
+
+def _open_nothing(number: int) -> None:
+    try:
+        os.fstat(number)
+    except OSError:
+        opened = os.open(os.devnull, os.O_RDWR)
+        os.dup2(opened, number)
+        if opened != number:
+            os.close(opened)
+        os.set_inheritable(number, True)
+
+
+def discard_stdout() -> None:
+    """Send what is still to be written to stdout nowhere, so that the exit does not fail of it."""
+    opened = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(opened, sys.stdout.fileno())
+    os.close(opened)
+
+
+@contextmanager
+def parting_words() -> Iterator[None]:
+    """What a finished run prints: if stdout takes no more, the exit code is the run's all the same.
+
+    A reader that left is no news; any other fault is told on stderr.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError as error:
+        discard_stdout()
+        if not isinstance(error, BrokenPipeError):
+            print(f"stdout cannot be written: {error.strerror or error}", file=sys.stderr)
