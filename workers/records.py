@@ -191,7 +191,8 @@ class Timing:
     dropped has fewer. log_ratio is ln(time / reference entrant's time) with its 95 % interval; the
     reference is the champion of a duel and the first entrant that was timed otherwise. error is
     ||out - ref|| / ||ref||, the worst seed, negative when correctness was taken from `verified`.
-    deterministic: whether a repetition gave the same bits, None when that was not looked at.
+    deterministic: whether a repetition gave the same bits, None when that was not looked at. note:
+    why a variant could not be checked; empty for all others.
     """
 
     name: str
@@ -202,6 +203,7 @@ class Timing:
     log_ratio_high: float = 0.0
     error: float = -1.0
     deterministic: bool | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

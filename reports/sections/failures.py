@@ -24,6 +24,7 @@ MEANINGS = {
     Status.CONSTRAINTS: "broke a constraint of the search space",
 }
 _MESSAGES, _DETAIL, _LINE = 5, 4000, 300
+_NUMBER = r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def _group(status: Status, failed: Iterable[tuple[TaskData, TrialRecord]]) -> Gr
     kinds: dict[str, list[tuple[TaskData, TrialRecord]]] = {}
     for task, trial in failed:
         if trial.status is status:
-            kinds.setdefault(re.sub(r"\d+", "#", trial.message), []).append((task, trial))
+            kinds.setdefault(re.sub(_NUMBER, "#", trial.message), []).append((task, trial))
     if not kinds:
         return None
     ranked = sorted(kinds.values(), key=len, reverse=True)

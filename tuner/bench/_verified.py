@@ -65,6 +65,10 @@ def verify(
                 yield checked
 
 
+def _passed(checked: Checked) -> bool:
+    return checked.status is Status.CORRECT
+
+
 @dataclass(frozen=True, slots=True)
 class _Check:
     settings: Settings
@@ -78,10 +82,12 @@ class _Check:
         apart = small is not None and self.subject.runner not in ("cuda", "hip", "interpreter")
         right: list[Checked] = []
         for _, checked in self._round(variants, self.workload):
-            if apart and checked.status is Status.CORRECT:
+            if apart and _passed(checked):
                 right.append(checked)
             else:
-                yield replace(checked, odd=small if checked.status is Status.CORRECT else None)
+                yield replace(
+                    checked, odd=small if checked.checked_by and _passed(checked) else None
+                )
         if small is None or not right:
             return
         space = self.subject.space(small)
@@ -134,5 +140,6 @@ class _Check:
         outcome = result if isinstance(result, Failure) else result.outcomes[0]
         if isinstance(outcome, Timing):
             error = outcome.error if outcome.error >= 0 else None
-            return replace(found, checked_by=by, error=error)
+            by = "" if outcome.note else by
+            return replace(found, checked_by=by, error=error, message=outcome.note)
         return replace(found, status=outcome.status, message=outcome.message, checked_by=by)

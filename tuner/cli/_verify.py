@@ -49,8 +49,9 @@ def verify(
 ) -> None:
     """Check that configs compute what they should, odd size included; nothing is timed or stored.
 
-    Where no such GPU is here they are compiled for it and run by Triton's interpreter. Exits with 1
-    if any is wrong. The default config by itself, unless others are named.
+    Where no such GPU is here they are compiled for it and run by Triton's interpreter; what that
+    cannot run is told and no error. Exits with 1 if any is wrong. The default config by itself,
+    unless others are named.
     """
     from tuner import bench as library
 
@@ -102,7 +103,10 @@ def _checked_row(item: Checked, style: Format) -> dict[str, object]:
 
 
 def _note_checked(found: Sequence[Checked], device: str, runner: str) -> None:
-    words = [f"{item.status}" for item in found]
+    words = [
+        f"{item.status}" if item.checked_by or item.status is not Status.CORRECT else "not checked"
+        for item in found
+    ]
     counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(sorted(words)))
     how = ", compiled, and run by Triton's interpreter" if runner == "interpreter" else ""
     note(f"{len(found)} configs for {device}{how}: {counts}")

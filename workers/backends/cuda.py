@@ -21,7 +21,7 @@ from workers.measure.monitor import Monitor, nvml_look
 from workers.measure.session import Entry
 from workers.measure.task import Task
 from workers.measure.torch_bench import TorchBench
-from workers.measure.variants import bind, bind_copies
+from workers.measure.variants import bind, bind_copies, provide_memory
 from workers.records import Artifact, Calibration, Failure, KernelRef
 from workers.records import Protocol as Constants
 
@@ -51,6 +51,7 @@ class CudaBackend(TorchBench):
 
         super().__init__(index=index, cache_dir=cache_dir, tasks=tasks)
         torch.cuda.set_device(index)
+        provide_memory(self.torch_device)
         # What a first launch would wait for: Triton's own driver module, built and loaded, and the
         # digest of its compiler, by which it looks for binaries; what references and baselines
         # would wait for: the library of matrix products. Nothing is launched: the device may be

@@ -11,10 +11,11 @@ from search_spaces.kernel import Kernel
 from search_spaces.records import Workload
 from workers.measure.duel import Contestant, Timer
 from workers.measure.gate import check_variant
+from workers.measure.interpreting import extend, uninterpretable
 from workers.measure.session import Entry
 from workers.measure.task import Task
 from workers.measure.torch_bench import TorchBench
-from workers.measure.variants import bind
+from workers.measure.variants import WritingVariant, bind
 from workers.records import Artifact, Failure, MeasureJob, Measurement, Mode
 from workers.records import Protocol as Constants
 
@@ -23,8 +24,9 @@ class InterpreterBackend(TorchBench):
     """Runs a variant's launches on CPU tensors of the kernel's small workload.
 
     Whatever the mode of a job, it is verified. Of an artifact only the config is used; the
-    binary, built for some GPU, is not run and remains unproven. Raises `TunerError` when the
-    process was not started with `TRITON_INTERPRET=1`.
+    binary, built for some GPU, is not run and remains unproven. A variant that the interpreter
+    cannot run has an outcome that is not checked, with a note of what was in the way. Raises
+    `TunerError` when the process was not started with `TRITON_INTERPRET=1`.
     """
 
     kind = "interpreter"
@@ -38,6 +40,7 @@ class InterpreterBackend(TorchBench):
                 "the interpreter backend needs TRITON_INTERPRET=1 before Python starts",
                 "start its process with the variables of workers.backends.environment",
             )
+        extend()
         super().__init__(index=index, cache_dir=cache_dir, tasks=tasks)
 
     def measure(self, job: MeasureJob) -> Measurement | Failure:
@@ -49,6 +52,7 @@ class InterpreterBackend(TorchBench):
     def prepare(self, task: Task, artifact: Artifact, *, check: bool) -> Entry | Failure:
         import numpy
 
+        variant: WritingVariant | None = None
         try:
             variant = bind(task, artifact.config)
             # A GPU does not warn of the infinities and NaN the gate looks for.
@@ -57,11 +61,18 @@ class InterpreterBackend(TorchBench):
                     task, variant.run, outputs=variant.outputs, scratch=variant.scratch
                 )
         except Exception as problem:
+            if (limit := uninterpretable(problem)) and variant is not None:
+                return self._unchecked(task, variant, f"cannot be interpreted: {limit}")
             return self._failed(problem)
         if isinstance(checked, Failure):
             return checked
         contestant = Contestant(task.kernel.name, variant.run)
         return self._entry(task, contestant, checked, outputs=variant.outputs)
+
+    def _unchecked(self, task: Task, variant: WritingVariant, note: str) -> Entry:
+        task.load(0)
+        contestant = Contestant(task.kernel.name, variant.run)
+        return replace(self._entry(task, contestant, None, outputs=variant.outputs), note=note)
 
     def timer(self, constants: Constants, entries: Sequence[Entry]) -> Timer:
         raise TypeError("the interpreter does not time")

@@ -74,17 +74,30 @@ class Comparison:
         tolerance = self._tolerance
         error = _relative(distance, self._expected)
         if not error <= tolerance.relative:
-            return f"relative error {error:.2g} of `{self._name}` over {tolerance.relative:.2g}"
+            worst = self._worst(difference, difference.abs())
+            allowed = f"over {tolerance.relative:.2g}, {worst}"
+            return f"relative error {error:.2g} of `{self._name}` {allowed}"
         # The bound of an element is never below `elementwise`: most outputs need no second look.
         outside = 0
         if largest > tolerance.elementwise:
             outside = int((difference.abs() > self._expected.bound).sum())
         if outside:
+            worst = self._worst(difference, difference.abs() - self._expected.bound)
             return (
                 f"{outside} of {difference.numel()} elements of `{self._name}` are off by more "
-                f"than {tolerance.elementwise:.2g} of 1 + |reference|"
+                f"than {tolerance.elementwise:.2g} of 1 + |reference|, {worst}"
             )
         return error
+
+    def _worst(self, difference: torch.Tensor, badness: torch.Tensor) -> str:
+        """The element with the largest badness: where it is, what was read and what is right."""
+        import torch
+
+        at = int(badness.argmax())
+        place = ", ".join(str(int(i)) for i in torch.unravel_index(torch.tensor(at), badness.shape))
+        wanted = float(self._expected.values.reshape(-1)[at])
+        found = wanted + float(difference.reshape(-1)[at])
+        return f"the worst at [{place}]: {found:.4g}, not {wanted:.4g}"
 
 
 class Comparisons:

@@ -51,7 +51,8 @@ class Entry:
     """A contestant that may be timed. error: its worst relative error, -1 when not checked.
 
     deterministic: whether a repetition gave the same bits, None when not looked at. compiled: how
-    many compilations its first launch took.
+    many compilations its first launch took. note: why it was not checked, where that is not because
+    it was before.
     """
 
     contestant: Contestant
@@ -59,6 +60,7 @@ class Entry:
     error: float
     deterministic: bool | None = None
     compiled: int = 0
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +325,13 @@ class Session:
             return entry
         if entry is None:
             return Timing(self._names[index], 0.0)
-        return Timing(self._names[index], 0.0, error=entry.error, deterministic=entry.deterministic)
+        return Timing(
+            self._names[index],
+            0.0,
+            error=entry.error,
+            deterministic=entry.deterministic,
+            note=entry.note,
+        )
 
     def _measurement(
         self,

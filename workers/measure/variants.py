@@ -69,3 +69,18 @@ def _runner(task: Task, config: Config, tensors: dict[str, torch.Tensor]) -> Cal
             start(*args, **kwargs)
 
     return run
+
+
+def provide_memory(device: str) -> None:
+    """Give launches of this thread the global memory they ask for, from torch's own allocator.
+
+    Kernels that make tensor descriptors on the device ask for it. A library that sets an allocator
+    of its own when it is imported, afterwards, has its own. device: torch's name of it.
+    """
+    import torch
+    import triton
+
+    def allocate(size: int, alignment: int, stream: int | None) -> torch.Tensor:
+        return torch.empty(size, dtype=torch.int8, device=device)
+
+    triton.set_allocator(allocate)

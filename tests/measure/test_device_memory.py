@@ -1,0 +1,61 @@
+"""Launches that ask for global memory are given it: descriptors made on the device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from measure_child import Child
+from triton.runtime import _allocation
+
+from search_spaces.records import Workload
+from workers.build import build
+from workers.measure.variants import provide_memory
+from workers.records import Artifact, BuildJob, KernelRef, Measurement, Mode, Timing
+
+KERNEL = KernelRef(f"{Path(__file__).parent / 'descriptor_kernels.py'}:Described")
+WORKLOAD = Workload.of(dtype="float32")
+
+
+def test_memory_is_of_the_size_that_is_asked_for():
+    before = _allocation._allocator.get()
+    with pytest.raises(RuntimeError, match="no allocator was set"):
+        before(1000, 128, None)
+    try:
+        provide_memory("cpu")
+        found = _allocation._allocator.get()(1000, 128, None)
+    finally:
+        _allocation._allocator.set(before)
+    assert found.data_ptr() % 16 == 0
+    assert found.untyped_storage().nbytes() >= 1000
+
+
+def test_the_interpreter_makes_descriptors_too(tmp_path):
+    child = Child("interpreter", "Described", tmp_path, module="descriptor_kernels")
+    try:
+        outcome = child.measure(WORKLOAD, {"block": 64}, mode=Mode.VERIFY).outcomes[0]
+    finally:
+        child.close()
+    assert isinstance(outcome, Timing), outcome
+    assert outcome.error >= 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("method", ["events", "graph", "cupti"])
+def test_a_device_runs_them(method, tmp_path):
+    from workers.records import Protocol
+
+    child = Child("cuda", "Described", tmp_path / "cache", module="descriptor_kernels")
+    try:
+        job = BuildJob("job", KERNEL, WORKLOAD, {"block": 64}, child.device)
+        artifact = build(job, tmp_path / "builder")
+        assert isinstance(artifact, Artifact), artifact
+        protocol = Protocol(method=method, final_pairs=8, warm_ms=1.0)
+        found = child.measure(WORKLOAD, artifact, protocol=protocol)
+    finally:
+        child.close()
+    assert isinstance(found, Measurement), found
+    assert isinstance(found.outcomes[0], Timing), found.outcomes[0]
+    assert found.compiled == 0

@@ -1,0 +1,209 @@
+"""Triton's interpreter with bfloat16 arithmetic and loop counters; and what it cannot run.
+
+numpy has no bfloat16, so the interpreter keeps its bits as uint16 and, but for casts to and from
+float32, calculates with those. `extend` makes every operation calculate in float32 and round its
+result to bfloat16, to the nearest and ties to even. The counter of a `range` is a Python integer in
+the interpreter and an int32 tensor in compiled code; `extend` makes it a tensor. Functions of
+libdevice are empty stubs there; `extend` makes them say so.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import linecache
+import traceback
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+_ARITHMETIC = (
+    *(f"create_f{name}" for name in ("add", "mul", "div", "rem", "sub", "ma")),
+    *(f"create_fcmp{o}{name}" for o in "OU" for name in ("LT", "GT", "LE", "GE", "EQ", "NE")),
+    *("create_precise_divf", "create_minimumf", "create_minnumf", "create_clampf", "create_dot"),
+    *("create_maximumf", "create_maxnumf", "create_precise_sqrt", "create_sqrt", "create_rsqrt"),
+    *("create_exp", "create_exp2", "create_log", "create_log2", "create_sin", "create_cos"),
+    *("create_floor", "create_ceil", "create_erf"),
+)
+_EXTENDED = "tuner_extended"
+_LIBDEVICE = "triton.language.extra.libdevice"
+#: What Triton says of a built-in function that the interpreter did not replace.
+_NOT_REPLACED = "Did you forget to add @triton.jit"
+
+
+def extend() -> None:
+    """Mend the interpreter of this process, before any module with kernels is imported."""
+    interpreter = importlib.import_module("triton.runtime.interpreter")
+    builder = interpreter.InterpreterBuilder
+    if hasattr(builder, _EXTENDED):
+        return
+    setattr(builder, _EXTENDED, True)
+    bits = _Bits(interpreter)
+    for name in _ARITHMETIC:
+        setattr(builder, name, bits.calculating(getattr(builder, name)))
+    builder.cast_impl = bits.casting(builder.cast_impl)
+    builder.get_bf16 = lambda _, value: bits.constant(value)
+    builder.create_atomic_rmw = bits.refusing(builder.create_atomic_rmw)
+    reductions = interpreter.ReduceScanOpInterface
+    reductions.apply = bits.reducing(reductions.apply)
+    interpreter.FunctionRewriter.ast_transformer = _with_counters(interpreter.ASTTransformer)()
+    libdevice = importlib.import_module(_LIBDEVICE)
+    for name, stub in inspect.getmembers(libdevice, inspect.isfunction):
+        if stub.__module__ == _LIBDEVICE:
+            setattr(libdevice, name, partial(_missing, f"libdevice.{name}"))
+
+
+def uninterpretable(error: BaseException) -> str:
+    """What of a kernel the interpreter could not run, and where; empty for any other error.
+
+    The kernel was compiled before, so an exception inside it tells of the interpreter. Assertions
+    are the exception: the interpreter makes them for the kernel, and for misaligned descriptors.
+    """
+    from triton.runtime.errors import InterpreterError
+
+    root = error
+    while isinstance(root, InterpreterError) and root.__cause__ is not None:
+        root = root.__cause__
+    frames = traceback.extract_tb(root.__traceback__)
+    inside = bool(frames) and frames[-1].filename.endswith("triton/runtime/interpreter.py")
+    if isinstance(root, AssertionError) or not (root is not error or inside):
+        return ""
+    said = f"{root}".strip().splitlines()
+    what = said[0] if said else type(root).__name__
+    if _NOT_REPLACED in what:
+        what = "a built-in function that exists on devices only"
+    elif not isinstance(root, NotImplementedError):
+        what = f"{type(root).__name__}: {what}"
+    own = [frame for frame in frames if "/triton/" not in frame.filename.replace("\\", "/")]
+    kernel = [frame for frame in own if frame.filename != __file__]
+    if kernel and (line := linecache.getline(kernel[-1].filename, kernel[-1].lineno or 0).strip()):
+        file = kernel[-1].filename.rpartition("/")[2]
+        what += f", in `{line}` ({file}:{kernel[-1].lineno})"
+    return what
+
+
+class _Bits:
+    """bfloat16 as float32 and back, for methods of the interpreter's builder."""
+
+    def __init__(self, interpreter: Any) -> None:
+        import triton.language as tl
+
+        self._tl, self._handle = tl, interpreter.TensorHandle
+        self._semantic = interpreter.interpreter_semantic
+
+    def constant(self, value: float) -> Any:
+        import numpy
+
+        return self._narrow(self._handle(numpy.array([value], numpy.float32), self._tl.float32))
+
+    def calculating(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """The operation in float32; its result has the type of its last operand, or is a truth."""
+
+        def widened(builder: Any, *arguments: Any) -> Any:
+            operands = [item for item in arguments if isinstance(item, self._handle)]
+            if not any(map(self._is_narrow, operands)):
+                return method(builder, *arguments)
+            found = method(builder, *(self._wide(argument) for argument in arguments))
+            rounds = self._is_narrow(operands[-1]) and found.data.dtype.kind == "f"
+            return self._narrow(found) if rounds else found
+
+        return widened
+
+    def casting(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Casts to the nearest; those of no concern here are left to `method`."""
+
+        def cast(builder: Any, source: Any, wanted: Any) -> Any:
+            kinds = source.dtype.scalar, wanted.scalar
+            if kinds == (self._tl.bfloat16, self._tl.float32):
+                return self._wide(source)
+            if kinds == (self._tl.float32, self._tl.bfloat16):
+                return self._narrow(source)
+            return method(builder, source, wanted)
+
+        return cast
+
+    def reducing(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Reductions and scans, whose combining functions calculate on what they are given."""
+
+        def apply(operation: Any, given: Any) -> Any:
+            narrow, wide = self._tl.bfloat16, self._tl.float32
+            tensors = given if isinstance(given, tuple) else (given,)
+            if all(tensor.dtype != narrow for tensor in tensors):
+                return method(operation, given)
+            cast = self._semantic.cast
+            found = method(operation, tuple(
+                cast(tensor, wide) if tensor.dtype == narrow else tensor for tensor in tensors
+            ))  # fmt: skip
+            results = (
+                tuple(
+                    cast(result, narrow)
+                    if tensor.dtype == narrow and result.dtype == wide
+                    else result
+                    for tensor, result in zip(tensors, found, strict=False)
+                )
+                + found[len(tensors) :]
+            )
+            return results if isinstance(given, tuple) else results[0]
+
+        return apply
+
+    def refusing(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def atomic(builder: Any, operation: Any, at: Any, value: Any, *rest: Any) -> Any:
+            if self._is_narrow(value):
+                raise NotImplementedError("atomic operations on bfloat16")
+            return method(builder, operation, at, value, *rest)
+
+        return atomic
+
+    def _is_narrow(self, value: Any) -> bool:
+        return isinstance(value, self._handle) and value.dtype.scalar == self._tl.bfloat16
+
+    def _wide(self, value: Any) -> Any:
+        import numpy
+
+        if not self._is_narrow(value):
+            return value
+        data = (value.data.astype(numpy.uint32) << 16).view(numpy.float32)
+        return self._handle(data, self._tl.float32)
+
+    def _narrow(self, value: Any) -> Any:
+        import numpy
+
+        data = numpy.ascontiguousarray(value.data, numpy.float32)
+        bits = data.view(numpy.uint32).astype(numpy.uint64)
+        rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+        quiet = (bits >> 16) | 0x40
+        found = numpy.where(numpy.isnan(data), quiet, rounded).astype(numpy.uint16)
+        return self._handle(found, self._tl.bfloat16)
+
+
+def _with_counters(base: Any) -> Any:
+    """The interpreter's rewriter of functions, which makes counters of loops tensors besides."""
+
+    class Counters(base):  # type: ignore[misc]
+        def visit_For(self, node: ast.For) -> ast.For:
+            self.generic_visit(node)
+            if _is_range(node.iter) and isinstance(node.target, ast.Name):
+                name = node.target.id
+                text = f"{name} = interpreter_semantic.to_tensor({name}, False)"
+                first = ast.parse(text).body[0]
+                for part in ast.walk(first):
+                    ast.copy_location(part, node)
+                node.body.insert(0, first)
+            return node
+
+    return Counters
+
+
+def _is_range(expression: ast.expr) -> bool:
+    """Whether it is `range(...)` or `tl.range(...)`; counters of `static_range` are constants."""
+    if not isinstance(expression, ast.Call):
+        return False
+    function = expression.func
+    name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+    return bool(name == "range")
+
+
+def _missing(name: str, *_: Any, **__: Any) -> Any:
+    raise NotImplementedError(name)
