@@ -43,13 +43,13 @@ def load(spec: str, paths: Sequence[str] = ()) -> Kernel:
 
     spec: a name of `available()`, `module:object`, `path/to/file.py:object` or `recorded:FILE`;
     the object is a `Kernel` class, an instance, or a factory without arguments. paths: folders
-    added to the import path, and searched for files before the working folder. Raises
+    added to the end of the import path, and searched for files before the working folder. Raises
     `KernelError` in one line.
     """
-    for path in reversed(paths):
+    for path in paths:
         folder = str(Path(path).expanduser().resolve())
         if folder not in sys.path:
-            sys.path.insert(0, folder)
+            sys.path.append(folder)
     if spec.startswith(_RECORDED):
         return _load_recording(spec, paths)
     place, _, attribute = spec.rpartition(":")

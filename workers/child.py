@@ -12,6 +12,7 @@ takes its descendants and its scratch folder along (see `workers.child_main`).
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 import tempfile
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from workers.child_process import Process, Signs
-from workers.fork_server import PACKAGE_ROOT, ForkServer
+from workers.fork_server import ForkServer
 
 #: Seconds a child may take to start and build its object: importing torch from a cold disk is slow.
 START_TIMEOUT_S = 180.0
@@ -80,7 +81,7 @@ class SupervisedChild:
 
     factory: `module:callable`, called with `kwargs` and `cache_dir`, a private folder removed when
     the process ends. environment: what to change in the environment, given that folder (None
-    unsets), after what the server preloads. paths: import paths, before the parent's own. cores:
+    unsets), after what the server preloads. paths: import paths, after the parent's own. cores:
     the processors it may use, empty for those of the parent. server: one that others use too and
     that somebody else closes, by default its own. Not for two requests at once.
     """
@@ -184,7 +185,6 @@ class SupervisedChild:
         if self._retired:
             raise ChildDied(self._name, "retired", "")
         scratch = Path(tempfile.mkdtemp(prefix="tuner-"))
-        paths = [*self._paths, PACKAGE_ROOT]
         process = Process(
             scratch,
             server=self._server,
@@ -197,7 +197,7 @@ class SupervisedChild:
         setup = {
             "factory": self._factory,
             "kwargs": {**self._kwargs, "cache_dir": scratch},
-            "paths": paths + [path for path in sys.path if path and path not in paths],
+            "paths": [*(path or os.getcwd() for path in sys.path), *self._paths],
             "nice": self._nice,
             "cores": self._cores,
         }

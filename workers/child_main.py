@@ -173,8 +173,13 @@ def _answer(handle: Callable[[bytes], Any], body: bytes) -> bytes:
         return _pickled_error(error)
 
 
+def _append_paths(paths: Sequence[str]) -> None:
+    """Import paths that come after those there are: a `random.py` of a user's hides no library."""
+    sys.path += [path for path in dict.fromkeys(paths) if path and path not in sys.path]
+
+
 def _create(setup: dict[str, Any]) -> Any:
-    sys.path[:] = setup["paths"] + [path for path in sys.path if path not in setup["paths"]]
+    _append_paths(setup["paths"])
     os.nice(setup["nice"])
     if setup["cores"]:
         with suppress(OSError):  # taken away meanwhile
@@ -320,7 +325,8 @@ def main(argv: list[str]) -> None:
     control = socket.socket(fileno=int(argv[0]))
     control.set_inheritable(False)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for entry in argv[1:-1]:
+    _append_paths(argv[1].split(os.pathsep))
+    for entry in argv[2:-1]:
         _preload(entry)
     # What is loaded stays: forks need neither look through it nor copy its pages.
     gc.collect()

@@ -32,9 +32,10 @@ _END_TIMEOUT_S = 10.0
 class ForkServer:
     """One server at a time, started by the first fork and by the next one after every death.
 
-    name: what its processes are called. paths: import paths, before the parent's own. cwd: their
-    folder, if it is there. preload: `module` or `module:callable`, imported and called before the
-    first fork; what cannot be is left to the children, who will say why. For several threads.
+    name: what its processes are called. paths: import paths, after all that Python has itself.
+    cwd: their folder, if it is there, and no import path. preload: `module` or `module:callable`,
+    imported and called before the first fork; what cannot be is left to the children, who will say
+    why. For several threads.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class ForkServer:
         self._loaded = False
         self._control, theirs = socket.socketpair()
         output_read, output_write = os.pipe()
-        words = [f"{theirs.fileno()}", *self._preload, self._name]
+        words = [f"{theirs.fileno()}", os.pathsep.join(self._paths), *self._preload, self._name]
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-u", "-m", "workers.child_main", *words],
@@ -125,7 +126,7 @@ class ForkServer:
                 stdout=output_write,
                 stderr=output_write,
                 pass_fds=(theirs.fileno(),),
-                env=_environ([*self._paths, PACKAGE_ROOT]),
+                env=_environ(),
                 cwd=self._cwd if self._cwd and os.path.isdir(self._cwd) else None,
                 start_new_session=True,
             )
@@ -166,6 +167,12 @@ def ended_as(code: int | None) -> str:
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
-def _environ(paths: Sequence[str]) -> dict[str, str]:
+def _environ() -> dict[str, str]:
+    """The environment of a server: no folder of a user's comes before the standard library.
+
+    The working folder is no import path, of programs that children start neither.
+    """
     inherited = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys([*paths, *inherited]))}
+    own = [] if "site-packages" in Path(PACKAGE_ROOT).parts else [PACKAGE_ROOT]
+    path = os.pathsep.join(dict.fromkeys([*own, *inherited]))
+    return {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}

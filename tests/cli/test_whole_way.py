@@ -6,42 +6,10 @@ import json
 from datetime import UTC, datetime
 
 import pytest
+from cpu_samples import KERNEL
 
 from results_db import Store
 
-KERNEL = """
-import torch
-from search_spaces.kernel import Cost, Kernel, TensorSpec, Tolerance
-from search_spaces.params import Choice
-from search_spaces.records import Workload
-from search_spaces.space import SearchSpace
-
-class Double(Kernel):
-    name = "double"
-    kinds = ("cpu",)
-    def workloads(self): return [Workload.of(n=1000)]
-    def check_workload(self, workload): pass
-    def make_inputs(self, workload, seed, device):
-        source = None if device == "meta" else torch.Generator(device).manual_seed(seed)
-        return {"x": torch.randn(workload.size("n"), generator=source, device=device)}
-    def outputs(self, workload): return {"out": TensorSpec((workload.size("n"),), "float32")}
-    def reference(self, workload, inputs): return {"out": inputs["x"].double() * 2}
-    def tolerance(self, workload): return Tolerance(1e-5, 1e-5)
-    def cost(self, workload): return Cost(workload.size("n"), 8.0 * workload.size("n"))
-    def space(self, workload):
-        return SearchSpace([Choice("way", ["add", "wrong", "slow"])], [], kernel=self.name)
-    def default_config(self, workload, device): return {"way": "slow"}
-    def baselines(self, workload): return {"eager": lambda inputs: {"out": inputs["x"] * 2}}
-    def cpu_callable(self, workload, config):
-        def add(inputs): return {"out": inputs["x"] + inputs["x"]}
-        def wrong(inputs): return {"out": inputs["x"] * 3}
-        def slow(inputs):
-            x = inputs["x"]
-            for _ in range(300):
-                x = x + 0.0
-            return {"out": x * 2}
-        return {"add": add, "wrong": wrong, "slow": slow}[config["way"]]
-"""
 CONFIG = """version: 1
 pool: {kind: local, builders: 1}
 measure: {final_pairs: 8, warm_ms: 1}

@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,11 +73,37 @@ def connect(address: str | None, timeout_s: float, local_cpus: int) -> Cluster:
     try:
         with _quiet(), _sigterm_kept():
             ray.init(
-                address=address, namespace=_namespace(), logging_level="ERROR", log_to_driver=False
+                address=address,
+                namespace=_namespace(),
+                logging_level="ERROR",
+                log_to_driver=False,
+                job_config=_isolated(),
             )
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise _refused(address, f"{error.__context__}\n{error}") from None
     return Cluster(owned=False, connected_here=True, runtime_env=_runtime_env())
+
+
+class _NoFolders(list[str]):
+    """A list that stays empty."""
+
+    def extend(self, folders: Iterable[str]) -> None:
+        """Leave out what is to be added."""
+
+    def __reduce__(self) -> tuple[type[list[str]], tuple[()]]:
+        # Sent to a cluster's server, which need not have this class.
+        return list, ()
+
+
+def _isolated() -> ray.job_config.JobConfig:
+    """A job whose actors do not import from the driver's working folder and script folder.
+
+    Ray puts both in front of the standard library in every worker of the job. A user's `random.py`
+    or `workers` would be imported instead of the library's or ours.
+    """
+    config = ray.job_config.JobConfig()
+    config._py_driver_sys_path = _NoFolders()
+    return config
 
 
 def _namespace() -> str:
@@ -117,6 +143,7 @@ def _start_local(cpus: int) -> None:
             logging_level="ERROR",
             namespace=_namespace(),
             object_store_memory=_LOCAL_STORE_BYTES,
+            job_config=_isolated(),
         )
 
 
