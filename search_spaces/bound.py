@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TypeAlias
 
 from search_spaces.constraints import Constraint
-from search_spaces.errors import SpaceError
+from search_spaces.errors import SpaceError, TunerError
 from search_spaces.params import Parameter, Restricted, is_member
 from search_spaces.records import Config, Device, Value, Workload, config_key
 
@@ -185,6 +185,8 @@ class BoundSpace:
     def _holds(self, constraint: Constraint, config: Config) -> bool:
         try:
             return bool(constraint.check(config, self.workload, self.device))
+        except TunerError:
+            raise
         except Exception as error:
             raise self._broken(f"constraint {constraint.name} raises", error, config) from error
 

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from math import isfinite
 
 from search_spaces.errors import WorkloadError
-from search_spaces.records import Workload
+from search_spaces.records import Value, Workload
 
 
 def check_dims(
@@ -41,10 +41,7 @@ def check_dims(
                 f"{where}: {name} is {value}, more than the {largest} this kernel takes",
                 f"give {name} of at most {largest}, or use another kernel",
             )
-    if dtypes and workload["dtype"] not in dtypes:
-        raise WorkloadError(
-            f"{where}: dtype {workload['dtype']!r} is not supported", f"use {', '.join(dtypes)}"
-        )
+    _check_dtype(where, workload, dtypes)
     for name in flags:
         if not isinstance(workload[name], bool):
             raise WorkloadError(
@@ -52,6 +49,58 @@ def check_dims(
             )
     for name in optional:
         _check_positive(where, name, workload.get(name, 1.0))
+
+
+def check_kinds(
+    kernel: str,
+    workload: Workload,
+    *,
+    known: Mapping[str, Sequence[Value]],
+    dtypes: Sequence[str] = (),
+    optional: Sequence[str] = (),
+) -> None:
+    """Raise `WorkloadError` unless every dim is of a kind that its known values have.
+
+    known: values of each dim that the kernel takes for sure. Kinds are true or false, text, None,
+    a number, and an integer that is at least 1 or the least known one. dtypes, optional: as for
+    `check_dims`.
+    """
+    where = f"{kernel} [{workload.key}]"
+    _check_names(where, workload, [*known, *(["dtype"] if dtypes else [])], optional)
+    for name, examples in known.items():
+        value = workload[name]
+        kinds = _kinds(examples)
+        if _kind(value) not in kinds and not (_kind(value) == "integer" and "number" in kinds):
+            raise WorkloadError(
+                f"{where}: {name} is {value!r}, not {_either(kinds)}",
+                f"give {name}={examples[0]!r}, or list a workload with such a value in adopt",
+            )
+        integers = [item for item in examples if _kind(item) == "integer"]
+        least = min([1, *(item for item in integers if isinstance(item, int))])
+        if integers and isinstance(value, int) and _kind(value) == "integer" and value < least:
+            raise WorkloadError(
+                f"{where}: {name} is {value}",
+                f"{name} is at least {least}" if least < 1 else "sizes are at least 1",
+            )
+    _check_dtype(where, workload, dtypes)
+    for name in optional:
+        _check_positive(where, name, workload.get(name, 1.0))
+
+
+_KINDS = {"bool": "true or false", "int": "integer", "float": "number", "str": "text"}
+
+
+def _kind(value: Value) -> str:
+    return _KINDS.get(type(value).__name__, "None")
+
+
+def _kinds(values: Sequence[Value]) -> list[str]:
+    return list(dict.fromkeys(map(_kind, values)))
+
+
+def _either(kinds: Sequence[str]) -> str:
+    articles = {"integer": "an integer", "number": "a number", "text": "a text"}
+    return " or ".join(articles.get(kind, kind) for kind in kinds)
 
 
 def _check_names(
@@ -69,6 +118,13 @@ def _check_names(
     for name in needed:
         if name not in workload:
             raise WorkloadError(f"{where}: {name} is missing", takes)
+
+
+def _check_dtype(where: str, workload: Workload, dtypes: Sequence[str]) -> None:
+    if dtypes and workload["dtype"] not in dtypes:
+        raise WorkloadError(
+            f"{where}: dtype {workload['dtype']!r} is not supported", f"use {', '.join(dtypes)}"
+        )
 
 
 def _check_positive(where: str, name: str, value: object) -> None:

@@ -123,6 +123,11 @@ class Kernel(ABC):
     def default_config(self, workload: Workload, device: Device) -> Config:
         """What a user would run today without tuning; a point of the space."""
 
+    def listed_configs(self, workload: Workload, device: Device) -> Sequence[Config]:
+        """Configs that users choose from today, by measuring them, such as an autotuner's; the
+        fastest correct one is the default where `default_config` fails."""
+        return ()
+
     def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
         """A Triton variant as its launches, in order, on named inputs, outputs and scratch."""
         raise NotImplementedError(f"{self.name} has no Triton variants")

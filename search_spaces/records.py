@@ -94,8 +94,29 @@ class Workload:
 
     @property
     def key(self) -> str:
-        """The workload as people write it: `K=4096 M=4096 N=4096 dtype=bfloat16`."""
-        return " ".join(f"{name}={value}" for name, value in self.dims)
+        """The workload as people write it: `K=4096 M=4096 N=4096 dtype=bfloat16`.
+
+        A text that reads like another value, or has blanks, is quoted: `mode="None"`.
+        """
+        return " ".join(f"{name}={_shown(value)}" for name, value in self.dims)
+
+
+def _shown(value: Value) -> str:
+    """A dim's value; one word, and different for different values."""
+    if not isinstance(value, str):
+        return f"{value}"
+    odd = value in ("", "True", "False", "None") or any(c.isspace() or c in '="' for c in value)
+    if not odd and not _is_number(value):
+        return value
+    return json.dumps(value).replace(" ", "\\u0020")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,11 +43,16 @@ def generator(seed: int, device: str) -> torch.Generator | None:
 
 
 def random_tensor(
-    spec: TensorSpec, source: torch.Generator | None, device: str, scale: float = 1.0
+    spec: TensorSpec,
+    source: torch.Generator | None,
+    device: str,
+    scale: float = 1.0,
+    limits: tuple[int, int] = (0, 128),
 ) -> torch.Tensor:
     """Normally distributed values of a spec, `scale` their standard deviation.
 
-    Integers are uniform in [0, 128), booleans fair. Without a generator the tensor is empty.
+    Integers are uniform from the first of `limits` up to below the second, booleans fair. Without a
+    generator the tensor is empty.
     """
     dtype = torch_dtype(spec.dtype)
     if source is None:
@@ -55,7 +60,7 @@ def random_tensor(
     if dtype == torch.bool:
         return torch.randint(2, spec.shape, generator=source, device=device).bool()
     if not dtype.is_floating_point:
-        return torch.randint(128, spec.shape, generator=source, device=device).to(dtype)
+        return torch.randint(*limits, spec.shape, generator=source, device=device).to(dtype)
     values = torch.randn(spec.shape, generator=source, device=device, dtype=torch.float32)
     return values.mul_(scale).to(dtype)
 
