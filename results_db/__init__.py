@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from results_db.errors import NothingStoredError, StoreError
+from results_db.errors import LeaseLostError, NothingStoredError, StoreError
 from results_db.records import (
     BaselineRecord,
     CalibrationRecord,
@@ -34,6 +34,7 @@ __all__ = [
     "ExportInfo",
     "FinalRecord",
     "Fire",
+    "LeaseLostError",
     "NothingStoredError",
     "RunInfo",
     "SelectionRecord",

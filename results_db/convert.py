@@ -157,7 +157,7 @@ def selection_values(record: SelectionRecord) -> dict[str, Any]:
     }
 
 
-def run_info(row: models.Run) -> RunInfo:
+def run_info(row: models.Run, silent_s: float | None) -> RunInfo:
     return RunInfo(
         run_id=row.id,
         campaign=row.campaign.name,
@@ -170,6 +170,9 @@ def run_info(row: models.Run) -> RunInfo:
         summary=row.summary,
         holder=row.holder,
         heartbeat_at=row.heartbeat_at,
+        lease=row.lease,
+        process=row.process,
+        silent_s=silent_s,
     )
 
 

@@ -36,6 +36,10 @@ class NothingStoredError(StoreError):
     """There is no database yet, or nothing in it."""
 
 
+class LeaseLostError(StoreError):
+    """A write to a run that another driver holds, or that has ended."""
+
+
 @contextmanager
 def translated(where: str) -> Iterator[None]:
     """Turn what drivers and conversions raise into a `StoreError` that names the database."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, bindparam, delete, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from results_db import convert
@@ -25,7 +25,17 @@ from results_db.models import (
 )
 from results_db.records import TaskKey
 from search_spaces.records import Device as DeviceFacts
+from search_spaces.records import Status
 from search_spaces.records import Toolchain as Versions
+
+_BEST = (
+    update(Task)
+    .where(
+        Task.id == bindparam("of_task"),
+        or_(Task.best_us.is_(None), Task.best_us > bindparam("median_us")),
+    )
+    .values(best_us=bindparam("median_us"))
+)
 
 
 def new_id(connection: Connection, model: type[Base], values: dict[str, Any]) -> int | None:
@@ -83,11 +93,19 @@ def calibration(
 def trial(
     connection: Connection, values: dict[str, Any], measurement: dict[str, Any] | None
 ) -> bool:
-    """Insert a trial with its measurement; False when its attempt, config or number is known."""
+    """Insert a trial with its measurement; False when its attempt, config or number is known.
+
+    The task's best time is kept beside it, so that no listing has to look for it.
+    """
     found = new_id(connection, Trial, values)
-    if found is not None and measurement is not None:
-        connection.execute(_insert(connection, Measurement), {"trial_id": found, **measurement})
-    return found is not None
+    if found is None or measurement is None:
+        return found is not None
+    connection.execute(_insert(connection, Measurement), {"trial_id": found, **measurement})
+    if values["status"] == Status.CORRECT and measurement["median_us"] is not None:
+        connection.execute(
+            _BEST, {"of_task": values["task_id"], "median_us": measurement["median_us"]}
+        )
+    return True
 
 
 def selection(

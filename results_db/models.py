@@ -10,6 +10,7 @@ from sqlalchemy import (
     CheckConstraint,
     Double,
     ForeignKey,
+    Index,
     Integer,
     MetaData,
     UniqueConstraint,
@@ -144,6 +145,8 @@ class Run(Base):
     summary: Mapped[JsonValue]
     holder: Mapped[str]
     heartbeat_at: Mapped[datetime | None]
+    lease: Mapped[str] = mapped_column(server_default=text("''"))
+    process: Mapped[str] = mapped_column(server_default=text("''"))
 
     campaign: Mapped[Campaign] = relationship(lazy="joined", innerjoin=True)
 
@@ -166,6 +169,7 @@ class Task(Base):
     bytes: Mapped[float]
     tolerance: Mapped[float | None]
     note: Mapped[str]
+    best_us: Mapped[float | None]
 
     run: Mapped[Run] = relationship()
     kernel: Mapped[Kernel] = relationship(lazy="joined", innerjoin=True)
@@ -211,6 +215,7 @@ class Trial(Base):
         UniqueConstraint("attempt_id"),
         UniqueConstraint("task_id", "config_hash"),
         UniqueConstraint("task_id", "number"),
+        Index(None, "task_id", "status"),
         one_of("status", *Status),
         one_of("source", "measured", "built", "binary", "reused"),
     )
@@ -319,10 +324,12 @@ class ScheduleFire(Base):
     run_id: Mapped[int | None] = mapped_column(ForeignKey("run.id"))
     fired_at: Mapped[datetime | None]
     message: Mapped[str]
+    process: Mapped[str] = mapped_column(server_default=text("''"))
+    attempts: Mapped[int] = mapped_column(server_default=text("1"))
 
     __table_args__ = (
         UniqueConstraint("schedule", "instant"),
-        one_of("state", "started", "finished", "failed", "missed"),
+        one_of("state", "started", "finished", "failed", "missed", "interrupted"),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, func, select
 from sqlalchemy.orm import Session
 
-from results_db import convert
+from results_db import clock, convert
 from results_db.models import (
     Calibration,
     Campaign,
@@ -33,6 +33,7 @@ from results_db.records import (
 from search_spaces.records import Config, Workload, config_key
 
 UNFINISHED = ("running", "interrupted")
+_RUN = select(Run, clock.age_s(Run.heartbeat_at))
 
 
 def runs(
@@ -44,7 +45,7 @@ def runs(
     limit: int | None = None,
 ) -> list[RunInfo]:
     """Runs, the newest first."""
-    query = select(Run).join(Run.campaign).order_by(Run.id.desc()).limit(limit)
+    query = _RUN.join(Run.campaign).order_by(Run.id.desc()).limit(limit)
     if campaign is not None:
         query = query.where(Campaign.name == campaign)
     if spec_hash is not None:
@@ -52,7 +53,7 @@ def runs(
     if statuses:
         query = query.where(Run.status.in_(statuses))
     with Session(connection) as session:
-        return [convert.run_info(row) for row in session.scalars(query)]
+        return [convert.run_info(*row) for row in session.execute(query)]
 
 
 def lock_campaign(connection: Connection, campaign_id: int) -> None:
@@ -65,8 +66,8 @@ def lock_campaign(connection: Connection, campaign_id: int) -> None:
 
 def run(connection: Connection, run_id: int) -> RunInfo | None:
     with Session(connection) as session:
-        row = session.get(Run, run_id)
-        return None if row is None else convert.run_info(row)
+        row = session.execute(_RUN.where(Run.id == run_id)).first()
+        return None if row is None else convert.run_info(*row)
 
 
 def tasks(connection: Connection, run_id: int) -> list[TaskInfo]:

@@ -165,7 +165,14 @@ class RunInfo:
     environment: Mapping[str, Value] = field(default_factory=dict)
     summary: Mapping[str, Value] = field(default_factory=dict)
     holder: str = ""
+    #: By the database's clock.
     heartbeat_at: datetime | None = None
+    #: Random token of the driver that holds the run; empty when none does.
+    lease: str = ""
+    #: Which process that driver is, as `tuner.process.identity` says; empty where not known.
+    process: str = ""
+    #: Seconds since the last sign of life, by the database's clock, when this was read.
+    silent_s: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

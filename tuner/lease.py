@@ -1,14 +1,19 @@
-"""One driver per run: who holds it, and when a run of a dead driver may be taken over."""
+"""One driver per run: which one holds it, and when a run of a dead driver may be taken over.
+
+The database refuses every write of a driver that does not hold its run, so a mistake about who is
+alive costs time and no result.
+"""
 
 from __future__ import annotations
 
 import os
+import secrets
 import socket
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from results_db.records import RunInfo
 from search_spaces.errors import TunerError
+from tuner import process
 
 if TYPE_CHECKING:
     from results_db import Store
@@ -16,58 +21,65 @@ if TYPE_CHECKING:
 #: Seconds between signs of life, and after how many without one a holder counts as dead.
 BEAT_S = 15.0
 DEAD_AFTER_S = 120.0
+#: Tokens of the drivers at work in this process.
+_at_work: set[str] = set()
 
 
 def holder() -> str:
-    """This driver, as `host:pid`."""
+    """This driver for people to read, as `host:pid`."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def check(run: RunInfo) -> None:
-    """`TunerError` while a living driver other than this one holds the run."""
-    if run.holder and _alive(run):
+    """`TunerError` while a living driver holds the run."""
+    if alive(run):
         raise _held(run)
 
 
 def abandoned(run: RunInfo) -> bool:
     """Whether the run counts as running although its driver has died."""
-    return run.status == "running" and not _alive(run, own=True)
+    return run.status == "running" and not alive(run)
 
 
-def take(store: Store, run: RunInfo) -> None:
-    """Hold the run, also in place of a dead driver; `TunerError` while a live one holds it."""
+def take(store: Store, run: RunInfo) -> Store:
+    """Hold the run, also in place of a dead driver; `TunerError` while a live one holds it.
+
+    Returns the store through which this driver writes, until `leave`.
+    """
     check(run)
-    if not store.hold_run(run.run_id, holder(), run.holder):
+    token = secrets.token_hex(16)
+    if not store.take_run(run, token, holder(), process.identity()):
         raise _held(store.run(run.run_id))
+    _at_work.add(token)
+    return store.under(token)
 
 
-def keep(store: Store, run_id: int) -> None:
-    """Give a sign of life; `TunerError` when another driver has taken the run over."""
-    if not store.hold_run(run_id, holder()):
-        raise _held(store.run(run_id))
+def leave(store: Store) -> None:
+    """Note that the driver with this store has ended."""
+    _at_work.discard(store.lease)
+
+
+def alive(run: RunInfo) -> bool:
+    """Whether the driver that holds the run is at work, as far as can be seen from here.
+
+    The last sign of life tells, by the database's clock; of a process that has ended on this
+    machine no sign is awaited.
+    """
+    if not run.holder or process.gone(run.process):
+        return False
+    if run.process and run.process == process.identity():
+        return run.lease in _at_work
+    return run.silent_s is not None and run.silent_s < DEAD_AFTER_S
 
 
 def _held(run: RunInfo) -> TunerError:
+    if not run.holder:
+        return TunerError(
+            f"run {run.run_id} of {run.campaign!r} was changed by another driver just now",
+            "`tuner status` shows where it stands; run again",
+        )
     return TunerError(
         f"run {run.run_id} of {run.campaign!r} is under way at {run.holder}",
         f"wait for it or stop it; {DEAD_AFTER_S:.0f} s after its last sign of life it can be "
         "taken over",
     )
-
-
-def _alive(run: RunInfo, *, own: bool = False) -> bool:
-    """On this host the process tells at once; the last sign of life does everywhere.
-
-    A process of that number alone proves nothing: numbers are given again. own: this very process
-    counts too.
-    """
-    host, _, pid = run.holder.rpartition(":")
-    here = own and run.holder == holder()
-    if host == socket.gethostname() and not here and not _another_runs(pid):
-        return False
-    last = run.heartbeat_at
-    return last is not None and (datetime.now(UTC) - last).total_seconds() < DEAD_AFTER_S
-
-
-def _another_runs(pid: str) -> bool:
-    return pid != f"{os.getpid()}" and os.path.exists(f"/proc/{pid}")

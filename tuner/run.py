@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +42,20 @@ class CampaignRun:
     options: RunOptions
     store: Store
     control: Control
+    #: The run this driver holds; None before it has one.
+    _held: int | None = None
 
     def drive(self, wanted: list[Wanted], on_progress: ProgressCallback | None) -> RunOutcome:
+        """Hold a run of the campaign from its first worker to its last product."""
+        try:
+            return self._drive(wanted, on_progress)
+        except BaseException as error:
+            self._give_up(error)
+            raise
+        finally:
+            lease.leave(self.store)
+
+    def _drive(self, wanted: list[Wanted], on_progress: ProgressCallback | None) -> RunOutcome:
         from workers import pools
 
         started = time.monotonic()
@@ -118,7 +131,8 @@ class CampaignRun:
                 "run `tuner workers list` and compare with the targets",
             )
         info = self._run_info(placed)
-        lease.take(self.store, info)
+        self.store = lease.take(self.store, info)
+        self._held = info.run_id
         fresh = bool(info.environment.get("fresh"))
         protocol = environment.protocol(self.settings.measure)
         specs = []
@@ -261,6 +275,13 @@ class CampaignRun:
             elapsed_s=elapsed_s,
             summary=summary,
         )
+
+    def _give_up(self, error: BaseException) -> None:
+        """Let go of the run where the database can still be written, so that it is gone on with."""
+        if self._held is not None:
+            with suppress(TunerError):
+                message = error.message if isinstance(error, TunerError) else type(error).__name__
+                self.store.finish_run(self._held, "interrupted", {"summary": message})
 
     def _products(self, wanted: list[Wanted], outcome: RunOutcome) -> RunOutcome:
         """Tables and report, also of a run that was interrupted: they say so.

@@ -1,90 +1,199 @@
-"""Who may drive a run: one living driver, and another one only in place of a dead one."""
+"""Which driver holds a run: one living driver, and another one only in place of a dead one."""
 
 from __future__ import annotations
 
 import os
-import sqlite3
+import signal
 import subprocess
 import sys
-from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from results_db import Store
+from results_db import LeaseLostError, RunInfo, Store
+from results_db.engine import Database
 from search_spaces.errors import TunerError
-from tuner import lease
+from tuner import lease, process
+
+_SAYS_ITS_NAME = "from tuner import process; print(process.identity(), flush=True); input()"
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'tuner.db'}"
+    make: Callable[[], str] = request.getfixturevalue("new_postgres")
+    return make()
 
 
 @pytest.fixture
-def store(tmp_path):
-    with Store.open(f"sqlite:///{tmp_path / 'tuner.db'}") as store:
+def store(url: str) -> Iterator[Store]:
+    with Store.open(url) as store:
         yield store
 
 
 @pytest.fixture
-def stranger():
-    """A living process of this host that is not this one."""
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    yield child.pid
-    child.communicate()
+def stranger() -> Iterator[str]:
+    """A living process of this machine that is not this one."""
+    command = [sys.executable, "-c", _SAYS_ITS_NAME]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        yield child.stdout.readline().strip()
+        child.communicate("\n")
 
 
-def held_by(store, holder: str, age_s: float):
+def new_run(store: Store, **holder: str) -> RunInfo:
+    """A run that this holder has just taken."""
     run = store.begin_run("nightly", "h", 1, {}, {})
-    store.hold_run(run.run_id, holder)
-    moment = datetime.now(UTC) - timedelta(seconds=age_s)
-    path = store.url.removeprefix("sqlite:///")
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE run SET heartbeat_at = ?", [f"{moment:%Y-%m-%d %H:%M:%S.%f}"])
+    assert store.take_run(run, "theirs", **holder)
+    return store.run(run.run_id)
+
+
+def silent(store: Store, run: RunInfo, age_s: float) -> RunInfo:
+    """The same run with its last sign of life so long ago by the database's clock."""
+    database = Database(store.url, create=False)
+    older = {
+        True: f"strftime('%Y-%m-%d %H:%M:%f000', 'now', '-{age_s} seconds')",
+        False: f"clock_timestamp() - interval '{age_s} seconds'",
+    }[database.is_sqlite]
+    with database.write() as connection:
+        connection.exec_driver_sql(f"UPDATE run SET heartbeat_at = {older} WHERE id = {run.run_id}")
+    database.close()
     found = store.run(run.run_id)
-    assert abs((found.heartbeat_at - moment).total_seconds()) < 1
+    assert found.silent_s is not None
+    assert abs(found.silent_s - age_s) < 60
     return found
 
 
-def here(pid: int) -> str:
-    host, _, _ = lease.holder().rpartition(":")
-    return f"{host}:{pid}"
-
-
-def test_a_living_holder_keeps_the_run(store, stranger):
-    for holder in (here(stranger), "elsewhere:17"):
-        run = held_by(store, holder, age_s=lease.DEAD_AFTER_S / 2)
-        with pytest.raises(TunerError) as refused:
+def test_a_living_holder_keeps_the_run(store: Store, stranger: str) -> None:
+    for named in (stranger, "", "another-boot 1 2 3"):
+        run = silent(store, new_run(store, holder="h:17", process=named), lease.DEAD_AFTER_S / 2)
+        with pytest.raises(TunerError, match="is under way at h:17"):
             lease.take(store, run)
-        assert f"is under way at {holder}" in refused.value.message
-        assert store.run(run.run_id).holder == holder
+        assert store.run(run.run_id).lease == "theirs"
+        assert not lease.abandoned(run)
 
 
-@pytest.mark.parametrize("age_s", [0, 2 * lease.DEAD_AFTER_S])
-def test_a_process_that_is_gone_holds_nothing(store, age_s):
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    run = held_by(store, here(gone.pid), age_s)
+def test_a_process_that_has_ended_holds_nothing(store: Store) -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", _SAYS_ITS_NAME], input="\n", capture_output=True, text=True
+    )
+    run = new_run(store, holder="h:17", process=told.stdout.strip())
+    assert lease.abandoned(run)
     lease.take(store, run)
-    assert store.run(run.run_id).holder == here(os.getpid())
+    assert store.run(run.run_id).process == process.identity()
 
 
-def test_a_process_that_has_the_number_of_a_dead_driver_holds_nothing(store, stranger):
-    for holder in (here(stranger), "elsewhere:17"):
-        run = held_by(store, holder, age_s=2 * lease.DEAD_AFTER_S)
+def test_the_number_of_an_ended_process_may_be_given_again(store: Store, stranger: str) -> None:
+    *same, started = stranger.split()
+    run = new_run(store, holder="h:17", process=" ".join([*same, f"{int(started) - 1}"]))
+    lease.take(store, run)
+
+
+def test_a_container_with_the_same_name_and_number_is_another_process(store: Store) -> None:
+    boot, space, *mine = process.identity().split()
+    container = " ".join([boot, f"{int(space) + 1}", *mine])
+    run = new_run(store, holder=lease.holder(), process=container)
+    with pytest.raises(TunerError, match="is under way"):
+        lease.take(store, run)
+
+
+def test_silence_alone_frees_a_run_of_elsewhere(store: Store, stranger: str) -> None:
+    for named in (stranger, "", "another-boot 1 2 3"):
+        run = silent(store, new_run(store, holder="h:17", process=named), 2 * lease.DEAD_AFTER_S)
+        assert lease.abandoned(run)
         lease.take(store, run)
         assert store.run(run.run_id).holder == lease.holder()
 
 
-def test_who_comes_second_is_told_who_came_first(store):
-    """Both have seen the run without a holder."""
+def test_of_two_that_saw_the_run_free_one_gets_it(store: Store) -> None:
     run = store.begin_run("nightly", "h", 1, {}, {})
-    store.hold_run(run.run_id, "elsewhere:17")
+    assert store.take_run(run, "theirs", "elsewhere:17")
     with pytest.raises(TunerError, match="under way at elsewhere:17"):
         lease.take(store, run)
 
 
-def test_a_driver_that_was_taken_for_dead_stops(store):
+def test_a_driver_of_this_process_that_has_ended_holds_nothing(store: Store) -> None:
     run = store.begin_run("nightly", "h", 1, {}, {})
-    lease.take(store, run)
-    lease.keep(store, run.run_id)
-    store.hold_run(run.run_id, "elsewhere:17", instead_of=lease.holder())
-    with pytest.raises(TunerError, match="under way at elsewhere:17"):
-        lease.keep(store, run.run_id)
-    assert store.run(run.run_id).holder == "elsewhere:17"
+    held = lease.take(store, run)
+    seen = store.run(run.run_id)
+    with pytest.raises(TunerError, match="is under way"):
+        lease.take(store, seen)
+    lease.leave(held)
+    lease.take(store, seen)
+    with pytest.raises(LeaseLostError):
+        held.beat(run.run_id)
+
+
+def test_a_clock_that_is_ahead_takes_nothing(store: Store) -> None:
+    """The age is the database's, whatever the clock of the host that asks."""
+    run = new_run(store, holder="elsewhere:17")
+    code = """
+import sys, time, datetime
+ahead = 180.0
+true_time = time.time
+time.time = lambda: true_time() + ahead
+class Ahead(datetime.datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return super().now(tz) + datetime.timedelta(seconds=ahead)
+datetime.datetime = Ahead
+from results_db import Store
+from search_spaces.errors import TunerError
+from tuner import lease
+with Store.open(sys.argv[1]) as store:
+    try:
+        lease.take(store, store.run(int(sys.argv[2])))
+    except TunerError as error:
+        print(error.message)
+"""
+    asked = [sys.executable, "-c", code, store.url, f"{run.run_id}"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=True)
+    assert "is under way at elsewhere:17" in done.stdout
+    assert store.run(run.run_id).lease == "theirs"
+
+
+_DRIVER = """
+import sys
+from results_db import Store
+from search_spaces.errors import TunerError
+from tuner import lease
+with Store.open(sys.argv[1]) as store:
+    held = lease.take(store, store.run(int(sys.argv[2])))
+    print("holds", flush=True)
+    input()
+    for write in (
+        lambda: held.beat(int(sys.argv[2])),
+        lambda: held.finish_run(int(sys.argv[2]), "failed", {}),
+    ):
+        try:
+            write()
+        except TunerError as error:
+            print(type(error).__name__, error.message, flush=True)
+"""
+
+
+def test_a_frozen_driver_that_wakes_up_changes_nothing(store: Store) -> None:
+    run = store.begin_run("nightly", "h", 1, {}, {})
+    command = [sys.executable, "-c", _DRIVER, store.url, f"{run.run_id}"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as frozen:
+        assert frozen.stdout is not None
+        assert frozen.stdout.readline() == "holds\n"
+        os.kill(frozen.pid, signal.SIGSTOP)
+        seen = store.run(run.run_id)
+        with pytest.raises(TunerError, match=f"is under way at .*:{frozen.pid}"):
+            lease.take(store, seen)
+        mine = lease.take(store, silent(store, seen, 124))
+        mine.finish_run(run.run_id, "finished", {"trials": 3})
+        before = store.run(run.run_id)
+        os.kill(frozen.pid, signal.SIGCONT)
+        told, _ = frozen.communicate("\n")
+    assert told.count("LeaseLostError") == 2
+    assert "is finished" in told
+    assert store.run(run.run_id) == replace(before)

@@ -23,7 +23,7 @@ from sample_data import (
 from store_events import Events
 from store_round_trips import RoundTrips
 
-from results_db import RunInfo, SelectionRecord, Store
+from results_db import LeaseLostError, RunInfo, SelectionRecord, Store
 
 OTHER_KEYS = {
     "kernel": replace(KEY, kernel="matmul"),
@@ -105,16 +105,53 @@ class StoreContract(RoundTrips, Events):
 
     def test_a_run_has_one_holder(self, store: Store) -> None:
         run = store.begin_run("nightly", "h", 1, {}, {})
-        assert store.hold_run(run.run_id, "a:1")
-        assert store.hold_run(run.run_id, "a:1")
-        assert not store.hold_run(run.run_id, "b:2")
-        assert not store.hold_run(run.run_id, "b:2", instead_of="c:3")
-        assert store.hold_run(run.run_id, "b:2", instead_of="a:1")
+        assert (run.lease, run.silent_s) == ("", None)
+        assert store.take_run(run, "t1", "a:1", "boot 1")
+        held = store.run(run.run_id)
+        assert (held.lease, held.holder, held.process) == ("t1", "a:1", "boot 1")
+        assert held.silent_s is not None
+        assert abs(held.silent_s) < 60
+        assert not store.take_run(run, "t2", "b:2")
+        store.under("t1").beat(run.run_id)
+        assert not store.take_run(held, "t2", "b:2"), "it has given a sign of life since"
+        assert store.take_run(store.run(run.run_id), "t2", "b:2")
         assert store.run(run.run_id).holder == "b:2"
-        store.finish_run(run.run_id, "interrupted", {})
-        assert store.hold_run(run.run_id, "c:3")
+        store.under("t2").finish_run(run.run_id, "interrupted", {})
+        ended = store.run(run.run_id)
+        assert (ended.lease, ended.holder, ended.process) == ("", "", "")
+        assert store.take_run(ended, "t3", "c:3")
         held = store.run(run.run_id)
         assert (held.status, held.finished_at) == ("running", None)
+        store.under("t3").finish_run(run.run_id, "finished", {})
+        assert not store.take_run(store.run(run.run_id), "t4", "d:4"), "it has ended"
+
+    @pytest.mark.parametrize("mine", ["", "earlier"])
+    def test_a_driver_without_the_lease_writes_nothing(self, store: Store, mine: str) -> None:
+        task = new_task(store)
+        assert store.take_run(store.run(task.run_id), "earlier", "a:1")
+        seen = store.run(task.run_id)
+        assert store.take_run(seen, "later", "b:2")
+        before, frozen = store.run(task.run_id), store.under(mine)
+        other = replace(KEY, kernel="matmul")
+        for write in (
+            lambda: frozen.record_trial(task.task_id, trial(0)),
+            lambda: frozen.set_stage(task.task_id, "done"),
+            lambda: frozen.record_selection(task.task_id, SELECTION, BASELINES),
+            lambda: frozen.ensure_task(task.run_id, other, flops=1, bytes=1, tolerance=None),
+            lambda: frozen.beat(task.run_id),
+            lambda: frozen.set_run_status(task.run_id, "failed"),
+            lambda: frozen.finish_run(task.run_id, "finished", {}),
+        ):
+            with pytest.raises(LeaseLostError, match="held by b:2"):
+                write()
+        assert (store.run(task.run_id), store.tasks(task.run_id)) == (before, [task])
+        assert store.trials(task.task_id) == []
+        holder = store.under("later")
+        assert holder.record_trial(task.task_id, trial(0))
+        holder.record_selection(task.task_id, SELECTION, BASELINES)
+        holder.finish_run(task.run_id, "finished", {})
+        with pytest.raises(LeaseLostError, match="is finished"):
+            frozen.under("later").record_selection(task.task_id, SELECTION, ())
 
     # -- runs and tasks ------------------------------------------------------------------------
     def test_the_newest_unfinished_run_is_resumed(self, store: Store) -> None:

@@ -1,0 +1,53 @@
+"""The fence around a run: only the driver that holds its lease writes to it.
+
+A lease is a random token in the run's row. Whoever takes a run over replaces it, so the earlier
+driver's token no longer matches. The check and the write are one transaction, and the run's row
+stays locked until its end. A run that nobody holds has an empty lease.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, Select, select
+
+from results_db.errors import LeaseLostError, StoreError
+from results_db.models import Campaign, Run, Task
+
+_FOUND = select(Run.id, Run.lease, Run.status, Run.holder, Campaign.name).join(
+    Campaign, Run.campaign_id == Campaign.id
+)
+
+
+def run(connection: Connection, name: str, run_id: int, lease: str) -> None:
+    """Raise `LeaseLostError` unless the run is held under this lease; name: the database's."""
+    _pass(connection, name, _FOUND.where(Run.id == run_id), f"run {run_id}", lease)
+
+
+def task(connection: Connection, name: str, task_id: int, lease: str) -> None:
+    """The same for the run of a task."""
+    query = _FOUND.join(Task, Task.run_id == Run.id).where(Task.id == task_id)
+    _pass(connection, name, query, f"task {task_id}", lease)
+
+
+def unknown(name: str, what: str) -> StoreError:
+    return StoreError(
+        f"{name}: there is no {what}", "`tuner status` lists the runs and their tasks"
+    )
+
+
+def _pass(
+    connection: Connection,
+    name: str,
+    query: Select[int, str, str, str, str],
+    what: str,
+    lease: str,
+) -> None:
+    row = connection.execute(query.with_for_update(read=True, of=Run)).first()
+    if row is None:
+        raise unknown(name, what)
+    run_id, held, status, holder, campaign = row
+    if held != lease:
+        now = f"held by {holder}" if holder else status
+        raise LeaseLostError(
+            f"{name}: run {run_id} of {campaign!r} is {now}; this process does not hold it",
+            "nothing of this write was stored; `tuner status` shows where the run stands",
+        )

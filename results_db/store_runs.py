@@ -1,0 +1,133 @@
+"""The part of the store about runs: who holds one, and how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, update
+
+from results_db import clock, fence, insert, query
+from results_db.models import Run
+from results_db.records import RunInfo
+from results_db.transactions import Transactions
+
+
+class RunStore(Transactions):
+    """Runs and their leases.
+
+    A run that a driver holds takes writes from a store under the same lease only; every other
+    write to it raises `LeaseLostError` and stores nothing.
+    """
+
+    def begin_run(
+        self,
+        campaign: str,
+        spec_hash: str,
+        seed: int,
+        environment: Mapping[str, Any],
+        spec: Mapping[str, Any],
+        *,
+        resume: bool = False,
+    ) -> RunInfo:
+        """Start a run of a campaign; its status is `running`.
+
+        With `resume`, the newest unfinished run of that campaign and specification where there is
+        one: of two drivers that ask at once, one begins the run and both get it.
+        """
+        values = {
+            "status": "running",
+            "started_at": datetime.now(UTC),
+            "spec_hash": spec_hash,
+            "seed": seed,
+            "environment": dict(environment),
+            "spec": dict(spec),
+            "summary": {},
+            "holder": "",
+        }
+
+        def begin(connection: Connection) -> RunInfo:
+            campaign_id = insert.campaign_id(connection, campaign)
+            if resume:
+                query.lock_campaign(connection, campaign_id)
+                found = _unfinished(connection, campaign, spec_hash)
+                if found is not None:
+                    return found
+            run_id = insert.new_id(connection, Run, values | {"campaign_id": campaign_id})
+            return self._run(connection, run_id or 0)
+
+        return self._write(begin)
+
+    def unfinished_run(self, campaign: str, spec_hash: str) -> RunInfo | None:
+        """The newest run of that campaign and specification that did not come to its end."""
+        return self._read(lambda connection: _unfinished(connection, campaign, spec_hash))
+
+    def take_run(self, seen: RunInfo, lease: str, holder: str, process: str = "") -> bool:
+        """Put an unfinished run under a new lease; its status is `running` then.
+
+        lease: a random token. holder, process: see `RunInfo`. False, and nothing changed, when the
+        run is no longer as `seen`: another driver took it, its holder gave a sign of life, or it
+        has ended.
+        """
+        values = {"lease": lease, "holder": holder, "process": process, "status": "running"}
+        statement = (
+            update(Run)
+            .where(
+                Run.id == seen.run_id,
+                Run.lease == seen.lease,
+                Run.holder == seen.holder,
+                Run.heartbeat_at.is_not_distinct_from(seen.heartbeat_at),
+                Run.status.in_(query.UNFINISHED),
+            )
+            .values(**values, heartbeat_at=clock.now(), finished_at=None)
+        )
+        return self._write(lambda connection: bool(connection.execute(statement).rowcount))
+
+    def beat(self, run_id: int) -> None:
+        """Give a sign of life of the driver that holds the run."""
+        self._change_run(run_id, {"heartbeat_at": clock.now()})
+
+    def set_run_status(self, run_id: int, status: str) -> None:
+        """Set `running`, `interrupted`, `failed` or `finished`; only `running` has no end."""
+        finished_at = None if status == "running" else datetime.now(UTC)
+        self._change_run(run_id, {"status": status, "finished_at": finished_at})
+
+    def finish_run(self, run_id: int, status: str, summary: Mapping[str, Any]) -> None:
+        """End a run with its status and the figures a listing shows; nobody holds it then."""
+        values = {
+            "status": status,
+            "finished_at": datetime.now(UTC),
+            "summary": dict(summary),
+            "holder": "",
+            "lease": "",
+            "process": "",
+        }
+        self._change_run(run_id, values)
+
+    def runs(self, campaign: str | None = None, limit: int = 50) -> list[RunInfo]:
+        """Runs, of one campaign or of all, the newest first."""
+        return self._read(lambda each: query.runs(each, campaign=campaign, limit=limit))
+
+    def run(self, run_id: int) -> RunInfo:
+        """One run; raises `StoreError` when there is none of that number."""
+        return self._read(lambda connection: self._run(connection, run_id))
+
+    def last_run(self, campaign: str | None = None) -> RunInfo | None:
+        """The newest run, of one campaign or of all."""
+        found = self.runs(campaign, limit=1)
+        return found[0] if found else None
+
+    def _run(self, connection: Connection, run_id: int) -> RunInfo:
+        found = query.run(connection, run_id)
+        if found is None:
+            raise fence.unknown(self._database.name, f"run {run_id}")
+        return found
+
+
+def _unfinished(connection: Connection, campaign: str, spec_hash: str) -> RunInfo | None:
+    unfinished = query.UNFINISHED
+    found = query.runs(
+        connection, campaign=campaign, spec_hash=spec_hash, statuses=unfinished, limit=1
+    )
+    return found[0] if found else None
