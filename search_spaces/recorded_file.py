@@ -276,7 +276,7 @@ def write(space: RecordedSpace, path: str | PathLike[str], *, columns: bool) -> 
     if target.suffix == ".gz":
         raw = gzip.compress(raw, mtime=0)
     try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:50]}.")
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(raw)

@@ -99,6 +99,33 @@ def test_what_is_no_neighbour_is_a_miss(asked):
     assert table([{"M": 4, "N": 4, "dtype": "x"}]).find(asked) is None
 
 
+def test_flags_text_and_none_are_told_as_they_were_adopted():
+    flags = [True, False, None, 0, 2, "none", "True"]
+    entries = tuple(
+        Entry({"M": 64, "flag": flag}, {"at": number}) for number, flag in enumerate(flags)
+    )
+    found = Table(
+        "k", "", "", DeviceFacts("d"), {}, entries, Rule("nearest_log2", 1, ("M", "flag"))
+    )
+    for number, flag in enumerate(flags):
+        assert found.find({"M": 64, "flag": flag}).config["at"] == number
+        near = found.find({"M": 65, "flag": flag})
+        assert (near.how, near.config["at"]) == ("nearest", number)
+    assert found.find({"M": 64, "flag": 1}).config["at"] == 0  # as Triton's own key has it
+    assert found.find({"M": 64, "flag": "2"}) is None
+    assert found.find({"M": 64, "flag": 3}).config["at"] == 4
+    both = table([{"M": True}, {"M": 1}], Rule())
+    assert [both.find({"M": value}).config["at"] for value in (True, 1, 1.0)] == [0, 1, 1]
+
+
+def test_a_flag_and_a_number_are_remembered_apart(tmp_path):
+    both = [({"n": True}, {"BLOCK": 1}), ({"n": 1}, {"BLOCK": 2})]
+    written(tmp_path / "scale@x.json", document(both))
+    for n, block in ((True, 1), (1, 2), (True, 1)):
+        hit = runtime.lookup("scale", {"n": n}, tables=tmp_path, device=H200)
+        assert hit.config["BLOCK"] == block
+
+
 def test_the_rule_decides_what_a_miss_gets():
     near, far = {"M": 5, "N": 4, "dtype": "x"}, {"M": 99, "N": 4, "dtype": "x"}
     known = [{"M": 4, "N": 4, "dtype": "x"}]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import jsonschema
@@ -60,6 +62,11 @@ BAD = {
     "digits": json.dumps(GOOD).replace('"BLOCK": 1', '"BLOCK": ' + "9" * 5000),
     "deep": "[" * 200_000,
     "deep object": '{"a":' * 100_000,
+    "400 digits": changed("device", "memory_bytes", to=10**400),
+    "big memory": changed("device", "memory_bytes", to=1e308),
+    "big distance": changed("lookup", "max_distance", to=10**400),
+    "big size": changed("entries", 0, "key", "n", to=10**400),
+    "big value": changed("entries", 0, "config", "BLOCK", to=-(10**400)),
     "a list": "[]",
     "a number": "3",
     "null": "null",
@@ -114,6 +121,34 @@ def test_a_good_file_is_read_and_fits_the_schema(tmp_path):
     assert table.find({"dtype": "float16", "n": 64}).config == {"BLOCK": 1}
     (tmp_path / "old.json").write_text(json.dumps({**GOOD, "comment": "ours"}))
     assert runtime.read(tmp_path / "old.json").entries == table.entries
+
+
+def test_a_byte_order_mark_is_no_fault(tmp_path):
+    path = written(tmp_path / "t.json", b"\xef\xbb\xbf" + json.dumps(GOOD).encode())
+    assert runtime.read(path).kernel == "scale"
+
+
+@pytest.mark.parametrize("path", ["a\0b", "a\0b.json", "x" * 5000, "x" * 5000 + ".json"])
+def test_a_path_that_cannot_be_is_said_once(path, caplog):
+    for n in (64, 65):
+        assert runtime.lookup("scale", {"n": n}, tables=path, device=DEVICE) is None
+    assert len(caplog.records) == 1
+    assert runtime.load(path) is None
+
+
+@pytest.mark.parametrize("endless", ["/dev/zero", "/proc/kmsg", "/proc/self/status", "pipe"])
+def test_a_link_to_what_has_no_end_is_not_read(tmp_path, endless):
+    """In a process of its own, which is ended if it waits."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "scale@x.json").symlink_to(tmp_path / endless)
+    code = f"""
+from tuner import runtime
+assert runtime.lookup("scale", {{"n": 1}}, tables={str(tmp_path)!r}, device="NVIDIA H200") is None
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert "scale@x.json" in done.stderr
 
 
 def test_things_that_are_no_files(tmp_path, caplog):

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from ._device import current_device
 from ._launch import Autotuned, autotune
+from ._names import file_stem, slug
 from ._read import TableError, read
-from ._search import clear, file_stem, load, lookup, staleness
+from ._search import clear, load, lookup, staleness
 from ._source import source_hash
 from ._table import SCHEMA, DeviceFacts, Entry, Hit, Rule, Table, key_order
 
@@ -30,6 +31,7 @@ __all__ = [
     "load",
     "lookup",
     "read",
+    "slug",
     "source_hash",
     "staleness",
 ]

@@ -7,12 +7,13 @@ import math
 import os
 import stat
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 from ._table import SCHEMA, DeviceFacts, Entry, Rule, Table, Value, key_of
 
 MAX_BYTES = 16 * 2**20
+#: What a kernel's argument can hold; sizes beyond it are nobody's, and overflow in arithmetic.
+MAX_INTEGER = 2**63 - 1
 RULES = ("exact", "nearest_log2", "fallback")
 VERDICTS = ("faster", "slower", "same", "undecided")
 
@@ -26,7 +27,7 @@ class TableError(ValueError):
 def read(path: str | os.PathLike[str]) -> Table:
     """The table in a file; raises `TableError` naming what is wrong, and where."""
     try:
-        return _table(_json(Path(path)), str(path))
+        return _table(_json(path), os.fsdecode(path))
     except TableError:
         raise
     except OSError as error:
@@ -39,24 +40,46 @@ def read(path: str | os.PathLike[str]) -> Table:
 
 def printable(value: object, limit: int = 120) -> str:
     """A value as one short line that is safe to print: no control characters, no escapes."""
-    text = "".join(c if c.isprintable() else "?" for c in str(value)[: limit + 1])
+    try:
+        whole = str(value)
+    except Exception:  # an integer of too many digits, or somebody's own class
+        whole = f"<{type(value).__name__}>"
+    text = "".join(c if c.isprintable() else "?" for c in whole[: limit + 1])
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def _json(path: Path) -> object:
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise TableError("is not a file")
-    if status.st_size > MAX_BYTES:
-        raise TableError(f"is too large ({status.st_size} bytes, at most {MAX_BYTES})")
+def _json(path: str | os.PathLike[str]) -> object:
     try:
         return json.loads(
-            path.read_bytes().decode(), object_pairs_hook=_object, parse_constant=_constant
+            _content(path).decode("utf-8-sig"), object_pairs_hook=_object, parse_constant=_constant
         )
     except UnicodeDecodeError:
         raise TableError("is not UTF-8 text") from None
     except json.JSONDecodeError as error:
         raise TableError(f"is not JSON (line {error.lineno}, column {error.colno})") from None
+
+
+def _content(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a regular file; nothing else is opened or waited for.
+
+    Files that have no end, such as those of /proc, say that their size is 0.
+    """
+    _check_file(os.stat(path))
+    # The file may have been replaced since, by a pipe nobody writes to.
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    with open(descriptor, "rb") as file:
+        size = _check_file(os.fstat(descriptor))
+        return file.read(size)
+
+
+def _check_file(status: os.stat_result) -> int:
+    if not stat.S_ISREG(status.st_mode):
+        raise TableError("is not a file")
+    if status.st_size > MAX_BYTES:
+        raise TableError(f"is too large ({status.st_size} bytes, at most {MAX_BYTES})")
+    if not status.st_size:
+        raise TableError("is empty")
+    return status.st_size
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -165,6 +188,8 @@ def _text(value: object, place: str) -> str:
 def _number(value: object, place: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         raise TableError(f"{place} is not a number of at least 0")
+    if value > MAX_INTEGER:
+        raise TableError(f"{place} is out of range")
     return value
 
 
@@ -178,6 +203,8 @@ def _scalars(value: object, place: str) -> dict[str, Value]:
     for name, item in _mapping(value, place).items():
         if isinstance(item, float) and not math.isfinite(item):
             raise TableError(f"{place}.{printable(name, 40)} is not finite")
+        if isinstance(item, int) and not -MAX_INTEGER <= item <= MAX_INTEGER:
+            raise TableError(f"{place}.{printable(name, 40)} is out of range")
         if not isinstance(item, bool | int | float | str | None):
             raise TableError(f"{place}.{printable(name, 40)} is not a number, text or null")
     return value  # type: ignore[return-value]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Literal, TypeAlias
 
 from ._cpu import cpu_device
 from ._device import current_device, several_kinds, version
+from ._names import file_stem, replaced
 from ._read import TableError, printable, read
 from ._table import DeviceFacts, Hit, Table, Value
 from ._warn import forget, warn_once
@@ -99,6 +99,8 @@ def _lookup(
             (kernel, found.table.path), f"kernel {kernel}: {miss_text(found.table, key)}; no config"
         )
     # What depends on something that may still change is found again next time.
+    if found.table and found.table.told_by_type:
+        return hit
     settled = device is not None or (facts is not None and not several_kinds())
     if settled and (tables is None or isinstance(tables, str | os.PathLike | tuple)):
         if len(_hits) >= MAX_REMEMBERED:
@@ -120,7 +122,7 @@ def find_in(table: Table, key: Mapping[str, Value]) -> Hit | None:
 
 def miss_text(table: Table, key: Mapping[str, Value]) -> str:
     """Why a key got nothing from a table, as one clause."""
-    asked = " ".join(f"{name}={value}" for name, value in key.items())
+    asked = " ".join(f"{name}={printable(value, 40)}" for name, value in key.items())
     return f"table {table.path} has nothing for {printable(asked)} by its rule {table.rule.rule}"
 
 
@@ -130,10 +132,10 @@ def search_path(
     """Files and folders to look in: the given ones, else the environment's and the defaults."""
     if tables is None:
         listed = os.environ.get("TUNER_TABLES", "").split(os.pathsep)
-        return (*(name for name in listed if name), *(os.fspath(path) for path in otherwise))
+        return (*(name for name in listed if name), *(os.fsdecode(path) for path in otherwise))
     if isinstance(tables, str | os.PathLike):
-        return (os.fspath(tables),)
-    return tuple(os.fspath(path) for path in tables)
+        return (os.fsdecode(tables),)
+    return tuple(os.fsdecode(path) for path in tables)
 
 
 def find(
@@ -190,21 +192,17 @@ def _candidates(kernel: str, paths: tuple[str, ...], problems: list[str]) -> Ite
 
 
 def _files(kernel: str, folder: str) -> list[str]:
-    stem = file_stem(kernel)
+    # Tables named before names had digests are found too: each says which kernel it is of.
+    stems = {file_stem(kernel), replaced(kernel)}
     try:
         names = sorted(os.listdir(folder))
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a path with a NUL
         return []
     return [
         os.path.join(folder, name)
         for name in names
-        if name.endswith(".json") and (name == f"{stem}.json" or name.startswith(f"{stem}@"))
+        if name.endswith(".json") and name.removesuffix(".json").partition("@")[0] in stems
     ]
-
-
-def file_stem(text: str) -> str:
-    """A kernel's or device's name as part of a file name; tables are `KERNEL@DEVICE-....json`."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "_", text)
 
 
 def _for_device(table: Table, device: DeviceFacts | None) -> bool:

@@ -10,8 +10,11 @@ from typing import Any, TypeAlias
 SCHEMA = "tuner-table/1"
 
 Value: TypeAlias = bool | int | float | str | None
-Key: TypeAlias = tuple[tuple[str, Value], ...]
+#: A workload as a dictionary key: per dim its name, its value, and whether that is a flag.
+Key: TypeAlias = tuple[tuple[str, Value, bool], ...]
 
+#: The device kind of replayed recordings: their times are of no run on the device they name.
+SIMULATED = "simulated"
 #: Memory sizes of one card differ by who reports them (the driver counts what torch cannot use).
 MEMORY_TOLERANCE = 0.05
 
@@ -20,8 +23,9 @@ MEMORY_TOLERANCE = 0.05
 class DeviceFacts:
     """What identifies a device: in a table, or as the running process sees it.
 
-    name: exact, as the driver reports it. target: `cuda:90`. Empty or zero facts are unknown and
-    are not compared; power_limit_w and fingerprint are provenance, since torch cannot see them.
+    name: exact, as the driver reports it. kind: `simulated` matches no other kind. target:
+    `cuda:90`. Empty or zero facts are unknown and are not compared; power_limit_w and fingerprint
+    are provenance, since torch cannot see them.
     """
 
     name: str
@@ -36,6 +40,8 @@ class DeviceFacts:
     def matches(self, other: DeviceFacts) -> bool:
         """Whether both describe the same card model, by every fact that both know."""
         if self.name != other.name:
+            return False
+        if (self.kind == SIMULATED) != (other.kind == SIMULATED):
             return False
         if self.target and other.target and self.target != other.target:
             return False
@@ -105,16 +111,34 @@ class Table:
     default: Mapping[str, Value] | None = None
     provenance: Mapping[str, Value] = field(default_factory=dict)
     path: str = field(default="", compare=False)
+    #: Entries by key, where True is not 1.
     index: Mapping[Key, Entry] = field(init=False, repr=False, compare=False)
+    #: Entries by key, where True is 1, as it is to Triton's own tuning.
+    loose: Mapping[frozenset[tuple[str, Value]], Entry] = field(
+        init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         ordered = sorted(self.entries, key=lambda entry: key_order(entry.key))
-        object.__setattr__(self, "index", {key_of(entry.key): entry for entry in ordered})
+        index = {key_of(entry.key): entry for entry in ordered}
+        loose = {frozenset(entry.key.items()): entry for entry in reversed(ordered)}
+        object.__setattr__(self, "index", index)
+        object.__setattr__(self, "loose", loose)
+
+    @property
+    def told_by_type(self) -> bool:
+        """Whether two entries differ only in True or False against 1 or 0."""
+        return len(self.loose) != len(self.index)
+
+    @property
+    def dims(self) -> tuple[tuple[str, ...], ...]:
+        """The names of the workloads' dims: one sorted tuple, or more where workloads differ."""
+        return tuple(dict.fromkeys(tuple(sorted(entry.key)) for entry in self.index.values()))
 
     def find(self, key: Mapping[str, Value]) -> Hit | None:
         """The config for a workload by the table's rule, or None; equal distances go to the
         entry with the smaller key."""
-        entry = self.index.get(key_of(key))
+        entry = self.index.get(key_of(key)) or self.loose.get(frozenset(key.items()))
         if entry is not None:
             return Hit(entry.config, "exact", 0.0, entry, self.path)
         if self.rule.rule == "exact":
@@ -127,12 +151,15 @@ class Table:
         return None
 
     def _nearest(self, key: Mapping[str, Value]) -> tuple[float, Entry | None]:
-        best: tuple[float, Entry | None] = (math.inf, None)
+        best: tuple[float, int, Entry | None] = (math.inf, 0, None)
         for entry in self.index.values():
             distance = self._distance(key, entry.key)
-            if distance <= self.rule.max_distance and distance < best[0]:
-                best = distance, entry
-        return best
+            if distance > min(self.rule.max_distance, best[0]) or distance == math.inf:
+                continue
+            unlike = _unlike(key, entry.key)
+            if best[2] is None or (distance, unlike) < best[:2]:
+                best = distance, unlike, entry
+        return best[0], best[2]
 
     def _distance(self, asked: Mapping[str, Value], known: Mapping[str, Value]) -> float:
         if asked.keys() != known.keys():
@@ -149,17 +176,25 @@ class Table:
         return round(math.sqrt(total), 12)
 
 
+def _unlike(asked: Mapping[str, Value], known: Mapping[str, Value]) -> int:
+    """In how many dims one has a flag and the other the number that equals it."""
+    return sum(isinstance(asked[name], bool) != isinstance(known[name], bool) for name in asked)
+
+
 def key_of(key: Mapping[str, Value]) -> Key:
     """A workload as a dictionary key; the order of its names does not matter."""
-    return tuple(sorted(key.items()))
+    return tuple((name, key[name], isinstance(key[name], bool)) for name in sorted(key))
 
 
 def key_order(key: Mapping[str, Value]) -> tuple[Any, ...]:
-    """A total order over workloads: names, then numbers by size, then text."""
+    """A total order over workloads: names, then numbers by size, then text; equals by type."""
     return tuple(
-        (name, *((0, value, "") if isinstance(value, int | float) else (1, 0, str(value))))
-        for name, value in sorted(key.items())
+        (name, *_value_order(value), type(value).__name__) for name, value in sorted(key.items())
     )
+
+
+def _value_order(value: Value) -> tuple[int, float, str]:
+    return (0, value, "") if isinstance(value, int | float) else (1, 0, str(value))
 
 
 def _positive(value: Value) -> bool:

@@ -12,6 +12,9 @@ from tuner.runtime import Table, TableError, read, staleness
 from tuner.tables.exporters import load
 from tuner.tables.results import Results, ResultStore
 
+#: How files of other formats end, which may lie beside tables.
+_OTHERS = (".triton.json", ".t4.json", ".t4-metadata.json", ".space.json")
+
 
 def check(paths: Iterable[str | Path], kernels: Mapping[str, Kernel] | None = None) -> list[str]:
     """What is wrong with tables on disk; empty when nothing is.
@@ -64,7 +67,7 @@ def _files(paths: Iterable[str | Path]) -> Iterator[Path]:
         path = Path(given)
         if path.is_dir():
             yield from (
-                file for file in sorted(path.glob("*@*.json")) if file.suffixes == [".json"]
+                file for file in sorted(path.glob("*@*.json")) if not file.name.endswith(_OTHERS)
             )
         else:
             yield path

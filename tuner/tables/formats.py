@@ -41,7 +41,7 @@ class TritonConfigs:
                 for entry in table.entries
             ]
             text = json.dumps(rows, indent=2, sort_keys=True, allow_nan=False) + "\n"
-            yield File(name.replace(".json", ".triton.json"), text.encode(), _tasks(table))
+            yield File(f"{name.removesuffix('.json')}.triton.json", text.encode(), _tasks(table))
 
 
 def _named(results: Results) -> Iterator[tuple[str, Table]]:
@@ -51,7 +51,7 @@ def _named(results: Results) -> Iterator[tuple[str, Table]]:
         name = file_name(table)
         if count[name] > 1:
             mark = digest([table.source_hash, dict(table.toolchain)], 6)
-            name = name.replace(".json", f"-{mark}.json")
+            name = f"{name.removesuffix('.json')}-{mark}.json"
         yield name, table
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from results_db.records import TaskInfo, TrialRecord
 from search_spaces.records import Status, digest
-from tuner.runtime import file_stem
+from tuner.runtime import file_stem, slug
 from tuner.tables.exporters import File
 from tuner.tables.results import Results
+from tuner.tables.text import device_stem
 
 VERSION = "1.0.0"
 
@@ -38,10 +39,12 @@ class T4:
 def task_name(task: TaskInfo) -> str:
     """A file name for a task: kernel, workload, device, and a mark of the whole identity."""
     key = task.key
-    identity = [key.source_hash, key.device.fingerprint, key.toolchain.key, key.protocol]
+    # The workload is in the mark, since its words are cut and lose characters.
+    what = [key.kernel, key.workload.as_dict(), key.source_hash]
+    mark = digest([*what, key.device.fingerprint, key.toolchain.key, key.protocol], 8)
     words = "-".join(f"{name}{value}" for name, value in key.workload.dims)
-    device = file_stem(key.device.name)
-    return f"{file_stem(key.kernel)}-{file_stem(words)[:80]}@{device}-{digest(identity, 8)}"
+    device = device_stem(key.device.name, key.device.kind)
+    return f"{file_stem(key.kernel)}-{slug(words)}@{device}-{mark}"
 
 
 def _result(trial: TrialRecord) -> dict[str, Any]:

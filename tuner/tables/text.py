@@ -11,14 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces.errors import TunerError
-from tuner.runtime import SCHEMA, Entry, Table, file_stem, key_order
+from tuner.runtime import SCHEMA, Entry, Table, file_stem, key_order, slug
 
 
 def file_name(table: Table) -> str:
     """`softmax@NVIDIA_H200-1a2b3c4d.json`: kernel, device, and the start of its fingerprint."""
-    device = file_stem(table.device.name)
-    mark = f"-{table.device.fingerprint[:8]}" if table.device.fingerprint else ""
+    mark = f"-{slug(table.device.fingerprint, 8)}" if table.device.fingerprint else ""
+    device = device_stem(table.device.name, table.device.kind)
     return f"{file_stem(table.kernel)}@{device}{mark}.json"
+
+
+def device_stem(name: str, kind: str) -> str:
+    """A device as part of a file name; a simulated one says so."""
+    stem = slug(name, 60)
+    return f"{kind}-{stem}" if kind == "simulated" else stem
 
 
 def text_of(table: Table) -> str:
@@ -63,7 +69,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Replace a file's content in one step; raises `TunerError` and leaves the old file."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:50]}.")
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
