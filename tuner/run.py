@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from results_db.records import RunInfo, TaskInfo, TaskKey
+from search_spaces import declared
 from search_spaces.errors import TunerError
 from search_spaces.records import Config, Status, Workload, config_key, digest
 from tuner import environment, lease
@@ -202,6 +203,7 @@ class CampaignRun:
             space=space,
             strategy=strategies.create(wanted.strategy.name, space, seed, wanted.strategy.options),
             default=self._default(item),
+            listed=_listed(item),
             budget=TaskBudget(
                 trials=budget.trials_at_most,
                 device_s=budget.device,
@@ -301,6 +303,14 @@ class CampaignRun:
             target = self.options.base / self.settings.paths.results / "report.html"
             outcome = replace(outcome, report=reports.write(self.store, outcome.run_id, target))
         return outcome
+
+
+def _listed(item: Placed) -> list[Config]:
+    """Configs among which users choose today, as far as the space was not narrowed."""
+    kernel, workload = item.wanted.kernel, item.wanted.workload
+    space = item.wanted.bind(item.device)
+    with declared.asking(kernel, "listed_configs", workload):
+        return [c for c in kernel.listed_configs(workload, item.device) if space.feasible(c)]
 
 
 def _odd(item: Placed) -> Workload | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from results_db.records import BaselineRecord, FinalRecord, SelectionRecord
 from search_spaces.records import Status, config_key
 from tuner.engine import outcome
+from tuner.engine.default import default_of, remark
 from tuner.engine.task import Search
 from tuner.engine.trial import Trial
 from workers.measure.statistics import paired, tie_set
@@ -64,7 +65,7 @@ class Finals:
                 continue
             seen.add(binary or str(trial.number))
             self.finalists.append(trial)
-        default = self._default()
+        default = self.search.default()
         if default is not None and default not in self.finalists and default.score is not None:
             self.finalists.append(default)
         if self.finalists:
@@ -179,7 +180,13 @@ class Finals:
             return None
         self.mode = None
         selection = outcome.selection(
-            self.search, self.tie, first, outcomes, measurement, self._others(), self.reason
+            self.tie,
+            first,
+            outcomes,
+            measurement,
+            self._others(),
+            self._default(),
+            self._with_remark(self.reason or "the only variant that ran"),
         )
         if moved:
             selection = outcome.undecided(selection, moved)
@@ -196,7 +203,7 @@ class Finals:
             winner=ranked[0].config,
             tie_set=tuple(t.config for t in ranked[: max(1, len(self.tie))]),
             verdict="undecided",
-            reason=f"not confirmed: {self.note or 'no device was left'}",
+            reason=self._with_remark(f"not confirmed: {self.note or 'no device was left'}"),
             default=default.config if default else None,
         )
 
@@ -222,7 +229,12 @@ class Finals:
         return ""
 
     def _default(self) -> Trial | None:
-        return self.search.trials.get(config_key(self.search.spec.default))
+        """The default; where the kernel's own failed, the fastest listed finalist."""
+        return default_of(self.search, self.finalists)
+
+    def _with_remark(self, reason: str) -> str:
+        said = remark(self.search, self._default())
+        return f"{reason}; {said}" if said else reason
 
     def _others(self) -> list[Trial]:
         return [t for t in self.finalists if t is not self.tie[0]]
@@ -239,7 +251,8 @@ class Finals:
 
         untold: how many could not be told from the fastest, of which these are near it for sure.
         """
-        default = config_key(self.search.spec.default)
+        own = self._default()
+        default = config_key(own.config if own is not None else self.search.spec.default)
         shared = {config_key(c) for c in self.search.spec.neighbours}
 
         def rank(trial: Trial) -> tuple[bool, bool, int, int]:

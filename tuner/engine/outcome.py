@@ -15,19 +15,18 @@ from workers.records import Failure, Measurement, Timing
 
 
 def selection(
-    search: Search,
     tie: Sequence[Trial],
     winner: Timing,
     outcomes: Mapping[int, Timing | Failure],
     measurement: Measurement,
     others: Sequence[Trial],
+    default: Trial | None,
     reason: str,
 ) -> SelectionRecord:
     """The confirmed winner, first of `tie`, against the default.
 
     outcomes: of the confirmation, by number of the trial. others: the rest of the finalists.
     """
-    default = search.trials.get(config_key(search.spec.default))
     against = outcomes.get(default.number) if default is not None else None
     is_default = default is tie[0]
     ratio = against if isinstance(against, Timing) and not is_default else None
@@ -35,7 +34,7 @@ def selection(
         winner=tie[0].config,
         tie_set=tuple(t.config for t in tie),
         verdict=_verdict(ratio, is_default),
-        reason=reason or "the only variant that ran",
+        reason=reason,
         runner_up=others[0].config if others else None,
         default=default.config if default is not None else None,
         median_us=winner.median_us,

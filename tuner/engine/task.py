@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from results_db.records import TrialRecord
 from search_spaces.records import Config, Status, config_key
+from tuner.engine.default import default_of, next_listed
 from tuner.engine.enough import Enough
 from tuner.engine.trial import State, TaskSpec, Trial
 from tuner.strategies.base import Watcher
@@ -41,6 +42,8 @@ class Search:
         self.device_s = 0.0
         self.started: float | None = None
         self.stopped = False
+        #: Not even for a default is anything asked any more.
+        self._given_up = False
         #: Nothing was left to ask the last time, unless results to come change that.
         self.ending = False
         self._states: dict[State, dict[int, Trial]] = {state: {} for state in State}
@@ -90,7 +93,7 @@ class Search:
     @property
     def exhausted(self) -> bool:
         """Nothing will be asked any more and nothing is in flight."""
-        return self.stopped and self.open_trials == 0
+        return self.stopped and self.open_trials == 0 and self._wanted() is None
 
     @property
     def done(self) -> int:
@@ -124,7 +127,7 @@ class Search:
 
     def stop(self) -> None:
         """Ask no more, and give up what is not being worked on."""
-        self.stopped = True
+        self.stopped = self._given_up = True
         for state in (State.ASKED, State.READY, State.WAITING):
             for trial in self.in_state(state):
                 self._drop(trial)
@@ -162,6 +165,15 @@ class Search:
         """Trials that may be the best, fastest first; ties by number."""
         return [trial for _, _, trial in self._timed]
 
+    def default(self) -> Trial | None:
+        """What users run today, as far as it was tried: see `tuner.engine.default`."""
+        return default_of(self)
+
+    def hopeless(self, trial: Trial) -> bool:
+        """Whether a trial was dropped from its screening: its few samples say little."""
+        samples = len(trial.record.samples_us) if trial.record else 0
+        return 0 < samples < max(self.spec.protocol.pairs)
+
     def unchecked(self) -> list[Trial]:
         """Who may be built at its odd size already, while the last results are awaited."""
         return self.likely(self.ranked()) if self.ending and self.open_trials else []
@@ -175,7 +187,12 @@ class Search:
 
     # -- inside --------------------------------------------------------------------------------
     def _next(self, now: float) -> Trial | None:
-        if self.stopped or self._over_budget(now):
+        self._given_up = self._given_up or self._over_time(now)
+        wanted = self._wanted()
+        if wanted is not None:
+            return self._admit(wanted, "default")
+        trials = self.spec.budget.trials
+        if self.stopped or self._given_up or (trials is not None and len(self.trials) >= trials):
             self.stopped = True
             return None
         while self._first:
@@ -203,7 +220,7 @@ class Search:
     def _learn(self, trial: Trial, record: TrialRecord) -> None:
         if record.status is Status.CORRECT and record.median_us:
             trial.score = math.log(record.median_us)
-            if self._contends(record):
+            if self._contends(trial, record):
                 bisect.insort(self._timed, (trial.score, trial.number, trial))
                 if self.champion is None or trial.score < (self.champion.score or math.inf):
                     self.champion = trial
@@ -215,14 +232,13 @@ class Search:
         if self._enough is not None:
             self._enough.told(record.config, trial.score, record.status)
 
-    def _contends(self, record: TrialRecord) -> bool:
+    def _contends(self, trial: Trial, record: TrialRecord) -> bool:
         """Whether a time may win: not that of who was dropped from its screening.
 
         One sample beside an outlier of the champion's would look like a new best. A twin's time is
         that of the trial whose binary it shares, which contends for both.
         """
-        samples = len(record.samples_us)
-        return record.source != "binary" and not 0 < samples < max(self.spec.protocol.pairs)
+        return record.source != "binary" and not self.hopeless(trial)
 
     def _drop_artifacts(self, trial: Trial) -> None:
         """Artifacts of trials that will not reach the finals are not worth their memory.
@@ -231,7 +247,7 @@ class Search:
         takes part in the finals however slow it is.
         """
         kept = 2 * self.spec.finalists
-        timed = trial.score is not None and trial.record and self._contends(trial.record)
+        timed = trial.score is not None and trial.record and self._contends(trial, trial.record)
         if not timed or (trial.score or 0.0, trial.number) >= self._bar(kept):
             self._forget(trial)
         elif len(self._timed) > kept:
@@ -276,12 +292,14 @@ class Search:
         feasible = self.spec.space.enumerate()
         return next((c for c in feasible if config_key(c) not in self.trials), None)
 
-    def _over_budget(self, now: float) -> bool:
+    def _wanted(self) -> Config | None:
+        """A listed config that is asked for want of a default, beyond the budget of trials too."""
+        return None if self._given_up or self.spec.compile_only else next_listed(self)
+
+    def _over_time(self, now: float) -> bool:
         budget = self.spec.budget
-        return (
-            (budget.trials is not None and len(self.trials) >= budget.trials)
-            or (budget.device_s is not None and self.device_s >= budget.device_s)
-            or (budget.wall_s is not None and now - (self.started or now) >= budget.wall_s)
+        return (budget.device_s is not None and self.device_s >= budget.device_s) or (
+            budget.wall_s is not None and now - (self.started or now) >= budget.wall_s
         )
 
     def _polishing(self) -> bool:

@@ -36,9 +36,10 @@ class TaskSpec:
 
     compile_only: no such device here; variants are built for the target and, if `verify`, run in
     Triton's interpreter. finished: this run's trials from before an interruption.
-    known: results of other runs that count here. settled: an earlier task of the very same
-    kind with its confirmed outcome. neighbours: winners of neighbouring workloads. odd: a workload
-    of odd sizes on which a winner must be right as well.
+    listed: configs among which users choose by measuring; the fastest is the default where
+    `default` fails. known: results of other runs that count here. settled: an earlier task of the
+    very same kind with its confirmed outcome. neighbours: winners of neighbouring workloads. odd: a
+    workload of odd sizes on which a winner must be right as well.
     """
 
     task_id: int
@@ -57,6 +58,7 @@ class TaskSpec:
     finalists: int = 8
     build_timeout_s: float = 120.0
     measure_timeout_s: float = 120.0
+    listed: Sequence[Config] = ()
     finished: Sequence[TrialRecord] = ()
     known: Sequence[TrialRecord] = ()
     settled: TaskInfo | None = None

@@ -47,7 +47,7 @@ def _total(engine: Engine) -> int | None:
 
 def _task(task: Task) -> TaskProgress:
     best = task.search.champion
-    first = next((t for t in task.search.trials.values() if t.strategy == "default"), None)
+    first = task.search.default()
     speedup = None
     if best is not None and best.score is not None and first is not None:
         speedup = math.exp(first.score - best.score) if first.score is not None else None
