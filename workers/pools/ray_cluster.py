@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-import uuid
-import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from search_spaces.errors import TunerError
-
-# Ray prints these to the driver's stdout, where data belongs, and reads the setting when imported.
-# That a worker or its node died is an event here, and many small runners on a machine are meant.
-os.environ.setdefault(
-    "RAY_DEDUP_LOGS_SKIP_REGEX",
-    "A worker died or was killed|worker processes have been started"
-    "|Raylet is terminated|has been marked dead",
-)
-
-import ray as ray
+from workers.pools.ray_local import LocalRay, isolated, namespace, python_path, quiet, sigterm_kept
+from workers.pools.ray_local import ray as ray
 
 _PROBE = """
 import sys, ray
@@ -37,21 +24,28 @@ ray.shutdown()
 """
 _REFUSED = "InvalidAuthToken"
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
-#: Artifacts are small and leave the store when they are no longer wanted.
-_LOCAL_STORE_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A connection to Ray. owned: started by us, ended by us. runtime_env: for every actor."""
+    """A connection to Ray."""
 
-    owned: bool
+    #: Whether this run has made the connection, and ends it.
     connected_here: bool
+    #: For every actor.
     runtime_env: dict[str, Any]
+    #: The Ray that this run has started, and ends.
+    local: LocalRay | None = None
+
+    @property
+    def owned(self) -> bool:
+        return self.local is not None
 
     def leave(self) -> None:
         """End a local Ray of ours, close a connection of ours, leave anybody else's alone."""
-        if self.connected_here and ray.is_initialized():
+        if self.local is not None:
+            self.local.stop()
+        elif self.connected_here and ray.is_initialized():
             ray.shutdown()
 
 
@@ -62,108 +56,25 @@ def connect(address: str | None, timeout_s: float, local_cpus: int) -> Cluster:
     answer within `timeout_s` seconds.
     """
     if ray.is_initialized():
-        return Cluster(owned=False, connected_here=False, runtime_env=_runtime_env())
+        return Cluster(connected_here=False, runtime_env=_runtime_env())
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     if address == "local":
-        _start_local(local_cpus)
-        return Cluster(owned=True, connected_here=True, runtime_env={})
+        return Cluster(connected_here=True, runtime_env={}, local=LocalRay.start(local_cpus))
     # Inside `ray job submit` the address is right, and a probe would claim the job's own name.
     if "RAY_JOB_CONFIG_JSON_ENV_VAR" not in os.environ:
         _probe(address, timeout_s)
     try:
-        with _quiet(), _sigterm_kept():
+        with quiet(), sigterm_kept():
             ray.init(
                 address=address,
-                namespace=_namespace(),
+                namespace=namespace(),
                 logging_level="ERROR",
                 log_to_driver=False,
-                job_config=_isolated(),
+                job_config=isolated(),
             )
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise _refused(address, f"{error.__context__}\n{error}") from None
-    return Cluster(owned=False, connected_here=True, runtime_env=_runtime_env())
-
-
-class _NoFolders(list[str]):
-    """A list that stays empty."""
-
-    def extend(self, folders: Iterable[str]) -> None:
-        """Leave out what is to be added."""
-
-    def __reduce__(self) -> tuple[type[list[str]], tuple[()]]:
-        # Sent to a cluster's server, which need not have this class.
-        return list, ()
-
-
-def _isolated() -> ray.job_config.JobConfig:
-    """A job whose actors do not import from the driver's working folder and script folder.
-
-    Ray puts both in front of the standard library in every worker of the job. A user's `random.py`
-    or `workers` would be imported instead of the library's or ours.
-    """
-    config = ray.job_config.JobConfig()
-    config._py_driver_sys_path = _NoFolders()
-    return config
-
-
-def _namespace() -> str:
-    return f"tuner-{uuid.uuid4().hex[:12]}"
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Ray announces its own changes of mind as FutureWarnings; its users can do nothing there."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        warnings.simplefilter("ignore", DeprecationWarning)
-        yield
-
-
-@contextmanager
-def _sigterm_kept() -> Iterator[None]:
-    """Ray takes SIGTERM for itself, to die of it; whoever had a handler for it keeps that one."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if callable(before) and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)
-
-
-def _start_local(cpus: int) -> None:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Ray's workers are of low priority unless told otherwise, and times taken there the worse.
-    os.environ.setdefault("RAY_worker_niceness", "0")
-    with _quiet(), _importable(), _sigterm_kept():
-        ray.init(
-            address="local",
-            num_cpus=cpus,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level="ERROR",
-            namespace=_namespace(),
-            object_store_memory=_LOCAL_STORE_BYTES,
-            job_config=_isolated(),
-        )
-
-
-@contextmanager
-def _importable() -> Iterator[None]:
-    """Processes started inside find these packages, installed or not: they inherit PYTHONPATH."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = _python_path()
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
-
-
-def _python_path() -> str:
-    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return os.pathsep.join(dict.fromkeys([str(_PACKAGE_ROOT), *filter(None, inherited)]))
+    return Cluster(connected_here=True, runtime_env=_runtime_env())
 
 
 def _runtime_env() -> dict[str, Any]:
@@ -174,7 +85,7 @@ def _runtime_env() -> dict[str, Any]:
     installed = "site-packages" in _PACKAGE_ROOT.parts
     if installed or "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ:
         return {}
-    return {"env_vars": {"PYTHONPATH": _python_path()}}
+    return {"env_vars": {"PYTHONPATH": python_path()}}
 
 
 def _probe(address: str, timeout_s: float) -> None:

@@ -1,0 +1,211 @@
+"""A Ray of this run alone: on the loopback address, its own token, in a private folder."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import tempfile
+import threading
+import uuid
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from search_spaces.errors import TunerError
+
+# Ray prints these to the driver's stdout, where data belongs, and reads the setting when imported.
+# That a worker or its node died is an event here, and many small runners on a machine are meant.
+os.environ.setdefault(
+    "RAY_DEDUP_LOGS_SKIP_REGEX",
+    "A worker died or was killed|worker processes have been started"
+    "|Raylet is terminated|has been marked dead",
+)
+
+import ray as ray
+from ray import _raylet
+from ray._private import ray_constants
+
+LOOPBACK = "127.0.0.1"
+_PACKAGE_ROOT = Path(__file__).resolve().parents[2]
+#: Artifacts are small and leave the store when they are no longer wanted.
+_STORE_BYTES = 256 * 2**20
+#: What Ray appends to its folder for a socket must fit into the 107 bytes of a socket's path.
+_LONGEST_FOLDER = 40
+#: No process of this Ray measures, or serves measurements of, itself; -1 is a port nobody can open.
+_CLOSED = {
+    "RAY_enable_metrics_collection": "0",
+    "AUTOSCALER_METRIC_PORT": "-1",
+    "DASHBOARD_METRIC_PORT": "-1",
+}
+_NICENESS = "RAY_worker_niceness"
+#: Where it is "0", Ray stays on the loopback address, as it does on Windows.
+_ON_THE_NETWORK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRay:
+    """A running local Ray that nobody else can use."""
+
+    #: Of mode 0700, with all that this Ray writes.
+    folder: Path
+
+    @classmethod
+    def start(cls, cpus: int) -> LocalRay:
+        """Start it with so many logical processors; raises `TunerError` if it is not private.
+
+        The token is in the environment of its processes alone, which only their user can read.
+        """
+        folder = _private_folder()
+        environment = {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": secrets.token_hex(32),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            # Of low priority unless told otherwise, and times taken there the worse.
+            _NICENESS: os.environ.get(_NICENESS, "0"),
+            # Processes started inside find these packages, installed or not.
+            "PYTHONPATH": python_path(),
+            _ON_THE_NETWORK: "0",
+            **_CLOSED,
+        }
+        started = cls(folder)
+        try:
+            with quiet(), sigterm_kept(), _set(environment), _on_loopback():
+                _read_credentials()
+                _init(cpus, folder)
+            _check_loopback()
+        except BaseException:
+            started.stop()
+            raise
+        return started
+
+    def stop(self) -> None:
+        """End its processes and remove its folder."""
+        ray.shutdown()
+        _read_credentials()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _init(cpus: int, folder: Path) -> None:
+    ray.init(
+        address="local",
+        num_cpus=cpus,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+        namespace=namespace(),
+        object_store_memory=_STORE_BYTES,
+        job_config=isolated(),
+        _node_ip_address=LOOPBACK,
+        # Ray opens its own folder to everybody.
+        _temp_dir=f"{folder / 'ray'}",
+    )
+
+
+def _check_loopback() -> None:
+    address = ray.util.get_node_ip_address()
+    if address != LOOPBACK:
+        raise TunerError(
+            f"Ray {ray.__version__} listens on {address}, where others could reach this run",
+            "install the version of Ray in constraints.txt, or set `pool.kind: local`",
+        )
+
+
+def _private_folder() -> Path:
+    """A new folder of mode 0700 with a short path."""
+    base = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+    folder = Path(tempfile.mkdtemp(prefix="tuner-ray-", dir=base))
+    if len(os.fsencode(folder)) <= _LONGEST_FOLDER:
+        return folder
+    folder.rmdir()
+    return Path(tempfile.mkdtemp(prefix="tuner-ray-", dir="/tmp"))
+
+
+def _read_credentials() -> None:
+    """Let Ray's native part read mode and token again; the mode first, for its threads' sake."""
+    native: Any = _raylet
+    native.Config.initialize("")
+    native.AuthenticationTokenLoader.instance().reset_cache()
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """In this process, Ray has read its environment when it was imported."""
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextmanager
+def _set(variables: Mapping[str, str]) -> Iterator[None]:
+    """Environment variables for the processes that are started inside."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+class _NoFolders(list[str]):
+    """A list that stays empty."""
+
+    def extend(self, folders: Iterable[str]) -> None:
+        """Leave out what is to be added."""
+
+    def __reduce__(self) -> tuple[type[list[str]], tuple[()]]:
+        # Sent to a cluster's server, which need not have this class.
+        return list, ()
+
+
+def isolated() -> ray.job_config.JobConfig:
+    """A job whose actors do not import from the driver's working folder and script folder.
+
+    Ray puts both in front of the standard library in every worker of the job. A user's `random.py`
+    or `workers` would be imported instead of the library's or ours.
+    """
+    config = ray.job_config.JobConfig()
+    config._py_driver_sys_path = _NoFolders()
+    return config
+
+
+def namespace() -> str:
+    """A name of this run's own for its actors."""
+    return f"tuner-{uuid.uuid4().hex[:12]}"
+
+
+def python_path() -> str:
+    """PYTHONPATH with the folder of these packages."""
+    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join(dict.fromkeys([str(_PACKAGE_ROOT), *filter(None, inherited)]))
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Ray announces its own changes of mind as FutureWarnings; its users can do nothing there."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
+
+
+@contextmanager
+def sigterm_kept() -> Iterator[None]:
+    """Ray takes SIGTERM for itself, to die of it; whoever had a handler for it keeps that one."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if callable(before) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
