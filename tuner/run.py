@@ -260,9 +260,11 @@ class CampaignRun:
         )
         compiled = sum(r.compiled for r in records if r.source == "measured")
         if compiled:
+            why = next((r.message for r in records if r.status is Status.CORRECT and r.message), "")
             notes = [
                 *notes,
-                f"{compiled} launches compiled on a device worker, see docs/building.md",
+                f"{compiled} launches compiled on a device worker, see docs/building.md"
+                + (f" ({why})" if why else ""),
             ]
         summary = "; ".join([summary, *([end.message] if end.message else []), *notes])
         facts = {"summary": summary, "elapsed_s": round(elapsed_s, 3), "notes": "; ".join(notes)}

@@ -41,6 +41,7 @@ class Artifact:
 
     binary_hash covers code, grid and launch options: equal hashes run the same machine code.
     files maps paths relative to the compiler's cache folder to their (zlib-compressed) contents.
+    keys: of each Triton kernel, the parts of its key in the compiler's cache, as text by name.
     """
 
     config: Config
@@ -50,6 +51,7 @@ class Artifact:
     facts: StaticFacts = StaticFacts()
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     build_s: float = 0.0
+    keys: tuple[Mapping[str, str], ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,7 @@ class Timing:
     reference is the champion of a duel and the first entrant that was timed otherwise. error is
     ||out - ref|| / ||ref||, the worst seed, negative when correctness was taken from `verified`.
     deterministic: whether a repetition gave the same bits, None when that was not looked at. note:
-    why a variant could not be checked; empty for all others.
+    why a variant could not be checked, or was compiled on the device worker; else empty.
     """
 
     name: str

@@ -20,7 +20,7 @@ def shifted(X, Y, n, BLOCK: tl.constexpr):
 
 
 class Described(Kernel):
-    """y = x + 1 by tiles of `block`."""
+    """y = x + 1 by tiles of `block`; with `planted`, by other warps than it was built for."""
 
     name = "described"
 
@@ -60,4 +60,6 @@ class Described(Kernel):
     def launches(self, workload, config, tensors):
         block = config["block"]
         args = (tensors["x"], tensors["y"], N)
-        return [Launch(shifted, (N // block, N // block), args, {"BLOCK": block, "num_warps": 4})]
+        other = config.get("planted") and tensors["x"].device.type != "meta"
+        options = {"BLOCK": block, "num_warps": 8 if other else 4}
+        return [Launch(shifted, (N // block, N // block), args, options)]

@@ -12,7 +12,7 @@ from triton.runtime import _allocation
 from search_spaces.records import Workload
 from workers.build import build
 from workers.measure.variants import provide_memory
-from workers.records import Artifact, BuildJob, KernelRef, Measurement, Mode, Timing
+from workers.records import Artifact, BuildJob, KernelRef, Measurement, Mode, Protocol, Timing
 
 KERNEL = KernelRef(f"{Path(__file__).parent / 'descriptor_kernels.py'}:Described")
 WORKLOAD = Workload.of(dtype="float32")
@@ -45,11 +45,27 @@ def test_the_interpreter_makes_descriptors_too(tmp_path):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("method", ["events", "graph", "cupti"])
 def test_a_device_runs_them(method, tmp_path):
-    from workers.records import Protocol
+    found = measured(tmp_path, {"block": 64}, method)
+    assert isinstance(found.outcomes[0], Timing), found.outcomes[0]
+    assert found.compiled == 0
+    assert found.outcomes[0].note == ""
 
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_launch_that_is_compiled_on_the_device_worker_says_why(tmp_path):
+    found = measured(tmp_path, {"block": 64, "planted": True}, "events")
+    assert found.compiled == 1
+    assert found.outcomes[0].note == (
+        "compiled on the device worker: `shifted`: "
+        "option num_warps was 4 when built, is 8 when launched"
+    )
+
+
+def measured(tmp_path: Path, config: dict, method: str) -> Measurement:
     child = Child("cuda", "Described", tmp_path / "cache", module="descriptor_kernels")
     try:
-        job = BuildJob("job", KERNEL, WORKLOAD, {"block": 64}, child.device)
+        job = BuildJob("job", KERNEL, WORKLOAD, config, child.device)
         artifact = build(job, tmp_path / "builder")
         assert isinstance(artifact, Artifact), artifact
         protocol = Protocol(method=method, final_pairs=8, warm_ms=1.0)
@@ -57,5 +73,4 @@ def test_a_device_runs_them(method, tmp_path):
     finally:
         child.close()
     assert isinstance(found, Measurement), found
-    assert isinstance(found.outcomes[0], Timing), found.outcomes[0]
-    assert found.compiled == 0
+    return found

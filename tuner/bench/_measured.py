@@ -267,6 +267,7 @@ class _Reader:
             copy_share=self._copy_share(bytes_per_us),
             error=outcome.error if outcome.error >= 0 else None,
             deterministic=outcome.deterministic,
+            message=outcome.note,
             samples_us=outcome.samples_us,
         )
 

@@ -140,6 +140,8 @@ class _Check:
         outcome = result if isinstance(result, Failure) else result.outcomes[0]
         if isinstance(outcome, Timing):
             error = outcome.error if outcome.error >= 0 else None
-            by = "" if outcome.note else by
-            return replace(found, checked_by=by, error=error, message=outcome.note)
+            unchecked = by == "interpreter" and error is None
+            return replace(
+                found, checked_by="" if unchecked else by, error=error, message=outcome.note
+            )
         return replace(found, status=outcome.status, message=outcome.message, checked_by=by)

@@ -95,13 +95,15 @@ def of_measurement(
         return _record(
             spec, trial, outcome.status, message=outcome.message, detail=outcome.detail, **common
         )
-    verified = "interpreter" if measurement.method == "interpreter" else measurement.device.kind
+    verified = measurement.device.kind
+    if measurement.method == "interpreter":
+        verified = "interpreter" if outcome.error >= 0 else ""
     return _record(
         spec,
         trial,
         Status.CORRECT,
         error=outcome.error if outcome.error >= 0 else None,
-        verified_by="" if outcome.note else verified,
+        verified_by=verified,
         message=outcome.note,
         deterministic=outcome.deterministic,
         samples_us=outcome.samples_us,

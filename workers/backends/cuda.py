@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from search_spaces.kernel import Cost, Kernel, Tolerance
 from search_spaces.records import Workload, config_key
 from workers.build import count_compilations
+from workers.build.launch_key import LaunchKey, difference
 from workers.measure.duel import Contestant, Timer
 from workers.measure.failures import failure_of
 from workers.measure.floor import at_peak_us, floor_us
@@ -34,6 +35,13 @@ _TRIED = 4
 
 def _ignore(result: object) -> None:
     """What a run left is not looked at yet."""
+
+
+def _compiled_why(artifact: Artifact, missed: Sequence[LaunchKey]) -> str:
+    """Which part of its key kept a launch from finding what was built; empty when all did."""
+    if not missed or not artifact.keys:
+        return ""
+    return f"compiled on the device worker: {difference(artifact.keys, missed[0])}"
 
 
 class CudaBackend(TorchBench):
@@ -176,7 +184,12 @@ class CudaBackend(TorchBench):
             rotations = bind_copies(task, artifact.config, copies)
         contestant = Contestant(config_key(artifact.config), variant.run, rotations=rotations)
         return self._entry(
-            task, contestant, checked, outputs=variant.outputs, compiled=compilations.count
+            task,
+            contestant,
+            checked,
+            outputs=variant.outputs,
+            compiled=compilations.count,
+            note=_compiled_why(artifact, compilations.missed),
         )
 
     def _rehearse(self, task: Task) -> None:

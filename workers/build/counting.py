@@ -9,12 +9,20 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from workers.build.launch_key import LaunchKey, watch_keys
+
 
 @dataclass(slots=True)
 class Compilations:
-    """Compilations seen so far: Triton kernels and C++ sources, by name, in order."""
+    """Compilations seen so far: Triton kernels and C++ sources, by name, in order.
+
+    keys: the cache keys of all Triton kernels that were looked for on disk. missed: those of them
+    that were not there.
+    """
 
     names: list[str] = field(default_factory=list)
+    keys: list[LaunchKey] = field(default_factory=list)
+    missed: list[LaunchKey] = field(default_factory=list)
 
     @property
     def count(self) -> int:
@@ -48,12 +56,15 @@ def _watch_triton(seen: Compilations) -> Iterator[None]:
     def listener(*, cache_hit: bool, src: Any, metadata: Any, **rest: Any) -> None:
         if not cache_hit:
             seen.names.append(str(getattr(src, "name", "triton kernel")))
+            if seen.keys and seen.keys[-1]["kernel"] == seen.names[-1]:
+                seen.missed.append(seen.keys[-1])
         if before is not None:
             before(src=src, metadata=metadata, cache_hit=cache_hit, **rest)
 
     knobs.compilation.listener = listener
     try:
-        yield
+        with watch_keys(seen.keys):
+            yield
     finally:
         knobs.compilation.listener = before
 

@@ -13,6 +13,8 @@ from search_spaces.records import Status, canonical_json
 from workers import toolchain
 from workers.build.binary import code_hash, code_object_resources, cubin_resources
 from workers.build.cache import TRITON, environment, pack_group
+from workers.build.counting import count_compilations
+from workers.build.launch_key import LaunchKey
 from workers.build.limits import refusal
 from workers.build.target import OfflineDriver, use_target
 from workers.records import Artifact, BuildJob, Failure, StaticFacts
@@ -30,6 +32,7 @@ def build_gpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fail
     """Compile all launches of a Triton variant; read, check and pack what came out."""
     device = job.device
     files: dict[str, bytes] = {}
+    keys: list[LaunchKey] = []
     facts = StaticFacts()
     identity = hashlib.sha256()
     with environment(TRITON_CACHE_DIR=str(cache_dir / TRITON)), use_target(device.target) as driver:
@@ -38,7 +41,10 @@ def build_gpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fail
             asked = StaticFacts(num_warps=int(launch.kwargs.get("num_warps") or 0))
             if found := refusal(asked, device):
                 return Failure(Status.CONSTRAINTS, found, facts=asked)
-            for compiled in compile_launch(launch, driver):
+            with count_compilations("cuda") as seen:
+                binaries = compile_launch(launch, driver)
+            keys += seen.keys
+            for compiled in binaries:
                 facts = _worst(facts, _facts(compiled))
                 identity.update(_identity(launch, compiled, tensors).encode())
                 files.update(pack_group(compiled.metadata_group, _KEEP))
@@ -54,6 +60,7 @@ def build_gpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fail
         binary_hash=identity.hexdigest(),
         facts=facts,
         files=files,
+        keys=tuple(keys),
     )
 
 
@@ -72,8 +79,9 @@ def meta_tensors(kernel: Kernel, job: BuildJob) -> dict[str, torch.Tensor]:
 
 def compile_launch(launch: Launch, driver: OfflineDriver) -> list[Any]:
     """The launch's compiled kernels (one, unless an autotuner wraps it), from cache or compiler."""
+    positional, named = _without_dtypes(launch)
     try:
-        done = launch.fn.warmup(*launch.args, grid=launch.grid, **launch.kwargs)
+        done = launch.fn.warmup(*positional, grid=launch.grid, **named)
     finally:
         caches = getattr(_jit_function(launch.fn), "device_caches", {})
         caches.pop(driver.scope, None)
@@ -84,6 +92,22 @@ def compile_launch(launch: Launch, driver: OfflineDriver) -> list[Any]:
             "unset TRITON_INTERPRET for builders, and launch functions under @triton.jit",
         )
     return compiled
+
+
+def _without_dtypes(launch: Launch) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments for `warmup`, which takes a dtype by position for a tensor of that dtype.
+
+    A launch takes it for a constant, as `warmup` does when it comes by name.
+    """
+    import torch
+
+    first = next(
+        (at for at, value in enumerate(launch.args) if isinstance(value, torch.dtype)),
+        len(launch.args),
+    )
+    names = _jit_function(launch.fn).arg_names
+    rest = dict(zip(names[first:], launch.args[first:], strict=False))
+    return launch.args[:first], {**rest, **launch.kwargs}
 
 
 def _jit_function(fn: Any) -> Any:

@@ -51,8 +51,8 @@ class Entry:
     """A contestant that may be timed. error: its worst relative error, -1 when not checked.
 
     deterministic: whether a repetition gave the same bits, None when not looked at. compiled: how
-    many compilations its first launch took. note: why it was not checked, where that is not because
-    it was before.
+    many compilations its first launch took. note: why it was compiled, or not checked although it
+    had not been before.
     """
 
     contestant: Contestant
@@ -299,6 +299,7 @@ class Session:
                 log_ratio_high=ratio.high if told else 0.0,
                 error=entry.error,
                 deterministic=entry.deterministic,
+                note=entry.note,
             )
         return timings
 

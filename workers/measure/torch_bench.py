@@ -184,6 +184,7 @@ class TorchBench(ABC):
         *,
         outputs: Mapping[str, GuardedTensor] | None = None,
         compiled: int = 0,
+        note: str = "",
     ) -> Entry:
         """checked: None for what is taken to be correct without a look."""
         audit = Audit(task, outputs, self._watch)
@@ -198,6 +199,7 @@ class TorchBench(ABC):
             checked.error if checked is not None else -1.0,
             checked.deterministic if checked is not None else None,
             compiled,
+            note,
         )
 
     def _copies(self, task: Task) -> Sequence[dict[str, torch.Tensor]]:
