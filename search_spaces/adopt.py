@@ -18,9 +18,10 @@ from search_spaces.checks import check_kinds, tolerance_of
 from search_spaces.errors import KernelError
 from search_spaces.fill import fill_launch
 from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
+from search_spaces.places import within
 from search_spaces.records import Config, Device, Value, Workload, config_key
 from search_spaces.space import Constraint, SearchSpace
-from search_spaces.tensors import compiled, torch_dtype
+from search_spaces.tensors import compiled, empty_tensors, torch_dtype
 
 _RELATIVE = {
     "float64": 1e-12,
@@ -191,11 +192,7 @@ class AdoptedKernel(Kernel):
             return {}
         first = self._parts.configs[0]
         specs = {**self.outputs(workload), **self.scratch(workload, first)}
-        empty = {
-            name: torch.empty(spec.shape, dtype=torch_dtype(spec.dtype), device="meta")
-            for name, spec in specs.items()
-        }
-        tensors = {**self.make_inputs(workload, 0, "meta"), **empty}
+        tensors = {**self.make_inputs(workload, 0, "meta"), **empty_tensors(specs, "meta")}
         return self._given.arguments_of(workload, tensors, self._parts.launch_values(first))
 
     def listed_configs(self, workload: Workload, device: Device) -> Sequence[Config]:
@@ -218,12 +215,14 @@ class AdoptedKernel(Kernel):
     def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
         tuned = self._parts.launch_values(config)
         given = self._given.arguments_of(workload, tensors, tuned)
-        computed = self._parts.constants(given, tuned)
+        with within("a heuristic"):
+            computed = self._parts.constants(given, tuned)
         everything = {**given, **tuned, **computed}
         prepared = self._preparations(workload, given, tensors)
         positional, keywords = self._parts.split(given)
         kwargs = {**keywords, **tuned, **computed}
-        grid = tuple(self._given.grid(everything))
+        with within(f"adopt(grid=...), which is given {', '.join(everything)}"):
+            grid = tuple(self._given.grid(everything))
         return [*prepared, Launch(self._parts.fn, grid, positional, kwargs)]
 
     def _preparations(

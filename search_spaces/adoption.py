@@ -11,6 +11,7 @@ import torch
 
 from search_spaces.errors import KernelError
 from search_spaces.kernel import Cost, TensorSpec, Tolerance
+from search_spaces.places import within
 from search_spaces.records import Value, Workload
 from search_spaces.tensors import generator, random_tensor
 
@@ -82,9 +83,10 @@ class Adoption:
         self, workload: Workload, tensors: Tensors, values: Mapping[str, Any]
     ) -> dict[str, Any]:
         """The kernel's arguments for a config, which is given by its values at the launch."""
-        if len(inspect.signature(self.arguments).parameters) > 2:
-            return dict(self.arguments(workload, tensors, values))
-        return dict(self.arguments(workload, tensors))
+        with within("adopt(arguments=...)"):
+            if len(inspect.signature(self.arguments).parameters) > 2:
+                return dict(self.arguments(workload, tensors, values))
+            return dict(self.arguments(workload, tensors))
 
     def tensors(self, workload: Workload, seed: int, device: str) -> Tensors:
         """The inputs, on a device."""

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from search_spaces.declared import one_line
 from search_spaces.errors import KernelError
 from search_spaces.params import Choice, Parameter, PowerOfTwo, is_member, is_power_of_two
+from search_spaces.places import one_line
 from search_spaces.records import Config, Value, config_key
 
 Rules: TypeAlias = Mapping[str, Callable[[Mapping[str, Any]], Any]]

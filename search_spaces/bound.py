@@ -11,6 +11,7 @@ from typing import TypeAlias
 from search_spaces.constraints import Constraint
 from search_spaces.errors import SpaceError, TunerError
 from search_spaces.params import Parameter, Restricted, is_member
+from search_spaces.places import one_line
 from search_spaces.records import Config, Device, Value, Workload, config_key
 
 #: Numbers that a model of times is told beside the parameters; pure, as many for every config.
@@ -192,8 +193,7 @@ class BoundSpace:
 
     def _broken(self, what: str, error: Exception, config: Config) -> SpaceError:
         return SpaceError(
-            f"{self._where()}: {what} {type(error).__name__}: "
-            f"{' '.join(str(error).split())} on {config_key(config)}",
+            f"{self._where()}: {what} {one_line(error)} on {config_key(config)}",
             "constraints and features must answer for every config; read conditional parameters "
             "with config.get",
         )

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import math
-import sysconfig
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
 from search_spaces.bound import BoundSpace
 from search_spaces.errors import KernelError, TunerError, WorkloadError
 from search_spaces.kernel import Cost, Kernel, TensorSpec, Tolerance
+from search_spaces.places import one_line
 from search_spaces.records import Config, Device, Workload
 
 _SEE = "see docs/search_spaces.md for what it should return"
-#: Where the innermost frame of an error tells a kernel's author nothing.
-_LIBRARIES = (Path(__file__).parent, Path(sysconfig.get_path("stdlib")))
+_MEND = "mend the kernel; --debug shows the traceback"
 
 
 @contextmanager
-def asking(kernel: Kernel, method: str, workload: Workload | None = None) -> Iterator[None]:
+def asking(
+    kernel: Kernel, method: str, workload: Workload | None = None, hint: str = _MEND
+) -> Iterator[None]:
     """Turn an exception of the kernel's own code into a `KernelError` that names the place."""
     try:
         yield
@@ -27,8 +27,7 @@ def asking(kernel: Kernel, method: str, workload: Workload | None = None) -> Ite
         raise
     except Exception as error:
         raise KernelError(
-            f"{_place(kernel, method, workload)} raises {one_line(error)}",
-            "mend the kernel; --debug shows the traceback",
+            f"{place(kernel, method, workload)} raises {one_line(error)}", hint
         ) from error
 
 
@@ -40,7 +39,7 @@ def workloads(kernel: Kernel) -> list[Workload]:
     if strangers or not found:
         wrong = f"lists {strangers[0]!r}, which is no Workload" if strangers else "lists none"
         raise KernelError(
-            f"{_place(kernel, 'workloads')} {wrong}",
+            f"{place(kernel, 'workloads')} {wrong}",
             "list `Workload.of(...)` there, or name dims in the task's `workloads:`",
         )
     return found
@@ -88,7 +87,7 @@ def bind(kernel: Kernel, workload: Workload, device: Device) -> BoundSpace:
     )
     if reason is not None:
         raise KernelError(
-            f"{_place(kernel, 'default_config', workload)} is no point of the space: {reason}",
+            f"{place(kernel, 'default_config', workload)} is no point of the space: {reason}",
             "return what is used today as a config of the space, or widen the space",
         )
     return bound
@@ -100,24 +99,13 @@ def default_config(kernel: Kernel, workload: Workload, device: Device) -> Config
         return dict(kernel.default_config(workload, device))
 
 
-def one_line(error: BaseException) -> str:
-    """`ValueError: no such size (rope.py:12)`: with the innermost line that is no library's."""
-    text = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
-    trace, place = error.__traceback__, ""
-    while trace is not None:
-        file = Path(trace.tb_frame.f_code.co_filename)
-        if file.is_file() and not any(file.is_relative_to(folder) for folder in _LIBRARIES):
-            place = f" ({file.name}:{trace.tb_lineno})"
-        trace = trace.tb_next
-    return f"{text}{place}"
-
-
-def _place(kernel: Kernel, method: str, workload: Workload | None = None) -> str:
+def place(kernel: Kernel, method: str, workload: Workload | None = None) -> str:
+    """`kernel rope: cost() for 'n=4'`: where in a declaration something is wrong."""
     return f"kernel {kernel.name}: {method}()" + (f" for {workload.key!r}" if workload else "")
 
 
 def _returns(kernel: Kernel, method: str, workload: Workload, found: object) -> KernelError:
-    return KernelError(f"{_place(kernel, method, workload)} returns {found!r:.120}", _SEE)
+    return KernelError(f"{place(kernel, method, workload)} returns {found!r:.120}", _SEE)
 
 
 def _is_amount(value: object) -> bool:

@@ -16,9 +16,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
-from search_spaces.declared import one_line
 from search_spaces.errors import KernelError, TunerError
 from search_spaces.kernel import Kernel
+from search_spaces.places import one_line
 
 GROUP = "tuner.kernels"
 _BUILT_IN = {

@@ -65,6 +65,14 @@ def random_tensor(
     return values.mul_(scale).to(dtype)
 
 
+def empty_tensors(specs: Mapping[str, TensorSpec], device: str) -> dict[str, torch.Tensor]:
+    """Uninitialised tensors of the specs, by name; without memory on `meta`."""
+    return {
+        name: torch.empty(spec.shape, dtype=torch_dtype(spec.dtype), device=device)
+        for name, spec in specs.items()
+    }
+
+
 def sm_count(tensor: torch.Tensor) -> int:
     """Multiprocessors of the device the tensor is on."""
     if tensor.device.type != "cuda":

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from search_spaces.errors import TunerError
 from tuner.config import Budget, CampaignConfig, Settings, StrategyConfig
+from tuner.rehearsed import rehearse
 from tuner.tasks import Wanted, wanted_tasks
 
 
@@ -81,8 +82,8 @@ def adjusted(campaign: CampaignConfig, options: RunOptions) -> CampaignConfig:
 
 
 def chosen(settings: Settings, campaign: CampaignConfig, options: RunOptions) -> list[Wanted]:
-    """The tasks of an adjusted campaign that the options leave."""
-    return wanted_tasks(
+    """The tasks of an adjusted campaign that the options leave, their declarations tried out."""
+    wanted = wanted_tasks(
         campaign,
         extra=settings.kernels,
         paths=(str(options.base.resolve()),),
@@ -90,3 +91,5 @@ def chosen(settings: Settings, campaign: CampaignConfig, options: RunOptions) ->
         workloads=options.workloads,
         baselines=settings.measure.baselines or (),
     )
+    rehearse(wanted)
+    return wanted

@@ -97,11 +97,11 @@ def test_the_hash_is_that_of_what_runs(tmp_path):
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        (CONFIG | {"fault": "raise"}, ["ValueError", "no such <tile>"]),
+        (CONFIG | {"fault": "raise"}, ["ValueError", "no such <tile> (build_kernels.py:"]),
         (CONFIG | {"fault": "source"}, ["CompilationError", "undefined_name is not defined"]),
         (CONFIG | {"fault": "ptxas"}, ["PTXASError", "no-such-option"]),
         (CONFIG | {"num_warps": 3}, ["num_warps must be a power of 2"]),
-        ({"factor": 1.0, "num_warps": 4}, ["KeyError", "block"]),
+        ({"factor": 1.0, "num_warps": 4}, ["KeyError", "'block' (build_kernels.py:"]),
     ],
 )
 def test_a_config_that_does_not_compile_is_a_failure(tmp_path, capfd, config, words):

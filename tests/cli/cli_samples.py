@@ -81,9 +81,11 @@ class Small(Kernel):
     def check_workload(self, workload):
         if workload.get("n", 0) <= 0:
             raise WorkloadError("n must be positive", "give n of 1 or more")
-    def make_inputs(self, workload, seed, device): return {{}}
+    def make_inputs(self, workload, seed, device):
+        import torch
+        return {{"x": torch.ones(4, device=device)}}
     def outputs(self, workload): return {{"out": TensorSpec((4,), "float32")}}
-    def reference(self, workload, inputs): return {{}}
+    def reference(self, workload, inputs): return {{"out": inputs["x"]}}
     def tolerance(self, workload): return Tolerance(1e-5, 1e-5)
     def cost(self, workload): return Cost(1.0, 16.0)
     def space(self, workload):
@@ -91,6 +93,7 @@ class Small(Kernel):
                            kernel="small")
     def default_config(self, workload, device): return {{"a": 1}}
     def baselines(self, workload): return {{}}
+    def cpu_callable(self, workload, config): return lambda inputs: {{"out": inputs["x"]}}
 """
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import html
 import json
 from datetime import UTC, datetime
 
 import pytest
-from cpu_samples import KERNEL
+from cpu_samples import KERNEL as DOUBLE
 
 from results_db import Store
 
+#: With a fourth way, which cannot be built.
+KERNEL = DOUBLE.replace('"slow"]', '"slow", "broken"]').replace(
+    "        def add(",
+    '        if config["way"] == "broken":\n            config["M"]\n        def add(',
+)
 CONFIG = """version: 1
 pool: {kind: local, builders: 1}
 measure: {final_pairs: 8, warm_ms: 1}
@@ -33,10 +39,15 @@ def test_a_campaign_from_plan_to_table_and_again_by_schedule(tuner, folder):
     result = tuner("run", "c")
     assert result.code == 0, result.err
     assert f"report: {folder / 'results' / 'report.html'}" in result.out
-    assert "of 3" in result.err
+    assert "of 4" in result.err
 
     (task,) = json.loads(tuner("status", "--format", "json").out)
-    assert (task["trials"], task["failed"], task["verdict"]) == (3, 1, "faster")
+    assert (task["trials"], task["failed"], task["verdict"]) == (4, 2, "faster")
+    # A failure is told with the file and line of the kernel's own code, and its traceback kept.
+    page = html.unescape((folder / "results" / "report.html").read_text())
+    line = KERNEL[: KERNEL.index('config["M"]')].count("\n") + 1
+    assert f"KeyError: 'M' (double.py:{line})" in page
+    assert f'double.py", line {line}, in cpu_callable' in page
     assert tuner("export", "-o", "tables").code == 0
     (table,) = (folder / "tables").iterdir()
     assert '"way":"add"' in table.read_text().replace(" ", "")
@@ -56,5 +67,5 @@ def test_a_campaign_from_plan_to_table_and_again_by_schedule(tuner, folder):
         assert fire.run_id == fired[0]["run"]
         assert fire.instant <= datetime.now(UTC)
     again = json.loads(tuner("status", "--format", "json").out)
-    assert (again[0]["trials"], again[0]["verdict"]) == (3, "faster")
+    assert (again[0]["trials"], again[0]["verdict"]) == (4, "faster")
     assert tuner("compare", 1, fired[0]["run"]).code in (0, 1)

@@ -47,6 +47,7 @@ def affine(X, Y, n, BLOCK: tl.constexpr, REPEAT: tl.constexpr, FAULT: tl.constex
 
 @triton.jit
 def double(X, S, n, BLOCK: tl.constexpr, OVER: tl.constexpr):
+    tl.static_assert(OVER < 100)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(S + at, tl.load(X + at, mask=at < n).to(tl.float32) * 2, mask=at < n + OVER)
 
@@ -126,7 +127,7 @@ class TritonAffine(_Affine):
         # One program more than needed: what it may write is all outside.
         grid = (triton.cdiv(n, block) + 1,)
         if config.get("via") == "scratch":
-            over = 4 if fault == "scratch" else 0
+            over = {"scratch": 4, "inside": 100}.get(fault, 0)
             return [
                 Launch(
                     double, grid, (tensors["x"], tensors["s"], n), {"BLOCK": block, "OVER": over}

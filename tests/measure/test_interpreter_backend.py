@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from measure_child import Child
 
@@ -88,8 +90,20 @@ def test_writing_beyond_the_scratch_is_refused(child):
 def test_a_raising_variant_is_a_failure_of_one_line(child):
     failure = _outcome(child, {"block": 64, "fault": "raise"})
     assert failure.status is Status.RUNTIME
-    assert failure.message == "ValueError: no such tile <b>"
-    assert "Traceback" in failure.detail
+    assert re.fullmatch(
+        r"ValueError: no such tile <b> \(measure_kernels\.py:\d+\)", failure.message
+    )
+    assert failure.detail.startswith("Traceback")
+    assert 'measure_kernels.py", line ' in failure.detail
+    assert 'raise ValueError("no such tile <b>")' in failure.detail
+    assert "workers/" not in failure.detail
+
+
+def test_what_raises_inside_a_kernel_is_told_with_its_line(child):
+    failure = _outcome(child, {"block": 64, "via": "scratch", "fault": "inside"})
+    assert failure.status is Status.RUNTIME
+    assert re.search(r"\(measure_kernels\.py:\d+\)$", failure.message)
+    assert "tl.static_assert" in failure.detail
 
 
 def test_faults_do_not_outlive_their_variant(child):

@@ -16,6 +16,7 @@ from tuner.cli._session import ConfigOption, settings_of
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel
     from search_spaces.records import Device, Workload
+    from search_spaces.rehearsal import Rehearsal
 
 app = typer.Typer(
     help="The kernels that can be tuned, and their search spaces.", no_args_is_help=True
@@ -23,7 +24,6 @@ app = typer.Typer(
 _KERNELS = ("kernel", "from", "place")
 _WORKLOADS = ("workload", "configs", "feasible", "default", "gflops", "mib")
 _PARAMETERS = ("parameter", "values", "when", "default")
-_OFFLINE = {"cuda": "cuda:90", "hip": "hip:gfx942"}
 
 
 @app.command("list")
@@ -60,10 +60,11 @@ def show(
 ) -> None:
     """Show a kernel's workloads with the sizes of their spaces, or one workload's parameters."""
     from search_spaces import registry
+    from tuner.rehearsed import stand_in
 
     _, base = settings_of(config)
     found = registry.load(kernel, (str(base),))
-    device = _device(found, target)
+    device = stand_in(found, target)
     chosen = _chosen(found, workload)
     if validate:
         _validate(found, chosen, device)
@@ -80,27 +81,6 @@ def show(
 
 def _origin(place: str) -> str:
     return "built in" if place.startswith("search_spaces.") else "entry point"
-
-
-def _device(kernel: Kernel, target: str | None) -> Device:
-    """The device named, else the first found that the kernel runs on, else a stand-in for one."""
-    from search_spaces.recorded import RecordedKernel
-    from workers import device
-
-    if isinstance(kernel, RecordedKernel):
-        return kernel.device
-    if target is not None and ":" in target:
-        return device.offline(target)
-    kinds = kernel.kinds if target is None else (target,)
-    for kind in kinds:
-        if kind == "cpu":
-            return device.detect("cpu")
-        for one in device.found(kind):
-            return one
-    for kind in kinds:
-        if kind in _OFFLINE:
-            return device.offline(_OFFLINE[kind])
-    raise TunerError(f"no {' or '.join(kinds)} device was found", "name one with --target cuda:90")
 
 
 def _named(device: Device) -> str:
@@ -149,7 +129,10 @@ def _parameter_rows(kernel: Kernel, workload: Workload, device: Device) -> list[
 
 
 def _validate(kernel: Kernel, workloads: Sequence[Workload], device: Device) -> None:
-    findings = [line for workload in workloads for line in _problems(kernel, workload, device)]
+    from search_spaces.rehearsal import Rehearsal
+
+    trial = Rehearsal()
+    findings = [line for item in workloads for line in _problems(kernel, item, device, trial)]
     for line in findings:
         print(inert(line))
     if findings:
@@ -157,19 +140,23 @@ def _validate(kernel: Kernel, workloads: Sequence[Workload], device: Device) -> 
     note(f"{kernel.name}: {len(workloads)} workloads are fine on {_named(device)}")
 
 
-def _problems(kernel: Kernel, workload: Workload, device: Device) -> Iterator[str]:
-    """What is wrong with one workload's space, one line each."""
+def _problems(
+    kernel: Kernel, workload: Workload, device: Device, rehearsal: Rehearsal
+) -> Iterator[str]:
+    """What is wrong with one workload's space or declaration, one line each."""
     place = f"{kernel.name} {workload.key}"
     try:
         declared.check(kernel, workload)
         bound = declared.bind(kernel, workload, device)
         bound.require_feasible()
-        reason = bound.why_not(declared.default_config(kernel, workload, device))
+        default = declared.default_config(kernel, workload, device)
+        reason = bound.why_not(default)
         if reason is not None:
             yield f"{place}: the default config is not feasible: {reason}"
         if kernel.cost(workload).bytes <= 0:
             yield f"{place}: the cost model counts no bytes"
         if not kernel.outputs(workload) and kernel.kinds != ("simulated",):
             yield f"{place}: there are no outputs to verify"
+        rehearsal.check(kernel, workload, default, device.kind)
     except TunerError as error:
         yield f"{place}: {error.message}"

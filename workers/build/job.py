@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from search_spaces import places
 from search_spaces.errors import TunerError
 from search_spaces.records import Status
 from workers.records import Artifact, BuildJob, Failure
@@ -44,7 +45,7 @@ def build_kernel(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | F
     except (TunerError, ImportError):
         raise
     except Exception as error:
-        result = Failure(Status.COMPILE, headline(error), detail=_trimmed(str(error)))
+        result = Failure(Status.COMPILE, headline(error), detail=_detail(error))
     return dataclasses.replace(result, build_s=time.perf_counter() - started)
 
 
@@ -65,7 +66,15 @@ def _by_target(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fai
 
 
 def headline(error: BaseException) -> str:
-    """The one line that says most of a compiler's error: its type and what was wrong."""
+    """The one line that says most of an error: its type, what was wrong, and where.
+
+    Where is the file and line of the user's own host code; compilers name places by themselves.
+    """
+    where = places.place(error)
+    return f"{_said(error)[: max(0, _LINE_CHARS - len(where))]}{where}"[:_LINE_CHARS]
+
+
+def _said(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     # torch.compile wraps what its backend raised and says so on a line of its own.
     lines = lines[1:] if lines[1:] and lines[0].endswith("raised:") else lines
@@ -76,12 +85,11 @@ def headline(error: BaseException) -> str:
     mark = r"^ptxas \w+\s*:" if name == "PTXASError" else r"\b[Ee]rror\s*:"
     marked = [line for line in lines if re.search(mark, line)]
     said = lines[-1] if name == "CompilationError" else (marked or lines)[0]
-    return f"{name}: {said}"[:_LINE_CHARS]
+    return f"{name}: {said}"
 
 
-def _trimmed(text: str) -> str:
-    """The beginning and the end of a long text; compilers put the reason at either."""
-    if len(text) <= _DETAIL_CHARS:
-        return text
-    half = _DETAIL_CHARS // 2
-    return f"{text[:half]}\n[... {len(text) - 2 * half:,} characters left out ...]\n{text[-half:]}"
+def _detail(error: Exception) -> str:
+    """What a compiler said, or the traceback through the user's own host code."""
+    if places.place(error):
+        return places.trace(error, _DETAIL_CHARS)
+    return places.trimmed(str(error), _DETAIL_CHARS)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import traceback
-
+from search_spaces import places
 from search_spaces.errors import TunerError
 from search_spaces.records import Status
 from workers.records import Artifact, Failure
@@ -24,21 +23,24 @@ _STATUSES = {
 def failure_of(error: Exception, *, doing: str = "", artifact: Artifact | None = None) -> Failure:
     """The failure an exception amounts to: its status, one line for people, the traceback.
 
-    doing: what was being done, put before the message.
+    doing: what was being done, put before the message. The line ends with the file and line of the
+    user's own code, if the error comes from there, and the traceback then holds no other frames.
     """
     if isinstance(error, TunerError):
         line = error.message + (f" ({error.hint})" if error.hint else "")
     else:
         said = f"{error}".strip().splitlines()
         line = f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
-    message = f"{doing}: {line}" if doing else line
+    where = places.place(error)
+    line = f"{doing}: {line}" if doing else line
+    message = line[: max(0, _LINE_CHARS - len(where))] + where
     status = Status.RUNTIME
     for base in type(error).__mro__:
         status = _STATUSES.get(base.__name__, status)
     return Failure(
         status,
         message[:_LINE_CHARS],
-        detail="".join(traceback.format_exception(error))[-_DETAIL_CHARS:],
+        detail=places.trace(error, _DETAIL_CHARS),
         facts=artifact.facts if artifact is not None else None,
         binary_hash=artifact.binary_hash if artifact is not None else "",
     )
