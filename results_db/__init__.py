@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from results_db.errors import LeaseLostError, NothingStoredError, StoreError
+from results_db.errors import (
+    LeaseLostError,
+    NothingStoredError,
+    StoreAwayError,
+    StoreError,
+    StoreMovedError,
+)
 from results_db.records import (
     BaselineRecord,
     CalibrationRecord,
@@ -39,7 +45,9 @@ __all__ = [
     "RunInfo",
     "SelectionRecord",
     "Store",
+    "StoreAwayError",
     "StoreError",
+    "StoreMovedError",
     "TaskInfo",
     "TaskKey",
     "TrialRecord",

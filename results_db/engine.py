@@ -14,23 +14,41 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import StaticPool
 
 from results_db.errors import NothingStoredError, StoreError, translated
+from results_db.sqlite_file import SqliteFile
 
-BUSY_TIMEOUT_S = 30
+BUSY_TIMEOUT_S = 30.0
+#: The same for a caller that tries again by itself, and must hear of signals in between.
+_SHORT_BUSY_S = 2.0
 _WRITE = "results_db_write"
 _POSTGRES = ("postgresql", "postgresql+psycopg", "postgres")
 
 
 class Database:
-    """One database and its transactions; every error that leaves them is a `StoreError`."""
+    """One database and its transactions; every error that leaves them is a `StoreError`.
 
-    def __init__(self, url: str, *, create: bool, foreign_keys: bool = True) -> None:
+    answer_s: seconds that a server, or another process with the write lock, is waited for.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        create: bool,
+        foreign_keys: bool = True,
+        answer_s: float | None = None,
+    ) -> None:
         self.url = parse_url(url)
         self.name = describe(self.url)
         path = sqlite_path(self.url)
         if path is not None:
             _check_path(path, self.name, create)
+        self.file = None if path is None else SqliteFile(path)
         with translated(self.name):
-            self.engine = _engine(self.url, self.name, foreign_keys)
+            if self.url.drivername.startswith("postgresql"):
+                self.engine = _postgres(self.url, self.name, answer_s)
+            else:
+                busy_s = BUSY_TIMEOUT_S if answer_s is None else min(answer_s, _SHORT_BUSY_S)
+                self.engine = _sqlite(self.url, foreign_keys, busy_s)
 
     @property
     def is_sqlite(self) -> bool:
@@ -49,6 +67,19 @@ class Database:
             connection = connection.execution_options(**{_WRITE: True})
             with connection.begin():
                 yield connection
+
+    def check_place(self) -> None:
+        """Raise `StoreMovedError` when the file was deleted or replaced since the last look."""
+        if self.file is not None:
+            self.file.check()
+
+    def rescue(self) -> Path | None:
+        """Copy what this process still has open of a deleted file; None where there is no file."""
+        if self.file is None:
+            return None
+        with self.read() as connection:
+            driver: Any = connection.connection.driver_connection
+            return self.file.save(driver)
 
     def close(self) -> None:
         self.engine.dispose()
@@ -96,25 +127,28 @@ def _check_path(path: Path, name: str, create: bool) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
 
 
-def _engine(url: URL, name: str, foreign_keys: bool) -> Engine:
-    options: dict[str, Any] = {}
-    if url.drivername.startswith("postgresql"):
-        options = {"connect_args": {"connect_timeout": 10}, "pool_pre_ping": True}
-    elif sqlite_path(url) is None:
-        options = {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}}
+def _postgres(url: URL, name: str, answer_s: float | None) -> Engine:
     try:
-        engine = create_engine(url, **options)
+        from results_db import postgres
+
+        return postgres.engine(url, answer_s)
     except ImportError as error:
         raise StoreError(
             f"{name}: PostgreSQL needs the package psycopg ({error})",
             'pip install "tuner[postgres]"',
         ) from error
-    if engine.dialect.name == "sqlite":
-        _tune_sqlite(engine, foreign_keys)
+
+
+def _sqlite(url: URL, foreign_keys: bool, busy_s: float) -> Engine:
+    options: dict[str, Any] = {}
+    if sqlite_path(url) is None:
+        options = {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}}
+    engine = create_engine(url, **options)
+    _tune_sqlite(engine, foreign_keys, busy_s)
     return engine
 
 
-def _tune_sqlite(engine: Engine, foreign_keys: bool) -> None:
+def _tune_sqlite(engine: Engine, foreign_keys: bool, busy_s: float) -> None:
     """Set what SQLite does not keep in the file, and begin transactions ourselves.
 
     A transaction that reads first and writes later fails without waiting when another process
@@ -124,10 +158,10 @@ def _tune_sqlite(engine: Engine, foreign_keys: bool) -> None:
     @event.listens_for(engine, "connect")
     def connect(connection: sqlite3.Connection, _record: object) -> None:
         connection.isolation_level = None
-        connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_S * 1000}")
+        connection.execute(f"PRAGMA busy_timeout = {int(busy_s * 1000)}")
         connection.execute(f"PRAGMA foreign_keys = {'ON' if foreign_keys else 'OFF'}")
         connection.execute("PRAGMA synchronous = NORMAL")
-        _write_ahead(connection)
+        _write_ahead(connection, busy_s)
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
@@ -135,9 +169,9 @@ def _tune_sqlite(engine: Engine, foreign_keys: bool) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
-def _write_ahead(connection: sqlite3.Connection) -> None:
+def _write_ahead(connection: sqlite3.Connection, busy_s: float) -> None:
     """Switch to write-ahead logging; the busy handler does not cover that switch."""
-    deadline = time.monotonic() + BUSY_TIMEOUT_S
+    deadline = time.monotonic() + busy_s
     while connection.execute("PRAGMA journal_mode").fetchone()[0] not in ("wal", "memory"):
         try:
             connection.execute("PRAGMA journal_mode = WAL")

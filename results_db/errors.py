@@ -11,6 +11,8 @@ _HINTS = (
     ("disk is full", "free some space, then run again: finished trials are kept and resumed from"),
     ("no space left", "free some space, then run again: finished trials are kept and resumed from"),
     ("disk i/o error", "free some space on that disk or check it, then run `tuner db check`"),
+    ("does not answer", "check that the server runs and is not overloaded"),
+    ("statement timeout", "the server is overloaded or locked; see its log"),
     ("database is locked", "another process is writing; wait for it, or stop it, and run again"),
     ("readonly", "make the file and its folder writable, or set database.url to another place"),
     ("read-only", "make the database writable, or set database.url to another place"),
@@ -36,6 +38,14 @@ class NothingStoredError(StoreError):
     """There is no database yet, or nothing in it."""
 
 
+class StoreAwayError(StoreError):
+    """A database that does not answer just now: it restarts, is frozen, cut off or locked."""
+
+
+class StoreMovedError(StoreError):
+    """An SQLite file that was deleted or replaced while it was in use."""
+
+
 class LeaseLostError(StoreError):
     """A write to a run that another driver holds, or that has ended."""
 
@@ -57,7 +67,28 @@ def _store_error(where: str, error: Exception) -> StoreError:
     cause = getattr(error, "orig", None) or error
     if isinstance(cause, StoreError):
         return cause
+    kind = StoreAwayError if _is_away(error, cause) else StoreError
     lines = [line.strip() for line in f"{cause}".splitlines() if line.strip()]
     reason = lines[0] if lines else type(cause).__name__
     hint = next((hint for mark, hint in _HINTS if mark in f"{cause}".lower()), "")
-    return StoreError(f"{where}: {reason}", hint or "run `tuner db check`")
+    return kind(f"{where}: {reason}", hint or "run `tuner db check`")
+
+
+#: Classes and codes of PostgreSQL's errors that pass by themselves: connections, shutdown and
+#: cancellation, rollbacks in favour of others, locks, too many connections, idle sessions.
+_PASSING = ("08", "40", "55P03", "53300", "57", "25P03")
+
+
+def _is_away(error: Exception, cause: BaseException) -> bool:
+    """Whether the same call may well succeed a while later."""
+    import sqlite3
+
+    if isinstance(cause, sqlite3.OperationalError):
+        return "locked" in f"{cause}" or "busy" in f"{cause}"
+    if getattr(error, "connection_invalidated", False):
+        return True
+    state = getattr(cause, "sqlstate", None)
+    if state is not None:
+        return f"{state}".startswith(_PASSING)
+    # What fails while connecting has no code.
+    return type(cause).__name__ == "OperationalError" or isinstance(cause, ConnectionError)

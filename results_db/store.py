@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from results_db import convert, fence, frames, health, insert, migrate, query
 from results_db.engine import Database
 from results_db.models import Export
+from results_db.patience import Patience
 from results_db.records import (
     BaselineRecord,
     CalibrationRecord,
@@ -38,13 +39,14 @@ class Store(RunStore, FireStore):
     """
 
     @classmethod
-    def open(cls, url: str, *, create: bool = True) -> Store:
+    def open(cls, url: str, *, create: bool = True, answer_s: float | None = None) -> Store:
         """Open a database: `sqlite:///FILE`, `sqlite://` (memory) or `postgresql+psycopg://...`.
 
-        create: make folders, file and schema where there are none. Raises `StoreError` when it
-        cannot be reached or read, is not a results database, or has another schema.
+        create: make folders, file and schema where there are none. answer_s: seconds after which a
+        statement that has no answer is a `StoreAwayError`. Raises `StoreError` when it cannot be
+        reached or read, is not a results database, or has another schema.
         """
-        database = Database(url, create=create)
+        database = Database(url, create=create, answer_s=answer_s)
         try:
             migrate.ensure(database, create=create)
         except BaseException:
@@ -68,7 +70,11 @@ class Store(RunStore, FireStore):
 
     def under(self, lease: str) -> Store:
         """The same database for the driver that holds runs under this lease; close only one."""
-        return Store(self._database, lease)
+        return Store(self._database, lease, self.patience)
+
+    def waiting(self, patience: Patience) -> Store:
+        """The same database with calls that wait so long while it is away; close only one."""
+        return Store(self._database, self.lease, patience)
 
     # -- tasks ---------------------------------------------------------------------------------
     def ensure_task(

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, update
 
 from results_db import clock, fence, insert, query
+from results_db.errors import LeaseLostError
 from results_db.models import Run
 from results_db.records import RunInfo
 from results_db.transactions import Transactions
@@ -94,7 +95,10 @@ class RunStore(Transactions):
         self._change_run(run_id, {"status": status, "finished_at": finished_at})
 
     def finish_run(self, run_id: int, status: str, summary: Mapping[str, Any]) -> None:
-        """End a run with its status and the figures a listing shows; nobody holds it then."""
+        """End a run with its status and the figures a listing shows; nobody holds it then.
+
+        A run that has ended with the very same is left as it is.
+        """
         values = {
             "status": status,
             "finished_at": datetime.now(UTC),
@@ -103,7 +107,13 @@ class RunStore(Transactions):
             "lease": "",
             "process": "",
         }
-        self._change_run(run_id, values)
+        try:
+            self._change_run(run_id, values)
+        except LeaseLostError:
+            # It may have ended at the first try, whose answer was lost.
+            found = self.run(run_id)
+            if (found.status, found.lease, found.summary) != (status, "", dict(summary)):
+                raise
 
     def runs(self, campaign: str | None = None, limit: int = 50) -> list[RunInfo]:
         """Runs, of one campaign or of all, the newest first."""

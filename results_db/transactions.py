@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, update
@@ -10,24 +11,47 @@ from sqlalchemy import Connection, update
 from results_db import fence
 from results_db.engine import Database
 from results_db.models import Run, Task
+from results_db.patience import Patience
 
 T = TypeVar("T")
+_AT_ONCE = Patience()
 
 
 class Transactions:
-    """A database as one process uses it. lease: the token its writes to a run must match."""
+    """A database as one process uses it.
 
-    def __init__(self, database: Database, lease: str = "") -> None:
+    lease: the token its writes to a run must match. patience: how long a call waits for a
+    database that is away.
+    """
+
+    def __init__(self, database: Database, lease: str = "", patience: Patience = _AT_ONCE) -> None:
         self._database = database
         self.lease = lease
+        self.patience = patience
 
     def _read(self, work: Callable[[Connection], T]) -> T:
-        with self._database.read() as connection:
-            return work(connection)
+        def once() -> T:
+            with self._database.read() as connection:
+                return work(connection)
+
+        return self.patience.insist(once)
 
     def _write(self, work: Callable[[Connection], T]) -> T:
-        with self._database.write() as connection:
-            return work(connection)
+        """One transaction; repeated when it is not known whether it was committed."""
+
+        def once() -> T:
+            with self._database.write() as connection:
+                return work(connection)
+
+        return self.patience.insist(once)
+
+    def check_place(self) -> None:
+        """Raise `StoreMovedError` when an SQLite file was deleted or replaced while in use."""
+        self._database.check_place()
+
+    def rescue(self) -> Path | None:
+        """Save what a deleted SQLite file held to a new file beside it; returns its path."""
+        return self._database.rescue()
 
     def _write_run(self, run_id: int, work: Callable[[Connection], T]) -> T:
         """The same behind the fence of a run."""

@@ -30,11 +30,15 @@ def run_campaign(
     that an end of any kind loses none of them.
     """
     from results_db import Store
+    from results_db.patience import Patience
 
     settings = anchored(settings, options.base)
     campaign = adjusted(campaign_of(settings, name), options)
     wanted = chosen(settings, campaign, options)
-    with Store.open(settings.database.url) as store:
-        run = CampaignRun(settings, name, campaign, options, store, control or Control())
+    control = control or Control()
+    patience = Patience(settings.database.patience, lambda: control.killed)
+    with Store.open(settings.database.url, answer_s=settings.database.timeout) as opened:
+        store = opened.waiting(patience)
+        run = CampaignRun(settings, name, campaign, options, store, control)
         outcome = run.drive(wanted, on_progress)
         return replace(outcome, findings=tuple(findings.of_run(store, outcome.run_id)))

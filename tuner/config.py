@@ -171,7 +171,15 @@ class CampaignConfig(Section):
 
 
 class DatabaseConfig(Section):
+    """Where results are recorded.
+
+    timeout: how long a run waits for the answer to one statement. patience: how long a run waits
+    for a database that is away, before it ends; workers go on meanwhile.
+    """
+
     url: str = "sqlite:///results/tuner.db"
+    timeout: Seconds = 30.0
+    patience: Seconds = 600.0
 
 
 class PathsConfig(Section):

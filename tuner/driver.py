@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 
-from results_db import Store, StoreError
+from results_db import Store, StoreAwayError, StoreError, StoreMovedError, TrialRecord
+from results_db.patience import Outage
 from tuner import lease
 from tuner.engine import (
     Build,
@@ -31,9 +35,15 @@ from workers.roles import Pool
 
 _POLL_S = 0.1
 _PROGRESS_S = 0.25
-#: So many results may wait to be written down while workers are waiting, and so long.
+#: So many results may wait to be written down while workers are waiting, and so long. A driver that
+#: is killed loses what waits: less than a second of work.
 _UNWRITTEN = 64
-_UNWRITTEN_S = 1.0
+_UNWRITTEN_S = 0.5
+#: So many may wait while the database is away; then the workers wait too.
+_MOST_UNWRITTEN = 1000
+#: Between looks at whether the database's file is still in its place.
+_PLACE_S = 1.0
+_log = logging.getLogger("tuner.database")
 
 
 class Control:
@@ -62,7 +72,10 @@ class Control:
 
 @dataclass(slots=True)
 class Driver:
-    """Runs an engine to its end over a pool and a store. recorded counts trials stored by it."""
+    """Runs an engine to its end over a pool and a store. recorded counts trials stored by it.
+
+    patience_s: how long the database may be away; workers go on meanwhile.
+    """
 
     engine: Engine
     pool: Pool
@@ -71,27 +84,38 @@ class Driver:
     control: Control = field(default_factory=Control)
     on_progress: ProgressCallback | None = None
     clock: Callable[[], float] = time.monotonic
+    patience_s: float = 0.0
     recorded: int = 0
     _started: float = 0.0
     _counted: float = 0.0
     _offered_s: float = 0.0
     _shown: float = 0.0
     _beat: float = 0.0
+    _looked: float = 0.0
     _drained: bool = False
     _waiting: list[Event] = field(default_factory=list)
-    #: With the moment each came.
-    _unwritten: deque[tuple[float, Record | SetStage | Select]] = field(default_factory=deque)
+    #: With the moment each came. Writing one of them twice must be as good as once.
+    _unwritten: deque[tuple[float, Callable[[], object]]] = field(default_factory=deque)
+    _outage: Outage = field(init=False)
     _end: Finish | None = None
+
+    def __post_init__(self) -> None:
+        self._outage = Outage(self.patience_s)
 
     def run(self, ready: list[WorkerInfo]) -> Finish:
         """Drive until the engine finishes; `ready` are workers the pool has announced already."""
         try:
             end = self._drive(ready)
-        except StoreError:
-            self._unwritten.clear()  # nor can that be written
+            self._flush()
+        except StoreMovedError:
+            self._save_rest()  # the connection to the deleted file still takes it
             raise
-        finally:
-            self._write(len(self._unwritten))
+        except StoreError:
+            self._drop_rest()  # nor can that be written
+            raise
+        except BaseException:
+            self._save_rest()
+            raise
         self._show(last=True)
         return end
 
@@ -106,9 +130,14 @@ class Driver:
                 self._drained = True
                 self._handle(Drain())
                 continue
-            idle = not (self.engine.hungry or self._waiting or self._unwritten)
+            if self._outage.lasts and len(self._unwritten) >= _MOST_UNWRITTEN:
+                time.sleep(_POLL_S)
+                self._write(1)
+                continue
+            writable = bool(self._unwritten) and not self._outage.waits
+            idle = not (self.engine.hungry or self._waiting or writable)
             self._waiting += self.pool.poll(_POLL_S if idle else 0.0)
-            if self._unwritten and not (self.engine.hungry or self._waiting):
+            if writable and not (self.engine.hungry or self._waiting):
                 self._write(1)
             else:
                 # Workers first; but a database that is slower than they are holds them up.
@@ -148,7 +177,15 @@ class Driver:
     def _handle(self, event: Event) -> None:
         if isinstance(event, WorkerReady) and event.worker.calibration is not None:
             worker, calibration = event.worker, event.worker.calibration
-            self.store.record_calibration(worker.device, worker.toolchain, worker.host, calibration)
+            self._keep(
+                partial(
+                    self.store.record_calibration,
+                    worker.device,
+                    worker.toolchain,
+                    worker.host,
+                    calibration,
+                )
+            )
         for instruction in self.engine.handle(event, self.clock()):
             self._carry_out(instruction)
 
@@ -156,23 +193,26 @@ class Driver:
         match instruction:
             case Record():
                 record = replace(instruction.record, finished_at=datetime.now(UTC))
-                self._keep(replace(instruction, record=record))
+                self._keep(partial(self._record, instruction.task_id, record))
             case Build():
                 self.pool.submit_build(instruction.job)
             case Measure():
                 self.pool.submit_measure(instruction.worker_id, instruction.job)
-            case SetStage():
-                self._keep(instruction)
-            case Select():
-                selection = instruction.selection
+            case SetStage(task_id, stage, note):
+                self._keep(partial(self.store.set_stage, task_id, stage, note))
+            case Select(task_id, selection, baselines, finals):
                 if selection.median_us is not None and selection.confirmed_at is None:
                     selection = replace(selection, confirmed_at=datetime.now(UTC))
-                self._keep(replace(instruction, selection=selection))
+                outcome = (selection, list(baselines), list(finals))
+                self._keep(partial(self.store.record_selection, task_id, *outcome))
             case Finish():
                 self._end = instruction
 
-    def _keep(self, instruction: Record | SetStage | Select) -> None:
-        self._unwritten.append((self.clock(), instruction))
+    def _keep(self, write: Callable[[], object]) -> None:
+        self._unwritten.append((self.clock(), write))
+
+    def _record(self, task_id: int, record: TrialRecord) -> None:
+        self.recorded += self.store.record_trial(task_id, record)
 
     def _overdue(self) -> int:
         """How many results cannot wait any longer: too many wait, or they have waited too long."""
@@ -181,17 +221,37 @@ class Driver:
         return max(late, len(self._unwritten) - _UNWRITTEN)
 
     def _write(self, count: int) -> None:
-        """Write down the next `count` of what is to be, in its order."""
+        """Write down the next `count` of what is to be, in its order, if the database answers."""
         for _ in range(count):
-            if not self._unwritten:
+            if not self._unwritten or self._outage.waits:
                 return
-            match self._unwritten.popleft()[1]:
-                case Record(task_id, record):
-                    self.recorded += self.store.record_trial(task_id, record)
-                case SetStage(task_id, stage, note):
-                    self.store.set_stage(task_id, stage, note)
-                case Select(task_id, selection, baselines, finals):
-                    self.store.record_selection(task_id, selection, list(baselines), list(finals))
+            try:
+                self._unwritten[0][1]()
+            except StoreAwayError as error:
+                self._outage.failed(error)
+                return
+            self._outage.over()
+            self._unwritten.popleft()
+
+    def _flush(self) -> None:
+        """Write down all that is left; unless told to stop at once, wait for the database."""
+        while self._unwritten:
+            self._write(len(self._unwritten))
+            if self._outage.lasts and self.control.killed:
+                self._drop_rest()
+            elif self._outage.lasts:
+                time.sleep(_POLL_S)
+
+    def _save_rest(self) -> None:
+        """Write down what can be, when the run ends by an error."""
+        with suppress(StoreError):
+            self._write(len(self._unwritten))
+        self._drop_rest()
+
+    def _drop_rest(self) -> None:
+        if self._unwritten:
+            _log.warning("tuner: %d results could not be stored", len(self._unwritten))
+            self._unwritten.clear()
 
     def _count_workers(self) -> None:
         """Device time that there was, used or not; workers come and go."""
@@ -202,9 +262,17 @@ class Driver:
     def _keep_alive(self) -> None:
         """Real time, whatever the pool's clock says: other drivers wait in real time."""
         now = time.monotonic()
-        if now - self._beat > lease.BEAT_S:
-            self._beat = now
-            self.store.beat(self.run_id)
+        if now - self._looked > _PLACE_S:
+            self._looked = now
+            self.store.check_place()
+        if now - self._beat > lease.BEAT_S and not self._outage.waits:
+            try:
+                self.store.beat(self.run_id)
+            except StoreAwayError as error:
+                self._outage.failed(error)
+            else:
+                self._outage.over()
+                self._beat = now
 
     def _show(self, *, last: bool = False) -> None:
         now = self.clock()

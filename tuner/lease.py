@@ -49,7 +49,10 @@ def take(store: Store, run: RunInfo) -> Store:
     check(run)
     token = secrets.token_hex(16)
     if not store.take_run(run, token, holder(), process.identity()):
-        raise _held(store.run(run.run_id))
+        found = store.run(run.run_id)
+        # It may have been taken at the first try, whose answer was lost.
+        if found.lease != token:
+            raise _held(found)
     _at_work.add(token)
     return store.under(token)
 

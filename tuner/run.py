@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from results_db.errors import StoreMovedError
+from results_db.patience import Patience
 from results_db.records import RunInfo, TaskInfo, TaskKey
 from search_spaces import declared
 from search_spaces.errors import TunerError
@@ -49,7 +51,12 @@ class CampaignRun:
     def drive(self, wanted: list[Wanted], on_progress: ProgressCallback | None) -> RunOutcome:
         """Hold a run of the campaign from its first worker to its last product."""
         try:
-            return self._drive(wanted, on_progress)
+            outcome = self._drive(wanted, on_progress)
+            self.store.check_place()
+            return outcome
+        except StoreMovedError as error:
+            self._give_up(error)
+            raise self._rescued(error) from error
         except BaseException as error:
             self._give_up(error)
             raise
@@ -73,7 +80,16 @@ class CampaignRun:
             engine = Engine(specs, builders=pool.builders, in_flight=self.campaign.in_flight)
             # A pool in virtual time brings its own clock.
             clock = getattr(pool, "clock", time.monotonic)
-            driver = Driver(engine, pool, self.store, info.run_id, self.control, on_progress, clock)
+            driver = Driver(
+                engine,
+                pool,
+                self.store.waiting(Patience()),
+                info.run_id,
+                self.control,
+                on_progress,
+                clock,
+                self.settings.database.patience,
+            )
             end = driver.run(workers)
             killed = self.control.killed
         finally:
@@ -285,7 +301,16 @@ class CampaignRun:
         if self._held is not None:
             with suppress(TunerError):
                 message = error.message if isinstance(error, TunerError) else type(error).__name__
-                self.store.finish_run(self._held, "interrupted", {"summary": message})
+                at_once = self.store.waiting(Patience())
+                at_once.finish_run(self._held, "interrupted", {"summary": message})
+
+    def _rescued(self, error: StoreMovedError) -> StoreMovedError:
+        """The same error, with the place where the deleted file's contents are now."""
+        path = self.store.rescue()
+        return StoreMovedError(
+            f"{error.message}; what it held was saved to {path}",
+            f"move that file to the place in database.url and run again to go on, or {error.hint}",
+        )
 
     def _products(self, wanted: list[Wanted], outcome: RunOutcome) -> RunOutcome:
         """Tables and report, also of a run that was interrupted: they say so.

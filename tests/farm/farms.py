@@ -10,7 +10,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,6 +52,8 @@ class Farm:
     faults: Mapping[str, float] = field(default_factory=lambda: dict(FAULTS))
     space: RecordedSpace = field(default_factory=small_space)
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+    #: More of the environment.
+    variables: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.scratch.mkdir(parents=True)
@@ -109,20 +111,27 @@ class Farm:
             "FARM_MARK": self.mark,
             "PYTHONPATH": str(ROOT),
             "NO_COLOR": "1",
+            **self.variables,
         }
 
     @contextmanager
-    def driver(self) -> Iterator[subprocess.Popen[str]]:
-        """A running `tuner run` that leads a session of its own, as a shell's job does."""
-        with subprocess.Popen(
-            self.command,
-            cwd=self.folder,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        ) as process:
+    def driver(self, stderr: Path | None = None) -> Iterator[subprocess.Popen[str]]:
+        """A running `tuner run` that leads a session of its own, as a shell's job does.
+
+        stderr: a file for what it says, to be read while it runs.
+        """
+        with (
+            nullcontext(subprocess.PIPE) if stderr is None else stderr.open("w") as says,
+            subprocess.Popen(
+                self.command,
+                cwd=self.folder,
+                env=self.environment,
+                stdout=subprocess.PIPE,
+                stderr=says,
+                text=True,
+                start_new_session=True,
+            ) as process,
+        ):
             try:
                 yield process
             finally:

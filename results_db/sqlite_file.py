@@ -1,0 +1,60 @@
+"""The file of an SQLite database while it is in use: whether it is still there, and saving it.
+
+A process that has a deleted file open goes on writing to it, and all is lost when the process ends.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from results_db.errors import StoreMovedError, translated
+
+
+class SqliteFile:
+    """A database file and its log, recognised by their inodes once they were first seen."""
+
+    def __init__(self, path: Path) -> None:
+        # The working directory may change, and an open connection does not care.
+        self.path = path.absolute()
+        self._seen: dict[Path, tuple[int, int]] = {}
+
+    def check(self) -> None:
+        """Raise `StoreMovedError` when the path no longer leads to the file that is open."""
+        for path in (self.path, self.path.with_name(f"{self.path.name}-wal")):
+            now = _inode(path)
+            if path in self._seen and now != self._seen[path]:
+                what = "was deleted" if now is None else "was replaced by another file"
+                raise StoreMovedError(
+                    f"{path} {what} while it was in use", "leave it in place during a run"
+                )
+            if now is not None:
+                self._seen[path] = now
+
+    def save(self, connection: sqlite3.Connection) -> Path:
+        """Copy what an open connection still sees to a new file beside the old place."""
+        number, target = 0, self.path.with_name(f"{self.path.name}.rescued")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        while target.exists():
+            number += 1
+            target = self.path.with_name(f"{self.path.name}.{number}.rescued")
+        partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
+        with translated(f"{target}"):
+            try:
+                with closing(sqlite3.connect(partial)) as copy:
+                    connection.backup(copy)
+                    copy.execute("PRAGMA journal_mode = DELETE")
+                partial.replace(target)
+            finally:
+                partial.unlink(missing_ok=True)
+        return target
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -1,0 +1,41 @@
+"""A farm that keeps its results on a PostgreSQL server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from farms import Farm
+
+from results_db import Store
+from results_db.records import RunInfo, TrialRecord
+
+
+@dataclass
+class PostgresFarm(Farm):
+    """A farm that keeps its results on a server."""
+
+    url: str = ""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**super().environment, "TUNER__DATABASE__URL": self.url}
+
+    def count(self, where: str = "") -> int:
+        return len(self.stored()[1])
+
+    def stored(self) -> tuple[list[RunInfo], dict[str, TrialRecord]]:
+        """All runs, and the trials of this farm's kernel by attempt."""
+        with Store.open(self.url) as store:
+            runs = store.runs()
+            tasks = [task for run in runs for task in store.tasks(run.run_id)]
+            mine = [t for t in tasks if t.key.source_hash == self.source_hash]
+            trials = [trial for task in mine for trial in store.trials(task.task_id)]
+        found = {trial.attempt_id: trial for trial in trials}
+        assert len(found) == len(trials)
+        return runs, found
+
+    @property
+    def source_hash(self) -> str:
+        from search_spaces.recorded import RecordedKernel
+
+        return RecordedKernel(self.space).source_hash()

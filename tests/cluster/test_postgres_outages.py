@@ -1,0 +1,110 @@
+"""A PostgreSQL server that crashes or freezes in mid-run: the run waits for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psycopg
+import pytest
+from postgres_farms import PostgresFarm
+from postgres_server import PostgresServer
+from processes import wait_until
+
+from search_spaces.records import config_key
+
+pytestmark = [pytest.mark.postgres, pytest.mark.slow]
+
+
+@pytest.fixture
+def farm(postgres: PostgresServer, tmp_path: Path) -> PostgresFarm:
+    short = {"TUNER__DATABASE__TIMEOUT": "2s"}
+    url = postgres.new_database()
+    return PostgresFarm(tmp_path / "f", trials=120, builders=1, runners=2, url=url, variables=short)
+
+
+def assert_whole(farm: PostgresFarm) -> None:
+    (run,), trials = farm.stored()
+    assert (run.status, run.holder, run.lease) == ("finished", "", "")
+    assert sorted(trial.number for trial in trials.values()) == list(range(farm.trials))
+    assert len({config_key(trial.config) for trial in trials.values()}) == farm.trials
+
+
+@contextmanager
+def away(postgres: PostgresServer) -> Iterator[None]:
+    postgres.stop()
+    try:
+        yield
+    finally:
+        with suppress(AssertionError):
+            postgres.start()
+
+
+def test_a_run_outlives_a_crash_of_the_server_and_a_frozen_backend(
+    postgres: PostgresServer, farm: PostgresFarm
+) -> None:
+    with farm.driver() as driver:
+        wait_until(lambda: farm.count() >= 20, 60)
+        with away(postgres):
+            pass
+        wait_until(lambda: farm.count() >= 50, 60)
+        frozen = _freeze(postgres, driver.pid)
+        try:
+            said = farm.ended(driver)
+        finally:
+            os.kill(frozen, signal.SIGCONT)
+    assert "the database is back" in said
+    assert_whole(farm)
+    farm.assert_gone()
+
+
+def test_a_run_whose_server_stays_away_ends_in_one_line_and_is_gone_on_with(
+    postgres: PostgresServer, farm: PostgresFarm
+) -> None:
+    patient = dict(farm.variables)
+    farm.variables["TUNER__DATABASE__PATIENCE"] = "2s"
+    with farm.driver() as driver:
+        wait_until(lambda: farm.count() >= 20, 60)
+        with away(postgres):
+            said = farm.ended(driver, 2)
+    assert "trying again for up to 2 s" in said
+    assert said.count("error: ") == 1
+    farm.assert_gone()
+    before = farm.stored()[1]
+    farm.variables = patient
+    farm.finish()
+    assert_whole(farm)
+    assert before.items() <= farm.stored()[1].items()
+
+
+def _freeze(postgres: PostgresServer, driver: int) -> int:
+    """Stop the server process that works for the driver, between two of its transactions."""
+    state = "SELECT pid, state FROM pg_stat_activity WHERE application_name = %s"
+    with psycopg.connect(postgres.admin, autocommit=True) as look:
+        while True:
+            row = look.execute(state, [f"tuner:{driver}"]).fetchone()
+            assert row is not None
+            os.kill(row[0], signal.SIGSTOP)
+            if look.execute(state, [f"tuner:{driver}"]).fetchone() == (row[0], "idle"):
+                return int(row[0])
+            os.kill(row[0], signal.SIGCONT)
+
+
+def test_ctrl_c_works_while_the_server_is_away(
+    postgres: PostgresServer, farm: PostgresFarm
+) -> None:
+    log = farm.folder / "log"
+    with farm.driver(stderr=log) as driver:
+        wait_until(lambda: farm.count() >= 20, 60)
+        with away(postgres):
+            wait_until(lambda: "trying again" in log.read_text(), 60)
+            os.killpg(driver.pid, signal.SIGINT)
+            wait_until(lambda: "finishing what is in flight" in log.read_text(), 60)
+            assert driver.poll() is None
+            os.killpg(driver.pid, signal.SIGINT)
+            assert driver.wait(60) == 2
+    assert "Traceback" not in log.read_text()
+    farm.assert_gone()
