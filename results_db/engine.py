@@ -14,6 +14,7 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import StaticPool
 
 from results_db.errors import NothingStoredError, StoreError, translated
+from results_db.masking import masked
 from results_db.sqlite_file import SqliteFile
 
 BUSY_TIMEOUT_S = 30.0
@@ -89,22 +90,22 @@ def parse_url(text: str) -> URL:
     """The URL of a database this program can use; raises `StoreError` for others."""
     try:
         url = make_url(text)
-    except ArgumentError:
-        raise StoreError(f"{text!r} is not a database URL", _FORMS) from None
+    except (ArgumentError, ValueError):
+        raise StoreError(f"{masked(text)!r} is not a database URL", _FORMS) from None
     if url.drivername in _POSTGRES:
         return url.set(drivername="postgresql+psycopg")
     if url.drivername in ("sqlite", "sqlite+pysqlite"):
         return url
-    raise StoreError(f"{url.drivername!r} databases are not supported", _FORMS)
+    raise StoreError(f"{masked(url.drivername)!r} databases are not supported", _FORMS)
 
 
 _FORMS = "write sqlite:///results/tuner.db or postgresql+psycopg://user:password@host/name"
 
 
 def describe(url: URL) -> str:
-    """The database as messages name it: the file's path, or the URL without its password."""
+    """The database as messages name it: the file's path, or the URL without its passwords."""
     path = sqlite_path(url)
-    return f"{path}" if path is not None else url.render_as_string(hide_password=True)
+    return f"{path}" if path is not None else masked(url.render_as_string(hide_password=False))
 
 
 def sqlite_path(url: URL) -> Path | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from results_db.masking import masked_within
 from search_spaces.errors import TunerError
 
 _HINTS = (
@@ -71,7 +72,7 @@ def _store_error(where: str, error: Exception) -> StoreError:
     lines = [line.strip() for line in f"{cause}".splitlines() if line.strip()]
     reason = lines[0] if lines else type(cause).__name__
     hint = next((hint for mark, hint in _HINTS if mark in f"{cause}".lower()), "")
-    return kind(f"{where}: {reason}", hint or "run `tuner db check`")
+    return kind(f"{where}: {masked_within(reason)}", hint or "run `tuner db check`")
 
 
 #: Classes and codes of PostgreSQL's errors that pass by themselves: connections, shutdown and

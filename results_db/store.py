@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from results_db import convert, fence, frames, health, insert, migrate, query
 from results_db.engine import Database
+from results_db.masking import masked
 from results_db.models import Export
 from results_db.patience import Patience
 from results_db.records import (
@@ -65,8 +66,8 @@ class Store(RunStore, FireStore):
 
     @property
     def url(self) -> str:
-        """The database for people to read: a password in it is hidden."""
-        return self._database.url.render_as_string(hide_password=True)
+        """The database for people to read: passwords in it are hidden."""
+        return masked(self._database.url.render_as_string(hide_password=False))
 
     def under(self, lease: str) -> Store:
         """The same database for the driver that holds runs under this lease; close only one."""

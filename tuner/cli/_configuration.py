@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import typer
@@ -36,9 +35,11 @@ def show(config: ConfigOption = None) -> None:
     """Print the settings in force, with defaults and environment, as YAML."""
     import yaml
 
+    from results_db.masking import masked
+
     settings, _ = settings_of(config)
     data = settings.model_dump(mode="json")
-    data["database"]["url"] = re.sub(r"(//[^:/@]+):[^@]*@", r"\1:***@", data["database"]["url"])
+    data["database"]["url"] = masked(data["database"]["url"])
     print(yaml.safe_dump(data, sort_keys=False, allow_unicode=False), end="")
 
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from results_db.masking import masked_within
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
@@ -51,13 +53,13 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def note(text: object) -> None:
-    """One line for people, to stderr."""
-    print(inert(text), file=sys.stderr)
+    """One line for people, to stderr; passwords of URLs in it are hidden."""
+    print(inert(masked_within(f"{text}")), file=sys.stderr)
 
 
 def fail(message: object, hint: object = "") -> None:
-    """The two lines of an error, to stderr."""
-    print(f"error: {inert(message)}", file=sys.stderr)
+    """The two lines of an error, to stderr; passwords of URLs in the first are hidden."""
+    print(f"error: {inert(masked_within(f'{message}'))}", file=sys.stderr)
     if hint:
         print(f"hint: {inert(hint)}", file=sys.stderr)
 

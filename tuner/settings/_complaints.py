@@ -9,6 +9,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from results_db.masking import masked
 from tuner.config import ConfigError, Settings
 from tuner.settings._yaml import KeyPath
 
@@ -115,7 +116,7 @@ def _expectation(item: ErrorDetails) -> str:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    text = repr(masked(value) if isinstance(value, str) else value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

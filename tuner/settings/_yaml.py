@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 import yaml
 
+from results_db.masking import masked_within
 from tuner.config import ConfigError
 
 Key: TypeAlias = str | int
@@ -192,4 +193,6 @@ def _yaml_error(path: Path, error: yaml.YAMLError) -> ConfigError:
 
 
 def _kind(data: object) -> str:
-    return "a list" if isinstance(data, list) else f"the {type(data).__name__} {data!r}"
+    if isinstance(data, list):
+        return "a list"
+    return f"the {type(data).__name__} {masked_within(repr(data))}"

@@ -1,0 +1,76 @@
+"""Database URLs as people may see them: without passwords, however malformed the URL is."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote
+
+HIDDEN = "***"
+_SECRET = re.compile(r"pass|pwd|\bpw\b|secret|token|credential", re.I)
+_PAIR = re.compile(rf"[\w%]*(?:{_SECRET.pattern})[\w%]*\s*[=:]\s*", re.I)
+_HOST = r"(?:\[[^\]@]*\]|[^\[\]/:@?#,\s]*)(?::\d*)?"
+_PLACE = rf"{_HOST}(?:,{_HOST})*(?:/[^?#@]*)?"
+#: What follows `scheme://` where it is beyond doubt at which character the password ends.
+_PROPER = re.compile(
+    rf"(?:[^:/@?#\s]*(?::[^@/?#\s]*)?@{_PLACE}(?:\?[^@]*)?)|{_PLACE}(?:\?.*)?", re.S
+)
+_URL = re.compile(r"[A-Za-z][\w+.-]*://\S+")
+_SCHEME = re.compile(r"[\s'\"]*[\w+.-]*")
+_COLON = re.compile(r":|%3a", re.I)
+
+
+def masked(text: str) -> str:
+    """The URL, or what was given for one, with every password in it replaced by `***`.
+
+    Of a text that is no proper URL, rather too much is hidden than too little.
+    """
+    decoded = unquote(text)
+    if "://" not in text and "://" in decoded:
+        text = decoded
+    scheme, separator, rest = text.partition("://")
+    if not separator or not _SCHEME.fullmatch(scheme):
+        return _userinfo(_pairs(text))
+    path, mark, query = rest.partition("?")
+    file = "sqlite" in scheme and rest.startswith("/")
+    if file or _PROPER.fullmatch(rest):
+        path = path if file or "@" not in path else _userinfo(path)
+        return f"{scheme}://{path}{mark}{_query(query)}"
+    return f"{scheme}://{_malformed(rest)}"
+
+
+def masked_within(text: str) -> str:
+    """A sentence with every URL in it masked."""
+    return _URL.sub(lambda found: masked(found.group()), text)
+
+
+def _malformed(rest: str) -> str:
+    path, mark, query = rest.partition("?")
+    text = _pairs(f"{path}{mark}{_query(query)}")
+    if "@" in text or "%40" in text:
+        return _userinfo(text)
+    name, colon, _ = text.partition(":")
+    return f"{name}:{HIDDEN}" if colon else text  # the port is no number: perhaps a password
+
+
+def _userinfo(text: str) -> str:
+    """Hide what stands between the first colon and the last `@`."""
+    end = max(text.rfind("@"), text.rfind("%40") if "@" not in text else -1)
+    colon = _COLON.search(text, 0, max(end, 0))
+    return text if colon is None else f"{text[: colon.start()]}:{HIDDEN}{text[end:]}"
+
+
+def _query(query: str) -> str:
+    """Hide all that follows the first secret parameter: its value may hold separators."""
+    shown: list[str] = []
+    for part in re.split("([&;])", query):
+        name, equals, _ = part.partition("=")
+        if equals and _SECRET.search(unquote(name)):
+            return "".join([*shown, name, equals, HIDDEN])
+        shown.append(part)
+    return "".join(shown)
+
+
+def _pairs(text: str) -> str:
+    """Hide what follows `password=`, as in a connection string that is no URL."""
+    found = _PAIR.search(text)
+    return text if found is None else f"{text[: found.end()]}{HIDDEN}"
