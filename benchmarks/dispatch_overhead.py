@@ -111,7 +111,7 @@ def measure(rounds: int, launches: int) -> dict:
             for name in order:
                 times[name].append(per_launch_us(calls[name], launches))
         lookup = lookup_us(folder, rounds)
-        tuned = "_tuner" in vars(tabled)
+        tuned = bool(tabled.cache)
     medians = {name: statistics.median(values) for name, values in times.items()}
     over = {
         name: statistics.median(a - b for a, b in zip(values, times["plain"], strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +24,14 @@ OPTIONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a launch adds to its arguments. proven: it has been launched once."""
+    """What a launch adds to its arguments.
+
+    best: the config as Triton's Config. proven: it has been launched once.
+    """
 
     hit: Hit
     config: dict[str, Any]
+    best: Any
     pre_hook: Callable[[Mapping[str, Any]], object] | None = None
     proven: bool = False
 
@@ -52,7 +56,8 @@ def plan_for(
         return None, f"has {printable(config)}, for which no pre_hook is known"
     if hit.how != "exact" and own is not None and _pruned(kernel, own, named, kwargs):
         return None, f"has {printable(config)} nearest, which early_config_prune rejects here"
-    return Plan(hit, config, next(iter(hooks), None)), ""
+    hook = next(iter(hooks), None)
+    return Plan(hit, config, _triton_config(config, own, hook), hook), ""
 
 
 def _restored(kernel: Autotuned, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,7 +104,7 @@ def _alike(value: Any, own: list[Any]) -> bool:
     return True
 
 
-def _same(configs: list[Any], config: Mapping[str, Any]) -> Any:
+def _same(configs: Sequence[Any], config: Mapping[str, Any]) -> Any:
     """The kernel's own config equal to a tabled one, options that the table leaves out aside."""
     for item in configs:
         full = item.all_kwargs()
@@ -108,10 +113,24 @@ def _same(configs: list[Any], config: Mapping[str, Any]) -> Any:
     return None
 
 
+def _triton_config(config: Mapping[str, Any], own: Any, hook: Any) -> Any:
+    """A tabled config as host code reads it from `best_config`: the kernel's own if it is one."""
+    from triton import Config
+
+    unset = Config({}).all_kwargs()
+    if own is not None and all(
+        name in config or unset.get(name) == value for name, value in own.all_kwargs().items()
+    ):
+        return own
+    options = {name: config[name] for name in unset.keys() | {"maxnreg"} if name in config}
+    kwargs = {name: value for name, value in config.items() if name not in options}
+    return Config(kwargs, **options, pre_hook=hook)
+
+
 def _pruned(
     kernel: Autotuned, own: Any, named: Mapping[str, Any], kwargs: Mapping[str, Any]
 ) -> bool:
-    prune = (kernel.options.get("prune_configs_by") or {}).get("early_config_prune")
+    prune = kernel.early_config_prune
     if prune is None:
         return False
     positional = {name: value for name, value in named.items() if name not in kwargs}

@@ -39,7 +39,7 @@ def library(request, tmp_path, monkeypatch):
         benched.append(1)
         return [float(len(benched))] * 3
 
-    rmsnorm.rms_norm_kernel.options["do_bench"] = bench
+    rmsnorm.rms_norm_kernel.do_bench = bench
     yield SimpleNamespace(
         rms_norm=rmsnorm.rms_norm,
         kernel=rmsnorm.rms_norm_kernel,
@@ -162,7 +162,7 @@ def test_the_shipped_table_of_this_card_is_launched(caplog, monkeypatch):
     from kernel_library import rmsnorm
 
     kernel = rmsnorm.rms_norm_kernel
-    kernel.options["do_bench"] = lambda call, quantiles: pytest.fail("it was tuned")
+    kernel.do_bench = lambda call, quantiles: pytest.fail("it was tuned")
     for entry in ours[0].entries:
         rows, cols = entry.key["rows"], entry.key["cols"]
         x = torch.randn(rows, cols, device="cuda", dtype=getattr(torch, entry.key["dtype"]))

@@ -1,0 +1,199 @@
+"""From a launch's arguments to the table's workload: defaults, dims, flags, misses."""
+
+from __future__ import annotations
+
+import pytest
+from table_library import BIG, MODULE, key
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
+
+#: As most kernels of libraries: a key that does not name all that a workload has.
+WIDE = MODULE.replace(
+    "def scale(x_ptr, y_ptr, n, FACTOR: tl.constexpr, BLOCK: tl.constexpr)",
+    "def scale(x_ptr, y_ptr, n, batch=1, FACTOR: tl.constexpr = 3, BLOCK: tl.constexpr = 32)",
+)
+OTHER = {"BLOCK": 64, "num_warps": 2}
+
+
+def launched(library, *args, **kwargs):
+    """The block sizes that launches of these arguments have, first and then by the short way."""
+    blocks = []
+
+    def grid(meta):
+        blocks.append(meta["BLOCK"])
+        return (1,)
+
+    for _ in range(2):
+        library.module.scale[grid](*args, **kwargs)
+    return blocks
+
+
+def tensors(n=100, dtype=torch.float32):
+    return torch.zeros(n, dtype=dtype), torch.zeros(n, dtype=dtype)
+
+
+def test_a_key_left_to_its_default_is_found(library, caplog):
+    library.load(source=WIDE.replace('key=["n"]', 'key=["n", "batch"]'))
+    library.table(({**key(), "batch": 1}, BIG), ({**key(), "batch": 2}, OTHER))
+    x, y = tensors()
+    assert launched(library, x, y, 100) == [128, 128]
+    assert launched(library, x, y, 100, 2) == [64, 64]
+    assert launched(library, x, y, 100, batch=2) == [64, 64]
+    assert launched(library, x_ptr=x, y_ptr=y, n=100, batch=1) == [128, 128]
+    assert library.module.BENCHED == []
+    assert not caplog.records
+
+
+def test_dims_beyond_the_key_are_taken_from_arguments(library, caplog):
+    library.load(source=WIDE)
+    library.table(
+        ({**key(), "batch": 1, "FACTOR": 3}, BIG), ({**key(), "batch": 4, "FACTOR": 3}, OTHER)
+    )
+    x, y = tensors()
+    held = library.module.scale[(1,)]
+    for _ in range(2):
+        held(x, y, 100, 4)
+        assert library.module.scale.best_config.kwargs["BLOCK"] == 64
+        held(x, y, 100, 1)
+        assert library.module.scale.best_config.kwargs["BLOCK"] == 128
+    assert launched(library, x, y, 100, 4) == [64, 64]
+    assert launched(library, x, y, 100, FACTOR=3) == [128, 128]
+    assert library.module.BENCHED == []
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        'dims={"rows": lambda args: args["x_ptr"].shape[0], "size": "n"}',
+        'key_map=lambda a: {"rows": a["x_ptr"].shape[0], "size": a["n"], "dtype": "float32"}',
+    ],
+)
+def test_dims_that_are_no_arguments_are_made_of_all_arguments_at_every_launch(
+    library, caplog, options
+):
+    library.load(options, source=WIDE)
+    entry = {"size": 100, "dtype": "float32"}
+    library.table(({**entry, "rows": 128}, BIG), ({**entry, "rows": 256}, OTHER))
+    small, large = tensors(128), tensors(256)
+    for _ in range(2):
+        assert launched(library, *small, 100) == [128, 128]
+        assert launched(library, *large, 100) == [64, 64]
+        assert launched(library, y_ptr=large[1], x_ptr=large[0], n=100) == [64, 64]
+    assert library.module.BENCHED == []
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("extra", "options", "named"),
+    [
+        ({"rows": 100}, "", ["rows", "dims={"]),
+        ({}, "", ["has no dim for FACTOR", "key_map"]),
+        ({"rows": 100}, 'dims={"rows": lambda args: args["gone"].shape[0]}', ["gone"]),
+        ({"rows": 100}, 'key_map=lambda args: {"rows": [args["n"]]}', ["unhashable"]),
+        ({"rows": 100}, "key_map=lambda args: None", ["NoneType"]),
+    ],
+)
+def test_a_dim_that_cannot_be_had_is_said_once_with_the_remedy(
+    library, caplog, extra, options, named
+):
+    library.load(options, source=WIDE.replace('key=["n"]', 'key=["n", "FACTOR"]'))
+    library.table(({**key(), **({"FACTOR": 3} if extra else {}), **extra}, BIG))
+    x, y = tensors()
+    for n in (100, 101):
+        launched(library, x, y, n)
+    assert library.module.BENCHED
+    assert len(caplog.records) == 1
+    assert all(part in caplog.text for part in named), caplog.text
+
+
+def test_a_table_without_a_dtype_speaks_for_none(library, caplog):
+    library.load()
+    library.table(({"n": 100}, BIG))
+    library.launch()
+    assert library.module.BENCHED
+    assert "has no dim for dtype" in caplog.text
+
+
+def test_the_dtype_is_that_of_the_first_parameter_with_a_tensor(library, caplog):
+    library.load()
+    library.table((key(), BIG), (key(dtype="float16"), OTHER))
+    x, y = torch.zeros(100, dtype=torch.float16), torch.zeros(100)
+    assert launched(library, FACTOR=3, n=100, y_ptr=y, x_ptr=x) == [64, 64]
+    assert launched(library, y, x, 100, FACTOR=3) == [128, 128]
+    assert library.module.BENCHED == []
+
+
+def test_a_first_parameter_that_may_be_none_does_not_mix_dtypes(library):
+    optional = MODULE.replace("scale(x_ptr, y_ptr", "scale(bias, x_ptr, y_ptr")
+    library.load(source=optional)
+    library.table((key(), BIG), (key(dtype="float16"), OTHER))
+    x, y = tensors()
+    half = torch.zeros(100, dtype=torch.float16)
+    for _ in range(2):
+        assert launched(library, None, x, y, 100, FACTOR=3) == [128, 128]
+        assert launched(library, half, x, y, 100, FACTOR=3) == [64, 64]
+        assert launched(library, None, half, y, 100, FACTOR=3) == [64, 64]
+        assert launched(library, x, half, y, 100, FACTOR=3) == [128, 128]
+    assert library.module.BENCHED == []
+
+
+def test_flags_none_and_text_are_found_as_adopted(library, caplog):
+    flagged = MODULE.replace('key=["n"]', 'key=["n", "FACTOR"]').replace(
+        "mask=at < n) * FACTOR", "mask=at < n)"
+    )
+    library.load(source=flagged)
+    values = [True, 0, None, "relu", 1.5, 2]
+    blocks = [32 * 2**at for at in range(len(values))]
+    library.table(
+        *(
+            ({**key(), "FACTOR": value}, {"BLOCK": block, "num_warps": 4})
+            for value, block in zip(values, blocks, strict=True)
+        ),
+        numeric=("n", "FACTOR"),
+    )
+    x, y = tensors(2048)
+    for value, block in zip(values, blocks, strict=True):
+        assert launched(library, x, y, 100, FACTOR=value) == [block, block]
+        assert launched(library, x, y, 100, value) == [block, block]
+    assert launched(library, x, y, 100, 1) == [32, 32]  # to Triton's own tuning, 1 is True
+    assert launched(library, x, y, 100, False) == [64, 64]
+    assert launched(library, x, y, 101, "relu") == [256, 256]
+    assert library.module.BENCHED == []
+    assert not caplog.records
+    launched(library, x, y, 100, "gelu")
+    assert library.module.BENCHED
+
+
+def test_a_table_that_tells_true_from_one_is_asked_by_type(library):
+    library.load(source=MODULE.replace('key=["n"]', 'key=["n", "FACTOR"]'))
+    library.table(({**key(), "FACTOR": True}, BIG), ({**key(), "FACTOR": 1}, OTHER))
+    x, y = tensors()
+    for _ in range(2):
+        assert launched(library, x, y, 100, True) == [128, 128]
+        assert launched(library, x, y, 100, 1) == [64, 64]
+
+
+def test_dtypes_and_constants_as_arguments_are_their_text(library):
+    library.load(source=MODULE.replace('key=["n"]', 'key=["n", "FACTOR"]').replace("* FACTOR", ""))
+    library.table(
+        ({**key(), "FACTOR": "float16"}, BIG),
+        ({**key(), "FACTOR": 7}, {"BLOCK": 32}),
+    )
+    x, y = tensors()
+    scale = library.module.scale
+    assert scale.hit(x, y, 100, torch.float16).config == BIG
+    assert scale.hit(x, y, 100, triton.language.constexpr(7)).config == {"BLOCK": 32}
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ('dims={"rows": "m"}', "no argument"),
+        ('dims={"rows": "n"}, key_map=dict', "both"),
+    ],
+)
+def test_dims_that_cannot_be_are_refused_at_once(library, options, text):
+    with pytest.raises(ValueError, match=text):
+        library.load(options)

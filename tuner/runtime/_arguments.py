@@ -1,0 +1,221 @@
+"""From the arguments of a launch to the workload that tables know, and what it is remembered by."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, TypeAlias
+
+from ._read import printable
+from ._search import find_in, miss_text
+from ._table import Hit, Table
+
+KeyMap: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+#: Where a dim comes from: the argument of that name, or a function of all arguments by name.
+Dims: TypeAlias = Mapping[str, str | Callable[[Mapping[str, Any]], Any]]
+
+#: What stands for an argument that is neither passed nor has a default.
+_ABSENT = object()
+
+
+class Arguments:
+    """How the arguments of one kernel's launches become workloads.
+
+    names: the kernel's parameters in order. base: its Python function, for the defaults. keys: what
+    the decorator tunes by. dims, key_map: as `autotune` takes them. Raises ValueError for dims that
+    name no parameter.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        base: Callable[..., Any],
+        keys: Sequence[str],
+        dims: Dims | None,
+        key_map: KeyMap | None,
+    ) -> None:
+        if dims and key_map:
+            raise ValueError("dims and key_map are both given; key_map makes the whole workload")
+        self.names = tuple(names)
+        self.keys = tuple(keys)
+        self.dims = dict(dims or {})
+        self.key_map = key_map
+        for dim, source in self.dims.items():
+            if not callable(source) and source not in self.names:
+                raise ValueError(f"dims: {dim} is {source!r}, which is no argument of the kernel")
+        self._defaults = _defaults(base)
+        self._computed = key_map is not None or any(map(callable, self.dims.values()))
+        self._typed = False
+        named = [source for source in self.dims.values() if isinstance(source, str)]
+        self._used = [name for name in self.names if name in (*self.keys, *named)]
+        #: The parameter whose dtype counts, by position; past the end until one was seen.
+        self.first = len(self.names)
+        #: From all arguments by position, the values (and types) that a workload depends on.
+        self.pick: Callable[[tuple[Any, ...]], Any] = self._picker()
+
+    # -- what a launch is remembered by --------------------------------------------------------
+    def memo(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """All that decides the workload of a launch, to be hashed.
+
+        A memo of two is `(pick(args), args[first].dtype)`, which a launch makes by itself. Raises
+        whatever dims or key_map raise.
+        """
+        full = self._bound(args, kwargs)
+        at = next((at for at, value in enumerate(full) if hasattr(value, "dtype")), None)
+        if at is None:
+            memo: tuple[Any, ...] = (self.pick(full), None)
+        else:
+            if self.first == len(self.names):
+                self.first = at
+                self.pick = self._picker()
+            memo = (self.pick(full), full[at].dtype)
+            if at != self.first:
+                memo = (*memo, at)
+        if self._typed:
+            memo = (*memo, *map(type, full))
+        if self._computed:
+            memo = (*memo, *self._values(self._named(full, kwargs)).items())
+        return memo
+
+    def learn(self, table: Table) -> bool:
+        """Take in which arguments a table's dims are; whether memos are different ones from now."""
+        dims = {name for names in table.dims for name in names} - self.dims.keys()
+        wanted = () if self.key_map else dims.intersection(self.names).difference(self._used)
+        typed = self._typed or table.told_by_type
+        if not wanted and typed == self._typed:
+            return False
+        self._typed = typed
+        self._used = [name for name in self.names if name in (*self._used, *wanted)]
+        self.pick = self._picker()
+        return True
+
+    def _picker(self) -> Callable[[tuple[Any, ...]], Any]:
+        places = [self.names.index(name) for name in self._used]
+        values: Callable[[Any], Any] = itemgetter(*places) if places else lambda args: None
+        first = self.first
+        if first in (0, len(self.names)):
+            return values
+        # The dtype is that of another argument should one of these become a tensor.
+        return lambda args: (values(args), *map(type, args[:first]))
+
+    def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The values of all parameters in their order."""
+        given, defaults = len(args), self._defaults
+        if given >= len(self.names):
+            return args[: len(self.names)]
+        return args + tuple(
+            kwargs[name] if name in kwargs else defaults.get(name, _ABSENT)
+            for name in self.names[given:]
+        )
+
+    def _named(self, full: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        bound = zip(self.names, full, strict=True)
+        return {**{name: value for name, value in bound if value is not _ABSENT}, **kwargs}
+
+    def _values(self, named: Mapping[str, Any]) -> dict[str, Any]:
+        """What key_map, or the functions among dims, make of a launch's arguments."""
+        if self.key_map is not None:
+            return {name: _plain(value) for name, value in self.key_map(named).items()}
+        return {dim: _plain(source(named)) for dim, source in self.dims.items() if callable(source)}
+
+    # -- what is asked of a table --------------------------------------------------------------
+    def find(
+        self, table: Table, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[Hit | None, str]:
+        """A table's hit for a launch, or None and one clause that says why there is none."""
+        full = self._bound(args, kwargs)
+        named = _Read(self._named(full, kwargs))
+        tensor = next((value for value in full if hasattr(value, "dtype")), None)
+        dtype = None if tensor is None else _text(tensor.dtype)
+        reasons = []
+        for dims in table.dims or ((*self.keys, "dtype"),):
+            if self.key_map is not None:
+                key, reason = self._values(named), ""
+            else:
+                key, reason = self._workload(dims, named, dtype)
+            hit = find_in(table, key)
+            if hit is not None:
+                return hit, ""
+            reasons.append(f"table {table.path} {reason}" if reason else miss_text(table, key))
+        return None, reasons[0]
+
+    def _workload(
+        self, dims: Sequence[str], named: _Read, dtype: str | None
+    ) -> tuple[dict[str, Any], str]:
+        """The values of dims, and what keeps them from being a workload of the table."""
+        key: dict[str, Any] = {}
+        lacking = []
+        named.names.clear()
+        for dim in sorted(dims, key="dtype".__eq__):
+            source = self.dims.get(dim, dim)
+            if callable(source):
+                key[dim] = _plain(source(named))
+            elif source in named:
+                key[dim] = _plain(named[source])
+            elif dim == "dtype" and dtype is not None:
+                key[dim] = dtype
+            else:
+                lacking.append(dim)
+        more = {name: named[name] for name in self.keys if name in named.keys() - named.names}
+        if dtype is not None and dtype not in key.values():
+            more["dtype"] = dtype
+        return {**more, **key}, _reason(lacking, more)
+
+
+def _reason(lacking: Sequence[str], more: Mapping[str, Any]) -> str:
+    if lacking:
+        dim = printable(lacking[0], 40)
+        return (
+            f"has the dim {dim}, which is no argument here; "
+            f'say what it is with autotune(..., dims={{"{dim}": lambda args: ...}})'
+        )
+    if more:
+        return (
+            f"has no dim for {', '.join(more)}, which the kernel is tuned by; "
+            "say what its workloads are with autotune(..., key_map=...)"
+        )
+    return ""
+
+
+class _Read(dict[str, Any]):
+    """Arguments by name that know which of them were asked for."""
+
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        super().__init__(named)
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.names.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.names.add(name)
+        return super().get(name, default)
+
+
+def _defaults(base: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        parameters = inspect.signature(base).parameters.values()
+    except (TypeError, ValueError):
+        return {}
+    return {item.name: item.default for item in parameters if item.default is not item.empty}
+
+
+def _plain(value: Any) -> Any:
+    """An argument as a table writes it: dtypes as text, constants as what they hold."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    kind = type(value)
+    if kind.__name__ == "constexpr":
+        return _plain(value.value)
+    if kind.__name__ == "dtype":
+        return _text(value)
+    if kind.__module__ == "numpy" and hasattr(value, "item") and value.shape == ():
+        return value.item()
+    return value
+
+
+def _text(dtype: Any) -> str:
+    """`float16` of `torch.float16`."""
+    return str(dtype).rpartition(".")[2]
