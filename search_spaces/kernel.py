@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from search_spaces import identity
 from search_spaces.records import Config, Device, Workload, digest
 
 if TYPE_CHECKING:
@@ -159,6 +160,18 @@ class Kernel(ABC):
             source = getattr(item, "src", None) or inspect.getsource(item)  # type: ignore[arg-type]
             sha.update(source.encode())
         return sha.hexdigest()[:16]
+
+    def launch_hash(self) -> str:
+        """A digest of what is launched: all code and constants behind the launches."""
+        return identity.closure(self, identity.LAUNCHED).digest
+
+    def check_hash(self) -> str:
+        """A digest of what is correct: all code behind reference, inputs, tolerance, baselines."""
+        return identity.closure(self, identity.CHECKED).digest
+
+    def kernel_hashes(self) -> tuple[str, ...]:
+        """Digests of the jitted functions that are launched, as `tuner.runtime` computes them."""
+        return identity.closure(self, identity.LAUNCHED).kernels
 
     def space_hash(self, workload: Workload) -> str:
         """A digest of the declared space."""

@@ -108,11 +108,11 @@ def compiled(
     """
     made: Callable[..., torch.Tensor] | None = None
 
-    def run(*tensors: torch.Tensor) -> torch.Tensor:
+    def run(*tensors: torch.Tensor, **by_name: torch.Tensor) -> torch.Tensor:
         nonlocal made
         if made is None:
             made = _compiled(fn, options)
-        return made(*tensors)
+        return made(*tensors, **by_name)
 
     return run
 

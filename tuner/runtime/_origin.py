@@ -1,0 +1,80 @@
+"""Whose code something is: one's own, which counts line by line, or a library's, by version."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from functools import cache
+from importlib import metadata
+from importlib.util import find_spec
+from types import ModuleType
+
+#: Compilers and array libraries: a toolchain's versions speak for them.
+_TOOLS = frozenset({"torch", "triton", "numpy"})
+#: The farm's own packages count line by line wherever they are installed.
+_OURS = frozenset({"search_spaces", "workers", "results_db", "reports", "tuner"})
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+class Origins:
+    """Tells own code from that of libraries. packages: more top-level packages that are own."""
+
+    def __init__(self, packages: frozenset[str] = frozenset()) -> None:
+        self.packages = set(packages)
+
+    def library(self, module: str, file: str = "") -> str | None:
+        """The library that a module of this file belongs to; None where it is one's own code."""
+        top = module.partition(".")[0]
+        if top in _TOOLS:
+            return top
+        if not file:
+            file = _file(module)
+        if _is_standard(file, top):
+            return "python"
+        if top in _OURS or top in self.packages or not _is_installed(file):
+            return None
+        return top
+
+
+def is_foreign(module: str) -> bool:
+    """Whether a module is an installed library's or Python's, by where it would be loaded from."""
+    top = module.partition(".")[0]
+    if top in _OURS:
+        return False
+    if top in _TOOLS or top in sys.stdlib_module_names:
+        return True
+    found = find_spec(top)
+    return found is not None and _is_installed(found.origin or "")
+
+
+def version(library: str) -> str:
+    """The library with its version, where no toolchain names it."""
+    return library if library in _TOOLS or library == "python" else _versioned(library)
+
+
+@cache
+def _versioned(library: str) -> str:
+    try:
+        return f"{library} {metadata.version(library)}"
+    except metadata.PackageNotFoundError:
+        names = metadata.packages_distributions().get(library, ())
+        return " ".join([library, *(f"{name} {metadata.version(name)}" for name in sorted(names))])
+
+
+def _file(module: str) -> str:
+    found = sys.modules.get(module)
+    return (getattr(found, "__file__", None) or "") if isinstance(found, ModuleType) else ""
+
+
+@cache
+def _is_standard(file: str, top: str) -> bool:
+    if not file or file.startswith("<frozen "):
+        return top in sys.stdlib_module_names
+    folders = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
+    inside = any(file.startswith(f"{folder}/") for folder in folders)
+    return inside and not _is_installed(file)
+
+
+@cache
+def _is_installed(file: str) -> bool:
+    return any(f"/{name}/" in file.replace("\\", "/") for name in _INSTALLED)

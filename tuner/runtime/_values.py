@@ -1,0 +1,170 @@
+"""Values as an identity sees them: what is a constant, what has parts, what has state."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+import functools
+import hashlib
+import inspect
+import sys
+import types
+from collections.abc import Iterable, Mapping
+from pathlib import PurePath
+from typing import Any
+
+#: Libraries whose versions are in a toolchain, and Python itself.
+TOOLS = frozenset({"torch", "triton", "numpy", "python"})
+
+_ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
+_CONTAINERS = (tuple, list, set, frozenset, collections.deque)
+#: What every class has, or what is written down elsewhere.
+_NO_MEMBERS = frozenset(
+    {
+        "__abstractmethods__",
+        "__annotations__",
+        "__annotate__",
+        "__annotate_func__",
+        "__annotations_cache__",
+        "__dataclass_fields__",
+        "__dataclass_params__",
+        "__dict__",
+        "__doc__",
+        "__firstlineno__",
+        "__hash__",
+        "__match_args__",
+        "__module__",
+        "__orig_bases__",
+        "__parameters__",
+        "__qualname__",
+        "__static_attributes__",
+        "__weakref__",
+        "_abc_impl",
+        "__classcell__",
+        "__protocol_attrs__",
+        "__non_callable_proto_members__",
+        "_member_map_",
+        "_member_names_",
+        "_value2member_map_",
+        "_hashable_values_",
+        "_unhashable_values_",
+        "_unhashable_values_map_",
+        "_is_protocol",
+        "_is_runtime_protocol",
+    }
+)
+
+
+def is_atom(found: Any) -> bool:
+    """Whether `repr` says all of it, in every process."""
+    return type(found) in _ATOMS
+
+
+def parts(found: Any) -> Iterable[Any] | None:
+    """The parts of a container or of a callable made of others, in order; None for all else."""
+    if isinstance(found, Mapping) and isinstance(found, dict | types.MappingProxyType):
+        return [part for pair in found.items() for part in pair]
+    if isinstance(found, _CONTAINERS):
+        return found
+    if isinstance(found, functools.partial):
+        return [found.func, found.args, found.keywords]
+    if inspect.ismethod(found):
+        return [found.__func__, found.__self__]
+    if isinstance(found, types.SimpleNamespace):
+        return [part for pair in sorted(vars(found).items()) for part in pair]
+    if isinstance(found, property):
+        return [found.fget, found.fset]
+    wrapped = getattr(found, "__wrapped__", None) if _is_wrapper(found) else None
+    return None if wrapped is None else [wrapped]
+
+
+def text(found: Any) -> str | None:
+    """A stable text for values without state of interest; None where there is none."""
+    if isinstance(found, enum.Enum):
+        return f"{found.name} {found.value!r}" if is_atom(found.value) else found.name
+    if isinstance(found, PurePath):
+        return found.name if found.is_absolute() else found.as_posix()
+    if isinstance(found, _ATOMS):  # of a subclass
+        return repr(found)
+    if callable(getattr(found, "tobytes", None)) and hasattr(found, "dtype"):
+        return f"{found.dtype} {found.shape} {found.tobytes().hex()}"
+    if callable(getattr(found, "untyped_storage", None)):
+        return _tensor(found)
+    if inspect.isbuiltin(found):
+        return f"{found.__module__}.{found.__qualname__}"
+    if getattr(found, "__dict__", None) or dataclasses.is_dataclass(found):
+        return None
+    if hasattr(type(found), "__slots__") and type(found).__dict__.get("__repr__") is None:
+        return None
+    if hasattr(found, "__next__"):  # its place changes
+        return ""
+    shown = repr(found)
+    return None if " at 0x" in shown else shown
+
+
+def _tensor(tensor: Any) -> str:
+    facts = f"{tensor.dtype} {tuple(tensor.shape)} {tuple(tensor.stride())}"
+    if tensor.device.type == "meta":
+        return facts
+    import torch
+
+    flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return f"{facts} {hashlib.sha256(flat.numpy().tobytes()).hexdigest()}"
+
+
+def is_opaque(cls: type) -> bool:
+    """Whether an instance's state is a library's own affair: locks, loggers, modules of torch."""
+    return cls.__module__.partition(".")[0] in sys.stdlib_module_names
+
+
+def state(found: Any) -> dict[str, Any]:
+    """The attributes of an instance, without those that cached properties have computed."""
+    found_state = dict(getattr(found, "__dict__", {}))
+    for cls in type(found).__mro__:
+        slots = vars(cls).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else tuple(slots):
+            if name not in ("__dict__", "__weakref__") and hasattr(found, name):
+                found_state[name] = getattr(found, name)
+        for name, member in vars(cls).items():
+            if isinstance(member, functools.cached_property):
+                found_state.pop(name, None)
+    return found_state
+
+
+def skipped(cls: type) -> frozenset[str]:
+    """Members of a class that say nothing of what it does."""
+    slots = vars(cls).get("__slots__", ())
+    return _NO_MEMBERS | {"__slots__", *((slots,) if isinstance(slots, str) else slots)}
+
+
+def is_generated(cls: type, name: str, member: Any) -> bool:
+    """Whether a method was made by a decorator from what is looked at anyway."""
+    code = getattr(inspect.unwrap(member) if callable(member) else member, "__code__", None)
+    made = dataclasses.is_dataclass(cls) or issubclass(cls, tuple | enum.Enum)
+    return made and name.startswith("__") and code is not None and code.co_filename.startswith("<")
+
+
+def fields(cls: type) -> list[Any]:
+    """A dataclass's own fields with their defaults, and its options."""
+    if "__dataclass_fields__" not in vars(cls):
+        return []
+    found: list[Any] = [repr(vars(cls).get("__dataclass_params__"))]
+    for item in dataclasses.fields(cls):
+        defaults = (item.default, item.default_factory)
+        given = [value for value in defaults if value is not dataclasses.MISSING]
+        found.append([item.name, item.init, item.compare, *given])
+    return found
+
+
+def unwrapped(member: Any) -> Any:
+    """The function in a static method, class method or cached property."""
+    if isinstance(member, classmethod | staticmethod):
+        return member.__func__
+    if isinstance(member, functools.cached_property):
+        return member.func
+    return member
+
+
+def _is_wrapper(found: Any) -> bool:
+    return type(found).__module__ in ("functools", "contextlib") or callable(found)

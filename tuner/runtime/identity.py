@@ -1,0 +1,399 @@
+"""The identity of code: a digest of everything that functions reach, not of a list kept by hand.
+
+The walk starts at functions or methods and follows what they name: other functions, across files,
+attributes of modules and of `self`, captured values, defaults and module-level constants, which
+count by value. It ends at the standard library, torch, triton and numpy, and at other installed
+libraries, which count by name and version; a function under `@triton.jit` is followed wherever it
+lives. Comments, docstrings, line numbers, file and module names do not count. The digest is the
+same in every process and Python version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from . import _values
+from ._origin import Origins, is_foreign, version
+from ._syntax import Chain, Source, source_of, stamp
+
+__all__ = ["Closure", "closure_of", "kernel_hash", "stamp"]
+
+_LENGTH = 16
+_MISSING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Closure:
+    """What was found behind some functions."""
+
+    #: Digest of all that is reached, 16 hexadecimal digits.
+    digest: str
+    #: Digests of the jitted functions that host code names, each with its own closure; sorted.
+    kernels: tuple[str, ...]
+    #: The files of the code, with the stamp each had.
+    files: Mapping[str, tuple[int, int]]
+
+
+def kernel_hash(fn: Any) -> str:
+    """The digest of a kernel's device code: a function under `@triton.jit`, with any decorators
+    around it, its callees and the constants they capture. Raises TypeError for anything else."""
+    walk = _Walk()
+    base = _below(fn)
+    if base is None:
+        raise TypeError(f"{fn!r} is no function under @triton.jit")
+    walk.kernel(base)
+    return walk.digest()
+
+
+def closure_of(
+    owner: object,
+    methods: Sequence[str],
+    *,
+    given: Sequence[type] = (),
+    ignored: Mapping[type, frozenset[str]] | None = None,
+) -> Closure:
+    """What an object's methods reach. given: the classes of their arguments. ignored: by class,
+    what does not count where an instance is reached as a whole."""
+    walk = _Walk(owner, ignored or {})
+    for cls in given:
+        walk.value(cls)
+    for name in methods:
+        walk.put(f"method {name}")
+        walk.attributes(owner, (name,))
+    return Closure(
+        walk.digest(),
+        tuple(sorted({kernel_hash(fn) for fn in walk.kernels})),
+        dict(walk.files),
+    )
+
+
+class _Walk:
+    """One walk: everything it meets goes, in order, into one digest."""
+
+    def __init__(
+        self, owner: object = None, ignored: Mapping[type, frozenset[str]] | None = None
+    ) -> None:
+        own = type(owner).__module__.partition(".")[0] if owner is not None else ""
+        self.origins = Origins(frozenset({own} - {""}))
+        self.owner = owner
+        self.ignored = ignored or {}
+        self.files: dict[str, tuple[int, int]] = {}
+        self.kernels: list[FunctionType] = []
+        self._sha = hashlib.sha256()
+        self._seen: dict[tuple[int, int], int] = {}
+        self._kept: list[object] = []
+        self._open: set[int] = set()
+        self._on_device = 0
+
+    def digest(self) -> str:
+        return self._sha.hexdigest()[:_LENGTH]
+
+    def put(self, *texts: str) -> None:
+        for text in texts:
+            data = text.encode("utf-8", "surrogatepass")
+            self._sha.update(b"%d:" % len(data) + data)
+
+    # -- functions -----------------------------------------------------------------------------
+    def kernel(self, fn: FunctionType) -> None:
+        """A jitted function: followed wherever it lives, but in Triton itself."""
+        if self.origins.library(fn.__globals__.get("__name__") or "") == "triton":
+            self.put("triton", fn.__qualname__)
+            return
+        if not self._on_device and fn not in self.kernels:
+            self.kernels.append(fn)
+        self._on_device += 1
+        self._code(fn, None)
+        self._on_device -= 1
+
+    def function(self, fn: FunctionType, owner: object = None) -> None:
+        """A plain function; owner: what its first argument is bound to, if that is known."""
+        module = fn.__globals__.get("__name__") or ""
+        library = self.origins.library(module, fn.__code__.co_filename)
+        if library is None:
+            self._code(fn, owner)
+        else:
+            self.put("library", version(library), fn.__qualname__)
+        wrapped = fn.__dict__.get("__wrapped__") or fn.__dict__.get("_torchdynamo_orig_callable")
+        if wrapped is not None:
+            self.value(wrapped)
+        elif library is not None:
+            self._captured(fn)
+
+    def _code(self, fn: FunctionType, owner: object) -> None:
+        if self._again(fn, owner):
+            return
+        code = fn.__code__
+        self.files.setdefault(code.co_filename, stamp(code.co_filename))
+        source = source_of(code, jitted=bool(self._on_device))
+        self.value(fn.__defaults__)
+        self.value(fn.__kwdefaults__)
+        if source is None:
+            self._compiled(fn, code)
+            return
+        self.put("function", source.digest)
+        for chain in source.chains:
+            self.put(".".join(chain))
+            self._resolve(fn, source, chain, owner)
+        for name in source.supers:
+            self.put("super", name)
+            for cls in type(owner).__mro__ if owner is not None else ():
+                found = vars(cls).get(name)
+                if isinstance(found, FunctionType):
+                    self.function(found, owner)
+
+    def _compiled(self, fn: FunctionType, code: CodeType) -> None:
+        """A function without source: its byte code and what that names."""
+        self.put("code", code.co_code.hex(), *code.co_names, *code.co_freevars)
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                self._compiled(fn, constant)
+            else:
+                self.value(constant)
+        for name in (*code.co_names, *code.co_freevars):
+            found = self._named(fn, name)
+            if found is not _MISSING:
+                self.value(found)
+
+    def _captured(self, fn: FunctionType) -> None:
+        """What of one's own a library's wrapper calls."""
+        for cell in fn.__closure__ or ():
+            try:
+                found = cell.cell_contents
+            except ValueError:
+                continue
+            if callable(found) and not isinstance(found, type):
+                self.value(found)
+
+    # -- names ---------------------------------------------------------------------------------
+    def _resolve(self, fn: FunctionType, source: Source, chain: Chain, owner: object) -> None:
+        first, rest = chain[0], chain[1:]
+        code = fn.__code__
+        if code.co_argcount and first == code.co_varnames[0]:
+            if owner is not None:
+                self.attributes(owner, rest)
+            return
+        if first in source.imports:
+            found = self._imported(fn, *source.imports[first])
+        else:
+            found = self._named(fn, first)
+        if found is not _MISSING:
+            self.attributes(found, rest)
+
+    def _named(self, fn: FunctionType, name: str) -> Any:
+        """A captured or global variable; builtins and `__file__` and the like do not count."""
+        if name in fn.__code__.co_freevars:
+            try:
+                found = (fn.__closure__ or ())[fn.__code__.co_freevars.index(name)].cell_contents
+            except (ValueError, IndexError):
+                return _MISSING
+            return _MISSING if name == "__class__" else found
+        if name.startswith("__") and name.endswith("__"):
+            return _MISSING
+        return fn.__globals__.get(name, _MISSING)
+
+    def _imported(self, fn: FunctionType, module: str, name: str) -> Any:
+        """What an import statement inside of a function binds; libraries are not loaded for it."""
+        try:
+            full = importlib.util.resolve_name(module, fn.__globals__.get("__package__") or "")
+            if is_foreign(full):
+                self.put("library", version(full.partition(".")[0]), full, name)
+                return _MISSING
+            found = importlib.import_module(full)
+            if name and not hasattr(found, name):
+                return importlib.import_module(f"{full}.{name}")
+            return getattr(found, name) if name else found
+        except Exception as error:
+            self.put("missing", type(error).__name__)
+            return _MISSING
+
+    def attributes(self, found: Any, names: Iterable[str]) -> None:
+        """Follow a dotted name from a value, as far as it is known what that holds."""
+        rest = list(names)
+        while rest:
+            if isinstance(found, ModuleType):
+                library = self.origins.library(found.__name__, found.__file__ or "")
+                if library in _values.TOOLS:
+                    self.put(found.__name__, *rest)
+                    return
+                found = vars(found).get(rest.pop(0), _MISSING)
+            elif isinstance(found, type):
+                if not self._is_own(found):
+                    break
+                found = self._member(found, rest.pop(0), found)
+            elif not _below(found) and self._is_own(type(found)):
+                found = self._state(found, rest.pop(0))
+            else:
+                break
+            if found is _MISSING:
+                return
+        self.value(found)
+
+    def _state(self, instance: object, name: str) -> Any:
+        """An attribute of an instance, as it lies there: nothing is computed for it."""
+        state = getattr(instance, "__dict__", {})
+        if name in state:
+            found = state[name]
+            if isinstance(found, FunctionType):  # given by whoever made the instance
+                self.origins.packages.add((found.__module__ or "").partition(".")[0])
+            return found
+        return self._member(type(instance), name, instance)
+
+    def _member(self, cls: type, name: str, owner: object) -> Any:
+        """An attribute of a class; methods and properties are walked at once."""
+        if isinstance(owner, type) and isinstance(self.owner, owner):
+            owner = self.owner
+        found = inspect.getattr_static(cls, name, _MISSING)
+        if isinstance(found, classmethod | staticmethod):
+            found = found.__func__
+        elif isinstance(found, property):
+            found = found.fget
+        elif hasattr(found, "func") and hasattr(found, "attrname"):  # a cached property
+            found = found.func
+        elif inspect.ismemberdescriptor(found):  # a slot
+            return getattr(owner, name, _MISSING)
+        if isinstance(found, FunctionType):
+            self.put(name)
+            self.function(found, None if isinstance(owner, type) else owner)
+            return _MISSING
+        return found
+
+    # -- values --------------------------------------------------------------------------------
+    def value(self, found: Any) -> None:
+        """Any value, by what it is."""
+        if _values.is_atom(found):
+            self.put(type(found).__name__, repr(found))
+        elif (base := _below(found)) is not None and not isinstance(found, FunctionType):
+            self._decorated(found, base)
+        elif isinstance(found, FunctionType):
+            self.function(found)
+        elif isinstance(found, type):
+            self._class(found)
+        elif isinstance(found, ModuleType):
+            self._module(found)
+        elif (parts := _values.parts(found)) is not None:
+            self._parts(found, parts)
+        elif (text := _values.text(found)) is not None:
+            self.put(type(found).__qualname__, text)
+        else:
+            self._instance(found)
+
+    def _parts(self, found: Any, parts: Iterable[Any]) -> None:
+        """A container, a bound method or the like: its type and its parts in order."""
+        if id(found) in self._open:
+            self.put("again")
+            return
+        self._open.add(id(found))
+        self.put("(", type(found).__name__)
+        if isinstance(found, set | frozenset):
+            self.put(*sorted(self._apart(part) for part in parts))
+        elif inspect.ismethod(found):
+            self._bound(found)
+        else:
+            for part in parts:
+                self.value(part)
+        self.put(")")
+        self._open.discard(id(found))
+
+    def _bound(self, method: Any) -> None:
+        if isinstance(method.__func__, FunctionType):
+            self.function(method.__func__, method.__self__)
+        else:
+            self.value(method.__func__)
+
+    def _apart(self, part: Any) -> str:
+        """The digest of one value by itself, to order what has no order."""
+        walk = _Walk(self.owner, self.ignored)
+        walk.value(part)
+        self.files.update(walk.files)
+        return walk.digest()
+
+    def _decorated(self, found: Any, base: FunctionType) -> None:
+        """A kernel under its decorators: what heuristics compute and what is reset before runs."""
+        while not isinstance(found, FunctionType):
+            state = getattr(found, "__dict__", {})
+            for name in ("values", "reset_to_zero", "restore_value"):
+                given = state.get(name, state.get("options", {}).get(name))
+                if given:
+                    self.put(name)
+                    self.value(given)
+            found = state["fn"]
+        self.kernel(base)
+
+    def _class(self, cls: type) -> None:
+        """A class as a whole: of one's own all its members, of a library its name."""
+        if not self._is_own(cls):
+            library = self.origins.library(cls.__module__) or cls.__module__
+            self.put("library", version(library), cls.__qualname__)
+            return
+        if self._again(cls):
+            return
+        self.put("class", cls.__qualname__)
+        dropped = {n for of, names in self.ignored.items() if issubclass(cls, of) for n in names}
+        for base in cls.__mro__:
+            skipped = _values.skipped(base) | dropped
+            if not self._is_own(base):
+                self.put(base.__qualname__)
+                continue
+            for name, member in sorted(vars(base).items()):
+                if name not in skipped and not _values.is_generated(base, name, member):
+                    self.put(name)
+                    self.value(_values.unwrapped(member))
+            self.value(_values.fields(base))
+
+    def _module(self, module: ModuleType) -> None:
+        library = self.origins.library(module.__name__, module.__file__ or "")
+        if library is not None:
+            self.put("library", version(library), module.__name__)
+        elif not self._again(module):
+            self.put("module")
+            for name, member in sorted(vars(module).items()):
+                if not name.startswith("__"):
+                    self.put(name)
+                    self.value(member)
+
+    def _instance(self, found: Any) -> None:
+        """An object without a form of its own: its type's source and its state."""
+        cls = type(found)
+        own = self._is_own(cls)
+        if self._again(found):
+            return
+        self.put("instance")
+        self._class(cls)
+        if not own and _values.is_opaque(cls):
+            return
+        for name, value in sorted(_values.state(found).items()):
+            self.put(name)
+            if own and isinstance(value, FunctionType):
+                self.origins.packages.add((value.__module__ or "").partition(".")[0])
+            self.value(value)
+
+    def _is_own(self, cls: type) -> bool:
+        return self.origins.library(cls.__module__) is None and cls.__module__ != "builtins"
+
+    def _again(self, found: object, other: object = None) -> bool:
+        """Whether this was met before; then it counts by the place where it was."""
+        key = id(found), id(other)
+        if key in self._seen:
+            self.put("seen", f"{self._seen[key]}")
+            return True
+        self._seen[key] = len(self._seen)
+        self._kept += [found, other]
+        return False
+
+
+def _below(found: Any) -> FunctionType | None:
+    """The function under a kernel's decorators, of Triton or ours; None for anything else."""
+    if isinstance(found, FunctionType):
+        return found
+    while not isinstance(found, FunctionType):
+        state = getattr(found, "__dict__", None)
+        if not isinstance(state, dict) or not ("arg_names" in state or "signature" in state):
+            return None
+        found = state.get("fn")
+    return found
