@@ -11,6 +11,8 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from difflib import get_close_matches
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -19,6 +21,7 @@ from types import ModuleType
 from search_spaces.errors import KernelError, TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.places import one_line
+from search_spaces.siblings import make_importable
 
 GROUP = "tuner.kernels"
 _BUILT_IN = {
@@ -30,6 +33,25 @@ _BUILT_IN = {
     "softmax": "search_spaces.softmax:Softmax",
 }
 _RECORDED = "recorded:"
+#: The spec of the kernel whose code is being imported.
+_under_import: ContextVar[str | None] = ContextVar("under_import", default=None)
+
+
+class NestedError(KernelError):
+    """The import of a kernel starts a run, which would import the kernel again."""
+
+
+def refuse_nested(what: str) -> None:
+    """Raise `NestedError` where a kernel is being imported: what imports it must start nothing.
+
+    Drivers, builders and runners import the file or module of a kernel, each in its process.
+    """
+    spec = _under_import.get()
+    if spec is not None:
+        raise NestedError(
+            f"{what} is called by the import of kernel {spec}, which workers import as well",
+            'put the call under `if __name__ == "__main__":`',
+        )
 
 
 def available() -> dict[str, str]:
@@ -128,21 +150,34 @@ def _import_file(file: Path, spec: str) -> ModuleType:
     found = importlib.util.spec_from_file_location(name, file)
     if found is None or found.loader is None:
         raise KernelError(f"kernel {spec}: {file} is no Python file", "name a .py file")
+    make_importable(file, spec)
     module = importlib.util.module_from_spec(found)
     sys.modules[name] = module
     try:
-        found.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+        with _importing(spec):
+            found.loader.exec_module(module)
+    except BaseException:
         del sys.modules[name]
-        raise _import_failed(spec, error) from error
+        raise
     return module
 
 
 def _import_module(name: str, spec: str) -> ModuleType:
-    try:
+    with _importing(spec):
         return importlib.import_module(name)
+
+
+@contextmanager
+def _importing(spec: str) -> Iterator[None]:
+    token = _under_import.set(spec)
+    try:
+        yield
+    except NestedError:
+        raise
     except (Exception, SystemExit) as error:
         raise _import_failed(spec, error) from error
+    finally:
+        _under_import.reset(token)
 
 
 def _import_failed(spec: str, error: BaseException) -> KernelError:

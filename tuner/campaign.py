@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from search_spaces.registry import refuse_nested
 from tuner import findings
 from tuner.config import Settings
 from tuner.driver import Control
@@ -32,6 +33,7 @@ def run_campaign(
     from results_db import Store
     from results_db.patience import Patience
 
+    refuse_nested("a run")
     settings = anchored(settings, options.base)
     campaign = adjusted(campaign_of(settings, name), options)
     wanted = chosen(settings, campaign, options)

@@ -26,6 +26,8 @@ from workers.child_output import Output
 
 #: where the package lies, for children that find nothing by their own paths
 PACKAGE_ROOT = str(Path(__file__).resolve().parents[1])
+#: set in the environment of every child and of what it starts
+IN_WORKER = "TUNER_IN_WORKER"
 _END_TIMEOUT_S = 10.0
 
 
@@ -175,4 +177,4 @@ def _environ() -> dict[str, str]:
     inherited = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     own = [] if "site-packages" in Path(PACKAGE_ROOT).parts else [PACKAGE_ROOT]
     path = os.pathsep.join(dict.fromkeys([*own, *inherited]))
-    return {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+    return {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", IN_WORKER: "1"}

@@ -37,6 +37,12 @@ class Target:
             "cores": os.sched_getaffinity(0),
         }
 
+    def start_a_pool(self) -> None:
+        from workers import pools
+        from workers.records import PoolSpec
+
+        pools.create(PoolSpec(kind="local", runners={"cpu": 1})).start()
+
     def loaded_in(self) -> list[int]:
         return LOADED
 

@@ -36,6 +36,12 @@ def test_a_child_answers_in_a_process_of_its_own_and_leaves_nothing(child):
     assert child.request("facts", timeout_s=LIMIT_S)["pid"] != facts["pid"]
 
 
+def test_a_child_starts_no_pool_of_its_own(child):
+    with pytest.raises(ChildError, match="a worker process starts a pool") as caught:
+        child.request("start_a_pool", timeout_s=LIMIT_S)
+    assert '`if __name__ == "__main__":`' in caught.value.error.hint
+
+
 def test_environment_priority_and_folder_are_the_childs_own(tmp_path):
     child = SupervisedChild(
         "child_targets:Target",

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import cast
 
 from search_spaces.errors import TunerError
+from search_spaces.registry import refuse_nested
+from workers.fork_server import IN_WORKER
 from workers.records import PoolSpec
 from workers.roles import Pool
 
@@ -28,7 +31,17 @@ def names() -> tuple[str, ...]:
 
 
 def create(spec: PoolSpec) -> Pool:
-    """A pool of the kind the spec names, not yet started. Raises TunerError for an unknown kind."""
+    """A pool of the kind the spec names, not yet started.
+
+    Raises TunerError for an unknown kind, and where a kernel's import or a worker asks for a pool:
+    its workers would ask for one as well.
+    """
+    refuse_nested("a pool of workers")
+    if IN_WORKER in os.environ:
+        raise TunerError(
+            "a worker process starts a pool of workers",
+            'put what a kernel\'s file or module starts under `if __name__ == "__main__":`',
+        )
     return _find(spec.kind)(spec)
 
 

@@ -1,0 +1,78 @@
+"""What a kernel's file imports from its own folder: the folder goes to the end of the import path.
+
+A process holds one module of a name, and the standard library and installed packages come first. So
+a module beside the file is imported only where nothing else has its name. Where something has, the
+kernel is refused: it would otherwise run with a module that its author did not mean.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from search_spaces.errors import KernelError
+
+
+def make_importable(file: Path, spec: str) -> None:
+    """Let a kernel's file import the modules beside it, whatever is imported where.
+
+    Raises `KernelError` where a module beside the file, named in an import statement of the file or
+    of another such module, would not be the one that is imported.
+    """
+    folder = str(file.parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
+    seen = {file}
+    waiting = [file]
+    while waiting:
+        importer = waiting.pop()
+        for name in _imported(importer):
+            beside = _beside(file.parent, name)
+            if beside is None or beside in seen:
+                continue
+            found = _found(name)
+            if found != beside:
+                raise KernelError(
+                    f"kernel {spec}: {importer.name} imports {name}, which is "
+                    f"{found or 'a part of Python'} and not {beside}",
+                    f"rename {name} there: the standard library, installed packages and what is "
+                    "imported already come first",
+                )
+            seen.add(beside)
+            waiting.append(beside)
+
+
+def _imported(file: Path) -> Iterator[str]:
+    """The top-level names of a file's absolute imports; none of one that does not parse."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
+def _beside(folder: Path, name: str) -> Path | None:
+    for file in (folder / name / "__init__.py", folder / f"{name}.py"):
+        if file.is_file():
+            return file.resolve()
+    return None
+
+
+def _found(name: str) -> Path | None:
+    """The file that an import of the name gives; None where it is none, as of `sys`."""
+    if name in sys.modules:
+        origin = getattr(sys.modules[name], "__file__", None)
+    else:
+        try:
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError):
+            return None
+        origin = spec.origin if spec is not None and spec.has_location else None
+    return Path(origin).resolve() if origin else None
