@@ -117,6 +117,11 @@ def test_key_map_names_the_workload(library):
         {"BLOCK": True},
         {"BLOCK": None},
         {"BLOCK": 128, "num_warps": "4"},
+        {"BLOCK": 128, "num_warps": 0},
+        {"BLOCK": 128, "num_warps": 3},
+        {"BLOCK": 128, "num_warps": 2**20},
+        {"BLOCK": 128, "num_stages": 2**40},
+        {"BLOCK": 128, "num_stages": -1},
         {"num_warps": 4},
         {},
         {"BLOCK": 100},  # fits, and is refused by Triton itself

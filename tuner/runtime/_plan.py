@@ -12,14 +12,20 @@ from ._table import Hit
 if TYPE_CHECKING:
     from ._launch import Autotuned
 
-#: Launch options a table may set. Options that name files, compiler flags or code
-#: (`ir_override`, `extern_libs`, `ptx_options`) are refused: a table is data.
-OPTIONS = frozenset(
-    [
-        *("num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion"),
-        *("waves_per_eu", "matrix_instr_nonkdim", "kpack", "grf_mode"),
-    ]
-)
+#: Launch options a table may set, and up to what value: beyond it, compilers abort the process.
+#: Options that name files, compiler flags or code (`ir_override`, `extern_libs`, `ptx_options`)
+#: are refused: a table is data.
+OPTIONS = {
+    "num_warps": 64,
+    "num_stages": 64,
+    "num_ctas": 16,
+    "maxnreg": 1024,
+    "enable_fp_fusion": 1,
+    "waves_per_eu": 64,
+    "matrix_instr_nonkdim": 64,
+    "kpack": 16,
+    "grf_mode": 1024,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +93,18 @@ def _misfit(kernel: Autotuned, config: Mapping[str, Any], named: Mapping[str, An
         own, shown = _own_values(kernel, name), printable(name, 40)
         if name in named or not (own or name in kernel.arg_names or name in OPTIONS):
             return f"sets {shown}, which is not a parameter of the kernel to set"
-        if not (_alike(value, own) if own or name not in OPTIONS else type(value) in (int, bool)):
+        if not (_alike(value, own) if own or name not in OPTIONS else _option(name, value)):
             return f"sets {shown} to {printable(repr(value), 40)}, not a value of its kind"
     always = set(kernel.arg_names) if kernel.configs else set()
     always = always.intersection(*(item.kwargs for item in kernel.configs))
     missing = always - config.keys() - named.keys()
     return f"lacks {', '.join(sorted(missing))}" if missing else ""
+
+
+def _option(name: str, value: Any) -> bool:
+    if type(value) not in (int, bool) or not 0 <= value <= OPTIONS[name]:
+        return False
+    return name != "num_warps" or (value > 0 and value & (value - 1) == 0)
 
 
 def _alike(value: Any, own: list[Any]) -> bool:
