@@ -11,6 +11,7 @@ from reports.sections.speedups import speedup_view
 from reports.source import RunData, TaskData
 from reports.stats import Ratio, finite
 from reports.view import Section, script_json
+from results_db.spreadsheet import inert_cell
 from search_spaces.records import Status, canonical_json
 
 
@@ -143,7 +144,7 @@ def _baselines(task: TaskData, result: Outcome) -> list[tuple[str, str]]:
 
 
 def _csv(rows: list[Row]) -> list[list[object]]:
-    """Headings, then one record per task with plain numbers."""
+    """Headings, then one record per task with plain numbers and no text that is a formula."""
     names = list(dict.fromkeys(b.name for row in rows for b in row.task.info.baselines))
     table: list[list[object]] = [
         [
@@ -171,7 +172,7 @@ def _csv(rows: list[Row]) -> list[list[object]]:
                 *(times_us.get(name) for name in names),
             ]
         )
-    return table
+    return [[inert_cell(value) for value in record] for record in table]
 
 
 def _cell(text: str, value: float | None, *lines: str) -> Cell:

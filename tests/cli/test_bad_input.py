@@ -156,7 +156,10 @@ def test_files_are_not_replaced_without_asking(tuner, folder):
     refused(result, "config.yaml", "exist")
     assert "--force" in result.hint
     assert (folder / "config.yaml").read_text() == "mine"
+    (folder / "victim").write_text("kept")
+    (folder / ".config.yaml.draft").symlink_to("victim")
     assert tuner("init", "--force").code == 0
+    assert (folder / "victim").read_text() == "kept"
     assert (folder / "config.yaml").read_text() != "mine"
 
 

@@ -11,6 +11,7 @@ from cli_samples import HOSTILE, campaign_file, fill, kernel_file
 from hypothesis import given
 from hypothesis import strategies as st
 
+from results_db.spreadsheet import inert_cell
 from tuner.cli._console import inert
 
 
@@ -47,6 +48,29 @@ def test_hostile_names_are_inert_in_every_format(tuner, url, style):
         assert r"\[red\]\\u202ename\|\*" in result.out
     else:
         assert "[red]" in result.out
+
+
+FORMULA = "=HYPERLINK(1)"
+
+
+def test_no_text_of_a_csv_listing_is_a_formula(tuner, url):
+    fill(url, kernel=FORMULA)
+    (row,) = csv.DictReader(io.StringIO(tuner("status", "--format", "csv").out))
+    assert row["kernel"] == f"'{FORMULA}"
+    assert float(row["best_us"]) == 70.0
+    assert json.loads(tuner("status", "--format", "json").out)[0]["kernel"] == FORMULA
+
+
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+1-1", "-1+1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "--1"]
+)
+def test_a_formula_is_made_text(text):
+    assert inert_cell(text) == f"'{text}"
+
+
+@pytest.mark.parametrize("value", ["softmax", "", "M=32", "-1.5", "+2e3", -1.5, 0, None, True])
+def test_texts_and_numbers_stay_as_they_are(value):
+    assert inert_cell(value) is value
 
 
 @given(st.text())

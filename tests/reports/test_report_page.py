@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import random
 import re
 import subprocess
@@ -360,6 +361,19 @@ def test_written_whole_or_not_at_all(tmp_path):
     with pytest.raises(TunerError, match="cannot write the report") as caught:
         reports.write(sample(1), None, path / "under-a-file.html")
     assert caught.value.hint
+
+
+def test_links_that_wait_in_the_folder_lead_it_nowhere(tmp_path):
+    victim, folder = tmp_path / "victim", tmp_path / "shared"
+    victim.write_text("kept")
+    folder.mkdir()
+    path = folder / "report.html"
+    for name in ("report.html", f".report.html.{os.getpid()}.tmp", ".report.html.tmp"):
+        (folder / name).symlink_to(victim)
+    reports.write(sample(1), None, path)
+    assert victim.read_text() == "kept"
+    assert not path.is_symlink()
+    assert path.read_bytes().startswith(b"<!doctype html>")
 
 
 def test_importing_reports_is_light():

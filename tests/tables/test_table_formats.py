@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from table_documents import DEFAULT, H200, TIE, WINNER, add_task, outcome
@@ -82,6 +83,21 @@ def test_csv_has_a_row_per_trial_and_keeps_hostile_text(store, run_id, tmp_path)
     assert len(rows) == len(store.trials(store.tasks(run_id)[0].task_id))
     assert rows[-1]["message"] == '<script>alert(1)</script> it\'s "bad"\nindeed, it is'
     assert {row["status"] for row in rows} == set(map(str, Status))
+
+
+def test_no_text_of_a_csv_export_is_a_formula(store, run_id, tmp_path):
+    task = store.tasks(run_id)[0]
+    trial = store.trials(task.task_id)[-1]
+    config = {**trial.config, "extra": "@y"}
+    message = "=cmd|' /C calc'!A0"
+    made = replace(trial, attempt_id="formula", number=900, config=config, message=message)
+    store.record_trial(task.task_id, made)
+    (path,) = tables.export(store, run_id, tmp_path, "csv")
+    rows = list(csv.DictReader(io.StringIO(path.read_bytes().decode(), newline="")))
+    (row,) = [row for row in rows if "calc" in row["message"]]
+    assert row["config.extra"] == "'@y"
+    assert row["message"] == "'=cmd|' /C calc'!A0"
+    assert not [text for row in rows for text in row.values() if text[:1] in tuple("=+@\t\r")]
 
 
 def test_parquet_is_the_same_frame_or_says_what_to_install(store, run_id, tmp_path):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from results_db.masking import masked_within
+from results_db.spreadsheet import inert_cell
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -132,10 +133,10 @@ def _plain(value: object) -> object:
 def _csv(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(columns)
+    writer.writerow(inert_cell(name) for name in columns)
     for row in rows:
         plain = (_plain(row.get(name)) for name in columns)
-        writer.writerow(["" if item is None else inert(item) for item in plain])
+        writer.writerow(["" if item is None else inert_cell(inert(item)) for item in plain])
     return buffer.getvalue()
 
 

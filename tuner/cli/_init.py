@@ -38,13 +38,13 @@ def init(
 
 def _write(path: Path, text: str) -> None:
     """Write a file as a whole or not at all."""
-    draft = path.with_name(f".{path.name}.draft")
+    from tuner.tables.text import write_atomically
+
     try:
-        draft.write_text(text, "utf-8")
-        draft.replace(path)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise _unwritable(path, error) from error
+        write_atomically(path, text.encode())
+    except TunerError as error:
+        cause = error.__cause__
+        raise _unwritable(path, cause if isinstance(cause, OSError) else OSError(error)) from error
 
 
 def _unwritable(path: Path, error: OSError) -> TunerError:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 
+from results_db.spreadsheet import inert_cell
 from search_spaces.errors import TunerError
 from tuner.tables.exporters import File
 from tuner.tables.results import Results
 
 
 class Csv:
-    """`csv`: one row per trial, UTF-8, RFC 4180."""
+    """`csv`: one row per trial, UTF-8, RFC 4180; no text in it is a formula."""
 
     def files(self, results: Results) -> Iterator[File]:
         frame = results.trials_frame()
         if not frame.empty:
+            texts = frame.select_dtypes(exclude=["number", "bool", "datetime", "datetimetz"])
+            for name in texts.columns:
+                frame[name] = frame[name].map(inert_cell)
+            frame = frame.rename(columns=inert_cell)
             text = frame.to_csv(index=False, lineterminator="\r\n")
             yield File(f"run-{results.run_id}-trials.csv", text.encode(), _tasks(results))
 
