@@ -21,6 +21,7 @@ from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
 from search_spaces.places import within
 from search_spaces.records import Config, Device, Value, Workload, config_key
 from search_spaces.space import Constraint, SearchSpace
+from search_spaces.target import told
 from search_spaces.tensors import compiled, empty_tensors, torch_dtype
 
 _RELATIVE = {
@@ -303,6 +304,10 @@ class _Pruning:
         self._early: dict[Device, frozenset[str]] = {}
 
     def __call__(self, config: Config, workload: Workload, device: Device) -> bool:
+        with told(device):
+            return self._keeps(config, device)
+
+    def _keeps(self, config: Config, device: Device) -> bool:
         if device not in self._kept:
             early = self._parts.pruned(self._arguments, self._grid)
             self._early[device] = frozenset(map(config_key, early.configs))

@@ -11,6 +11,7 @@ from search_spaces.errors import KernelError, TunerError, WorkloadError
 from search_spaces.kernel import Cost, Kernel, TensorSpec, Tolerance
 from search_spaces.places import one_line
 from search_spaces.records import Config, Device, Workload
+from search_spaces.target import told
 
 _SEE = "see docs/search_spaces.md for what it should return"
 _MEND = "mend the kernel; --debug shows the traceback"
@@ -80,7 +81,7 @@ def check(kernel: Kernel, workload: Workload) -> None:
 
 def bind(kernel: Kernel, workload: Workload, device: Device) -> BoundSpace:
     """The kernel's space on a device; its default must be made of the space's own values."""
-    with asking(kernel, "space", workload):
+    with told(device), asking(kernel, "space", workload):
         bound = kernel.space(workload).bind(workload, device)
     reason = BoundSpace(bound.parameters, (), workload, device).why_not(
         default_config(kernel, workload, device)
@@ -95,7 +96,7 @@ def bind(kernel: Kernel, workload: Workload, device: Device) -> BoundSpace:
 
 def default_config(kernel: Kernel, workload: Workload, device: Device) -> Config:
     """What is used today, as the kernel says."""
-    with asking(kernel, "default_config", workload):
+    with told(device), asking(kernel, "default_config", workload):
         return dict(kernel.default_config(workload, device))
 
 

@@ -18,10 +18,13 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
+from search_spaces import target
 from search_spaces.errors import KernelError, TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.places import one_line
+from search_spaces.records import Device
 from search_spaces.siblings import make_importable
+from search_spaces.worlds import world
 
 GROUP = "tuner.kernels"
 _BUILT_IN = {
@@ -60,14 +63,45 @@ def available() -> dict[str, str]:
     return dict(sorted((found | _BUILT_IN).items()))
 
 
-def load(spec: str, paths: Sequence[str] = ()) -> Kernel:
+def load(spec: str, paths: Sequence[str] = (), device: Device | None = None) -> Kernel:
     """The kernel a spec names, with `kernel.spec` set.
 
     spec: a name of `available()`, `module:object`, `path/to/file.py:object` or `recorded:FILE`;
     the object is a `Kernel` class, an instance, or a factory without arguments. paths: folders
-    added to the end of the import path, and searched for files before the working folder. Raises
-    `KernelError` in one line.
+    added to the end of the import path, and searched for files before the working folder. device:
+    what its modules are told when they ask torch or Triton for the device; None: what is here.
+    Raises `KernelError` in one line.
     """
+    ours = spec in _BUILT_IN or spec.startswith(_RECORDED)
+    with world(None if ours else device):
+        return _load(spec, paths)
+
+
+def load_undecided(spec: str, paths: Sequence[str] = ()) -> Kernel:
+    """A kernel whose device is not known yet: as on a machine without GPUs or, where it cannot be
+    imported there, as for a stand-in. `for_device` gives the one for a device."""
+    questions = target.asked()
+    try:
+        return load(spec, paths, target.NOWHERE)
+    except KernelError as error:
+        asked = target.asked() > questions
+        # Triton's own driver, which counts nothing, was asked if Triton was not loaded before.
+        if not asked and "triton" not in sys.modules:
+            raise
+        try:
+            return load(spec, paths, target.STAND_IN)
+        except KernelError:
+            if asked:
+                raise
+            raise error from error.__cause__
+
+
+def for_device(kernel: Kernel, device: Device) -> Kernel:
+    """The kernel as its modules make it for that device: another one only if any has asked."""
+    return load(kernel.spec, (), device) if kernel.spec and target.asked() else kernel
+
+
+def _load(spec: str, paths: Sequence[str]) -> Kernel:
     for path in paths:
         folder = str(Path(path).expanduser().resolve())
         if folder not in sys.path:

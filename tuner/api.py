@@ -63,7 +63,7 @@ def tune(
     URL; by default a temporary one, so that nothing is kept. settings: more of config.yaml, such as
     `{"measure": {"final_pairs": 40}}`. Raises `TunerError` for whatever the caller can mend.
     """
-    found = registry.load(kernel) if isinstance(kernel, str) else kernel
+    found = registry.load_undecided(kernel) if isinstance(kernel, str) else kernel
     spec = registry.spec_of(found)
     dims = workload.as_dict() if isinstance(workload, Workload) else dict(workload)
     campaign = {

@@ -80,7 +80,7 @@ def _known_of(store: Store, item: Placed, protocol: str) -> int:
     key = TaskKey(
         kernel=kernel.name,
         source_hash=kernel.source_hash(),
-        space_hash=kernel.space_hash(workload),
+        space_hash=item.space_hash,
         workload=workload,
         device=item.device,
         toolchain=item.toolchain,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from search_spaces import declared
+from search_spaces import declared, registry
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Device
 from search_spaces.rehearsal import Rehearsal
+from search_spaces.target import told
 from tuner.tasks import Wanted
 
 _OFFLINE = {"cuda": "cuda:90", "hip": "hip:gfx942"}
@@ -22,15 +23,17 @@ def rehearse(wanted: Sequence[Wanted]) -> None:
     rehearsal = Rehearsal()
     for task in wanted:
         for device, assumed in _devices(task):
+            kernel = registry.for_device(task.kernel, device)
             try:
-                bound = declared.bind(task.kernel, task.workload, device)
-                config = declared.default_config(task.kernel, task.workload, device)
+                bound = declared.bind(kernel, task.workload, device)
+                config = declared.default_config(kernel, task.workload, device)
                 bound.why_not(config)  # which asks constraints and pruners once
             except TunerError:
                 if assumed:  # the device that the task gets may have what this one lacks
                     continue
                 raise
-            rehearsal.check(task.kernel, task.workload, config, device.kind)
+            with told(device):
+                rehearsal.check(kernel, task.workload, config, device.kind)
 
 
 def stand_in(kernel: Kernel, target: str | None = None) -> Device:

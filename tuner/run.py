@@ -190,7 +190,7 @@ class CampaignRun:
             TaskKey(
                 kernel=kernel.name,
                 source_hash=kernel.source_hash(),
-                space_hash=kernel.space_hash(workload),
+                space_hash=item.space_hash,
                 workload=workload,
                 device=item.device,
                 toolchain=item.toolchain,
@@ -243,7 +243,7 @@ class CampaignRun:
     def _default(self, item: Placed) -> Config:
         """The kernel's default, or the nearest start in a space that was narrowed without it."""
         space = item.wanted.bind(item.device)
-        default = item.wanted.kernel.default_config(item.wanted.workload, item.device)
+        default = declared.default_config(item.wanted.kernel, item.wanted.workload, item.device)
         if not space.feasible(default):
             default = next(iter(space.enumerate()))
         return dict(default)

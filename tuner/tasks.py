@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Device, Toolchain, Workload
 from search_spaces.space import BoundSpace
+from search_spaces.target import told
 from tuner import strategies
 from tuner.config import Budget, CampaignConfig, StrategyConfig, TaskConfig
 from workers.records import WorkerInfo
@@ -52,6 +53,12 @@ class Placed:
     device: Device
     toolchain: Toolchain
     compile_only: bool = False
+
+    @property
+    def space_hash(self) -> str:
+        """A digest of the space that is declared for this device."""
+        with told(self.device):
+            return self.wanted.kernel.space_hash(self.wanted.workload)
 
 
 def wanted_tasks(
@@ -97,10 +104,10 @@ def kernel_named(name: str, extra: Sequence[str], paths: Sequence[str]) -> Kerne
     """The kernel of that name or spec; `extra` are specs of kernels the configuration adds."""
     if ":" not in name and name not in registry.available():
         for spec in extra:
-            kernel = registry.load(spec, paths)
+            kernel = registry.load_undecided(spec, paths)
             if kernel.name == name:
                 return kernel
-    return registry.load(name, paths)
+    return registry.load_undecided(name, paths)
 
 
 def _check_baselines(found: Sequence[Wanted], names: Sequence[str]) -> None:
@@ -220,11 +227,17 @@ def _place(
         return
     here = [w for w in workers if w.device.kind == kind and (not code or w.device.target == target)]
     for worker in here:
-        yield Placed(task, worker.device, worker.toolchain)
+        yield Placed(_for(task, worker.device), worker.device, worker.toolchain)
     if code and not here and kind in _CROSS_KINDS:
         from workers import device
 
-        yield Placed(task, device.offline(target), cross_toolchain, compile_only=True)
+        absent = device.offline(target)
+        yield Placed(_for(task, absent), absent, cross_toolchain, compile_only=True)
+
+
+def _for(task: Wanted, device: Device) -> Wanted:
+    """The task with its kernel as it is for that device."""
+    return replace(task, kernel=registry.for_device(task.kernel, device))
 
 
 def _replay(task: Wanted, file: str, workers: Sequence[WorkerInfo]) -> Iterator[Placed]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from search_spaces import declared
+from search_spaces import declared, registry
 from search_spaces.bound import BoundSpace
 from search_spaces.errors import TunerError, WorkloadError
 from search_spaces.kernel import Kernel
@@ -68,6 +68,7 @@ def subject(
     paths = (str(base.resolve()),)
     found = kernel_named(kernel, settings.kernels, paths)
     device, runner = _place(found, target, timed)
+    found = registry.for_device(found, device)
     chosen = _workloads(found, workloads)
     return Subject(found, chosen, device, runner, KernelRef(found.spec, paths))
 

@@ -166,7 +166,7 @@ def _own_kernels(
     found = {}
     for spec in specs:
         try:
-            kernel = registry.load(spec, (str(base),))
+            kernel = registry.load_undecided(spec, (str(base),))
         except TunerError as error:
             note(f"left out: {error.message}")
         else:

@@ -10,6 +10,7 @@ import typer
 from search_spaces import declared
 from search_spaces.errors import TunerError, WorkloadError
 from search_spaces.records import canonical_json
+from search_spaces.target import told
 from tuner.cli._console import Format, FormatOption, emit, inert, note
 from tuner.cli._session import ConfigOption, settings_of
 
@@ -63,8 +64,9 @@ def show(
     from tuner.rehearsed import stand_in
 
     _, base = settings_of(config)
-    found = registry.load(kernel, (str(base),))
+    found = registry.load_undecided(kernel, (str(base),))
     device = stand_in(found, target)
+    found = registry.for_device(found, device)
     chosen = _chosen(found, workload)
     if validate:
         _validate(found, chosen, device)
@@ -157,6 +159,7 @@ def _problems(
             yield f"{place}: the cost model counts no bytes"
         if not kernel.outputs(workload) and kernel.kinds != ("simulated",):
             yield f"{place}: there are no outputs to verify"
-        rehearsal.check(kernel, workload, default, device.kind)
+        with told(device):
+            rehearsal.check(kernel, workload, default, device.kind)
     except TunerError as error:
         yield f"{place}: {error.message}"

@@ -8,7 +8,9 @@ from dataclasses import replace
 
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
-from search_spaces.records import Workload
+from search_spaces.records import Device, Workload
+from search_spaces.worlds import world
+from workers.device import offline
 from workers.measure.duel import Contestant, Timer
 from workers.measure.gate import check_variant
 from workers.measure.interpreting import extend, uninterpretable
@@ -42,12 +44,26 @@ class InterpreterBackend(TorchBench):
             )
         extend()
         super().__init__(index=index, cache_dir=cache_dir, tasks=tasks)
+        self._targets: set[str] = set()
 
     def measure(self, job: MeasureJob) -> Measurement | Failure:
-        found = super().measure(replace(job, mode=Mode.VERIFY))
+        with world(self._built_for(job)):
+            found = super().measure(replace(job, mode=Mode.VERIFY))
         if isinstance(found, Failure):
             return found
         return replace(found, method="interpreter", cache="")
+
+    def _built_for(self, job: MeasureJob) -> Device | None:
+        """The device that the entrants were built for, which the kernel's modules are told of."""
+        targets = {entrant.target for entrant in job.entrants}
+        if targets != self._targets:
+            self._kernels.clear()
+            self._tasks.clear()
+            self._targets = targets
+        try:
+            return offline(next(iter(targets))) if len(targets) == 1 else None
+        except TunerError:
+            return None
 
     def prepare(self, task: Task, artifact: Artifact, *, check: bool) -> Entry | Failure:
         import numpy

@@ -16,7 +16,7 @@ from workers.build.cache import TRITON, environment, pack_group
 from workers.build.counting import count_compilations
 from workers.build.launch_key import LaunchKey
 from workers.build.limits import refusal
-from workers.build.target import OfflineDriver, use_target
+from workers.build.target import TargetDriver, use_target
 from workers.records import Artifact, BuildJob, Failure, StaticFacts
 
 if TYPE_CHECKING:
@@ -35,7 +35,10 @@ def build_gpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fail
     keys: list[LaunchKey] = []
     facts = StaticFacts()
     identity = hashlib.sha256()
-    with environment(TRITON_CACHE_DIR=str(cache_dir / TRITON)), use_target(device.target) as driver:
+    with (
+        environment(TRITON_CACHE_DIR=str(cache_dir / TRITON)),
+        use_target(device.target, device) as driver,
+    ):
         tensors = meta_tensors(kernel, job)
         for launch in kernel.launches(job.workload, job.config, tensors):
             asked = StaticFacts(num_warps=int(launch.kwargs.get("num_warps") or 0))
@@ -77,7 +80,7 @@ def meta_tensors(kernel: Kernel, job: BuildJob) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def compile_launch(launch: Launch, driver: OfflineDriver) -> list[Any]:
+def compile_launch(launch: Launch, driver: TargetDriver) -> list[Any]:
     """The launch's compiled kernels (one, unless an autotuner wraps it), from cache or compiler."""
     positional, named = _without_dtypes(launch)
     try:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from search_spaces import places
 from search_spaces.errors import TunerError
 from search_spaces.records import Status
+from search_spaces.worlds import world
 from workers.records import Artifact, BuildJob, Failure
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ def build(job: BuildJob, cache_dir: Path) -> Artifact | Failure:
     """
     from search_spaces.registry import load
 
-    return build_kernel(load(job.kernel.spec, job.kernel.paths), job, cache_dir)
+    with world(job.device):
+        return build_kernel(load(job.kernel.spec, job.kernel.paths), job, cache_dir)
 
 
 def build_kernel(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
