@@ -1,0 +1,128 @@
+"""Kernels of torchao, adopted as they are in the package."""
+
+# mypy: ignore-errors
+import torch
+import triton
+from torchao.prototype.blockwise_fp8_training.kernels import (
+    triton_fp8_gemm_1x128_128x128_kernel,
+)
+from torchao.prototype.quantized_training.int8_mm import _scaled_int8_mm_kernel
+
+from search_spaces.adopt import adopt
+from search_spaces.kernel import Cost, TensorSpec
+from search_spaces.records import Workload
+
+BLOCK = 128
+
+
+def gemm_cost(width):
+    return lambda w: Cost(
+        2.0 * w["M"] * w["N"] * w["K"],
+        1.0 * (w["M"] + w["N"]) * w["K"] + width * w["M"] * w["N"],
+    )
+
+
+int8_mm = adopt(
+    _scaled_int8_mm_kernel,
+    name="torchao_int8_mm",
+    dims=["M", "N", "K", "dtype"],
+    workloads=[Workload.of(M=1024, N=4096, K=4096, dtype="bfloat16")],
+    # B is a weight as linear layers store it; the kernel gets it transposed.
+    inputs=lambda w: {
+        "a": TensorSpec((w["M"], w["K"]), "int8"),
+        "b": TensorSpec((w["N"], w["K"]), "int8"),
+        "row": TensorSpec((w["M"],), w["dtype"]),
+        "column": TensorSpec((w["N"],), w["dtype"]),
+    },
+    ranges=lambda w: {"a": (-128, 128), "b": (-128, 128)},
+    outputs=lambda w: {"c": TensorSpec((w["M"], w["N"]), w["dtype"])},
+    arguments=lambda w, t: {
+        "A_ptr": t["a"],
+        "B_ptr": t["b"],
+        "C_ptr": t["c"],
+        "row_scale_ptr": t["row"],
+        "col_scale_ptr": t["column"],
+        "M": w["M"],
+        "N": w["N"],
+        "K": w["K"],
+        "stride_am": w["K"],
+        "stride_ak": 1,
+        "stride_bk": 1,
+        "stride_bn": w["K"],
+        "stride_cm": w["N"],
+        "stride_cn": 1,
+        "COL_SCALE_SCALAR": False,
+    },
+    grid=lambda meta: (
+        triton.cdiv(meta["M"], meta["BLOCK_M"]) * triton.cdiv(meta["N"], meta["BLOCK_N"]),
+    ),
+    reference=lambda w, t: (
+        (t["a"].to(t["row"].dtype) @ t["b"].to(t["row"].dtype).T) * t["row"][:, None] * t["column"]
+    ),
+    cost=gemm_cost(2.0),
+    small={"M": 37, "N": 70, "K": 200},
+)
+
+
+def fp8_reference(w, t):
+    """Both sides scaled up, in the precision of the scales, before they are multiplied."""
+    a = t["a"].to(t["a_scale"].dtype) * t["a_scale"].T.repeat_interleave(BLOCK, 1)
+    b = t["b"].to(t["b_scale"].dtype)
+    return a @ (b * t["b_scale"].repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)).T
+
+
+fp8_gemm = adopt(
+    triton_fp8_gemm_1x128_128x128_kernel,
+    name="torchao_fp8_gemm",
+    dims=["M", "N", "K"],
+    workloads=[Workload.of(M=1024, N=4096, K=4096)],
+    # As the package has them: b and the scales of a column-major, those of b per block.
+    inputs=lambda w: {
+        "a": TensorSpec((w["M"], w["K"]), "float8_e4m3fn"),
+        "b": TensorSpec((w["N"], w["K"]), "float8_e4m3fn"),
+        "a_scale": TensorSpec((w["K"] // BLOCK, w["M"]), "float32"),
+        "b_scale": TensorSpec((w["N"] // BLOCK, w["K"] // BLOCK), "float32"),
+    },
+    outputs=lambda w: {"c": TensorSpec((w["M"], w["N"]), "bfloat16")},
+    arguments=lambda w, t: {
+        "a_ptr": t["a"],
+        "a_stride_dim_0": w["K"],
+        "a_stride_dim_1": 1,
+        "b_ptr": t["b"],
+        "b_stride_dim_0": 1,
+        "b_stride_dim_1": w["K"],
+        "c_ptr": t["c"],
+        "c_stride_dim_0": w["N"],
+        "c_stride_dim_1": 1,
+        "a_s_ptr": t["a_scale"],
+        "a_s_stride_dim_0": 1,
+        "a_s_stride_dim_1": w["M"],
+        "b_s_ptr": t["b_scale"],
+        "b_s_stride_dim_0": 1,
+        "b_s_stride_dim_1": w["K"] // BLOCK,
+        "M": w["M"],
+        "N": w["N"],
+        "K": w["K"],
+        "out_dtype": torch.bfloat16,
+        "BLOCK_SIZE_K": BLOCK,
+    },
+    keywords=["out_dtype"],
+    grid=lambda meta: (
+        triton.cdiv(meta["M"], meta["BLOCK_SIZE_M"]),
+        triton.cdiv(meta["N"], meta["BLOCK_SIZE_N"]),
+    ),
+    reference=fp8_reference,
+    cost=gemm_cost(2.0),
+    small={"M": 256, "N": 256, "K": 384},
+)
+
+#: What `tuner.runtime.autotune` is told beside the decorator's own arguments.
+SWAP = {
+    "int8_mm": {
+        "key_map": lambda args: {
+            **{name: args[name] for name in "MNK"},
+            "dtype": args["row_scale_ptr"].dtype,
+        }
+    },
+    "fp8_gemm": {"key_map": lambda args: {name: args[name] for name in "MNK"}},
+}
