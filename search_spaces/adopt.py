@@ -114,6 +114,11 @@ class AdoptedKernel(Kernel):
         for workload in given.workloads:
             self.check_workload(workload)
 
+    @property
+    def parts(self) -> Autotuned:
+        """The kernel under its decorators."""
+        return self._parts
+
     # -- the problem ---------------------------------------------------------------------------
     def workloads(self) -> Sequence[Workload]:
         return self._given.workloads

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from table_documents import add_task, outcome
 from table_library import BIG, MODULE, key
 
 torch = pytest.importorskip("torch")
@@ -197,3 +198,47 @@ def test_dtypes_and_constants_as_arguments_are_their_text(library):
 def test_dims_that_cannot_be_are_refused_at_once(library, options, text):
     with pytest.raises(ValueError, match=text):
         library.load(options)
+
+
+@pytest.mark.parametrize(
+    ("dims", "options", "told"),
+    [
+        (["n", "dtype"], "", []),
+        (["n", "dtype", "FACTOR"], "", []),
+        (["n", "dtype", "rows"], "", ["has the dim rows", "dims={"]),
+        (["n", "dtype", "rows"], 'dims={"rows": lambda args: args["x_ptr"].shape[0]}', []),
+        (["n", "dtype", "rows"], "key_map=dict", []),
+        (["FACTOR", "dtype"], "", ["no dim for n", "key_map"]),
+        (["n"], "", ["no dim for dtype", "key_map"]),
+    ],
+)
+def test_an_export_says_which_table_no_launch_can_hit(
+    library, caplog, monkeypatch, tmp_path, dims, options, told
+):
+    from results_db import Store
+    from search_spaces.adopt import adopt
+    from search_spaces.kernel import Cost, TensorSpec
+    from search_spaces.records import Workload
+    from tuner import tables
+
+    monkeypatch.delenv("TRITON_INTERPRET")
+    values = {"n": 64, "dtype": "float16", "rows": 8, "FACTOR": 3}
+    workload = Workload.of(**{name: values[name] for name in dims})
+    adopted = adopt(
+        library.load(options),
+        name="scale",
+        workloads=[workload],
+        dims=dims,
+        inputs=lambda w: {"x": TensorSpec((64,), "float16")},
+        outputs=lambda w: {"y": TensorSpec((64,), "float16")},
+        arguments=lambda w, t: {"x_ptr": t["x"], "y_ptr": t["y"], "n": 64, "FACTOR": 3},
+        grid=lambda meta: (1,),
+        reference=lambda w, inputs: inputs["x"] * 3,
+        cost=lambda w: Cost(1.0, 1.0),
+    )
+    with Store.open(f"sqlite:///{tmp_path / 'tuner.db'}") as store:
+        run_id = store.begin_run("nightly", "ff", 0, {}, {}).run_id
+        add_task(store, run_id, workload, selection=outcome())
+        tables.export(store, run_id, tmp_path / "out", "tuner", {"scale": adopted})
+    assert len(caplog.records) == bool(told)
+    assert all(part in caplog.text for part in told), caplog.text

@@ -6,6 +6,7 @@ folder has no other imports of the farm's, so a library may also carry a copy of
 
 from __future__ import annotations
 
+from ._arguments import Arguments
 from ._device import current_device
 from ._launch import Autotuned, autotune
 from ._names import file_stem, slug
@@ -16,6 +17,7 @@ from ._table import SCHEMA, DeviceFacts, Entry, Hit, Rule, Table, key_order
 
 __all__ = [
     "SCHEMA",
+    "Arguments",
     "Autotuned",
     "DeviceFacts",
     "Entry",

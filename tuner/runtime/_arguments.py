@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -32,8 +32,8 @@ class Arguments:
         names: Sequence[str],
         base: Callable[..., Any],
         keys: Sequence[str],
-        dims: Dims | None,
-        key_map: KeyMap | None,
+        dims: Dims | None = None,
+        key_map: KeyMap | None = None,
     ) -> None:
         if dims and key_map:
             raise ValueError("dims and key_map are both given; key_map makes the whole workload")
@@ -120,6 +120,24 @@ class Arguments:
         return {dim: _plain(source(named)) for dim, source in self.dims.items() if callable(source)}
 
     # -- what is asked of a table --------------------------------------------------------------
+    def obstacle(self, key: Mapping[str, Any], computed: Collection[str] = ()) -> str:
+        """Why no launch can ask for a workload like `key`, as far as the decorator tells; else "".
+
+        computed: arguments that callers do not pass, since heuristics compute them.
+        """
+        if self.key_map is not None:
+            return ""
+        known = {*self.names, *self.dims, "dtype"}
+        if lacking := [dim for dim in key if dim not in known]:
+            return _reason(lacking, ())
+        if self._computed:
+            return ""
+        told = {self.dims.get(dim, dim) for dim in key} | set(computed)
+        more = [name for name in self.keys if name not in told]
+        if not any(isinstance(value, str) for value in key.values()):
+            more.append("dtype")
+        return _reason((), more)
+
     def find(
         self, table: Table, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[Hit | None, str]:
@@ -163,16 +181,16 @@ class Arguments:
         return {**more, **key}, _reason(lacking, more)
 
 
-def _reason(lacking: Sequence[str], more: Mapping[str, Any]) -> str:
+def _reason(lacking: Sequence[str], more: Iterable[str]) -> str:
     if lacking:
         dim = printable(lacking[0], 40)
         return (
             f"has the dim {dim}, which is no argument here; "
             f'say what it is with autotune(..., dims={{"{dim}": lambda args: ...}})'
         )
-    if more:
+    if names := ", ".join(more):
         return (
-            f"has no dim for {', '.join(more)}, which the kernel is tuned by; "
+            f"has no dim for {names}, which the kernel is tuned by; "
             "say what its workloads are with autotune(..., key_map=...)"
         )
     return ""

@@ -132,14 +132,14 @@ class Autotuned:
         self.__name__ = self.base_fn.__name__
         self.__doc__ = self.base_fn.__doc__
         self.__module__ = self.base_fn.__module__
-        self._arguments = Arguments(self.arg_names, self.base_fn, key, dims, key_map)
+        self.arguments = Arguments(self.arg_names, self.base_fn, key, dims, key_map)
         self._ready: dict[Any, tuple[dict[str, Any], Any]] = {}
         self._plans: dict[Any, Plan | None] = {}
         self._token = object()
 
     # -- launching -----------------------------------------------------------------------------
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        ready, arguments, run = self._ready, self._arguments, self.fn.run
+        ready, arguments, run = self._ready, self.arguments, self.fn.run
 
         def launch(*args: Any, **kwargs: Any) -> Any:
             try:
@@ -222,7 +222,7 @@ class Autotuned:
         return memo, plan
 
     def _memo(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        memo = self._arguments.memo(args, kwargs)
+        memo = self.arguments.memo(args, kwargs)
         return (*memo, current_device()) if self._several else memo
 
     def _plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan | None:
@@ -231,10 +231,10 @@ class Autotuned:
             self._say("table", found.problem, found.table)
         if found.table is None:
             return None
-        if self._arguments.learn(found.table):
+        if self.arguments.learn(found.table):
             self._plans.clear()
             self._ready.clear()
-        hit, reason = self._arguments.find(found.table, args, kwargs)
+        hit, reason = self.arguments.find(found.table, args, kwargs)
         if hit is None:
             self._say("miss", reason)
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -13,9 +14,11 @@ from typing import Protocol
 
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
+from tuner.tables.reach import unreachable
 from tuner.tables.results import Results, ResultStore
 from tuner.tables.text import write_atomically
 
+_log = logging.getLogger("tuner.tables")
 GROUP = "tuner.exporters"
 _BUILT_IN = {
     "csv": "tuner.tables.frames:Csv",
@@ -78,11 +81,16 @@ def export(
     """Write a run's results in a format and note it in the store; returns the paths written.
 
     kernels: declarations by name, of kernels that the registry does not know. Nothing is written
-    unless every file of the format could be made.
+    unless every file of the format could be made. Tables that launches cannot hit are logged.
     """
     exporter = load(format)
+    results = Results(store, run_id, kernels)
+    files = list(exporter.files(results))
+    if format == "tuner":
+        for problem in unreachable(results):
+            _log.warning("tuner: %s", problem)
     written = []
-    for file in list(exporter.files(Results(store, run_id, kernels))):
+    for file in files:
         path = Path(out_dir) / file.name
         write_atomically(path, file.content)
         sha256 = hashlib.sha256(file.content).hexdigest()

@@ -1,0 +1,31 @@
+"""Whether the launches of an adopted kernel can ask for what its table holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from search_spaces.autotuned import Autotuned
+from tuner.runtime import Arguments, Table
+from tuner.tables.results import Results
+
+
+def unreachable(results: Results) -> list[str]:
+    """One line per table whose workloads the kernel's decorator cannot be asked for.
+
+    Only adopted kernels are looked at: of others it is not known what launches them.
+    """
+    return [line for table in results.tables for line in _obstacles(results, table)]
+
+
+def _obstacles(results: Results, table: Table) -> Iterator[str]:
+    parts = getattr(results.kernel(table.kernel), "parts", None)
+    if not isinstance(parts, Autotuned):
+        return
+    arguments = getattr(parts.tuner, "arguments", None)
+    if not isinstance(arguments, Arguments):
+        arguments = Arguments(parts.arg_names, parts.fn.fn, parts.tuner.keys)
+    computed = {name for rules in (*parts.outer, *parts.inner) for name in rules}
+    for entry in table.entries:
+        if reason := arguments.obstacle(entry.key, computed):
+            yield f"the table of kernel {table.kernel!r} {reason}; launches miss it until then"
+            return
