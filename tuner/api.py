@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 class TuneResult:
     """The outcome of `tune`.
 
-    winner and tie_set are configs (winner None when nothing ran correctly); median_us is the
-    confirmed time in microseconds; speedup is over the default config; verdict is `faster`,
-    `slower`, `same` or `undecided`; baselines maps names to microseconds (None: failed).
+    winner and tie_set are configs (winner None when nothing ran correctly); verdict compares the
+    winner with the default config: `faster`, `slower`, `same` or `undecided`; baselines maps names
+    to microseconds (None: failed). median_us and speedup are of the config that ships.
     """
 
     winner: Config | None
@@ -38,6 +38,10 @@ class TuneResult:
     trials: pd.DataFrame
     device: str
     note: str = ""
+    #: What a table would hold: the winner or, where that may be slower, the default config.
+    ships: Config | None = None
+    #: Why the default ships instead of the winner; empty where the winner ships.
+    kept_because: str = ""
 
 
 def tune(
@@ -85,6 +89,7 @@ def tune(
 
 def _result(url: str, run_id: int, summary: str) -> TuneResult:
     from results_db import Store
+    from results_db.shipped import shipped
 
     with Store.open(url) as store:
         tasks = store.tasks(run_id)
@@ -92,16 +97,19 @@ def _result(url: str, run_id: int, summary: str) -> TuneResult:
             raise TunerError(f"nothing was tuned: {summary}", "run `tuner doctor`")
         task = next((t for t in tasks if t.selection is not None), tasks[0])
         chosen = task.selection
-        ratio = chosen.median_us if chosen else None
+        ships = shipped(chosen) if chosen else None
+        shipped_us = ships.median_us if ships else None
         default = chosen.default_us if chosen else None
         return TuneResult(
             winner=chosen.winner if chosen else None,
             tie_set=chosen.tie_set if chosen else (),
             verdict=chosen.verdict if chosen else "undecided",
-            median_us=ratio,
-            speedup=default / ratio if default and ratio else None,
+            median_us=shipped_us,
+            speedup=default / shipped_us if default and shipped_us else None,
             baselines={b.name: b.median_us for b in task.baselines},
             trials=store.trials_frame(task_id=task.task_id),
             device=task.key.device.name,
             note=task.note,
+            ships=ships.config if ships else None,
+            kept_because=ships.kept_because if ships else "",
         )

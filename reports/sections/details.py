@@ -9,7 +9,7 @@ import pandas as pd
 from reports import figures
 from reports.frames import convergence_frame, parameters_frame
 from reports.quantity import factor, micros, pairs, percent, plain, seconds, size, span, times
-from reports.sections.results import Outcome, baseline_ratio, outcome
+from reports.sections.results import Outcome, outcome
 from reports.source import RunData, TaskData
 from reports.stats import finite
 from reports.view import FigureView, Section, Table, figure_view
@@ -64,6 +64,9 @@ def _facts(task: TaskData, result: Outcome) -> list[tuple[str, str]]:
     facts = [("stage", info.stage)]
     if selection is not None:
         facts.append(("default config", pairs(selection.default)))
+        facts.append(("ships", pairs(result.config) if result.confirmed else ""))
+        facts.append(("default kept because", result.kept_because))
+        facts.append(("winner of the search", pairs(selection.winner)))
         facts.append(("runner-up", pairs(selection.runner_up)))
         facts.append(("chosen because", selection.reason))
         facts.append(("tie set", "; ".join(pairs(config) for config in selection.tie_set[:8])))
@@ -189,7 +192,7 @@ def _baselines(task: TaskData, result: Outcome) -> Table | None:
     rows = []
     for baseline in task.info.baselines:
         correct = baseline.status is Status.CORRECT
-        ratio = baseline_ratio(baseline, result.median_us) if correct and result.confirmed else None
+        ratio = result.over(baseline) if correct else None
         rows.append(
             (
                 baseline.name,
@@ -200,5 +203,5 @@ def _baselines(task: TaskData, result: Outcome) -> Table | None:
                 baseline.message[:300],
             )
         )
-    headings = ("baseline", "status", "time, µs", "winner is faster by", "95 % interval", "message")
-    return Table(headings, tuple(rows))
+    against = ("what ships is faster by", "95 % interval")
+    return Table(("baseline", "status", "time, µs", *against, "message"), tuple(rows))

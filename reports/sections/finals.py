@@ -51,7 +51,7 @@ def _part(task: TaskData) -> Part:
     frame = finals_frame(shown)
     view = None
     if len(frame):
-        caption = _caption(shown, raced=raced)
+        caption = _caption(shown, outcome(task), raced=raced)
         view = figure_view(f"{task.slug}-finals", figures.finals(frame), caption, table)
     return Part(
         task=task,
@@ -79,7 +79,7 @@ def _row(finalist: Finalist) -> tuple[str, str, str, str, str, str, int, str]:
     )
 
 
-def _caption(shown: list[Finalist], *, raced: bool) -> str:
+def _caption(shown: list[Finalist], result: Outcome, *, raced: bool) -> str:
     timed = [finalist for finalist in shown if finalist.ln is not None]
     alike = [finalist for finalist in timed if finalist.place in ("winner", "tied")]
     dropped = sum(finalist.place == "dropped" for finalist in timed)
@@ -91,9 +91,15 @@ def _caption(shown: list[Finalist], *, raced: bool) -> str:
     found = (
         f"{len(alike)} of {count(len(timed), 'finalist')} cannot be told from the fastest"
         if len(alike) > 1
-        else f"One of {count(len(timed), 'finalist')} is the fastest beyond doubt"
+        else f"One of {count(len(timed), 'finalist')} {_alone(result)}"
         if alike
         else f"{count(len(timed), 'finalist')}, and no winner among them"
     )
     left = f"; {dropped} left the race early" if dropped else ""
     return f"{found}{left}. {whiskers}; the band is 1 % to either side of the reference."
+
+
+def _alone(result: Outcome) -> str:
+    if result.kept_because:
+        return f"came first, but the default config ships ({result.kept_because})"
+    return "is the fastest beyond doubt"

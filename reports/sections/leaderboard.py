@@ -1,4 +1,4 @@
-"""One row per task: the winner against the default and against every baseline."""
+"""One row per task: what ships against the default and against every baseline."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from reports.quantity import NOTHING, factor, micros, pairs, percent, plain, span, times
-from reports.sections.results import VERDICTS, Outcome, baseline_ratio, outcome
+from reports.sections.results import VERDICTS, Outcome, outcome
 from reports.sections.speedups import speedup_view
 from reports.source import RunData, TaskData
 from reports.stats import Ratio, finite
@@ -47,7 +47,7 @@ MEASURES = {
     "roofline": ("Roofline", "share of the speed the device's data sheet allows; else rates"),
 }
 COUNTS = {
-    "ties": ("Tied", "configs that cannot be told from the winner, itself included"),
+    "ties": ("Tied", "configs that cannot be told from the one that ships, itself included"),
     "trials": ("Trials", "trials, and how many of them failed"),
     "compiled": (
         "Compiled on device",
@@ -137,7 +137,7 @@ def _baselines(task: TaskData, result: Outcome) -> list[tuple[str, str]]:
             why = "not timed" if baseline.status is Status.CORRECT else baseline.status.value
             listed.append((baseline.name, why))
             continue
-        ratio = baseline_ratio(baseline, result.median_us) if result.confirmed else None
+        ratio = result.over(baseline)
         text = f"{micros(baseline.median_us)} µs"
         listed.append((baseline.name, f"{text} ({factor(ratio.value)})" if ratio else text))
     return listed

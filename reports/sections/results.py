@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reports.peaks import floor_us
 from reports.source import TaskData
 from reports.stats import Ratio, finite, median_interval, ratio_of
 from results_db.records import BaselineRecord
+from results_db.shipped import Shipped, shipped
 from search_spaces.records import Config
 
 #: verdict -> (icon, what it means), so that nothing is said by colour alone.
@@ -15,6 +16,7 @@ VERDICTS = {
     "faster": ("▲", "faster than the default config"),
     "slower": ("▼", "slower than the default config"),
     "same": ("=", "within 1 % of the default config"),
+    "default kept": ("↺", "the default config ships: the winner of the search may be slower"),
     "undecided": ("?", "cannot be told from the default config"),
     "unconfirmed": ("◔", "timed by the search, not confirmed yet"),
     "not timed": ("○", "compiled for a device that is not here, never timed"),
@@ -25,9 +27,9 @@ VERDICTS = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Times in microseconds; ratios above 1 say that the winner is faster.
+    """What ships of a task; times in microseconds, ratios above 1 say that it is faster.
 
-    confirmed: the times come from the confirmation pass. bound: what limits the roofline share.
+    confirmed: the times come from the confirmation pass.
     """
 
     verdict: str
@@ -44,6 +46,19 @@ class Outcome:
     tflop_s: float | None
     ties: int
     compiled: int
+    #: What the table holds; None where nothing is confirmed.
+    ships: Shipped | None = None
+
+    @property
+    def kept_because(self) -> str:
+        """Why the default ships instead of the winner; empty where the winner ships."""
+        return self.ships.kept_because if self.ships else ""
+
+    def over(self, baseline: BaselineRecord) -> Ratio | None:
+        """How many times faster than a baseline it is; None where nothing is confirmed."""
+        if self.ships is None:
+            return None
+        return ratio_of(*self.ships.over(baseline), (baseline.median_us, self.median_us))
 
     @property
     def icon(self) -> str:
@@ -59,47 +74,43 @@ def outcome(task: TaskData) -> Outcome:
     confirmed = task.state == "confirmed"
     selection = task.info.selection if confirmed else None
     fastest = task.fastest_trial if task.state == "unconfirmed" else None
-    config = selection.winner if selection else fastest.config if fastest else None
-    median_us = finite(selection.median_us if selection else fastest.median_us if fastest else None)
-    baseline = task.fastest_baseline if confirmed else None
+    ships = shipped(selection) if selection else None
+    config = ships.config if ships else fastest.config if fastest else None
+    median_us = finite(ships.median_us if ships else fastest.median_us if fastest else None)
     gb_s, tflop_s, roofline = _rates(task, config, median_us)
-    return Outcome(
-        verdict=_verdict(task),
+    found = Outcome(
+        verdict=_verdict(task, ships),
         config=config,
         confirmed=confirmed,
         median_us=median_us,
-        interval_us=median_interval(selection.samples_us) if selection else None,
+        interval_us=median_interval(ships.samples_us(selection, task.info.finals))
+        if ships and selection
+        else None,
         default_us=finite(selection.default_us) if selection else None,
         over_default=ratio_of(
-            selection.log_ratio,
-            selection.log_ratio_low,
-            selection.log_ratio_high,
-            (selection.default_us, selection.median_us),
+            ships.log_ratio,
+            ships.log_ratio_low,
+            ships.log_ratio_high,
+            (selection.default_us, ships.median_us),
         )
-        if selection
+        if ships and selection
         else None,
-        baseline=baseline,
-        over_baseline=baseline_ratio(baseline, median_us) if baseline else None,
+        baseline=task.fastest_baseline if confirmed else None,
+        over_baseline=None,
         roofline=roofline,
         gb_s=gb_s,
         tflop_s=tflop_s,
-        ties=len(selection.tie_set) if selection else 0,
+        ties=len(ships.ties) if ships else 0,
         compiled=sum(trial.compiled for trial in task.trials)
         + (task.info.selection.compiled if task.info.selection else 0),
+        ships=ships,
     )
+    return replace(found, over_baseline=found.over(found.baseline) if found.baseline else None)
 
 
-def baseline_ratio(baseline: BaselineRecord, median_us: float | None) -> Ratio | None:
-    """How many times faster the winner is than a baseline."""
-    return ratio_of(
-        baseline.log_ratio,
-        baseline.log_ratio_low,
-        baseline.log_ratio_high,
-        (baseline.median_us, median_us),
-    )
-
-
-def _verdict(task: TaskData) -> str:
+def _verdict(task: TaskData, ships: Shipped | None) -> str:
+    if ships is not None and ships.default_kept:
+        return "default kept"
     selection = task.info.selection
     if task.state == "confirmed" and selection is not None:
         return selection.verdict if selection.verdict in VERDICTS else "undecided"

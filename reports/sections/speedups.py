@@ -16,7 +16,7 @@ from reports.view import FigureView, Table, figure_view, foremost
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """A task's winner against one opponent: `default` or `fastest baseline`, and its name."""
+    """What ships for a task against one opponent: `default` or `fastest baseline`, and its name."""
 
     task: str
     opponent: str
@@ -63,7 +63,7 @@ def _points(task: TaskData, result: Outcome) -> list[_Point]:
 def _caption(groups: list[list[_Point]]) -> str:
     points = [p for group in groups for p in group if p.opponent == "default"]
     if not points:
-        return "Speed-up of each winner over the fastest correct baseline, with its 95 % interval."
+        return "Speed-up of what ships over the fastest correct baseline, with its 95 % interval."
     best = max(points, key=lambda point: point.ratio.value)
     least = min(points, key=lambda point: point.ratio.value)
     if len(points) == 1:

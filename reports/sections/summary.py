@@ -62,7 +62,9 @@ def _device_sentence(results: list[Outcome]) -> str:
     if ahead:
         text += f" (which still wins on {ahead})"
     verdicts = Counter(result.verdict for result in tuned)
-    found = [f"{verdicts[v]} {v}" for v in ("faster", "same", "undecided", "slower")]
+    found = [f"{verdicts[v]} {v}" for v in ("faster", "same", "undecided")]
+    kept = verdicts["default kept"]
+    found += [f"{kept} kept at the default"] * bool(kept)
     text += f". Against the default config: {', '.join(found)}"
     left = len(results) - len(tuned)
     return f"{text}. {count(left, 'workload')} without a confirmed winner." if left else f"{text}."

@@ -152,7 +152,7 @@ def test_the_summary_says_what_was_found_and_what_was_not_timed(page):
     text = page.one("section", id="summary").text
     assert "NVIDIA H200: 4 workloads tuned, geomean" in text
     assert "over the fastest correct baseline" in text
-    assert "2 faster, 1 same, 1 undecided, 0 slower" in text
+    assert "2 faster, 1 same, 1 undecided." in text
     assert re.search(
         r"softmax for cuda:90: \d+ variants compiled, \d+ verified in Triton's interpreter, "
         r"none timed: no such device here",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from results_db.shipped import shipped
 from search_spaces.errors import TunerError
 from search_spaces.records import Status
 from tuner import lease
@@ -33,6 +34,7 @@ _TASKS = (
     "best_us",
     "default_us",
     "verdict",
+    "ships",
     "note",
 )
 _WATCH_EVERY_S = 2.0
@@ -191,8 +193,9 @@ def task_rows(store: Store, run_id: int) -> list[dict[str, object]]:
 
 
 def _task_row(task: TaskInfo, trials: Sequence[TrialRecord]) -> dict[str, object]:
-    """One task; until its winner is confirmed, `best_us` is the best trial so far."""
+    """One task; best_us is of what ships, and of the best trial so far until that is confirmed."""
     chosen = task.selection
+    ships = shipped(chosen) if chosen else None
     right = [trial for trial in trials if trial.status is Status.CORRECT]
     why = barren(trials) if task.stage == "done" else ""
     so_far = min((trial.median_us for trial in right if trial.median_us), default=None)
@@ -203,10 +206,11 @@ def _task_row(task: TaskInfo, trials: Sequence[TrialRecord]) -> dict[str, object
         "stage": task.stage,
         "trials": len(trials),
         "failed": len(trials) - len(right),
-        "best_us": chosen.median_us if chosen else so_far,
+        "best_us": ships.median_us if ships else so_far,
         "default_us": chosen.default_us if chosen else None,
         "verdict": chosen.verdict if chosen else None,
-        "note": "; ".join(filter(None, [task.note, why])),
+        "ships": None if ships is None else "default" if ships.default_kept else "winner",
+        "note": "; ".join(filter(None, [task.note, ships.kept_because if ships else "", why])),
     }
 
 

@@ -8,15 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib import metadata
 
-from results_db.records import SelectionRecord, TaskInfo
+from results_db.records import TaskInfo
+from results_db.shipped import Shipped, shipped
 from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Device, Value, config_key, digest
 from tuner.runtime import DeviceFacts, Entry, Table, key_order
 from tuner.tables.nearest import rule_for
 from tuner.tables.results import Results, ResultStore
-
-#: An undecided winner is only kept when it is at most this much slower, with confidence.
-NOT_WORSE = 0.99
 
 
 def build(
@@ -66,23 +64,20 @@ def _table(results: Results, tasks: Sequence[TaskInfo]) -> Table:
 def _entry(results: Results, task: TaskInfo) -> Entry:
     selection = task.selection
     assert selection is not None
-    config, ties = selection.winner, selection.tie_set
-    median_us = selection.median_us
-    speedup, interval = _speedup(selection)
-    if selection.default is not None and not _not_worse(selection):
-        config, ties = selection.default, (selection.default,)
-        median_us, speedup, interval = selection.default_us, 1.0, (1.0, 1.0)
-    wanted = config_key(config)
+    ships = shipped(selection)
+    median_us = ships.median_us
+    speedup, interval = _speedup(ships)
+    wanted = config_key(ships.config)
     trial = next((t for t in results.trials(task.task_id) if config_key(t.config) == wanted), None)
     confirmed = selection.confirmed_at
     return Entry(
         key=task.key.workload.as_dict(),
-        config=dict(config),
+        config=dict(ships.config),
         verdict=selection.verdict,
         median_us=None if median_us is None else round(median_us, 4),
         speedup_over_default=speedup,
         interval=interval,
-        tie_set=tuple(dict(tie) for tie in sorted(ties, key=config_key)),
+        tie_set=tuple(dict(tie) for tie in sorted(ships.ties, key=config_key)),
         provenance={
             "run": task.run_id,
             "task": task.task_id,
@@ -94,21 +89,14 @@ def _entry(results: Results, task: TaskInfo) -> Entry:
     )
 
 
-def _not_worse(selection: SelectionRecord) -> bool:
-    if selection.verdict == "slower":
-        return False
-    low = selection.log_ratio_low
-    return selection.verdict != "undecided" or low is None or math.exp(low) >= NOT_WORSE
-
-
-def _speedup(selection: SelectionRecord) -> tuple[float | None, tuple[float, float] | None]:
-    """exp of ln(default / winner) and of its interval."""
-    if selection.log_ratio is None:
+def _speedup(ships: Shipped) -> tuple[float | None, tuple[float, float] | None]:
+    """exp of ln(default / shipped) and of its interval."""
+    if ships.log_ratio is None:
         return None, None
-    speedup = round(math.exp(selection.log_ratio), 4)
-    if selection.log_ratio_low is None or selection.log_ratio_high is None:
+    speedup = round(math.exp(ships.log_ratio), 4)
+    if ships.log_ratio_low is None or ships.log_ratio_high is None:
         return speedup, None
-    low, high = math.exp(selection.log_ratio_low), math.exp(selection.log_ratio_high)
+    low, high = math.exp(ships.log_ratio_low), math.exp(ships.log_ratio_high)
     return speedup, (round(low, 4), round(high, 4))
 
 
