@@ -215,6 +215,7 @@ class PoolConfig(Section):
     simulated: SimulatedConfig = SimulatedConfig()
     build_timeout: Seconds = 120.0
     measure_timeout: Seconds = 120.0
+    baseline_timeout: Seconds = 120.0
     connect_timeout: Seconds = 30.0
 
 

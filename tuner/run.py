@@ -233,6 +233,7 @@ class CampaignRun:
             finalists=self.settings.measure.finalists,
             build_timeout_s=self.settings.pool.build_timeout,
             measure_timeout_s=self.settings.pool.measure_timeout,
+            baseline_timeout_s=self.settings.pool.baseline_timeout,
             finished=self.store.trials(task.task_id),
             known=[r for r in known if space.feasible(r.config)],
             settled=None if fresh else self.store.settled(task.key, exclude_task=task.task_id),

@@ -132,19 +132,19 @@ class SupervisedChild:
         *args: object,
         timeout_s: float,
         quiet_s: float | None = None,
-        quiet_in: tuple[str, ...] = (),
+        quiet_after: Mapping[str, float] | None = None,
     ) -> Any:
         """Call a method of the child's object, starting the child if need be.
 
-        quiet_s: how long a method that gives notes may then be silent, after those that begin with
-        a word of `quiet_in`, or any if that is empty. One that has not given any yet has
-        `timeout_s` alone. Raises ChildTimeout, ChildDied or ChildError; after the first two the
-        child is gone.
+        quiet_s: how long a method that gives notes may then be silent, None for no limit.
+        quiet_after: the same for notes that begin with a certain word. A method that has not given
+        any note yet has `timeout_s` alone. Raises ChildTimeout, ChildDied or ChildError; after the
+        first two the child is gone.
         """
         with self._lock:
             body = pickle.dumps((method, args))
             process = self._process or self._start()
-            return self._exchange(process, body, timeout_s, quiet_s, quiet_in)
+            return self._exchange(process, body, timeout_s, quiet_s, quiet_after)
 
     def start(self) -> None:
         """Start the child now, unless it lives. Raises as `request` does."""
@@ -215,16 +215,16 @@ class SupervisedChild:
         body: bytes,
         timeout_s: float,
         quiet_s: float | None = None,
-        quiet_in: tuple[str, ...] = (),
+        quiet_after: Mapping[str, float] | None = None,
     ) -> Any:
-        signs = Signs(time.monotonic() + timeout_s, quiet_s, quiet_in)
+        signs = Signs(time.monotonic() + timeout_s, quiet_s, quiet_after)
         try:
             reply = process.exchange(body, signs)
         except TimeoutError:
             self.kill()
             did, limit_s = "answer within", timeout_s
-            if quiet_s is not None and signs.broken_by_silence:
-                did, limit_s = "give a sign of life for", quiet_s
+            if signs.quiet_s is not None and signs.broken_by_silence:
+                did, limit_s = "give a sign of life for", signs.quiet_s
             message = f"{self._name} did not {did} {limit_s:g} s"
             raise ChildTimeout(message, limit_s, signs.silent_s, signs.last_note) from None
         except (EOFError, BrokenPipeError):

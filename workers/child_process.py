@@ -20,13 +20,17 @@ _END_TIMEOUT_S = 10.0
 class Signs:
     """The signs of life of one request, and when waiting for more is in vain.
 
-    quiet_in: the first words of the notes after which `quiet_s` holds, empty for all.
+    quiet_s: the longest silence after any note, None for no limit. quiet_after: other limits, in
+    seconds, by the first word of the note.
     """
 
     def __init__(
-        self, deadline: float, quiet_s: float | None, quiet_in: tuple[str, ...] = ()
+        self,
+        deadline: float,
+        quiet_s: float | None = None,
+        quiet_after: Mapping[str, float] | None = None,
     ) -> None:
-        self._deadline, self._quiet_s, self._quiet_in = deadline, quiet_s, quiet_in
+        self._deadline, self._quiet_s, self._quiet_after = deadline, quiet_s, quiet_after or {}
         self._at = time.monotonic()
         self.last_note = ""
 
@@ -42,12 +46,16 @@ class Signs:
         return self.until < self._deadline
 
     @property
+    def quiet_s(self) -> float | None:
+        """The longest silence after the last note; None for no limit."""
+        if not self.last_note:
+            return None
+        return self._quiet_after.get(self.last_note.partition(" ")[0], self._quiet_s)
+
+    @property
     def until(self) -> float:
-        if self._quiet_s is None or not self.last_note:
-            return self._deadline
-        if self._quiet_in and self.last_note.partition(" ")[0] not in self._quiet_in:
-            return self._deadline
-        return min(self._deadline, self._at + self._quiet_s)
+        quiet_s = self.quiet_s
+        return self._deadline if quiet_s is None else min(self._deadline, self._at + quiet_s)
 
 
 class Process:

@@ -166,8 +166,9 @@ class MeasureJob:
     verified: binary hashes whose correctness the farm has already established on this device kind.
     checks: odd sizes on which the first entrant of a CONFIRM must be right as well.
     entrant_timeout_s: the longest any one entrant may keep the device process without a sign of
-    life; timeout_s: the longest the whole job may. calibration: of the device and its clock, which
-    a fresh process then need not repeat.
+    life; baseline_timeout_s: the longest a baseline may take to compile, to warm up and to be
+    checked; timeout_s: the longest the whole job may. calibration: of the device and its clock,
+    which a fresh process then need not repeat.
     """
 
     job_id: str
@@ -183,6 +184,7 @@ class MeasureJob:
     calibration: Calibration | None = None
     timeout_s: float = 60.0
     entrant_timeout_s: float = 60.0
+    baseline_timeout_s: float = 120.0
 
 
 @dataclass(frozen=True, slots=True)

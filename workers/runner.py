@@ -31,8 +31,8 @@ from workers.spare import SparedChild
 _PROBE_TIMEOUT_S = 120.0
 #: Their times are what is reported; even an opening of the device may show in them.
 _UNDISTURBED = (Mode.RACE, Mode.CONFIRM)
-#: Their notes about one entrant. Baselines may have to be compiled, and all are timed together.
-_ENTRANTS = ("entrant", "check")
+#: Notes about one entrant and about one baseline; while all are timed together nobody is to blame.
+_ENTRANTS, _BASELINE = ("entrant", "check"), "baseline"
 #: Kinds without a spare: theirs start fast, or (`cpu`) share the processors that are timed.
 _SPARELESS = ("cpu", "interpreter", "simulated")
 
@@ -144,11 +144,17 @@ class DeviceRunner:
                 "measure",
                 job,
                 timeout_s=job.timeout_s,
-                quiet_s=job.entrant_timeout_s,
-                quiet_in=_ENTRANTS if job.mode in _UNDISTURBED else (),
+                quiet_s=None if job.mode in _UNDISTURBED else job.entrant_timeout_s,
+                quiet_after={
+                    **dict.fromkeys(_ENTRANTS, job.entrant_timeout_s),
+                    _BASELINE: job.baseline_timeout_s,
+                },
             )
         except ChildTimeout as error:
             message = f"no result within {error.limit_s:g} s; the device process was killed"
+            kind, _, name = error.last_note.partition(" ")
+            if kind == _BASELINE and error.limit_s == job.baseline_timeout_s:
+                message = f"baseline `{name}` took longer than {error.limit_s:g} s"
             # A job that was too long as a whole is not the fault of whoever was just at work.
             long = error.quiet_s >= error.limit_s / 2
             note = error.last_note if long or not error.last_note else "timing"

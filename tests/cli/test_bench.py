@@ -282,3 +282,33 @@ def test_calibrations_of_workers_are_shown(tuner, folder):
     assert checks["cpu calibration"] == (
         "clock step 0.032 us, events add 2.5 us, copies at 4.24 TB/s, bfloat16 760 TFLOP/s"
     )
+
+
+UNROLLED = """
+        def unrolled(x):
+            for step in range(10_000_000):
+                x = x * 1.0 + step * 0.0
+            return x * 2
+        compiled = torch.compile(unrolled, fullgraph=True)
+        return {"eager": lambda inputs: {"out": inputs["x"] * 2},
+                "compile": lambda inputs: {"out": compiled(inputs["x"])}}
+    def cpu_callable"""
+
+
+@pytest.mark.slow
+def test_a_baseline_that_unrolls_for_minutes_fails_alone(tuner, folder):
+    spec = scale_kernel(folder)
+    kernel = (folder / "scale.py").read_text()
+    head, rest = kernel.split("        def autotuned", 1)
+    body = rest.split("    def cpu_callable", 1)[1]
+    (folder / "scale.py").write_text(f"{head.rstrip()}{UNROLLED}{body}")
+    settings = (folder / "config.yaml").read_text()
+    limited = settings.replace("builders: 1", "builders: 1, baseline_timeout: 8s")
+    (folder / "config.yaml").write_text(limited)
+    result = tuner("bench", spec, "--config", "default", "--baseline", "all", "-f", "json")
+    assert result.code == 0, result.err
+    rows = {row["variant"]: row for row in rows_of(result)}
+    assert rows["compile"]["status"] == "timeout"
+    assert rows["compile"]["note"] == "timeout: baseline `compile` took longer than 8 s"
+    assert rows["default"]["pairs"] > 0
+    assert rows["eager"]["pairs"] > 0

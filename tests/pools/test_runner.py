@@ -157,6 +157,15 @@ def test_who_hangs_in_a_confirmation_is_given_up_soon_and_a_baseline_is_waited_f
     assert (first.name, last.name) == ('{"x":1}', '{"x":2}')
 
 
+def test_a_baseline_that_takes_too_long_fails_alone(runner):
+    confirm = job_of({"x": 1}, mode=Mode.CONFIRM, baselines=("0", "60.0"), baseline_timeout_s=0.5)
+    found = measured(runner, confirm)
+    assert [outcome.name for outcome in found.outcomes] == ['{"x":1}']
+    failure = found.baselines["60.0"]
+    assert failure.status is Status.TIMEOUT
+    assert failure.message == "baseline `60.0` took longer than 0.5 s"
+
+
 def test_who_breaks_the_context_costs_the_others_a_new_process(runner):
     batch = job_of({"x": 1}, {"poison": 1}, {"x": 2}, {"x": 3}, champion=True)
     assert runner.info

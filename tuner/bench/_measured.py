@@ -199,6 +199,7 @@ class _Bench:
     ) -> MeasureJob:
         first = odd is not None and entrants[0].config == odd.artifact.config
         limit_s = self.settings.pool.measure_timeout
+        baseline_s = self.settings.pool.baseline_timeout
         return MeasureJob(
             job_id=f"bench {self.workload.key}",
             kernel=self.subject.ref,
@@ -209,8 +210,10 @@ class _Bench:
             checks=(odd,) if first and odd is not None else (),
             protocol=protocol,
             calibration=self.bed.worker.calibration,
-            timeout_s=limit_s * max(_LEAST_SHARES, len(entrants) + len(self.baselines)),
+            timeout_s=limit_s * max(_LEAST_SHARES, len(entrants))
+            + baseline_s * len(self.baselines),
             entrant_timeout_s=limit_s,
+            baseline_timeout_s=baseline_s,
         )
 
     def _rows(

@@ -24,7 +24,7 @@ from workers.records import (
     WorkerInfo,
 )
 
-#: Finals and confirmations hold many entrants, and baselines that torch.compile has to build.
+#: Finals and confirmations hold many entrants.
 _FINALS_TIME = 3.0
 #: Challengers of one duel: enough to share a champion's samples, few enough to answer soon.
 _BATCH = 16
@@ -177,6 +177,7 @@ def final(task: Task, job_id: str) -> MeasureJob | None:
     if finals is None or finals.in_flight or finals.mode is None or finals.missing():
         return None
     confirm = finals.mode is Mode.CONFIRM
+    baselines = task.spec.baselines if confirm else ()
     if confirm and finals.unchecked():
         return None
     finals.in_flight = True
@@ -191,12 +192,14 @@ def final(task: Task, job_id: str) -> MeasureJob | None:
         workload=task.spec.workload,
         entrants=artifacts,
         mode=finals.mode,
-        baselines=task.spec.baselines if confirm else (),
+        baselines=baselines,
         verified=frozenset() if confirm else _verified(task, artifacts),
         checks=checks,
         protocol=_protocol(task),
-        timeout_s=task.spec.measure_timeout_s * _FINALS_TIME,
+        timeout_s=task.spec.measure_timeout_s * _FINALS_TIME
+        + task.spec.baseline_timeout_s * len(baselines),
         entrant_timeout_s=_quiet_s(task),
+        baseline_timeout_s=task.spec.baseline_timeout_s,
     )
 
 

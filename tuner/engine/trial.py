@@ -58,6 +58,7 @@ class TaskSpec:
     finalists: int = 8
     build_timeout_s: float = 120.0
     measure_timeout_s: float = 120.0
+    baseline_timeout_s: float = 120.0
     listed: Sequence[Config] = ()
     finished: Sequence[TrialRecord] = ()
     known: Sequence[TrialRecord] = ()
