@@ -14,6 +14,7 @@ from functools import partial
 
 from results_db import Store, StoreAwayError, StoreError, StoreMovedError, TrialRecord
 from results_db.patience import Outage
+from results_db.records import SelectionRecord
 from tuner import lease
 from tuner.engine import (
     Build,
@@ -97,6 +98,8 @@ class Driver:
     #: With the moment each came. Writing one of them twice must be as good as once.
     _unwritten: deque[tuple[float, Callable[[], object]]] = field(default_factory=deque)
     _outage: Outage = field(init=False)
+    #: Of tasks that were not shown as done yet.
+    _chosen: dict[int, SelectionRecord] = field(default_factory=dict)
     _end: Finish | None = None
 
     def __post_init__(self) -> None:
@@ -203,6 +206,7 @@ class Driver:
             case Select(task_id, selection, baselines, finals):
                 if selection.median_us is not None and selection.confirmed_at is None:
                     selection = replace(selection, confirmed_at=datetime.now(UTC))
+                self._chosen[task_id] = selection
                 outcome = (selection, list(baselines), list(finals))
                 self._keep(partial(self.store.record_selection, task_id, *outcome))
             case Finish():
@@ -281,8 +285,14 @@ class Driver:
         self._shown = now
         elapsed = now - self._started
         seen = progress(
-            self.engine, elapsed_s=elapsed, offered_s=self._offered_s, fresh=self.recorded
+            self.engine,
+            elapsed_s=elapsed,
+            offered_s=self._offered_s,
+            fresh=self.recorded,
+            chosen=self._chosen,
         )
+        done = {task.spec.task_id for task in self.engine.tasks if task.stage == "done"}
+        self._chosen = {key: kept for key, kept in self._chosen.items() if key not in done}
         try:
             self.on_progress(seen)
         except OSError:

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from tuner.cli._campaign import interruptible
-from tuner.cli._progress import Lines, counted, duration, picture
+from tuner.cli._progress import Lines, best_of, counted, duration, finished, picture
 from tuner.progress import Progress, TaskProgress
 
 HEAVY = ("torch", "ray", "optuna", "plotly", "pandas", "sqlalchemy", "triton", "numpy", "scipy")
@@ -179,7 +179,7 @@ def test_lines_come_every_few_seconds_and_once_for_a_task_that_is_done():
     over = progress(20, 20, **{"softmax \x1b[1m": 12.5})
     show(replace(over, tasks=tuple(replace(task, stage="done") for task in over.tasks)))
     show(replace(over, tasks=()))
-    assert written[3:] == ["done: softmax \\x1b[1m, best 12.50 us\n"]
+    assert written[3:] == ["done: softmax \\x1b[1m, search best ~12.5 us (unconfirmed)\n"]
     show(progress(21, 30, matmul=None))
     show(progress(22, 30))
     assert written[4:] == ["done: matmul\n"]
@@ -221,3 +221,11 @@ def test_a_service_ends_well_when_it_is_told_to(folder):
     out, err = child.communicate(timeout=60)
     assert (child.returncode, out) == (0, ""), err
     assert "Traceback" not in err
+
+
+def test_a_time_of_the_search_is_no_result_yet():
+    """It has no ratio to the default, and the confirmed time takes its place."""
+    task = TaskProgress("softmax", "confirm", 90, 90, best_us=77.31)
+    assert " ".join(best_of(task).split()) == "search best ~77.3 us (unconfirmed)"
+    confirmed = replace(task, stage="done", confirmed_us=120.7, speedup=1.55)
+    assert finished(confirmed) == "softmax, confirmed 120.70 us 1.55x the default"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from farms import Farm
 from processes import wait_until
 
 from results_db import Store
+from results_db.shipped import shipped
 
 _TRIALS = 40
 #: How a shell hands on streams that take nothing: a pipe whose reader has left, a full disk, none.
@@ -104,3 +106,16 @@ def test_a_service_whose_output_goes_nowhere_serves_on(tmp_path):
     wait_until(fired)
     service.terminate()
     assert service.wait(timeout=60) == 0
+
+
+@pytest.mark.slow
+def test_progress_ends_with_the_confirmed_time(tmp_path):
+    farm = Farm(tmp_path / "farm", trials=_TRIALS, faults={})
+    said = farm.finish()
+    selection = farm.task().selection
+    assert selection is not None
+    assert selection.median_us is not None
+    (done,) = [line for line in said.splitlines() if line.startswith("done: ")]
+    ships = shipped(selection)
+    assert f"confirmed {ships.median_us:.2f} us" in done
+    assert " ".join(done.split()).endswith(f"{math.exp(ships.log_ratio):.2f}x the default")

@@ -52,8 +52,8 @@ class Lines:
     def __call__(self, progress: Progress) -> None:
         seen = {task.label: task for task in progress.tasks}
         over = {label for label, task in seen.items() if task.stage == "done"}
-        for label in [label for label in self._open if label in over or label not in seen]:
-            task = seen.get(label, self._open[label])
+        gone = [task for label, task in self._open.items() if label not in seen]
+        for task in (*(seen[label] for label in seen if label in over), *gone):
             self._write(f"done: {finished(task)}\n")
         self._open = {label: task for label, task in seen.items() if label not in over}
         now_s = self._clock()
@@ -78,8 +78,8 @@ def summary(progress: Progress) -> str:
 
 def finished(task: TaskProgress) -> str:
     """A task that is done, in one line."""
-    best = best_of(task).strip()
-    return inert(task.label) + (f", best {best}" if best else "")
+    best = " ".join(best_of(task).split())
+    return inert(task.label) + (f", {best}" if best else "")
 
 
 def picture(progress: Progress) -> RenderableType:
@@ -130,8 +130,11 @@ def duration(seconds: float | None) -> str:
 
 
 def best_of(task: TaskProgress) -> str:
-    """The champion so far, and how it compares with the default."""
+    """The confirmed time of what ships and its ratio to the default; before that, the best trial
+    of the search without a ratio, for a confirmation may find another time."""
+    if task.confirmed_us is not None:
+        gain = "" if task.speedup is None else f" {task.speedup:6.2f}x the default"
+        return f"confirmed {task.confirmed_us:10.2f} us{gain}"
     if task.best_us is None:
         return " " * 20
-    gain = "" if task.speedup is None else f" {task.speedup:6.2f}x"
-    return f"{task.best_us:10.2f} us{gain}"
+    return f"search best ~{task.best_us:<9.3g} us (unconfirmed)"

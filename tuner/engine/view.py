@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
+from results_db.records import SelectionRecord
+from results_db.shipped import shipped
 from tuner.engine.jobs import Task
 from tuner.engine.machine import Engine
 from tuner.progress import Progress, TaskProgress
 
 
-def progress(engine: Engine, *, elapsed_s: float, offered_s: float, fresh: int) -> Progress:
+def progress(
+    engine: Engine,
+    *,
+    elapsed_s: float,
+    offered_s: float,
+    fresh: int,
+    chosen: Mapping[int, SelectionRecord],
+) -> Progress:
     """A snapshot. offered_s: device seconds there were, used or not; fresh: trials that this
-    process finished, on which the rate and the time left are based."""
+    process finished, on which the rate and the time left are based; chosen: outcomes by task, of
+    tasks that are shown once more when they are done."""
     done = sum(task.search.done for task in engine.tasks)
     total = _total(engine)
     rate = fresh / elapsed_s if elapsed_s > 0 else 0.0
     left = None if total is None or rate <= 0 else max(0.0, (total - done) / rate)
-    shown = [task for task in engine.tasks if task.stage not in ("waiting", "done")]
+    shown = [
+        task
+        for task in engine.tasks
+        if task.stage not in ("waiting", "done")
+        or (task.stage == "done" and task.spec.task_id in chosen)
+    ]
     return Progress(
         done=done,
         total=total,
@@ -28,7 +44,7 @@ def progress(engine: Engine, *, elapsed_s: float, offered_s: float, fresh: int) 
         measuring=sum(worker.job_id is not None for worker in engine.floor.workers.values()),
         tasks_done=sum(task.stage == "done" for task in engine.tasks),
         tasks_total=len(engine.tasks),
-        tasks=tuple(_task(task) for task in shown),
+        tasks=tuple(_task(task, chosen.get(task.spec.task_id)) for task in shown),
     )
 
 
@@ -45,17 +61,15 @@ def _total(engine: Engine) -> int | None:
     return total
 
 
-def _task(task: Task) -> TaskProgress:
+def _task(task: Task, chosen: SelectionRecord | None) -> TaskProgress:
     best = task.search.champion
-    first = task.search.default()
-    speedup = None
-    if best is not None and best.score is not None and first is not None:
-        speedup = math.exp(first.score - best.score) if first.score is not None else None
+    ships = None if chosen is None or task.stage != "done" else shipped(chosen)
     return TaskProgress(
         label=task.spec.label,
         stage=task.stage,
         done=task.search.done,
         total=task.spec.budget.trials,
         best_us=math.exp(best.score) if best is not None and best.score is not None else None,
-        speedup=speedup,
+        confirmed_us=None if ships is None else ships.median_us,
+        speedup=None if ships is None or ships.log_ratio is None else math.exp(ships.log_ratio),
     )
