@@ -120,13 +120,26 @@ class StrategyConfig(Section):
     entry point.
 
     polish: trials of each task kept for the champion's neighbourhood at the end; a budget `auto`
-    polishes by itself.
+    polishes by itself. A name alone stands for `{name: ...}`.
     """
 
     name: str = "bayes"
     seed: Seed = 0
     polish: int = Field(default=0, ge=0)
     options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_alone(cls, value: object) -> object:
+        return {"name": value} if isinstance(value, str) else value
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        written = handler.resolve_ref_schema(handler(schema))
+        described = written.pop("description", "")
+        return {"anyOf": [{"type": "string"}, written], "description": described}
 
 
 class TaskConfig(Section):

@@ -197,8 +197,28 @@ CASES = {
     ),
     "code": (
         "version: 1\nkernels: !!python/object/apply:os.system [ls]\n",
-        "config.yaml:2: could not determine a constructor for the tag "
-        "'tag:yaml.org,2002:python/object/apply:os.system'",
+        "config.yaml:2: the tag !!python/object/apply:os.system; a configuration has no tags",
+    ),
+    "tag of another type": (
+        "version: 1\npool:\n  builders: !!int x\n",
+        "config.yaml:3: the tag !!int; a configuration has no tags",
+    ),
+    "tag of a date": (
+        "version: 1\npool: {builders: !!timestamp hello}\n",
+        "config.yaml:2: the tag !!timestamp; a configuration has no tags",
+    ),
+    "tag of one's own": (
+        "version: 1\npool: !local {builders: 2}\n",
+        "config.yaml:2: the tag !local; a configuration has no tags",
+    ),
+    "strategy that is a number": (
+        campaign("strategy: 3"),
+        "config.yaml:6: campaigns.nightly.tasks[0].strategy: expected a name or mapping, found 3",
+    ),
+    "unknown strategy by name alone": (
+        campaign("strategy: tep"),
+        "config.yaml:6: campaigns.nightly.tasks[0].strategy.name: unknown strategy 'tep'; "
+        "did you mean 'tpe'?",
     ),
     "recursive alias": (
         "version: 1\nkernels: &a [*a]\n",
@@ -219,6 +239,19 @@ def test_each_mistake_is_one_line_that_names_its_place(tuner, folder, case):
     assert (result.code, result.out) == (2, "")
     assert result.error == message
     assert result.hint
+
+
+def test_a_strategy_may_be_a_name_alone(folder, monkeypatch):
+    text = campaign("strategy: tpe").replace("    tasks:", "    strategy: random\n    tasks:")
+    (folder / "config.yaml").write_text(text)
+    nightly = load(Path("config.yaml"))[0].campaigns["nightly"]
+    assert (nightly.strategy.name, nightly.tasks[0].strategy.name) == ("random", "tpe")
+    monkeypatch.setenv("TUNER__CAMPAIGNS__NIGHTLY__STRATEGY__SEED", "5")
+    nightly = load(Path("config.yaml"))[0].campaigns["nightly"]
+    assert (nightly.strategy.name, nightly.strategy.seed) == ("random", 5)
+    monkeypatch.setenv("TUNER__CAMPAIGNS__NIGHTLY__STRATEGY", "grid")
+    monkeypatch.delenv("TUNER__CAMPAIGNS__NIGHTLY__STRATEGY__SEED")
+    assert load(Path("config.yaml"))[0].campaigns["nightly"].strategy.name == "grid"
 
 
 def test_every_mistake_of_a_file_is_listed(tuner, folder):

@@ -110,6 +110,8 @@ def _expectation(item: ErrorDetails) -> str:
         return str(item.get("ctx", {}).get("error", item["msg"]))
     if item["type"] == "too_short":
         return f"at least {item['ctx']['min_length']} item"
+    if item["type"] == "model_type" and item["ctx"]["class_name"] == "StrategyConfig":
+        return "a name or mapping"
     text = item["msg"].split(", unable to")[0].removeprefix("Input should be ")
     text = text.replace("dictionary or instance of", "mapping for").replace("dictionary", "mapping")
     return text.replace("a valid string", "text").removeprefix("a valid ")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
 from search_spaces.errors import TunerError
@@ -19,6 +20,8 @@ from tuner.settings._yaml import Document, KeyPath, read
 CONFIG_NAME = "config.yaml"
 _PREFIX = "TUNER__"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+#: Mappings that may be written as one text, and the key that this is the value of.
+_SHORT = {"strategy": "name", "budget": "trials"}
 _TARGETS = ("cpu", "cuda", "hip", "simulated")
 
 
@@ -64,6 +67,18 @@ def validated(data: Mapping[str, Any], where: Where) -> Settings:
     return settings
 
 
+class _Environment(EnvSettingsSource):
+    """Variables; one that sets a mapping that has a short form may hold that instead of JSON."""
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+        try:
+            return super().decode_complex_value(field_name, field, value)
+        except ValueError:
+            if field_name.lower() in _SHORT:
+                return value
+            raise
+
+
 def _environment() -> dict[str, Any]:
     known = sorted(Settings.model_fields)
     for variable in sorted(os.environ):
@@ -75,7 +90,7 @@ def _environment() -> dict[str, Any]:
                     f"{section!r}{nearest(section, known)}",
                     f"sections: {', '.join(known)}",
                 )
-    source = EnvSettingsSource(
+    source = _Environment(
         cast("type[BaseSettings]", Settings), env_prefix=_PREFIX, env_nested_delimiter="__"
     )
     try:
@@ -105,6 +120,8 @@ def _merge(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(low)
     for key, value in high.items():
         old = result.get(key)
+        if key in _SHORT and isinstance(old, str):
+            old = {_SHORT[key]: old}
         if isinstance(old, Mapping) and isinstance(value, Mapping):
             value = _merge(old, value)
         result[key] = value

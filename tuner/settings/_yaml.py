@@ -36,10 +36,19 @@ _SCALARS: tuple[tuple[str, str, str], ...] = (
 )  # fmt: skip
 
 
+class _TagFound(yaml.MarkedYAMLError):
+    """A tag, which would make anything of a value."""
+
+
 class _Loader(yaml.SafeLoader):
-    """SafeLoader with the scalar rules above instead of YAML 1.1's."""
+    """SafeLoader with the scalar rules above instead of YAML 1.1's, and without tags."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
+
+    def scan_tag(self) -> yaml.TagToken:
+        token = super().scan_tag()
+        handle, suffix = token.value
+        raise _TagFound(problem=f"the tag {handle or ''}{suffix}", problem_mark=token.start_mark)
 
 
 for _tag, _pattern, _firsts in _SCALARS:
@@ -70,7 +79,7 @@ def read(path: Path) -> Document:
     """Parse one configuration file.
 
     Raises `ConfigError`, with the line, for what cannot be read, is not YAML, is not one mapping,
-    repeats a key, or contains a number whose meaning depends on the YAML version.
+    repeats a key, has a tag, or contains a number whose meaning depends on the YAML version.
     """
     text = _read_text(path)
     try:
@@ -185,6 +194,11 @@ def _yaml_error(path: Path, error: yaml.YAMLError) -> ConfigError:
             f"{path.name}: the character {chr(error.character)!a} at position {error.position} "
             "is none that YAML allows",
             "remove it",
+        )
+    if isinstance(error, _TagFound):
+        return ConfigError(
+            f"{where}: {error.problem}; a configuration has no tags",
+            "remove it; put a text that begins with `!` in quotes",
         )
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "not YAML"
     if "'\\t'" in str(problem):
