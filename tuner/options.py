@@ -16,7 +16,9 @@ from tuner.tasks import Wanted, wanted_tasks
 class RunOptions:
     """What one call of `tuner run` changes of the campaign.
 
-    fresh: measure everything anew, in a new run. base: the folder relative paths start from.
+    fresh: measure everything anew, in a new run. trials, device_s: instead of the budget of every
+    task. wall_s: seconds that the run as a whole may search. base: the folder relative paths start
+    from.
     """
 
     fresh: bool = False
@@ -63,7 +65,7 @@ def campaign_of(settings: Settings, name: str) -> CampaignConfig:
 
 def adjusted(campaign: CampaignConfig, options: RunOptions) -> CampaignConfig:
     """The campaign with the overrides of the command line applied to every task."""
-    changes = {"trials": options.trials, "wall": options.wall_s, "device": options.device_s}
+    changes = {"trials": options.trials, "device": options.device_s}
     changes = {k: v for k, v in changes.items() if v is not None}
     strategy = {"name": options.strategy, "seed": options.seed}
     strategy = {k: v for k, v in strategy.items() if v is not None}

@@ -47,6 +47,8 @@ class CampaignRun:
     control: Control
     #: The run this driver holds; None before it has one.
     _held: int | None = None
+    #: When, on the pool's clock, no search asks for more; None for a run without that limit.
+    ends_at: float | None = None
 
     def drive(self, wanted: list[Wanted], on_progress: ProgressCallback | None) -> RunOutcome:
         """Hold a run of the campaign from its first worker to its last product."""
@@ -72,14 +74,16 @@ class CampaignRun:
             if under_way is not None:
                 lease.check(under_way)
         pool = pools.create(self._pool_spec(wanted))
+        # A pool in virtual time brings its own clock.
+        clock = getattr(pool, "clock", time.monotonic)
+        if self.options.wall_s is not None:
+            self.ends_at = clock() + self.options.wall_s
         killed = True
         try:
             pool.start()
             workers = self._await_workers(pool)
             info, specs, notes = self._prepare(wanted, workers)
             engine = Engine(specs, builders=pool.builders, in_flight=self.campaign.in_flight)
-            # A pool in virtual time brings its own clock.
-            clock = getattr(pool, "clock", time.monotonic)
             driver = Driver(
                 engine,
                 pool,
@@ -224,6 +228,7 @@ class CampaignRun:
                 trials=budget.trials_at_most,
                 device_s=budget.device,
                 wall_s=budget.wall,
+                ends_at=self.ends_at,
                 polish=wanted.strategy.polish,
                 gain=budget.expected_gain,
             ),

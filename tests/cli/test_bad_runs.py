@@ -195,6 +195,20 @@ def test_a_run_without_one_correct_variant_is_a_finding(tuner, folder):
     assert tuner("export", "--format", "csv").code == 0
 
 
+def test_time_for_a_run_is_that_of_all_its_tasks(tuner, folder):
+    synthesise(60, seed=2).save(folder / "other.json.gz", columns=True)
+    recorded(folder, more="      - kernel: recorded:other.json.gz\n")
+    config = folder / "config.yaml"
+    config.write_text(config.read_text().replace('"simulated:space.json.gz"', "simulated"))
+    result = tuner("run", "c", "--quiet", "--no-report", "--wall", "0.000001s")
+    assert result.code == 0, result.err
+    assert "0 trials (0 failed) over 2 tasks, 0 with a winner" in result.out
+    tasks = json.loads(tuner("status", "--format", "json").out)
+    assert [task["note"] for task in tasks] == ["nothing was tried: the run was out of time"] * 2
+    result = tuner("run", "c", "--quiet", "--no-report", "--wall", "1d")
+    assert "120 trials (0 failed) over 2 tasks, 2 with a winner" in result.out
+
+
 def test_a_workload_named_twice_is_tuned_once(tuner, folder):
     recorded(folder, more="      - kernel: recorded:space.json.gz\n", size=8)
     result = tuner("run", "c", "--quiet", "--no-report")

@@ -261,6 +261,19 @@ def test_a_budget_in_wall_time_ends_a_task():
     assert 0 < len(world.records) < toy_space().size()
 
 
+def test_a_run_out_of_time_asks_for_nothing_more_in_any_task():
+    tasks = [
+        spec(task_id=task_id, budget=TaskBudget(ends_at=0.2), strategy="exhaustive")
+        for task_id in (1, 2)
+    ]
+    world = World(Engine(tasks, builders=1, in_flight=1), workers=1).run()
+    assert world.engine.finished
+    assert {task_id for task_id, _ in world.records} == {1}
+    assert 0 < len(world.records) < toy_space().size()
+    assert set(world.selections) == {1}
+    assert world.notes == {2: "nothing was tried: the run was out of time"}
+
+
 def test_polish_asks_the_neighbours_of_the_best():
     budget = TaskBudget(trials=20, polish=6)
     world = World(Engine([spec(budget=budget)], builders=1), workers=1).run()

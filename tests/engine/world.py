@@ -122,6 +122,7 @@ class World:
     selections: dict[int, SelectionRecord] = field(default_factory=dict)
     baselines: dict[int, list[object]] = field(default_factory=dict)
     stages: dict[int, list[str]] = field(default_factory=dict)
+    notes: dict[int, str] = field(default_factory=dict)
     measured: list[MeasureJob] = field(default_factory=list)
     #: the worker of each of these
     served_by: list[str] = field(default_factory=list)
@@ -168,6 +169,8 @@ class World:
                 self.baselines[instruction.task_id] = list(instruction.baselines)
             case SetStage():
                 self.stages.setdefault(instruction.task_id, []).append(instruction.stage)
+                if instruction.note is not None:
+                    self.notes[instruction.task_id] = instruction.note
             case Finish():
                 self.finish = instruction
             case Build():

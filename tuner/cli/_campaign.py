@@ -51,7 +51,7 @@ def run(
         typer.Option(min=1, max=1_000_000_000, help="Trials per task, instead of the budget's."),
     ] = None,
     wall: Annotated[
-        str | None, typer.Option(help="Time after which the run ends, as 90s, 30m or 8h.")
+        str | None, typer.Option(help="Time for the search of all tasks together, as 90s or 30m.")
     ] = None,
     strategy: Annotated[
         str | None, typer.Option(help="Search strategy, instead of the configured one.")

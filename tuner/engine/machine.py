@@ -395,6 +395,6 @@ class Engine:
         out.append(SetStage(task.spec.task_id, stage, note))
 
     def _close(self, task: Task, out: list[Instruction]) -> None:
-        self._stage(task, "done", out)
+        self._stage(task, "done", out, task.search.remark)
         for trial in task.search.trials.values():
             trial.artifact = trial.odd = None

@@ -96,6 +96,12 @@ class Search:
         return self.stopped and self.open_trials == 0 and self._wanted() is None
 
     @property
+    def remark(self) -> str | None:
+        """What people are told of a task that had no time; None for any other."""
+        timed = self.spec.budget.ends_at is not None
+        return "nothing was tried: the run was out of time" if timed and not self.trials else None
+
+    @property
     def done(self) -> int:
         return len(self._states[State.DONE])
 
@@ -298,8 +304,10 @@ class Search:
 
     def _over_time(self, now: float) -> bool:
         budget = self.spec.budget
-        return (budget.device_s is not None and self.device_s >= budget.device_s) or (
-            budget.wall_s is not None and now - (self.started or now) >= budget.wall_s
+        return (
+            (budget.device_s is not None and self.device_s >= budget.device_s)
+            or (budget.wall_s is not None and now - (self.started or now) >= budget.wall_s)
+            or (budget.ends_at is not None and now >= budget.ends_at)
         )
 
     def _polishing(self) -> bool:

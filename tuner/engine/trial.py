@@ -20,12 +20,14 @@ class TaskBudget:
     """Whichever comes first ends the search; polish trials are part of `trials`.
 
     gain: end when untried configs are expected to gain less than this share, and polish then
-    (budget `auto`); None: do not.
+    (budget `auto`); None: do not. ends_at: when on the engine's clock the run has no time left for
+    a search; one that has not begun by then tries nothing.
     """
 
     trials: int | None = None
     device_s: float | None = None
     wall_s: float | None = None
+    ends_at: float | None = None
     polish: int = 0
     gain: float | None = None
 
