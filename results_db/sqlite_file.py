@@ -5,8 +5,8 @@ A process that has a deleted file open goes on writing to it, and all is lost wh
 
 from __future__ import annotations
 
-import os
 import sqlite3
+import uuid
 from contextlib import closing
 from pathlib import Path
 
@@ -40,7 +40,7 @@ class SqliteFile:
         while target.exists():
             number += 1
             target = self.path.with_name(f"{self.path.name}.{number}.rescued")
-        partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
+        partial = target.with_name(f"{target.name}.{uuid.uuid4().hex}.partial")
         with translated(f"{target}"):
             try:
                 with closing(sqlite3.connect(partial)) as copy:
