@@ -61,6 +61,13 @@ def test_without_a_usable_table_it_tunes_with_one_warning(library, caplog, state
     assert str(library.tables) in caplog.text
 
 
+@pytest.mark.parametrize("path", ["a\\0b", "a\\0b.json", "/dev/zero", "."])
+def test_a_path_that_holds_no_table_is_said_once(library, caplog, path):
+    library.load(f'table="{path}"')
+    assert library.launch()[-1] == library.launch()[-1] == 64
+    assert len(caplog.records) == 1
+
+
 def test_an_aged_table_is_used_when_the_library_says_so(library, caplog):
     library.load('stale="use"')
     path = library.table((key(), BIG), toolchain={"triton": "2.0.0"})

@@ -15,6 +15,10 @@ KeyMap: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 #: Where a dim comes from: the argument of that name, or a function of all arguments by name.
 Dims: TypeAlias = Mapping[str, str | Callable[[Mapping[str, Any]], Any]]
 
+Picker: TypeAlias = Callable[[tuple[Any, ...]], Any]
+
+#: Forms of call (how many by position, which by keyword) that are remembered of one kernel.
+MAX_FORMS = 64
 #: What stands for an argument that is neither passed nor has a default.
 _ABSENT = object()
 
@@ -49,10 +53,15 @@ class Arguments:
         self._typed = False
         named = [source for source in self.dims.values() if isinstance(source, str)]
         self._used = [name for name in self.names if name in (*self.keys, *named)]
+        self._fallbacks = tuple(self._defaults.get(name, _ABSENT) for name in self.names)
+        self._forms: dict[tuple[Any, ...], tuple[Picker, int]] = {}
         #: The parameter whose dtype counts, by position; past the end until one was seen.
         self.first = len(self.names)
         #: From all arguments by position, the values (and types) that a workload depends on.
-        self.pick: Callable[[tuple[Any, ...]], Any] = self._picker()
+        self.pick: Picker
+        #: How many arguments must be passed by position for `pick` to do.
+        self.reach: int
+        self._prepare()
 
     # -- what a launch is remembered by --------------------------------------------------------
     def memo(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -68,9 +77,11 @@ class Arguments:
         else:
             if self.first == len(self.names):
                 self.first = at
-                self.pick = self._picker()
+                self._prepare()
             memo = (self.pick(full), full[at].dtype)
-            if at != self.first:
+            if at == self.first:
+                self._form(args, kwargs)
+            else:
                 memo = (*memo, at)
         if self._typed:
             memo = (*memo, *map(type, full))
@@ -87,12 +98,37 @@ class Arguments:
             return False
         self._typed = typed
         self._used = [name for name in self.names if name in (*self._used, *wanted)]
-        self.pick = self._picker()
+        self._prepare()
         return True
 
-    def _picker(self) -> Callable[[tuple[Any, ...]], Any]:
-        places = [self.names.index(name) for name in self._used]
-        values: Callable[[Any], Any] = itemgetter(*places) if places else lambda args: None
+    def formed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The memo of a launch that passes some by keyword, or leaves some to their defaults.
+
+        Raises LookupError for a form of call that `memo` has not seen yet, or that is rare.
+        """
+        pick, first = self._forms[(len(args), *kwargs)]
+        values = (*args, *kwargs.values(), *self._fallbacks)
+        return pick(values), values[first].dtype
+
+    def _form(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Learn where a form of call has what a memo takes."""
+        form = (len(args), *kwargs)
+        if self.first or form in self._forms or len(self._forms) >= MAX_FORMS:
+            return
+        after = [*kwargs, *self.names]
+        places = [
+            at if at < len(args) else len(args) + after.index(self.names[at])
+            for at in (self.names.index(name) for name in (self.names[0], *self._used))
+        ]
+        self._forms[form] = _getter(places[1:]), places[0]
+
+    def _prepare(self) -> None:
+        self._forms.clear()
+        self.pick = self._picker()
+        self.reach = 1 + max([self.first, *(self.names.index(name) for name in self._used)])
+
+    def _picker(self) -> Picker:
+        values = _getter([self.names.index(name) for name in self._used])
         first = self.first
         if first in (0, len(self.names)):
             return values
@@ -210,6 +246,10 @@ class _Read(dict[str, Any]):
     def get(self, name: str, default: Any = None) -> Any:
         self.names.add(name)
         return super().get(name, default)
+
+
+def _getter(places: Sequence[int]) -> Picker:
+    return itemgetter(*places) if places else lambda values: None
 
 
 def _defaults(base: Callable[..., Any]) -> dict[str, Any]:

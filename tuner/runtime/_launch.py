@@ -143,7 +143,10 @@ class Autotuned:
 
         def launch(*args: Any, **kwargs: Any) -> Any:
             try:
-                found = ready.get((arguments.pick(args), args[arguments.first].dtype))
+                if len(args) >= arguments.reach:
+                    found = ready.get((arguments.pick(args), args[arguments.first].dtype))
+                else:
+                    found = ready.get(arguments.formed(args, kwargs))
             except (LookupError, AttributeError, TypeError):
                 found = None
             if found is None:
