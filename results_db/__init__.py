@@ -24,6 +24,7 @@ from results_db.records import (
     SelectionRecord,
     TaskInfo,
     TaskKey,
+    TaskSummary,
     TrialRecord,
 )
 
@@ -50,6 +51,7 @@ __all__ = [
     "StoreMovedError",
     "TaskInfo",
     "TaskKey",
+    "TaskSummary",
     "TrialRecord",
 ]
 

@@ -12,8 +12,11 @@ from sqlalchemy import Connection, Select, select
 from results_db.errors import LeaseLostError, StoreError
 from results_db.models import Campaign, Run, Task
 
-_FOUND = select(Run.id, Run.lease, Run.status, Run.holder, Campaign.name).join(
-    Campaign, Run.campaign_id == Campaign.id
+_FOUND = (
+    select(Run.id, Run.lease, Run.status, Run.holder, Campaign.name, Task.best_us)
+    .join(Campaign, Run.campaign_id == Campaign.id)
+    .outerjoin(Task, Task.run_id == Run.id)
+    .limit(1)
 )
 
 
@@ -22,10 +25,9 @@ def run(connection: Connection, name: str, run_id: int, lease: str) -> None:
     _pass(connection, name, _FOUND.where(Run.id == run_id), f"run {run_id}", lease)
 
 
-def task(connection: Connection, name: str, task_id: int, lease: str) -> None:
-    """The same for the run of a task."""
-    query = _FOUND.join(Task, Task.run_id == Run.id).where(Task.id == task_id)
-    _pass(connection, name, query, f"task {task_id}", lease)
+def task(connection: Connection, name: str, task_id: int, lease: str) -> float | None:
+    """The same for the run of a task; returns the task's best time so far."""
+    return _pass(connection, name, _FOUND.where(Task.id == task_id), f"task {task_id}", lease)
 
 
 def unknown(name: str, what: str) -> StoreError:
@@ -37,17 +39,18 @@ def unknown(name: str, what: str) -> StoreError:
 def _pass(
     connection: Connection,
     name: str,
-    query: Select[int, str, str, str, str],
+    query: Select[int, str, str, str, str, float | None],
     what: str,
     lease: str,
-) -> None:
+) -> float | None:
     row = connection.execute(query.with_for_update(read=True, of=Run)).first()
     if row is None:
         raise unknown(name, what)
-    run_id, held, status, holder, campaign = row
+    run_id, held, status, holder, campaign, best_us = row
     if held != lease:
         now = f"held by {holder}" if holder else status
         raise LeaseLostError(
             f"{name}: run {run_id} of {campaign!r} is {now}; this process does not hold it",
             "nothing of this write was stored; `tuner status` shows where the run stands",
         )
+    return best_us

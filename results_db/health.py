@@ -84,7 +84,21 @@ def _orphans(connection: Connection) -> list[str]:
         ]
         + [f"trial {row[0]} has no measurement" for row in connection.execute(untimed)]
         + open_ended
+        + _wrong_bests(connection)
     )
+
+
+def _wrong_bests(connection: Connection) -> list[str]:
+    best = (
+        select(func.min(Measurement.median_us))
+        .join(Trial, Measurement.trial_id == Trial.id)
+        .where(Trial.task_id == Task.id, Trial.status == "correct")
+        .scalar_subquery()
+    )
+    wrong = select(Task.id).where(Task.best_us.is_distinct_from(best))
+    return [
+        f"task {each} has another best time than its trials" for each in connection.scalars(wrong)
+    ]
 
 
 def _unreadable(connection: Connection) -> list[str]:

@@ -91,20 +91,23 @@ def calibration(
 
 
 def trial(
-    connection: Connection, values: dict[str, Any], measurement: dict[str, Any] | None
+    connection: Connection,
+    values: dict[str, Any],
+    measurement: dict[str, Any] | None,
+    best_us: float | None,
 ) -> bool:
     """Insert a trial with its measurement; False when its attempt, config or number is known.
 
-    The task's best time is kept beside it, so that no listing has to look for it.
+    best_us: the task's best time so far, which is kept up to date beside it, so that no listing has
+    to look for it.
     """
     found = new_id(connection, Trial, values)
     if found is None or measurement is None:
         return found is not None
     connection.execute(_insert(connection, Measurement), {"trial_id": found, **measurement})
-    if values["status"] == Status.CORRECT and measurement["median_us"] is not None:
-        connection.execute(
-            _BEST, {"of_task": values["task_id"], "median_us": measurement["median_us"]}
-        )
+    median_us = measurement["median_us"] if values["status"] == Status.CORRECT else None
+    if median_us is not None and (best_us is None or median_us < best_us):
+        connection.execute(_BEST, {"of_task": values["task_id"], "median_us": median_us})
     return True
 
 

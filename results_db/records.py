@@ -193,6 +193,30 @@ class TaskInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskSummary:
+    """One task as a listing shows it."""
+
+    task_id: int
+    kernel: str
+    #: The workload's key.
+    workload: str
+    #: The device's name.
+    device: str
+    stage: str
+    note: str
+    trials: int
+    #: Of these.
+    correct: int
+    #: The best time of a trial, in microseconds.
+    best_us: float | None
+    selection: SelectionRecord | None = None
+    #: Where there are trials and none is correct: status and message of the commonest failure.
+    failure: str = ""
+    #: How often that failure happened.
+    failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class CalibrationRecord:
     """What one device and its clock could do when a worker on `host` started."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
-from results_db import convert, fence, frames, health, insert, migrate, query
+from results_db import convert, fence, frames, health, insert, migrate, overview, query
 from results_db.engine import Database
 from results_db.masking import masked
 from results_db.models import Export
@@ -21,6 +21,7 @@ from results_db.records import (
     SelectionRecord,
     TaskInfo,
     TaskKey,
+    TaskSummary,
     TrialRecord,
 )
 from results_db.store_fires import FireStore
@@ -113,6 +114,14 @@ class Store(RunStore, FireStore):
         """The tasks of a run in the order they were added, with selections and baselines."""
         return self._read(lambda each: query.tasks(each, run_id))
 
+    def overview(self, run_id: int) -> list[TaskSummary]:
+        """The tasks of a run with how far they are, in the order they were added; fast."""
+        return self._read(lambda each: overview.tasks(each, run_id))
+
+    def compiled(self, run_id: int) -> tuple[int, str]:
+        """How many launches of a run compiled on a device worker, and why in one case."""
+        return self._read(lambda each: overview.compiled(each, run_id))
+
     def record_selection(
         self,
         task_id: int,
@@ -160,7 +169,12 @@ class Store(RunStore, FireStore):
             "recorded_at": datetime.now(UTC),
         }
         measurement = convert.measurement_values(record)
-        return self._write_task(task_id, lambda each: insert.trial(each, values, measurement))
+
+        def record_it(connection: Connection) -> bool:
+            best_us = fence.task(connection, self._database.name, task_id, self.lease)
+            return insert.trial(connection, values, measurement, best_us)
+
+        return self._write(record_it)
 
     def trials(self, task_id: int) -> list[TrialRecord]:
         """The trials of a task by number, with their raw samples."""

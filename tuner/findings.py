@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from search_spaces.records import Status
-
 if TYPE_CHECKING:
-    from results_db import Store
-    from results_db.records import TrialRecord
+    from results_db import Store, TaskSummary
 
 
 def of_run(store: Store, run_id: int) -> Iterator[str]:
     """One line for every task of a run that has trials and not one correct among them."""
-    for task in store.tasks(run_id):
-        reason = barren(store.trials(task.task_id))
+    for task in store.overview(run_id):
+        reason = barren(task)
         if reason:
-            key = task.key
-            yield f"{key.kernel} {key.workload.key} on {key.device.name}: {reason}"
+            yield f"{task.kernel} {task.workload} on {task.device}: {reason}"
 
 
-def barren(trials: Sequence[TrialRecord]) -> str:
-    """Why none of the trials is correct, by the commonest message; empty where one is."""
-    if not trials or any(trial.status is Status.CORRECT for trial in trials):
+def barren(task: TaskSummary) -> str:
+    """Why none of a task's trials is correct, by the commonest message; empty where one is."""
+    if not task.failure:
         return ""
-    failures = Counter(f"{trial.status}: {trial.message}" for trial in trials)
-    ((commonest, count),) = failures.most_common(1)
-    return f"none of {len(trials)} variants is correct; {commonest} ({count}x)"
+    return f"none of {task.trials} variants is correct; {task.failure} ({task.failures}x)"

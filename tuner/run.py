@@ -13,7 +13,7 @@ from results_db.patience import Patience
 from results_db.records import RunInfo, TaskInfo, TaskKey
 from search_spaces import declared
 from search_spaces.errors import TunerError
-from search_spaces.records import Config, Status, Workload, config_key, digest
+from search_spaces.records import Config, Workload, config_key, digest
 from tuner import environment, lease
 from tuner.config import CampaignConfig, Settings
 from tuner.driver import Control, Driver
@@ -272,17 +272,15 @@ class CampaignRun:
         usage: Mapping[str, float],
     ) -> RunOutcome:
         """Close the run in the database; report and tables are not made yet."""
-        tasks = self.store.tasks(info.run_id)
-        records = [r for t in tasks for r in self.store.trials(t.task_id)]
-        failures = sum(r.status is not Status.CORRECT for r in records)
-        selected = sum(t.selection is not None for t in tasks)
+        tasks = self.store.overview(info.run_id)
+        trials = sum(task.trials for task in tasks)
+        failures = trials - sum(task.correct for task in tasks)
+        selected = sum(task.selection is not None for task in tasks)
         summary = (
-            f"{len(records)} trials ({failures} failed) over {len(tasks)} tasks, "
-            f"{selected} with a winner"
+            f"{trials} trials ({failures} failed) over {len(tasks)} tasks, {selected} with a winner"
         )
-        compiled = sum(r.compiled for r in records if r.source == "measured")
+        compiled, why = self.store.compiled(info.run_id)
         if compiled:
-            why = next((r.message for r in records if r.status is Status.CORRECT and r.message), "")
             notes = [
                 *notes,
                 f"{compiled} launches compiled on a device worker, see docs/building.md"
@@ -296,7 +294,7 @@ class CampaignRun:
             run_id=info.run_id,
             status=end.status,
             tasks=len(tasks),
-            trials=len(records),
+            trials=trials,
             failures=failures,
             elapsed_s=elapsed_s,
             summary=summary,

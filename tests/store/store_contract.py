@@ -24,6 +24,7 @@ from store_events import Events
 from store_round_trips import RoundTrips
 
 from results_db import LeaseLostError, RunInfo, SelectionRecord, Store
+from search_spaces.records import Status
 
 OTHER_KEYS = {
     "kernel": replace(KEY, kernel="matmul"),
@@ -222,6 +223,34 @@ class StoreContract(RoundTrips, Events):
         assert store.winners("softmax", before_run=elsewhere.run_id) == [(KEY.workload, BEST)]
         assert store.winners("softmax", before_run=first.run_id) == []
         assert store.winners("unknown") == []
+
+    def test_an_overview_sums_up_what_the_trials_say(self, store: Store) -> None:
+        task, empty = new_task(store), new_task(store, OTHER_KEYS["kernel"])
+        for number, us in enumerate((9.0, 7.0, 8.0)):
+            store.record_trial(task.task_id, trial(number, median_us=us, compiled=number))
+        wrong = {"status": Status.CORRECTNESS, "median_us": 1.0}
+        store.record_trial(task.task_id, trial(3, **wrong))
+        (found,) = store.overview(task.run_id)
+        assert (found.kernel, found.workload) == (KEY.kernel, KEY.workload.key)
+        assert (found.device, found.stage) == (DEVICE.name, "search")
+        assert (found.trials, found.correct, found.best_us) == (4, 3, 7.0)
+        assert (found.selection, found.failure) == (None, "")
+        assert store.compiled(task.run_id) == (3, "")
+        store.record_selection(task.task_id, SELECTION, BASELINES)
+        (found,) = store.overview(task.run_id)
+        assert (found.selection, found.best_us) == (SELECTION, 7.0)
+        (found,) = store.overview(empty.run_id)
+        assert (found.trials, found.correct, found.best_us, found.failure) == (0, 0, None, "")
+        assert store.overview(99) == []
+
+    def test_an_overview_says_why_nothing_is_correct(self, store: Store) -> None:
+        task = new_task(store)
+        for number, message in enumerate("abbc"):
+            failed = {"status": Status.COMPILE, "message": message, "median_us": None}
+            store.record_trial(task.task_id, trial(number, **failed))
+        (found,) = store.overview(task.run_id)
+        assert (found.trials, found.correct) == (4, 0)
+        assert (found.failure, found.failures) == ("compile: b", 2)
 
     # -- frames --------------------------------------------------------------------------------
     def test_frames_hold_what_was_recorded(self, store: Store) -> None:

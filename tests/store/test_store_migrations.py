@@ -93,6 +93,10 @@ def test_a_frozen_database_is_upgraded_and_read(frozen: Path, tmp_path: Path) ->
         calibrations = store.calibrations(DEVICE.fingerprint)
         assert [each.calibration for each in calibrations] == ([] if older else [CALIBRATION])
         assert (task.selection, task.baselines) == (SELECTION, BASELINES)
+        (summary,) = store.overview(run.run_id)
+        assert (summary.trials, summary.correct) == (3, 2)
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            assert connection.execute("SELECT best_us FROM task").fetchone() == (70.1,)
         assert [fire.instant for fire in store.fires()] == [NOON]
         assert [export.task_ids for export in store.exports()] == [(task.task_id,)]
 

@@ -11,7 +11,6 @@ import typer
 
 from results_db.shipped import shipped
 from search_spaces.errors import TunerError
-from search_spaces.records import Status
 from tuner import lease
 from tuner.cli._console import Format, FormatOption, console, emit, inert, note, table
 from tuner.cli._session import ConfigOption, RunArgument, pick_run, settings_of, store_of
@@ -19,7 +18,7 @@ from tuner.findings import barren
 
 if TYPE_CHECKING:
     from results_db import Store
-    from results_db.records import RunInfo, TaskInfo, TrialRecord
+    from results_db.records import RunInfo, TaskInfo, TaskSummary
     from search_spaces.kernel import Kernel
     from tuner.config import Settings
 
@@ -189,24 +188,22 @@ def headline(info: RunInfo) -> str:
 
 def task_rows(store: Store, run_id: int) -> list[dict[str, object]]:
     """The tasks of a run as the listing shows them."""
-    return [_task_row(task, store.trials(task.task_id)) for task in store.tasks(run_id)]
+    return [_task_row(task) for task in store.overview(run_id)]
 
 
-def _task_row(task: TaskInfo, trials: Sequence[TrialRecord]) -> dict[str, object]:
+def _task_row(task: TaskSummary) -> dict[str, object]:
     """One task; best_us is of what ships, and of the best trial so far until that is confirmed."""
     chosen = task.selection
     ships = shipped(chosen) if chosen else None
-    right = [trial for trial in trials if trial.status is Status.CORRECT]
-    why = barren(trials) if task.stage == "done" else ""
-    so_far = min((trial.median_us for trial in right if trial.median_us), default=None)
+    why = barren(task) if task.stage == "done" else ""
     return {
-        "kernel": task.key.kernel,
-        "workload": task.key.workload.key,
-        "device": task.key.device.name,
+        "kernel": task.kernel,
+        "workload": task.workload,
+        "device": task.device,
         "stage": task.stage,
-        "trials": len(trials),
-        "failed": len(trials) - len(right),
-        "best_us": ships.median_us if ships else so_far,
+        "trials": task.trials,
+        "failed": task.trials - task.correct,
+        "best_us": ships.median_us if ships else task.best_us,
         "default_us": chosen.default_us if chosen else None,
         "verdict": chosen.verdict if chosen else None,
         "ships": None if ships is None else "default" if ships.default_kept else "winner",

@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""How long `tuner status` takes over a run of many trials, each with its samples.
+
+    benchmarks/status_speed.py --trials 1000000 --tasks 100 --out FILE.json
+
+Half of the tasks have a winner, the others are under way. Prints seconds: of the summary that
+`tuner status` reads, of wall and of processor time; of the whole command in a process of its own;
+of that process without the summary (its start); and, for comparison, of loading the trials of one
+task with their samples.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+from results_db import SelectionRecord, Store, TrialRecord
+from results_db.records import TaskKey
+from search_spaces.records import Device, Status, Toolchain, Workload
+
+SAMPLES = tuple(70.1 + 0.25 * number for number in range(60))
+TIMES = 5
+
+
+def fill(url: str, trials: int, tasks: int) -> tuple[int, int]:
+    """A run of so many trials over so many tasks; its number, and that of its last task."""
+    device = Device(kind="cuda", name="NVIDIA H200", target="cuda:90")
+    with Store.open(url) as store:
+        run = store.begin_run("nightly", "spec", 1, {}, {})
+        for number in range(tasks):
+            key = TaskKey("softmax", "0", "0", Workload.of(M=number), device, Toolchain())
+            task = store.ensure_task(run.run_id, key, flops=1, bytes=1, tolerance=None)
+            right = {"config": {"BLOCK": -1}, "median_us": 70.1, "samples_us": SAMPLES}
+            record = TrialRecord(f"{number}", trials, status=Status.CORRECT, **right)
+            store.record_trial(task.task_id, record)
+            if number % 2:
+                chosen = SelectionRecord(right["config"], (), "faster", median_us=70.1)
+                store.record_selection(task.task_id, chosen, ())
+    copy_trials(Path(url.removeprefix("sqlite:///")), trials, tasks)
+    return run.run_id, task.task_id
+
+
+def copy_trials(path: Path, trials: int, tasks: int) -> None:
+    """Multiply each task's one trial by copying rows; a seventh of the copies has failed."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for table, key in (("trial", "id"), ("measurement", "trial_id")):
+            names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+            new = {name: name for name in names}
+            new[key] = f"{key} + number * {tasks}"
+            if table == "trial":
+                new |= {"number": "n.number", "attempt_id": "attempt_id || '-' || n.number"}
+                new |= {"config_hash": "hex(randomblob(16))", "id": f"id + n.number * {tasks}"}
+                new["status"] = "CASE n.number % 7 WHEN 0 THEN 'compile' ELSE status END"
+            connection.execute(
+                f"""WITH RECURSIVE n(number) AS (
+                    SELECT 1 UNION ALL SELECT number + 1 FROM n
+                    WHERE number < {trials // tasks - 1})
+                INSERT INTO {table} ({", ".join(names)})
+                SELECT {", ".join(new[name] for name in names)} FROM n, {table}
+                WHERE {table}.{key} <= {tasks}"""
+            )
+
+
+def seconds(call: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    """The median of a few calls."""
+
+    def each() -> Iterator[float]:
+        for _ in range(TIMES):
+            began = clock()
+            call()
+            yield clock() - began
+
+    return round(statistics.median(each()), 3)
+
+
+def measure(trials: int, tasks: int) -> dict[str, object]:
+    with tempfile.TemporaryDirectory(prefix="tuner-status-") as folder:
+        url = f"sqlite:///{folder}/tuner.db"
+        run, last = fill(url, trials, tasks)
+        Path(folder, "config.yaml").write_text(f"version: 1\ndatabase: {{url: '{url}'}}\n")
+        command = [sys.executable, "-m", "tuner"]
+
+        def tuner(*arguments: str) -> None:
+            subprocess.run([*command, *arguments], cwd=folder, check=True, capture_output=True)
+
+        with Store.open(url, create=False) as store:
+            found = store.overview(run)
+            assert sum(task.trials for task in found) == trials
+            return {
+                "file_mb": round(Path(folder, "tuner.db").stat().st_size / 1e6),
+                "summary_s": seconds(lambda: store.overview(run)),
+                "summary_cpu_s": seconds(lambda: store.overview(run), time.process_time),
+                "status_s": seconds(lambda: tuner("status")),
+                "start_s": seconds(lambda: tuner("status", "--all")),
+                "trials_of_one_task_s": seconds(lambda: store.trials(last)),
+            }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trials", type=int, default=1_000_000)
+    parser.add_argument("--tasks", type=int, default=100)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    found = measure(args.trials, args.tasks)
+    print(found)
+    if args.out:
+        document = {
+            "script": "benchmarks/status_speed.py",
+            "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+            "machine": f"{platform.machine()}, Python {platform.python_version()}",
+            "sqlite": sqlite3.sqlite_version,
+            "trials": args.trials,
+            "tasks": args.tasks,
+            **found,
+        }
+        args.out.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""What a listing shows of a run, summed up by the database: no trial is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection, func, select
+from sqlalchemy.orm import Session
+
+from results_db import convert
+from results_db.models import Device, Kernel, Measurement, Selection, Task, Trial, Workload
+from results_db.records import SelectionRecord, TaskSummary
+from search_spaces.records import Status
+
+
+def tasks(connection: Connection, run_id: int) -> list[TaskSummary]:
+    """The tasks of a run in the order they were added."""
+    right = func.count().filter(Trial.status == Status.CORRECT)
+    # Answered by the index on task and status alone.
+    counts = (
+        select(Trial.task_id, func.count().label("trials"), right.label("correct"))
+        .where(Trial.task_id.in_(select(Task.id).where(Task.run_id == run_id)))
+        .group_by(Trial.task_id)
+        .subquery()
+    )
+    columns: dict[str, Any] = {
+        "task_id": Task.id,
+        "kernel": Kernel.name,
+        "workload": Workload.key,
+        "device": Device.name,
+        "stage": Task.stage,
+        "note": Task.note,
+        "trials": func.coalesce(counts.c.trials, 0),
+        "correct": func.coalesce(counts.c.correct, 0),
+        "best_us": Task.best_us,
+    }
+    query = (
+        select(*(column.label(name) for name, column in columns.items()))
+        .select_from(Task)
+        .join(Kernel, Task.kernel_id == Kernel.id)
+        .join(Workload, Task.workload_id == Workload.id)
+        .join(Device, Task.device_id == Device.id)
+        .outerjoin(counts, counts.c.task_id == Task.id)
+        .where(Task.run_id == run_id)
+        .order_by(Task.id)
+    )
+    chosen = _selections(connection, run_id)
+    rows = connection.execute(query).mappings()
+    found = [TaskSummary(**row, selection=chosen.get(row["task_id"])) for row in rows]
+    return [task if task.correct else _explained(connection, task) for task in found]
+
+
+def _selections(connection: Connection, run_id: int) -> dict[int, SelectionRecord]:
+    query = select(Selection).join(Task, Selection.task_id == Task.id).where(Task.run_id == run_id)
+    with Session(connection) as session:
+        return {row.task_id: convert.selection_record(row) for row in session.scalars(query)}
+
+
+def compiled(connection: Connection, run_id: int) -> tuple[int, str]:
+    """How many launches compiled on a device worker, and what one of these trials says of it."""
+    query = (
+        select(Measurement.compiled, Trial.status, Trial.message)
+        .join(Trial, Measurement.trial_id == Trial.id)
+        .join(Task, Trial.task_id == Task.id)
+        .where(Task.run_id == run_id, Trial.source == "measured", Measurement.compiled > 0)
+    )
+    rows = connection.execute(query).all()
+    said = (message for _, status, message in rows if status == Status.CORRECT and message)
+    return sum(count for count, _, _ in rows), next(said, "")
+
+
+def _explained(connection: Connection, task: TaskSummary) -> TaskSummary:
+    """A task of which nothing is correct, with its commonest failure."""
+    count = func.count()
+    query = (
+        select(Trial.status, Trial.message, count)
+        .where(Trial.task_id == task.task_id)
+        .group_by(Trial.status, Trial.message)
+        .order_by(count.desc(), func.min(Trial.number))
+        .limit(1)
+    )
+    row = connection.execute(query).first()
+    if row is None:
+        return task
+    return replace(task, failure=f"{row[0]}: {row[1]}", failures=row[2])
