@@ -14,7 +14,8 @@ _PLACE = rf"{_HOST}(?:,{_HOST})*(?:/[^?#@]*)?"
 _PROPER = re.compile(
     rf"(?:[^:/@?#\s]*(?::[^@/?#\s]*)?@{_PLACE}(?:\?[^@]*)?)|{_PLACE}(?:\?.*)?", re.S
 )
-_URL = re.compile(r"[A-Za-z][\w+.-]*://\S+")
+#: A URL in a sentence, without the punctuation that follows it.
+_URL = re.compile(r"[A-Za-z][\w+.-]*://\S+?(?=[.,;:!?)\]'\"`]*(?:\s|$))")
 _SCHEME = re.compile(r"[\s'\"]*[\w+.-]*")
 _COLON = re.compile(r":|%3a", re.I)
 

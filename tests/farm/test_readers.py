@@ -119,3 +119,28 @@ def test_progress_ends_with_the_confirmed_time(tmp_path):
     ships = shipped(selection)
     assert f"confirmed {ships.median_us:.2f} us" in done
     assert " ".join(done.split()).endswith(f"{math.exp(ships.log_ratio):.2f}x the default")
+
+
+@pytest.mark.slow
+def test_a_run_outlives_the_terminal_that_shows_it(tmp_path):
+    """As after `disown`: no signal comes, but every write to the terminal fails."""
+    farm = Farm(tmp_path / "farm", trials=_TRIALS, faults={})
+    ours, theirs = os.openpty()
+    driver = subprocess.Popen(
+        farm.command,
+        cwd=farm.folder,
+        env={**farm.environment, "TERM": "xterm"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    shown = b""
+    while b"trials/s" not in shown:
+        shown += os.read(ours, 4096)
+    os.close(ours)
+    assert driver.wait(timeout=120) == 0
+    (run,) = farm.runs()
+    assert (run.status, len(farm.records())) == ("finished", _TRIALS)
+    farm.assert_gone()

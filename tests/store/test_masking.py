@@ -91,6 +91,11 @@ def test_what_has_no_password_is_shown_whole(url):
     assert masked_within(f"at {url} now") == f"at {url} now"
 
 
+def test_a_sentence_keeps_its_other_addresses_and_its_punctuation():
+    said = "see http://host:8265, (ray://host:10001) or `postgresql://me:S3CRET@h/db`: 'x://y:1'."
+    assert masked_within(said) == said.replace("S3CRET", "***")
+
+
 @pytest.mark.parametrize(
     "url",
     [

@@ -8,6 +8,7 @@ import shutil
 import signal
 import tempfile
 import threading
+import time
 import uuid
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,6 +35,7 @@ LOOPBACK = "127.0.0.1"
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 #: Artifacts are small and leave the store when they are no longer wanted.
 _STORE_BYTES = 256 * 2**20
+_LEAVING_S = 5.0
 #: What Ray appends to its folder for a socket must fit into the 107 bytes of a socket's path.
 _LONGEST_FOLDER = 40
 #: No process of this Ray measures, or serves measurements of, itself; -1 is a port nobody can open.
@@ -87,7 +89,11 @@ class LocalRay:
         """End its processes and remove its folder."""
         ray.shutdown()
         _read_credentials()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        # Ray's agents may still write there when their node has ended.
+        deadline = time.monotonic() + _LEAVING_S
+        while self.folder.exists() and time.monotonic() < deadline:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            time.sleep(0.05)
 
 
 def _init(cpus: int, folder: Path) -> None:
