@@ -99,7 +99,10 @@ def test_it_is_an_autotuner_to_those_who_ask(library):
 
 
 @pytest.mark.parametrize("mode", ["fake", "symbolic"])
-def test_wrap_triton_traces_it_into_a_graph(library, monkeypatch, mode):
+@pytest.mark.parametrize("n", [100, 150, 1000], ids=["hit", "near", "miss"])
+def test_wrap_triton_traces_it_into_a_graph(library, monkeypatch, mode, n):
+    """With the table's config if it was measured for that workload, else the library's pruned."""
+    from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.library import wrap_triton
 
@@ -110,13 +113,37 @@ def test_wrap_triton_traces_it_into_a_graph(library, monkeypatch, mode):
     def host(x):
         y = torch.empty_like(x)
         blocks = lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)  # noqa: E731
-        wrap_triton(kernel)[blocks](x, y, 100, FACTOR=3)
+        wrap_triton(kernel)[blocks](x, y, n, FACTOR=3)
         return y
 
-    graph = make_fx(host, tracing_mode=mode)(torch.zeros(100))
+    library.table((key(), {"BLOCK": 32, "num_warps": 2}))
+    graph = make_fx(host, tracing_mode=mode)(torch.zeros(n))
     (call,) = [node for node in graph.graph.nodes if "triton_kernel_wrapper" in node.name]
-    assert call.kwargs["kwargs"]["n"] == 100
-    assert len(call.kwargs["grid"]) == 1
+    assert call.kwargs["kwargs"]["n"] == n
+    traced = kernel_side_table.get_kernel(call.kwargs["kernel_idx"])
+    blocks = [config.kwargs["BLOCK"] for config in traced.configs]
+    assert blocks == ([32] if n == 100 else [64, 128])
+    assert len(call.kwargs["grid"]) == len(blocks)
+    assert kernel.early_config_prune is library.module.prune
+
+
+def test_a_size_that_is_still_a_symbol_is_no_workload(library, monkeypatch, caplog):
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.library import wrap_triton
+
+    monkeypatch.delenv("TRITON_INTERPRET")
+    kernel = library.load(source=MODULE.replace("    do_bench=bench,\n", ""))
+    library.table((key(), BIG))
+
+    def host(x):
+        y = torch.empty_like(x)
+        wrap_triton(kernel)[(2,)](x, y, x.numel(), FACTOR=3)
+        return y
+
+    graph = make_fx(host, tracing_mode="symbolic")(torch.zeros(100))
+    (call,) = [node for node in graph.graph.nodes if "triton_kernel_wrapper" in node.name]
+    assert len(call.kwargs["grid"]) == 2
+    assert len([record for record in caplog.records if record.name == "tuner.runtime"]) == 1
 
 
 def test_wrap_triton_leaves_an_interpreted_kernel_alone(library):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ._arguments import Arguments, Dims, KeyMap
 from ._device import current_device, several_kinds
@@ -14,6 +15,8 @@ from ._search import MAX_REMEMBERED, Found, PathLike, Stale, find, search_path
 from ._source import accepted_hashes, base_function, source_text
 from ._table import Hit
 from ._warn import warn_once
+
+Prune: TypeAlias = Callable[..., Sequence[Any]]
 
 #: The arguments of `triton.autotune` after its first two, in order.
 _OPTIONS = (
@@ -67,16 +70,22 @@ def autotune(
     return decorate
 
 
+def _tracing() -> bool:
+    """Whether PyTorch makes a graph of what is launched, as of `torch.library.wrap_triton`."""
+    proxies = sys.modules.get("torch.fx.experimental.proxy_tensor")
+    return proxies is not None and proxies.get_proxy_mode() is not None
+
+
 @lru_cache
-def _joined() -> type[Autotuned]:
-    """`Autotuned` as a class of Triton's, made when a kernel is decorated and Triton is loaded.
+def _joined(cls: type[Autotuned]) -> type[Autotuned]:
+    """A class as one of Triton's as well, made when a kernel is decorated and Triton is loaded.
 
     Taken from where it lives, since `triton.autotune` may be ours.
     """
     from triton.runtime.autotuner import Autotuner
 
     own = {"_init": Autotuner.__init__, "_tune": Autotuner.run, "_compile": Autotuner.warmup}
-    return type("Autotuned", (Autotuned, Autotuner), {"__module__": __name__, **own})
+    return type(cls.__name__, (cls, Autotuner), {"__module__": cls.__module__, **own})
 
 
 class Autotuned:
@@ -97,12 +106,11 @@ class Autotuned:
     arg_names: list[str]
     configs: Sequence[Any]
     keys: Sequence[str]
-    early_config_prune: Callable[..., Sequence[Any]] | None
     cache: dict[Any, Any]
     best_config: Any
 
     def __new__(cls, *args: Any, **options: Any) -> Autotuned:
-        return super().__new__(_joined() if cls is Autotuned else cls)
+        return super().__new__(cls if hasattr(cls, "_tune") else _joined(cls))  # type: ignore[arg-type]
 
     def __init__(
         self,
@@ -202,6 +210,25 @@ class Autotuned:
         # A memo of two is one that `launch` above can make by itself.
         if plan.pre_hook is None and len(memo) == 2:
             self._ready[memo] = plan.config, plan.best
+
+    # -- tracing -------------------------------------------------------------------------------
+    @property
+    def early_config_prune(self) -> Prune | None:
+        """The library's own pruning; while PyTorch traces a launch, with the table in front."""
+        return self._traced_prune if _tracing() else self.own_prune
+
+    @early_config_prune.setter
+    def early_config_prune(self, prune: Prune | None) -> None:
+        self.own_prune = prune
+
+    def _traced_prune(
+        self, configs: Sequence[Any], passed: Mapping[str, Any], **kwargs: Any
+    ) -> Sequence[Any]:
+        """The table's config alone, if it was measured for this very workload."""
+        _, plan = self._planned((), {**passed, **kwargs})
+        if plan is not None and plan.hit.how == "exact" and plan.pre_hook is None:
+            return [plan.best]
+        return configs if self.own_prune is None else self.own_prune(configs, passed, **kwargs)
 
     # -- what to launch ------------------------------------------------------------------------
     def _planned(

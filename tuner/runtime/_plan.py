@@ -142,7 +142,7 @@ def _triton_config(config: Mapping[str, Any], own: Any, hook: Any) -> Any:
 def _pruned(
     kernel: Autotuned, own: Any, named: Mapping[str, Any], kwargs: Mapping[str, Any]
 ) -> bool:
-    prune = kernel.early_config_prune
+    prune = kernel.own_prune
     if prune is None:
         return False
     positional = {name: value for name, value in named.items() if name not in kwargs}
