@@ -20,11 +20,13 @@ from results_db.records import (
     ExportInfo,
     FinalRecord,
     Fire,
+    FoundTrial,
     RunInfo,
     SelectionRecord,
     TaskInfo,
     TaskKey,
     TaskSummary,
+    TrialFilter,
     TrialRecord,
 )
 
@@ -41,6 +43,7 @@ __all__ = [
     "ExportInfo",
     "FinalRecord",
     "Fire",
+    "FoundTrial",
     "LeaseLostError",
     "NothingStoredError",
     "RunInfo",
@@ -52,6 +55,7 @@ __all__ = [
     "TaskInfo",
     "TaskKey",
     "TaskSummary",
+    "TrialFilter",
     "TrialRecord",
 ]
 

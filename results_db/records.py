@@ -76,6 +76,50 @@ class TrialRecord:
     finished_at: datetime | None = None
 
 
+#: What a trial can come to but for `correct`.
+FAILURES = tuple(status for status in Status if status is not Status.CORRECT)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialFilter:
+    """Which trials are meant; every condition must hold."""
+
+    #: Of this run only, None for all.
+    run_id: int | None = None
+    #: Of the kernel with this name only, None for all.
+    kernel: str | None = None
+    #: Dims that the workload must have, as the words `M=32` of its key.
+    words: tuple[str, ...] = ()
+    #: With one of these statuses.
+    statuses: tuple[Status, ...] = FAILURES
+    #: With this text in the message or its details, in upper or lower case.
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTrial:
+    """A stored trial and the task it belongs to."""
+
+    #: Its unique id.
+    attempt_id: str
+    #: The run of its task.
+    run_id: int
+    #: Its task.
+    task_id: int
+    #: The name of the kernel.
+    kernel: str
+    #: The problem.
+    workload: Workload
+    #: The name of the device.
+    device: str
+    #: The config.
+    config: Config
+    #: What it came to.
+    status: Status
+    #: Why, in one line; empty for a correct one.
+    message: str
+
+
 @dataclass(frozen=True, slots=True)
 class BaselineRecord:
     """A baseline's time in the confirmation pass; status says why it has none.

@@ -26,6 +26,7 @@ from results_db.records import (
 )
 from results_db.store_fires import FireStore
 from results_db.store_runs import RunStore
+from results_db.store_trials import TrialStore
 from search_spaces.records import Config, Device, Toolchain, Workload
 from workers.records import Calibration
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Store(RunStore, FireStore):
+class Store(RunStore, FireStore, TrialStore):
     """One results database. Opened by `Store.open`, closed by `close` or by leaving `with`.
 
     Every call is one transaction. What goes wrong is a `StoreError`, and then nothing of the call

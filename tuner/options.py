@@ -8,6 +8,7 @@ from pathlib import Path
 
 from search_spaces.errors import TunerError
 from tuner.config import Budget, CampaignConfig, Settings, StrategyConfig
+from tuner.engine.instructions import Fault
 from tuner.rehearsed import rehearse
 from tuner.tasks import Wanted, wanted_tasks
 
@@ -51,6 +52,8 @@ class RunOutcome:
     report: Path | None = None
     tables: tuple[Path, ...] = ()
     findings: tuple[str, ...] = ()
+    #: The fault of the machine that ended the run or one of its tasks; the run is interrupted.
+    fault: Fault | None = None
 
 
 def campaign_of(settings: Settings, name: str) -> CampaignConfig:

@@ -10,6 +10,7 @@ from results_db.records import TaskKey
 from search_spaces.records import Device, Workload
 from tuner import environment
 from tuner.config import Settings
+from tuner.known import kept
 from tuner.options import RunOptions, adjusted, campaign_of, chosen
 from tuner.settings import anchored
 from tuner.tasks import Placed, place, runner_kinds
@@ -87,7 +88,8 @@ def _known_of(store: Store, item: Placed, protocol: str) -> int:
         protocol=protocol,
     )
     space = item.wanted.bind(item.device)
-    return sum(space.feasible(trial.config) for trial in store.known_trials(key))
+    found = kept(store.known_trials(key))
+    return sum(space.feasible(trial.config) for trial in found)
 
 
 def _planned(item: Placed, known: int) -> PlannedTask:

@@ -14,7 +14,7 @@ from results_db.records import RunInfo, TaskInfo, TaskKey
 from search_spaces import declared
 from search_spaces.errors import TunerError
 from search_spaces.records import Config, Workload, config_key, digest
-from tuner import environment, lease
+from tuner import environment, known, lease
 from tuner.config import CampaignConfig, Settings
 from tuner.driver import Control, Driver
 from tuner.engine import Engine, Finish, TaskBudget, TaskSpec
@@ -124,6 +124,7 @@ class CampaignRun:
     def _await_workers(self, pool: Pool) -> list[WorkerInfo]:
         """The workers that come up in time; at least one must."""
         ready: dict[str, WorkerInfo] = {}
+        gone: WorkerGone | None = None
         deadline = time.monotonic() + self.settings.pool.connect_timeout * 4
         while len(ready) < pool.runners and time.monotonic() < deadline:
             if self.control.draining:
@@ -133,9 +134,13 @@ class CampaignRun:
                     ready[event.worker.worker_id] = event.worker
                 elif isinstance(event, WorkerGone):
                     ready.pop(event.worker_id, None)
-        if not ready and pool.runners:
+                    gone = event
+        if not ready and (pool.runners or gone):
+            why = f": {gone.worker_id}: {gone.reason}" if gone else ""
+            remedy = gone.remedy if gone else ""
             raise TunerError(
-                "no worker came up", "run `tuner doctor`, and see the workers' logs for the cause"
+                f"no worker came up{why}",
+                remedy or "run `tuner doctor`, and see the workers' logs for the cause",
             )
         return list(ready.values())
 
@@ -189,7 +194,7 @@ class CampaignRun:
                 f"no {item.device.target} device here: compiled for it and verified in Triton's "
                 "interpreter, not timed"
             )
-        return self.store.ensure_task(
+        task = self.store.ensure_task(
             info.run_id,
             TaskKey(
                 kernel=kernel.name,
@@ -205,6 +210,10 @@ class CampaignRun:
             tolerance=kernel.tolerance(workload).relative,
             note=note,
         )
+        if task.stage != "done" and task.note != note:  # it says why the run was interrupted
+            self.store.set_stage(task.task_id, task.stage, note)
+            task = replace(task, note=note)
+        return task
 
     def _spec(self, item: Placed, task: TaskInfo, protocol: Protocol, *, fresh: bool) -> TaskSpec:
         from tuner import strategies
@@ -213,7 +222,7 @@ class CampaignRun:
         space = wanted.bind(item.device)
         seed = environment.task_seed(wanted.strategy.seed, kernel.name, workload)
         budget = wanted.budget
-        known = [] if fresh else self.store.known_trials(task.key, exclude_task=task.task_id)
+        found = [] if fresh else self.store.known_trials(task.key, exclude_task=task.task_id)
         return TaskSpec(
             task_id=task.task_id,
             label=wanted.label,
@@ -239,8 +248,8 @@ class CampaignRun:
             build_timeout_s=self.settings.pool.build_timeout,
             measure_timeout_s=self.settings.pool.measure_timeout,
             baseline_timeout_s=self.settings.pool.baseline_timeout,
-            finished=self.store.trials(task.task_id),
-            known=[r for r in known if space.feasible(r.config)],
+            finished=known.resumed(self.store, task),
+            known=[r for r in known.kept(found) if space.feasible(r.config)],
             settled=None if fresh else self.store.settled(task.key, exclude_task=task.task_id),
             neighbours=self._neighbours(kernel.name, item, task.run_id),
             odd=_odd(item),
@@ -298,6 +307,7 @@ class CampaignRun:
             failures=failures,
             elapsed_s=elapsed_s,
             summary=summary,
+            fault=end.fault,
         )
 
     def _give_up(self, error: BaseException) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from search_spaces.records import Status, config_key
-from workers.builder import blamed, explained, times
+from workers.builder import blamed, explained, raise_if_killed, times
 from workers.child import ChildDied
 from workers.records import Failure, MeasureJob, Measurement, Mode, Timing, WorkerInfo
 
@@ -213,6 +213,7 @@ class Blame:
         deaths.append(loss.death.ended)
         if not blamed(deaths):
             return None
+        raise_if_killed(deaths, "the device")
         cause = f"crashed the device process ({loss.death.ended}) {times(len(deaths))}"
         return replace(loss.failure, message=explained(cause, loss.death))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import logging
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from search_spaces.errors import TunerError
 from search_spaces.records import Status, Value
 from workers.child import ChildDied, ChildError, ChildTimeout, SupervisedChild
+from workers.faults import fault_of, printed_fault, remedy
 from workers.records import Artifact, BuildJob, Failure, KernelRef
 
 _WARM_TIMEOUT_S = 120.0
@@ -23,7 +25,17 @@ _CRASHES, _DEATHS = 2, 4
 
 
 class WorkerLost(Exception):
-    """The worker, not the job, is at fault; the pool gives the job up as lost and starts again."""
+    """The worker, not the job, is at fault; the pool gives the job up as lost and starts again.
+
+    remedy: what a user can do, where it is a fault of the machine (`workers.faults`); else empty.
+    """
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+    def __reduce__(self) -> tuple[type[WorkerLost], tuple[str, str]]:
+        return type(self), (f"{self}", self.remedy)
 
 
 class ProcessBuilder:
@@ -112,6 +124,8 @@ class ProcessBuilder:
                 message = f"the build took longer than {job.timeout_s:g} s"
                 return Failure(Status.TIMEOUT, message, build_s=job.timeout_s)
             except ChildError as error:
+                if fault := fault_of(error.error):
+                    raise WorkerLost(one_line(fault.message), fault.hint) from None
                 if isinstance(error.error, TunerError | ImportError):
                     # By `workers.build.build`'s contract kernel or machine is at fault, no config.
                     raise WorkerLost(one_line(f"{error.error}")) from None
@@ -119,6 +133,7 @@ class ProcessBuilder:
             except ChildDied as death:
                 deaths.append(death.ended)
                 if blamed(deaths):
+                    raise_if_killed(deaths, "a builder")
                     cause = f"the compiler crashed ({death.ended}) {times(len(deaths))}"
                     return Failure(Status.COMPILE, explained(cause, death), death.output)
 
@@ -185,17 +200,36 @@ def start(child: SupervisedChild) -> None:
             child.start()
     except (ChildDied, ChildTimeout, ChildError, OSError) as error:
         reason = explained(f"{error}", error) if isinstance(error, ChildDied) else f"{error}"
-        raise WorkerLost(f"the child process cannot be started: {one_line(reason)}") from None
+        fault = fault_of(error.error if isinstance(error, ChildError) else error)
+        if isinstance(error, ChildDied):
+            fault = printed_fault(error.output)
+        message = f"the child process cannot be started: {one_line(reason)}"
+        raise WorkerLost(message, fault.hint if fault else "") from None
 
 
 def blamed(deaths: Sequence[str]) -> bool:
     """Whether a job is to blame for the deaths of its processes, given how each ended.
 
-    SIGKILL comes from outside: from people, or from a system short of memory. A job that is the
-    reason for that dies of it again and again.
+    SIGKILL comes from outside: from people, or from a system short of memory. A job that only ever
+    dies of that is not to blame either, but has been tried often enough (see `raise_if_killed`).
     """
     crashes = sum(ended != "SIGKILL" for ended in deaths)
     return crashes >= _CRASHES or len(deaths) >= _DEATHS
+
+
+def raise_if_killed(deaths: Sequence[str], whose: str) -> None:
+    """Raise WorkerLost where nothing but SIGKILL ended the processes of a job."""
+    if all(ended == "SIGKILL" for ended in deaths):
+        message = f"{whose}'s process was killed (SIGKILL) {times(len(deaths))}"
+        raise WorkerLost(message, remedy(errno.ENOMEM))
+
+
+def remedy_of(error: BaseException) -> str:
+    """What a user can do about what a worker raised; empty where it is no fault of the machine."""
+    if isinstance(error, WorkerLost):
+        return error.remedy
+    fault = fault_of(error)
+    return fault.hint if fault else ""
 
 
 def times(count: int) -> str:

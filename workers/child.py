@@ -185,12 +185,14 @@ class SupervisedChild:
         if self._retired:
             raise ChildDied(self._name, "retired", "")
         scratch = Path(tempfile.mkdtemp(prefix="tuner-"))
-        process = Process(
-            scratch,
-            server=self._server,
-            environment=self._environment(scratch),
-            name=self._name,
-        )
+        try:
+            environment = self._environment(scratch)
+            process = Process(
+                scratch, server=self._server, environment=environment, name=self._name
+            )
+        except OSError:
+            scratch.rmdir()
+            raise
         self._process = process
         if self._retired:  # by another thread, which saw no process to kill
             process.cut()

@@ -69,11 +69,13 @@ class Process:
         environment: Mapping[str, str | None],
         name: str,
     ) -> None:
-        request_read, self._requests = os.pipe()
-        self._replies, reply_write = os.pipe()
-        lifeline_read, self._lifeline = os.pipe()
-        output_read, output_write = os.pipe()
-        self._epitaph, epitaph_write = os.pipe()
+        (
+            (request_read, self._requests),
+            (self._replies, reply_write),
+            (lifeline_read, self._lifeline),
+            (output_read, output_write),
+            (self._epitaph, epitaph_write),
+        ) = _pipes(5)
         os.set_blocking(self._requests, False)
         os.set_blocking(self._replies, False)
         self.pid: int | None = None
@@ -85,7 +87,6 @@ class Process:
             order = {"scratch": str(scratch), "name": name, "environment": dict(environment)}
             server.fork(order, theirs)
         except OSError:
-            os.rmdir(scratch)
             mine = (self._requests, self._replies, self._lifeline, output_read, self._epitaph)
             for descriptor in mine:
                 os.close(descriptor)
@@ -166,6 +167,20 @@ class Process:
         """How a server ended that took this child with it, for there was no worker yet, and what it
         printed; else a SIGKILL without a word."""
         return (self._server.obituary() if self.pid is None else None) or ("SIGKILL", "")
+
+
+def _pipes(count: int) -> list[tuple[int, int]]:
+    """So many pipes; where there are too few descriptors for all, none is left open."""
+    made: list[tuple[int, int]] = []
+    try:
+        for _ in range(count):
+            made.append(os.pipe())  # noqa: PERF401 (what was made has to be closed)
+    except OSError:
+        for ends in made:
+            os.close(ends[0])
+            os.close(ends[1])
+        raise
+    return made
 
 
 def _readable(descriptor: int, timeout_s: float) -> bool:

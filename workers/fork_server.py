@@ -117,9 +117,15 @@ class ForkServer:
     def _start(self) -> None:
         if self._control is not None:
             self._control.close()
+            self._control = None
         self._loaded = False
-        self._control, theirs = socket.socketpair()
         output_read, output_write = os.pipe()
+        try:
+            self._control, theirs = socket.socketpair()
+        except OSError:
+            os.close(output_read)
+            os.close(output_write)
+            raise
         words = [f"{theirs.fileno()}", os.pathsep.join(self._paths), *self._preload, self._name]
         try:
             self._process = subprocess.Popen(
@@ -134,6 +140,8 @@ class ForkServer:
             )
         except OSError:
             os.close(output_read)
+            self._control.close()
+            self._control = None
             raise
         finally:
             theirs.close()

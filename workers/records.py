@@ -267,6 +267,8 @@ class JobLost:
 
     job_id: str
     reason: str
+    #: What a user can do about a fault of the machine; empty where it is none.
+    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +280,8 @@ class WorkerReady:
 class WorkerGone:
     worker_id: str
     reason: str
+    #: What a user can do about a fault of the machine; empty where it is none.
+    remedy: str = ""
 
 
 PoolEvent = Built | Measured | JobLost | WorkerReady | WorkerGone

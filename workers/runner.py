@@ -16,6 +16,7 @@ from workers.blame import Blame, Loss, Reply
 from workers.builder import WorkerLost, one_line, start
 from workers.child import ChildDied, ChildError, ChildTimeout, SupervisedChild
 from workers.cores import Share
+from workers.faults import fault_of
 from workers.fork_server import ForkServer
 from workers.records import (
     Calibration,
@@ -111,7 +112,9 @@ class DeviceRunner:
                 device, toolchain = _ask(child)
             except (ChildTimeout, ChildDied, ChildError) as error:
                 child.kill()
-                raise WorkerLost(f"the device cannot be asked: {one_line(f'{error}')}") from None
+                fault = fault_of(getattr(error, "error", None))
+                message = f"the device cannot be asked: {one_line(f'{error}')}"
+                raise WorkerLost(message, fault.hint if fault else "") from None
             calibration = self._calibration(child)
             host = socket.gethostname()
             self._info = WorkerInfo(self._worker_id, device, toolchain, host, calibration)
@@ -166,6 +169,8 @@ class DeviceRunner:
             child.kill()
             if isinstance(error.error, WorkerLost):
                 raise error.error from None
+            if fault := fault_of(error.error):
+                raise WorkerLost(one_line(fault.message), fault.hint) from None
             failure = Failure(Status.RUNTIME, one_line(f"{error}"), error.trace)
             return Loss(failure, child.last_note)
         if poisoned:

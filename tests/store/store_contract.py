@@ -21,6 +21,7 @@ from sample_data import (
     trial,
 )
 from store_events import Events
+from store_forget import Forgetting
 from store_round_trips import RoundTrips
 
 from results_db import LeaseLostError, RunInfo, SelectionRecord, Store
@@ -41,7 +42,7 @@ SAME_KEYS = {
 }
 
 
-class StoreContract(RoundTrips, Events):
+class StoreContract(RoundTrips, Events, Forgetting):
     """Subclasses give the fixtures `url` and `store`, a new database each time."""
 
     # -- trials --------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from tuner.cli import (
     _configuration,
     _database,
     _doctor,
+    _forget,
     _init,
     _results,
     _schedule,
@@ -40,6 +41,7 @@ app.command("run")(_campaign.run)
 app.command("status")(_results.status)
 app.command("report")(_results.report)
 app.command("export")(_results.export)
+app.command("forget")(_forget.forget)
 app.command("compare")(_compare.compare)
 app.command("bench")(_bench.bench)
 app.command("verify")(_verify.verify)

@@ -99,6 +99,8 @@ def run(
         _print_outcome(outcome)
     if outcome.status == "interrupted":
         note(f"run {outcome.run_id} was interrupted; the same command goes on from here")
+    if outcome.fault is not None:
+        raise FindingError(outcome.fault.reason, outcome.fault.remedy)
     if outcome.status != "finished":
         raise typer.Exit(130 if outcome.status == "interrupted" else 2)
     if outcome.findings:

@@ -64,11 +64,23 @@ class Select:
 
 
 @dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault of the machine that ended a task or a run."""
+
+    #: What happened, in one line.
+    reason: str
+    #: What a user can do about it.
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """Nothing is left to do. status: `finished`, `interrupted` or `failed`."""
 
     status: str
     message: str = ""
+    #: The fault of the machine that ended the run or one of its tasks, if any.
+    fault: Fault | None = None
 
 
 Instruction: TypeAlias = Build | Measure | Record | SetStage | Select | Finish

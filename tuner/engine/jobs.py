@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 
 from search_spaces.records import Workload
 from tuner.engine.finals import Finals
+from tuner.engine.instructions import Fault, Finish
+from tuner.engine.losses import Setbacks
 from tuner.engine.task import Search
 from tuner.engine.trial import State, TaskSpec, Trial
 from workers.measure.methods import METHODS
@@ -49,6 +51,12 @@ class Task:
     method: str = ""
     confirmed_by: set[str] = field(default_factory=set)
     repeats_at: float | None = None
+    #: Faults of the machine in a row, of builds.
+    builds: Setbacks = field(default_factory=Setbacks)
+    #: Faults of the machine in a row, of measurements.
+    measurements: Setbacks = field(default_factory=Setbacks)
+    #: The fault for which the task was given up, if any.
+    fault: Fault | None = None
 
     def __post_init__(self) -> None:
         used = (record.method for record in self.spec.finished)
@@ -57,6 +65,34 @@ class Task:
     @property
     def spec(self) -> TaskSpec:
         return self.search.spec
+
+    def give_up(self, fault: Fault) -> None:
+        """End as if interrupted, for a later run: the machine does not recover."""
+        self.fault, self.stage = fault, "done"
+        self.search.stop()
+
+    def close(self) -> None:
+        """End with all artifacts forgotten."""
+        self.stage = "done"
+        for trial in self.search.trials.values():
+            trial.artifact = trial.odd = None
+
+
+def ending(draining: bool, tasks: Iterable[Task]) -> Finish:
+    """How a run of these tasks ends, once nothing is left to do."""
+    faults = [(task.spec.label, task.fault) for task in tasks if task.fault is not None]
+    if draining or not faults:
+        return Finish("interrupted" if draining else "finished")
+    label, fault = faults[0]
+    more = f" and {len(faults) - 1} more" if len(faults) > 1 else ""
+    message = f"{label}{more} given up: {fault.reason}"
+    return Finish("interrupted", message, Fault(message, fault.remedy))
+
+
+def deserted(tasks: Sequence[Task]) -> Finish:
+    """How a run ends in which no worker can serve these tasks any more."""
+    names = ", ".join(task.spec.label for task in tasks[:3])
+    return Finish("failed", f"no worker is left for {names}")
 
 
 def by_turns(tasks: Iterable[Task]) -> list[Task]:

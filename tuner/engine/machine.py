@@ -18,7 +18,7 @@ from tuner.engine.instructions import (
     Build,
     Drain,
     Event,
-    Finish,
+    Fault,
     Instruction,
     Measure,
     Record,
@@ -26,6 +26,7 @@ from tuner.engine.instructions import (
     SetStage,
 )
 from tuner.engine.jobs import Task
+from tuner.engine.losses import MAX_LOSSES, Desertion, too_often
 from tuner.engine.outcome import settled_outcome
 from tuner.engine.task import Search
 from tuner.engine.trial import State, TaskSpec, Trial
@@ -43,14 +44,10 @@ from workers.records import (
     WorkerReady,
 )
 
-#: A job whose worker died is given to another one this often before the trial is given up.
-MAX_LOSSES = 8
 #: Builds ordered in answer to one event: a strategy takes milliseconds for each, and devices wait.
 _AT_ONCE = 2
 #: One build in so many is queued ahead of the builders, so that none waits for the driver.
 _AHEAD = 4
-#: Seconds without any worker for a task before it is given up.
-PATIENCE_S = 120.0
 
 
 @dataclass(slots=True)
@@ -73,7 +70,7 @@ class Engine:
     hungry: bool = False
     _turn: int = 0
     _left: int = 0
-    _deserted_at: float | None = None
+    _desertion: Desertion = field(default_factory=Desertion)
 
     def __post_init__(self) -> None:
         self.tasks = jobs.by_turns(Task(Search(spec)) for spec in self.specs)
@@ -94,10 +91,15 @@ class Engine:
                 self._lost(event, now, out)
             case WorkerReady():
                 self.floor.workers[event.worker.worker_id] = Worker(event.worker)
+                self._desertion.fault = None
             case WorkerGone():
                 self.floor.workers.pop(event.worker_id, None)
+                self._desertion.left(event)
             case Drain():
-                self._drain()
+                # No new trial; those not yet at work are given up, the rest is brought to an end.
+                self.draining = True
+                for task in self.tasks:
+                    task.search.stop()
         # A device that has answered gets its next job before the strategy is asked for more.
         self._advance(now, out, 0 if isinstance(event, Measured) else _AT_ONCE)
         out.sort(key=lambda instruction: not isinstance(instruction, Measure | Build))
@@ -109,6 +111,7 @@ class Engine:
         if job is None or not job.trials:
             return
         task, trial = job.task, job.trial
+        task.builds.over()
         if job.check:
             trial.odd = event.result
         elif trial.state is State.DONE:
@@ -146,6 +149,7 @@ class Engine:
         if job is None:
             return
         task, result = job.task, event.result
+        task.measurements.over()
         if isinstance(result, Measurement):
             self.floor.account(result, len(job.trials))
             task.method = task.method or jobs.method_of(result)
@@ -185,7 +189,7 @@ class Engine:
 
     def _judged(self, task: Task, result: Measurement | Failure, out: list[Instruction]) -> None:
         finals = task.finals
-        if finals is None:
+        if finals is None or task.stage == "done":
             return
         if isinstance(result, Failure):
             finals.failed(result)
@@ -204,13 +208,20 @@ class Engine:
         job = self.floor.close(event.job_id, now)
         if job is None:
             return
-        if not job.trials:
-            if job.task.finals is not None:
-                job.task.finals.worker_lost(event.reason)
-            return
+        setbacks = job.task.measurements if job.worker_id else job.task.builds
+        if event.remedy:
+            setbacks.met(now)
+        if not job.trials and job.task.finals is not None:
+            job.task.finals.worker_lost(event.reason)
         for trial in job.trials:
             trial.alone = trial.alone or len(job.trials) > 1
             self._retry(job, trial, job.worker_id, event.reason, out)
+        if setbacks.hopeless and job.task.stage != "done" and not self.draining:
+            self._give_up(job.task, Fault(event.reason, event.remedy), out)
+
+    def _give_up(self, task: Task, fault: Fault, out: list[Instruction]) -> None:
+        self._stage(task, "search", out, f"given up: {fault.reason}")
+        task.give_up(fault)
 
     def _retry(
         self, job: Job, trial: Trial, worker_id: str, reason: str, out: list[Instruction]
@@ -218,11 +229,9 @@ class Engine:
         """Once more, unless that has been tried too often."""
         trial.attempt += 1
         hopeless = trial.attempt >= MAX_LOSSES
-        why = f"lost {trial.attempt} workers in a row; the last: {reason}"
-        failure = Failure(Status.RUNTIME, why)
+        failure = Failure(Status.RUNTIME, too_often(trial.attempt, reason))
         if job.check:
-            if hopeless:
-                trial.odd = failure
+            trial.odd = failure if hopeless else trial.odd
         elif trial.state is State.DONE:
             if hopeless:
                 self._rebuilt(job.task, trial, failure)
@@ -251,12 +260,6 @@ class Engine:
                 out.append(Record(task.spec.task_id, copied))
                 task.search.finish(twin, copied)
 
-    def _drain(self) -> None:
-        """No new trial; those not yet at work are given up, the rest is brought to an end."""
-        self.draining = True
-        for task in self.tasks:
-            task.search.stop()
-
     # -- what follows --------------------------------------------------------------------------
     def _advance(self, now: float, out: list[Instruction], builds: int) -> None:
         """Do all that can be done now, with so many builds; each round may make more possible."""
@@ -267,7 +270,8 @@ class Engine:
             self._open_tasks(out)
             self._order_builds(now, out)
             self._settle(out)
-            out.extend(self.floor.dispatch(self._active(), now))
+            ready = [task for task in self._active() if not task.measurements.pausing(now)]
+            out.extend(self.floor.dispatch(ready, now))
         if not self.finished:
             self._check_end(now, out)
 
@@ -322,9 +326,7 @@ class Engine:
     # -- builds --------------------------------------------------------------------------------
     def _order_builds(self, now: float, out: list[Instruction]) -> None:
         room = self.builders + max(2, self.builders // _AHEAD) - self.floor.building
-        tasks = self._active()
-        if not tasks:
-            return
+        tasks = [task for task in self._active() if not task.builds.pausing(now)]
         idle_rounds = 0
         while room > 0 and idle_rounds < len(tasks):
             if self._left == 0:
@@ -333,13 +335,11 @@ class Engine:
             task = tasks[self._turn % len(tasks)]
             self._turn += 1
             order = self._next_order(task, now, out)
-            if order is None:
-                idle_rounds += 1
-                continue
-            idle_rounds = 0
-            room -= 1
-            self._left -= 1
-            out.append(order)
+            idle_rounds = idle_rounds + 1 if order is None else 0
+            if order is not None:
+                room -= 1
+                self._left -= 1
+                out.append(order)
 
     def _next_order(self, task: Task, now: float, out: list[Instruction]) -> Build | None:
         """A build of the task: of a trial or, near the end, of a likely winner at its odd size."""
@@ -373,28 +373,27 @@ class Engine:
 
     # -- the end -------------------------------------------------------------------------------
     def _check_end(self, now: float, out: list[Instruction]) -> None:
+        if self.floor.jobs:
+            self._desertion.since = None
+            return
         if all(t.stage == "done" for t in self.tasks) or (self.draining and not self._active()):
-            if not self.floor.jobs:
-                self.finished = True
-                out.append(Finish("interrupted" if self.draining else "finished"))
+            self.finished = True
+            out.append(jobs.ending(self.draining, self.tasks))
             return
         stuck = [t for t in self._active() if not self.floor.serving(t)]
-        if not stuck or self.floor.jobs:
-            self._deserted_at = None
-        elif self._deserted_at is None:
-            self._deserted_at = now
-        elif now - self._deserted_at > PATIENCE_S:
+        if not self._desertion.lasts(now, bool(stuck)):
+            return
+        if (fault := self._desertion.fault) is None:
             self.finished = True
-            names = ", ".join(t.spec.label for t in stuck[:3])
-            out.append(Finish("failed", f"no worker is left for {names}"))
+            out.append(jobs.deserted(stuck))
+            return
+        for task in stuck:
+            self._give_up(task, fault, out)
 
-    def _stage(
-        self, task: Task, stage: str, out: list[Instruction], note: str | None = None
-    ) -> None:
+    def _stage(self, task: Task, stage: str, out: list[Instruction], note: str = "") -> None:
         task.stage = stage
-        out.append(SetStage(task.spec.task_id, stage, note))
+        out.append(SetStage(task.spec.task_id, stage, note or None))
 
     def _close(self, task: Task, out: list[Instruction]) -> None:
-        self._stage(task, "done", out, task.search.remark)
-        for trial in task.search.trials.values():
-            trial.artifact = trial.odd = None
+        self._stage(task, "done", out, task.search.remark or "")
+        task.close()

@@ -11,12 +11,14 @@ from __future__ import annotations
 import functools
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from search_spaces.records import digest
 from workers import toolchain
 from workers.build.cache import INDUCTOR, ISA, environment, write_atomic
+from workers.faults import fault_of
 
 _verdicts: dict[str, bool] = {}
 
@@ -41,12 +43,37 @@ def remember(cache_dir: Path) -> None:
     def check_build(self: Any, code: str) -> bool:
         key = digest([str(self), self.build_arch_flags(), code])
         if key not in _verdicts:
-            _verdicts[key] = bool(probe(self, code))
+            _verdicts[key] = _probed(probe, self, code)
             merged = {**_read(path), **_verdicts}
             write_atomic(path, json.dumps(merged, sort_keys=True).encode())
         return _verdicts[key]
 
     VecISA.check_build = check_build
+
+
+def _probed(probe: Callable[[Any, str], object], instructions: Any, code: str) -> bool:
+    """The verdict of a probe. Raises `MachineFault` where the machine failed, not the compiler:
+    Inductor takes whatever goes wrong for a no."""
+    from torch._inductor.cpp_builder import CppBuilder
+
+    raised: list[Exception] = []
+    before = CppBuilder.build
+
+    def build(builder: Any) -> None:
+        try:
+            before(builder)
+        except Exception as error:
+            raised.append(error)
+            raise
+
+    CppBuilder.build = build
+    try:
+        verdict = bool(probe(instructions, code))
+    finally:
+        CppBuilder.build = before
+    for fault in filter(None, map(fault_of, raised)):
+        raise fault
+    return verdict
 
 
 def probe_once(cache_dir: Path) -> None:

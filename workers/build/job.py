@@ -14,6 +14,7 @@ from search_spaces import places
 from search_spaces.errors import TunerError
 from search_spaces.records import Status
 from search_spaces.worlds import world
+from workers.faults import fault_of
 from workers.records import Artifact, BuildJob, Failure
 
 if TYPE_CHECKING:
@@ -27,13 +28,18 @@ def build(job: BuildJob, cache_dir: Path) -> Artifact | Failure:
     """Build one variant for the target of `job.device`, with compiler caches below `cache_dir`.
 
     Returns a `Failure` with status `compile` when the config does not compile, and `constraints`
-    when its binary cannot run on the device. Raises `KernelError`, any other `TunerError` or
-    `ImportError` when the kernel, the target or this machine is at fault rather than the config.
+    when its binary cannot run on the device. Raises `MachineFault`, `KernelError`, any other
+    `TunerError` or `ImportError` when this machine, the kernel or the target is at fault rather
+    than the config.
     """
     from search_spaces.registry import load
 
     with world(job.device):
-        return build_kernel(load(job.kernel.spec, job.kernel.paths), job, cache_dir)
+        try:
+            kernel = load(job.kernel.spec, job.kernel.paths)
+        except TunerError as error:
+            raise fault_of(error) or error from error
+        return build_kernel(kernel, job, cache_dir)
 
 
 def build_kernel(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
@@ -44,9 +50,11 @@ def build_kernel(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | F
         # ptxas failures print the whole program to stdout, which may carry a worker's protocol.
         with contextlib.redirect_stdout(io.StringIO()):
             result = _by_target(kernel, job, cache_dir.resolve())
-    except (TunerError, ImportError):
-        raise
     except Exception as error:
+        if fault := fault_of(error):
+            raise fault from error
+        if isinstance(error, TunerError | ImportError):
+            raise
         result = Failure(Status.COMPILE, headline(error), detail=_detail(error))
     return dataclasses.replace(result, build_s=time.perf_counter() - started)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from search_spaces import places
 from search_spaces.errors import TunerError
 from search_spaces.records import Status
+from workers.faults import fault_of
 from workers.records import Artifact, Failure
 
 _LINE_CHARS = 300
@@ -25,7 +26,11 @@ def failure_of(error: Exception, *, doing: str = "", artifact: Artifact | None =
 
     doing: what was being done, put before the message. The line ends with the file and line of the
     user's own code, if the error comes from there, and the traceback then holds no other frames.
+    Raises `MachineFault` where the exception comes from a fault of the machine, which is no failure
+    of what was being done.
     """
+    if fault := fault_of(error):
+        raise fault from error
     if isinstance(error, TunerError):
         line = error.message + (f" ({error.hint})" if error.hint else "")
     else:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from workers.builder import ProcessBuilder, WorkerLost, one_line
+from workers.builder import ProcessBuilder, WorkerLost, one_line, remedy_of
 from workers.cores import LAUNCHED, Share, number, shares
 from workers.device import found
 from workers.host import cpu_device
@@ -161,7 +161,7 @@ class LocalPool:
             try:
                 self._events.put(Built(job.job_id, builder.build(job)))
             except Exception as error:
-                self._events.put(JobLost(job.job_id, _reason(error)))
+                self._events.put(JobLost(job.job_id, _reason(error), remedy_of(error)))
                 self._closing.wait(_PAUSE_S)
 
     def _next(self, builder: ProcessBuilder) -> BuildJob | None:
@@ -180,9 +180,10 @@ class LocalPool:
             except Exception as error:
                 failures += 1
                 if failures == _ATTEMPTS:
-                    self._events.put(WorkerGone(desk.seat.worker_id, _reason(error)))
+                    gone = WorkerGone(desk.seat.worker_id, _reason(error), remedy_of(error))
+                    self._events.put(gone)
                     desk.given_up = True
-                self._closing.wait(_PAUSE_S)
+                self._closing.wait(_PAUSE_S * failures)
                 continue
             failures = 0
             desk.ready = True
@@ -199,8 +200,9 @@ class LocalPool:
                 desk.ready = False
                 desk.runner.reset()
                 # In this order, or the caller would give the same worker another job.
-                self._events.put(WorkerGone(worker_id, _reason(error)))
-                self._events.put(JobLost(job.job_id, _reason(error)))
+                reason, remedy = _reason(error), remedy_of(error)
+                self._events.put(WorkerGone(worker_id, reason, remedy))
+                self._events.put(JobLost(job.job_id, reason, remedy))
                 return False
             self._events.put(Measured(job.job_id, worker_id, result))
         return True

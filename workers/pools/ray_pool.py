@@ -16,7 +16,7 @@ from typing import Any
 
 from search_spaces.errors import TunerError
 from search_spaces.records import config_key
-from workers.builder import WorkerLost, one_line
+from workers.builder import WorkerLost, one_line, remedy_of
 from workers.host import cpu_device
 from workers.pools import ray_nodes
 from workers.pools.plan import Plan, Seat
@@ -315,14 +315,16 @@ class RayPool:
     def _fail(self, call: _Call, error: Exception) -> None:
         """The actor died, or could not do its part: give up the job, not the actor."""
         post, reason = call.post, _reason(error)
+        cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
+        remedy = remedy_of(cause)
         if not call.job_id:
             post.failures += 1
         # Asked again and again whether it is back, it is gone only once.
         hopeless = isinstance(error, ray.exceptions.RayTaskError) and post.failures >= _ATTEMPTS
         if post.seat is not None and (post.ready or hopeless):
-            self._events.append(WorkerGone(post.name, reason))
+            self._events.append(WorkerGone(post.name, reason, remedy))
         if call.job_id:
-            self._events.append(JobLost(call.job_id, reason))
+            self._events.append(JobLost(call.job_id, reason, remedy))
         post.ready = post.warm = False
         if isinstance(error, _FOR_GOOD):
             ray.kill(post.actor)

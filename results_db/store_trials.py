@@ -1,0 +1,149 @@
+"""The part of the store that finds trials by what is wrong with them, and forgets them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, or_, select, update
+
+from results_db.models import Device, Kernel, Measurement, Run, Task, Trial
+from results_db.models import Workload as WorkloadRow
+from results_db.query import UNFINISHED
+from results_db.records import FoundTrial, TrialFilter
+from results_db.transactions import Transactions
+from search_spaces.records import Status, Workload
+
+#: So many values go into one statement.
+_AT_ONCE = 500
+
+
+class TrialStore(Transactions):
+    """Trials across tasks and runs."""
+
+    def find_trials(self, which: TrialFilter) -> list[FoundTrial]:
+        """The trials that fit, with all that were copied from them or that they were copied from.
+
+        In the order they were stored.
+        """
+
+        def find(connection: Connection) -> list[FoundTrial]:
+            rows = connection.execute(_matching(which)).all()
+            matching = [row for row in rows if _fits(Workload.from_mapping(row.dims), which)]
+            related = _related(connection, {row.attempt_id for row in matching})
+            copies = [
+                row
+                for part in _parts(sorted(related))
+                for row in connection.execute(_FOUND.where(Trial.attempt_id.in_(part)))
+            ]
+            ordered = sorted([*matching, *copies], key=lambda row: int(row.id))
+            return [_record(row) for row in ordered]
+
+        return self._read(find)
+
+    def forget(self, trials: Sequence[FoundTrial]) -> int:
+        """Delete trials with their measurements; returns how many there still were.
+
+        Where they are of a run that is to be gone on with, their tasks are searched again. One
+        transaction per task; raises `LeaseLostError` for those of a run that a driver holds.
+        """
+        by_task: dict[int, list[str]] = defaultdict(list)
+        for trial in trials:
+            by_task[trial.task_id].append(trial.attempt_id)
+        gone = 0
+        for task_id, attempts in by_task.items():
+            gone += self._write_task(task_id, partial(_forget, task_id=task_id, attempts=attempts))
+        return gone
+
+
+_FOUND: Any = (
+    select(
+        Trial.id,
+        Trial.attempt_id,
+        Trial.task_id,
+        Trial.config,
+        Trial.status,
+        Trial.message,
+        Task.run_id,
+        Kernel.name.label("kernel"),
+        Device.name.label("device"),
+        WorkloadRow.dims,
+    )
+    .join(Task, Trial.task_id == Task.id)
+    .join(Kernel, Task.kernel_id == Kernel.id)
+    .join(Device, Task.device_id == Device.id)
+    .join(WorkloadRow, Task.workload_id == WorkloadRow.id)
+)
+
+
+def _matching(which: TrialFilter) -> Any:
+    query = _FOUND.where(Trial.status.in_([*map(str, which.statuses)]))
+    if which.run_id is not None:
+        query = query.where(Task.run_id == which.run_id)
+    if which.kernel is not None:
+        query = query.where(Kernel.name == which.kernel)
+    if which.text:
+        text = which.text.lower()
+        said = (func.lower(part).contains(text, autoescape=True) for part in _TEXTS)
+        query = query.where(or_(*said))
+    return query
+
+
+_TEXTS = (Trial.message, Trial.detail)
+
+
+def _fits(workload: Workload, which: TrialFilter) -> bool:
+    """Whether a workload has all the dims that are asked for."""
+    return set(which.words) <= set(workload.key.split())
+
+
+def _related(connection: Connection, attempts: set[str]) -> set[str]:
+    """Attempts that those were copied from, or that were copied from them, and so on."""
+    known, new = set(attempts), set(attempts)
+    while new:
+        found: set[str] = set()
+        for part in _parts(sorted(new)):
+            found |= set(connection.scalars(select(Trial.attempt_id).where(Trial.twin.in_(part))))
+            twins = select(Trial.twin).where(Trial.attempt_id.in_(part), Trial.twin != "")
+            found |= set(connection.scalars(twins))
+        new = found - known
+        known |= new
+    return known - attempts
+
+
+def _forget(connection: Connection, task_id: int, attempts: Sequence[str]) -> int:
+    gone = 0
+    for part in _parts(attempts):
+        ids = list(
+            connection.scalars(
+                select(Trial.id).where(Trial.task_id == task_id, Trial.attempt_id.in_(part))
+            )
+        )
+        connection.execute(delete(Measurement).where(Measurement.trial_id.in_(ids)))
+        gone += connection.execute(delete(Trial).where(Trial.id.in_(ids))).rowcount
+    unfinished = select(Run.id).where(Run.status.in_(UNFINISHED))
+    connection.execute(
+        update(Task).where(Task.id == task_id, Task.run_id.in_(unfinished)).values(stage="search")
+    )
+    return gone
+
+
+def _parts(values: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(values), _AT_ONCE):
+        yield values[start : start + _AT_ONCE]
+
+
+def _record(row: Any) -> FoundTrial:
+    return FoundTrial(
+        attempt_id=row.attempt_id,
+        run_id=row.run_id,
+        task_id=row.task_id,
+        kernel=row.kernel,
+        workload=Workload.from_mapping(row.dims),
+        device=row.device,
+        config=row.config,
+        status=Status(row.status),
+        message=row.message,
+    )

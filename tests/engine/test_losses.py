@@ -1,0 +1,125 @@
+"""Faults of the machine: jobs are tried again, with pauses, and a task that none can do ends."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from world import DEVICE, TOOLS, World, build, spec
+
+from search_spaces.records import Status
+from tuner.engine import Engine, TaskBudget, Tick
+from tuner.engine.instructions import Fault, Finish
+from workers.records import Built, JobLost, Mode, WorkerGone, WorkerInfo, WorkerReady
+
+REASON, REMEDY = "[Errno 28] No space left on device", "free some space"
+
+
+class Faulty(World):
+    """A machine on which jobs meet a fault: builds, or measurements of mode `on`, so often."""
+
+    on: str = "build"
+    times: int = 10**9
+    tasks: tuple[int, ...] = ()
+
+    def _react(self, instruction, rng, busy):
+        job = getattr(instruction, "job", None)
+        mode = getattr(job, "mode", None)
+        what = "build" if mode is None else str(mode)
+        task = int(job.job_id.partition(":")[0]) if job is not None else 0
+        met = job is not None and what == self.on and self.times > 0
+        if met and (not self.tasks or task in self.tasks) and getattr(job, "entrants", True):
+            self.times -= 1
+            (self.built if mode is None else self.measured).append(job)
+            return [JobLost(job.job_id, REASON, REMEDY)]
+        return super()._react(instruction, rng, busy)
+
+
+def world(engine: Engine, **changes: object) -> Faulty:
+    made = Faulty(engine)
+    for name, value in changes.items():
+        setattr(made, name, value)
+    return made
+
+
+@pytest.mark.parametrize("on", ["build", str(Mode.DUEL), str(Mode.RACE), str(Mode.CONFIRM)])
+def test_a_machine_that_does_not_recover_ends_the_task_and_nothing_is_stored_of_it(on):
+    ended = world(Engine([spec()], builders=3), on=on).run()
+    message = f"toy 1 given up: {REASON}"
+    assert ended.finish == Finish("interrupted", message, Fault(message, REMEDY))
+    assert not ended.selections
+    assert ended.stages[1][-1] == "search", "the same command goes on with it"
+    assert not [r for _, r in ended.records if "Errno" in r.message]
+    if on in ("build", str(Mode.DUEL)):
+        assert not ended.records
+
+
+@pytest.mark.parametrize("on", ["build", str(Mode.DUEL), str(Mode.CONFIRM)])
+def test_a_machine_that_recovers_in_time_costs_no_trial(on):
+    undisturbed = World(Engine([spec()], builders=1)).run()
+    disturbed = world(Engine([spec()], builders=1), on=on, times=5).run()
+    assert disturbed.finish == Finish("finished")
+    assert len(disturbed.records) == len(undisturbed.records)
+    assert {r.status for _, r in disturbed.records} == {r.status for _, r in undisturbed.records}
+    assert disturbed.selections[1].verdict == undisturbed.selections[1].verdict
+
+
+def test_other_tasks_come_to_their_end():
+    engine = Engine([spec(), spec(task_id=2)], builders=2, in_flight=2)
+    ended = world(engine, tasks=(1,)).run()
+    assert ended.finish.status == "interrupted"
+    assert ended.finish.fault is not None
+    assert set(ended.selections) == {2}
+    assert ended.stages[2][-1] == "done"
+    assert not [task for task, _ in ended.records if task == 1]
+
+
+def test_pauses_grow_while_the_machine_fails():
+    engine = Engine([spec(budget=TaskBudget(trials=1))], builders=1)
+    out = engine.handle(WorkerReady(WorkerInfo("w", DEVICE, TOOLS)), 0.0)
+    now, tried = 0.0, []
+    for _ in range(400):
+        builds = [i.job for i in out if type(i).__name__ == "Build"]
+        tried += [now for _ in builds]
+        out = [i for job in builds for i in engine.handle(JobLost(job.job_id, REASON, REMEDY), now)]
+        now += 0.125
+        out += engine.handle(Tick(), now)
+    gaps = [later - earlier for earlier, later in pairwise(tried)]
+    assert gaps == sorted(gaps)
+    assert gaps[-1] >= 8.0
+    assert len(tried) == 7
+
+
+def test_a_machine_on_which_no_worker_starts_any_more_ends_the_run_soon():
+    engine = Engine([spec()], builders=1)
+    pending = engine.handle(WorkerReady(WorkerInfo("w", DEVICE, TOOLS)), 0.0)
+    pending += engine.handle(WorkerGone("w", REASON, REMEDY), 0.0)
+    (prepared,) = [job_id for job_id, job in engine.floor.jobs.items() if job.worker_id]
+    pending += engine.handle(JobLost(prepared, REASON, REMEDY), 0.0)
+    for _ in range(200):
+        jobs = [i.job for i in pending if type(i).__name__ == "Build"]
+        pending = [i for job in jobs for i in engine.handle(Built(job.job_id, build(job)), 0.0)]
+    engine.handle(Tick(), 1.0)
+    engine.handle(Tick(), 20.0)
+    out = engine.handle(Tick(), 20.1)
+    assert out[-1].status == "interrupted"
+    assert out[-1].fault.remedy == REMEDY
+
+
+def test_a_trial_that_is_lost_while_others_are_not_is_marked_as_lost():
+    class Unlucky(World):
+        def _react(self, instruction, rng, busy):
+            job = getattr(instruction, "job", None)
+            if type(instruction).__name__ == "Build" and job.config == self.victim:
+                self.built.append(job)
+                return [JobLost(job.job_id, REASON, REMEDY)]
+            return super()._react(instruction, rng, busy)
+
+    first = World(Engine([spec()], builders=2), stop_after=10).run()
+    made = Unlucky(Engine([spec()], builders=2))
+    made.victim = first.records[5][1].config
+    ended = made.run()
+    assert ended.finish == Finish("finished")
+    (lost,) = [r for _, r in ended.records if r.config == made.victim]
+    assert lost.status is Status.RUNTIME
+    assert lost.message.startswith("lost 8 workers in a row")

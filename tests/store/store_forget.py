@@ -1,0 +1,77 @@
+"""Contract: failures are found by what is wrong with them and can be forgotten."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from sample_data import KEY, new_task, trial
+
+from results_db import LeaseLostError, Store, TrialFilter
+from search_spaces.records import Status
+
+FULL = {"status": Status.COMPILE, "message": "OSError: [Errno 28] No space left on device"}
+WRONG = {"status": Status.CORRECTNESS, "message": "relative error 0.3", "detail": "at (3, 4)"}
+MATMUL = replace(KEY, kernel="matmul")
+
+
+def found(store: Store, **conditions: object) -> set[str]:
+    which = TrialFilter(**conditions)  # type: ignore[arg-type]
+    return {each.attempt_id for each in store.find_trials(which)}
+
+
+class Forgetting:
+    def test_failures_are_found_by_all_that_is_asked(self, store: Store) -> None:
+        one, two = new_task(store), new_task(store, MATMUL)
+        store.record_trial(one.task_id, trial(0))
+        store.record_trial(one.task_id, trial(1, **FULL))
+        store.record_trial(one.task_id, trial(2, **WRONG))
+        store.record_trial(two.task_id, trial(3, **FULL))
+        assert found(store) == {"a1", "a2", "a3"}
+        assert found(store, kernel="matmul") == {"a3"}
+        assert found(store, run_id=one.run_id) == {"a1", "a2"}
+        assert found(store, statuses=(Status.CORRECTNESS,)) == {"a2"}
+        assert found(store, text="no SPACE left") == {"a1", "a3"}
+        assert found(store, text="(3, 4)") == {"a2"}
+        assert found(store, text="100%") == set()
+        word = KEY.workload.key.split()[0]
+        assert found(store, words=(word,)) == {"a1", "a2", "a3"}
+        assert found(store, words=(word, "M=77777")) == set()
+        assert found(store, statuses=tuple(Status)) == {"a0", "a1", "a2", "a3"}
+
+    def test_what_is_forgotten_is_not_known_and_may_come_again(self, store: Store) -> None:
+        task = new_task(store)
+        store.record_trial(task.task_id, trial(0))
+        store.record_trial(task.task_id, trial(1, **FULL))
+        store.set_stage(task.task_id, "done")
+        assert store.forget(store.find_trials(TrialFilter())) == 1
+        assert store.forget(store.find_trials(TrialFilter())) == 0
+        assert [record.attempt_id for record in store.known_trials(KEY)] == ["a0"]
+        assert store.tasks(task.run_id)[0].stage == "search", "the run is gone on with"
+        assert store.record_trial(task.task_id, trial(1))
+        assert store.check() == []
+
+    def test_copies_go_with_what_they_were_copied_from(self, store: Store) -> None:
+        first, second, third = (new_task(store) for _ in range(3))
+        store.record_trial(first.task_id, trial(1, **FULL))
+        store.record_trial(first.task_id, trial(2, source="binary", twin="a1", **FULL))
+        copy = trial(1, source="reused", twin="a1", attempt_id="c1", **FULL)
+        store.record_trial(second.task_id, copy)
+        store.record_trial(third.task_id, trial(4, **FULL))
+        store.finish_run(first.run_id, "finished", {})
+        store.set_stage(first.task_id, "done")
+        matching = store.find_trials(TrialFilter(run_id=second.run_id))
+        assert [each.attempt_id for each in matching] == ["a1", "a2", "c1"]
+        assert store.forget(matching) == 3
+        assert found(store) == {"a4"}
+        assert store.tasks(first.run_id)[0].stage == "done", "a finished run stays so"
+
+    def test_a_run_under_way_forgets_for_its_driver_alone(self, store: Store) -> None:
+        task = new_task(store)
+        store.record_trial(task.task_id, trial(1, **FULL))
+        assert store.take_run(store.run(task.run_id), "mine", "a:1", "boot 1")
+        matching = store.find_trials(TrialFilter())
+        with pytest.raises(LeaseLostError):
+            store.forget(matching)
+        assert found(store) == {"a1"}
+        assert store.under("mine").forget(matching) == 1

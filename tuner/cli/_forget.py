@@ -1,0 +1,72 @@
+"""`tuner forget`: stored failures that the next run is to try again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated
+
+import typer
+
+from search_spaces.records import Status, config_key
+from tuner.cli._console import Format, FormatOption, emit, note
+from tuner.cli._session import LARGEST, ConfigOption, settings_of, store_of
+
+_TRIALS = ("run", "kernel", "workload", "device", "config", "status", "message")
+
+
+def forget(
+    run: Annotated[
+        int | None, typer.Option(min=1, max=LARGEST, help="Only trials of this run.")
+    ] = None,
+    kernel: Annotated[str | None, typer.Option(help="Only trials of this kernel.")] = None,
+    workload: Annotated[
+        str | None,
+        typer.Option(help="Only workloads with these dims, as 'M=32 dtype=float16'."),
+    ] = None,
+    status: Annotated[
+        list[Status] | None,
+        typer.Option(help="Only trials with this status; repeatable. All failures by default."),
+    ] = None,
+    message: Annotated[
+        str, typer.Option(help="Only trials with this text in their message or its details.")
+    ] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List what would be forgotten, and forget nothing.")
+    ] = False,
+    config: ConfigOption = None,
+    style: FormatOption = Format.TABLE,
+) -> None:
+    """Delete stored failures, so that the next run tries their configs again."""
+    from results_db.records import FAILURES, TrialFilter
+
+    settings, _ = settings_of(config)
+    which = TrialFilter(
+        run_id=run,
+        kernel=kernel,
+        words=tuple((workload or "").split()),
+        statuses=tuple(status) if status else FAILURES,
+        text=message,
+    )
+    with store_of(settings) as store:
+        if run is not None:
+            store.run(run)
+        found = store.find_trials(which)
+        if dry_run:
+            rows = [
+                {
+                    "run": trial.run_id,
+                    "kernel": trial.kernel,
+                    "workload": trial.workload.key,
+                    "device": trial.device,
+                    "config": config_key(trial.config),
+                    "status": str(trial.status),
+                    "message": trial.message,
+                }
+                for trial in found
+            ]
+            emit(rows, _TRIALS, style, empty="no trial fits")
+        gone = 0 if dry_run else store.forget(found)
+    counts = Counter(str(trial.status) for trial in found)
+    parts = ", ".join(f"{count} {name}" for name, count in counts.most_common())
+    done = f"{len(found)} trials would be forgotten" if dry_run else f"{gone} trials forgotten"
+    note(f"{done} ({parts})" if found else "no trial fits; nothing is forgotten")
