@@ -25,7 +25,7 @@ def misbound(launch: Launch, kind: str) -> str:
     grid = launch.grid
     if not isinstance(grid, tuple | list) or not 1 <= len(grid) <= 3:
         return f"the grid {grid!r:.80}, not one to three integers"
-    if not all(isinstance(size, int) and size >= 0 for size in grid):
+    if not all(hasattr(size, "__index__") and size >= 0 for size in grid):
         return f"the grid {tuple(grid)!r:.80}, not one to three integers"
     fn = launch.fn
     given = dict(launch.kwargs)

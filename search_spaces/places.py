@@ -27,8 +27,13 @@ def within(part: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        error.add_note(f"{_WITHIN}{part}")
+        note(error, part)
         raise
+
+
+def note(error: BaseException, part: str) -> None:
+    """Note which part of a declaration raised an error, for its line."""
+    error.add_note(f"{_WITHIN}{part}")
 
 
 @cache
@@ -62,10 +67,11 @@ def place(error: BaseException) -> str:
     Of the error or of the first of its causes that has one, with the part that `within` named.
     """
     parts = [note for note in getattr(error, "__notes__", ()) if note.startswith(_WITHIN)]
-    return ", ".join([_line(error), *parts[:1]]) if parts else _line(error)
+    return ", ".join([line(error), *parts[:1]]) if parts else line(error)
 
 
-def _line(error: BaseException) -> str:
+def line(error: BaseException) -> str:
+    """The place without the part."""
     for one in _with_causes(error):
         found = ""
         for frame in traceback.extract_tb(one.__traceback__):
@@ -82,7 +88,7 @@ def trace(error: BaseException, limit: int) -> str:
     All frames where none of them is the user's. Of a long text the middle is left out.
     """
     told = traceback.TracebackException.from_exception(error)
-    if _line(error):
+    if line(error):
         _reduce(told)
     return trimmed("".join(told.format()), limit)
 

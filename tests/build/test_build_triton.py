@@ -94,12 +94,24 @@ def test_the_hash_is_that_of_what_runs(tmp_path):
     assert built(tmp_path / "one", CONFIG | {"unused": 1}).binary_hash == reference.binary_hash
 
 
+SOURCE = Path(build_kernels.__file__).read_text()
+FAULT_IN_SOURCE = (
+    f"in broken (build_kernels.py:{SOURCE[: SOURCE.index('undefined_name)')].count(chr(10)) + 1})"
+)
+
+
 @pytest.mark.parametrize(
     ("config", "words"),
     [
         (CONFIG | {"fault": "raise"}, ["ValueError", "no such <tile> (build_kernels.py:"]),
-        (CONFIG | {"fault": "source"}, ["CompilationError", "undefined_name is not defined"]),
-        (CONFIG | {"fault": "ptxas"}, ["PTXASError", "no-such-option"]),
+        (
+            CONFIG | {"fault": "source"},
+            ["CompilationError", "undefined_name is not defined", FAULT_IN_SOURCE],
+        ),
+        (
+            CONFIG | {"fault": "ptxas"},
+            ["PTXASError", "no-such-option", "in scale (build_kernels.py:"],
+        ),
         (CONFIG | {"num_warps": 3}, ["num_warps must be a power of 2"]),
         ({"factor": 1.0, "num_warps": 4}, ["KeyError", "'block' (build_kernels.py:"]),
     ],

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from search_spaces import places
 from search_spaces.errors import KernelError
 from search_spaces.records import Status, canonical_json
 from workers import toolchain
@@ -85,6 +87,9 @@ def compile_launch(launch: Launch, driver: TargetDriver) -> list[Any]:
     positional, named = _without_dtypes(launch)
     try:
         done = launch.fn.warmup(*positional, grid=launch.grid, **named)
+    except Exception as error:
+        places.note(error, _place_of(_jit_function(launch.fn), error))
+        raise
     finally:
         caches = getattr(_jit_function(launch.fn), "device_caches", {})
         caches.pop(driver.scope, None)
@@ -95,6 +100,19 @@ def compile_launch(launch: Launch, driver: TargetDriver) -> list[Any]:
             "unset TRITON_INTERPRET for builders, and launch functions under @triton.jit",
         )
     return compiled
+
+
+def _place_of(jitted: Any, error: Exception) -> str:
+    """`scale (rope.py:12)`: the Triton function and the line a compiler names, else its first."""
+    fn = getattr(jitted, "fn", None)
+    try:
+        lines, first = inspect.getsourcelines(fn)  # type: ignore[arg-type]
+    except (OSError, TypeError):  # edited away meanwhile
+        return f"{jitted!r:.80}"
+    line = first + next((n for n, text in enumerate(lines) if text.lstrip().startswith("def ")), 0)
+    if getattr(error, "src", None) == getattr(jitted, "src", ""):
+        line += getattr(getattr(error, "node", None), "lineno", 1) - 1
+    return f"{jitted.fn.__name__} ({Path(jitted.fn.__code__.co_filename).name}:{line})"
 
 
 def _without_dtypes(launch: Launch) -> tuple[tuple[Any, ...], dict[str, Any]]:

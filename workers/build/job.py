@@ -78,7 +78,7 @@ def _by_target(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fai
 def headline(error: BaseException) -> str:
     """The one line that says most of an error: its type, what was wrong, and where.
 
-    Where is the file and line of the user's own host code; compilers name places by themselves.
+    Where is the file and line of the user's own host code, or of the Triton function.
     """
     where = places.place(error)
     return f"{_said(error)[: max(0, _LINE_CHARS - len(where))]}{where}"[:_LINE_CHARS]
@@ -100,6 +100,6 @@ def _said(error: BaseException) -> str:
 
 def _detail(error: Exception) -> str:
     """What a compiler said, or the traceback through the user's own host code."""
-    if places.place(error):
+    if places.line(error):
         return places.trace(error, _DETAIL_CHARS)
     return places.trimmed(str(error), _DETAIL_CHARS)
