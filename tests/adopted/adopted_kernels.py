@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,19 +112,24 @@ def filled(
 
 
 def launch_from_table(
-    adopted: Adopted, kernel: Kernel, workload: Workload, config: Config, folder: Path
+    adopted: Adopted,
+    kernel: Kernel,
+    workload: Workload,
+    config: Config,
+    folder: Path,
+    device: str = "cuda",
 ) -> dict[str, Any]:
-    """Launch the package's kernel on the GPU with the table in `folder`, and say what came of it.
+    """Launch the package's kernel on a device with the table in `folder`, and say what came of it.
 
     hit: the config that was found, None for a miss. best_config: the one of the decorated kernel
     after the launch. error: the largest relative error of an output.
     """
     tuned, launched = swapped(adopted, kernel, folder)
-    tensors = filled(kernel, workload, config, "cuda")
+    tensors = filled(kernel, workload, config, device)
     args, kwargs = call(kernel, workload, tensors, config)
     hit = tuned.hit(*args, **kwargs)
-    launched[kernel._given.grid](*args, **kwargs)
-    expected = kernel.reference(workload, kernel.make_inputs(workload, 1, "cuda"))
+    launched[_grid(kernel, workload, tensors, config)](*args, **kwargs)
+    expected = kernel.reference(workload, kernel.make_inputs(workload, 1, device))
     errors = [
         float((tensors[name].double() - wanted).norm() / wanted.norm())
         for name, wanted in expected.items()
@@ -136,16 +141,25 @@ def launch_from_table(
     }
 
 
-def choice_of_triton(kernel: Kernel, workload: Workload) -> Config:
-    """The config that the package's own autotuner takes on the GPU, after it tried its configs."""
+def choice_of_triton(kernel: Kernel, workload: Workload, device: str = "cuda") -> Config:
+    """The config that the package's own autotuner takes on a device, after it tried its configs."""
     parts = kernel._parts
     launched = parts.tuner
     for rules in reversed(parts.outer):
         launched = triton.heuristics(rules)(launched)
     first = parts.configs[0]
-    tensors = filled(kernel, workload, first, "cuda")
+    tensors = filled(kernel, workload, first, device)
     args, kwargs = call(kernel, workload, tensors, first)
-    launched[kernel._given.grid](*args, **kwargs)
+    launched[_grid(kernel, workload, tensors, first)](*args, **kwargs)
     chosen = parts.tuner.best_config.all_kwargs()
     names = list(dict.fromkeys(name for config in parts.configs for name in config))
     return {name: chosen.get(name) for name in names}
+
+
+def _grid(
+    kernel: Kernel, workload: Workload, tensors: Mapping[str, Any], config: Config
+) -> Callable[[Mapping[str, Any]], tuple[int, ...]]:
+    """The grid of a launch; tensors are the caller's, not what the interpreter makes of them."""
+    values = kernel._parts.launch_values(config)
+    given = kernel._given.arguments_of(workload, tensors, values)
+    return lambda meta: tuple(kernel._given.grid({**meta, **given}))
