@@ -18,6 +18,7 @@ from tuner import environment, known, lease
 from tuner.config import CampaignConfig, Settings
 from tuner.driver import Control, Driver
 from tuner.engine import Engine, Finish, TaskBudget, TaskSpec
+from tuner.engine.default import default_failed
 from tuner.options import RunOptions, RunOutcome
 from tuner.progress import ProgressCallback
 from tuner.tasks import Placed, Wanted, place, runner_kinds
@@ -295,6 +296,9 @@ class CampaignRun:
                 f"{compiled} launches compiled on a device worker, see docs/building.md"
                 + (f" ({why})" if why else ""),
             ]
+        broken = sum(t.selection is not None and default_failed(t.selection) for t in tasks)
+        if broken:
+            notes = [*notes, f"the default config of {broken} of them fails, see the report"]
         summary = "; ".join([summary, *([end.message] if end.message else []), *notes])
         facts = {"summary": summary, "elapsed_s": round(elapsed_s, 3), "notes": "; ".join(notes)}
         facts |= usage

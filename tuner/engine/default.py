@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING
 from search_spaces.records import Config, Status, config_key
 
 if TYPE_CHECKING:
+    from results_db.records import SelectionRecord
     from tuner.engine.task import Search
     from tuner.engine.trial import Trial
+
+#: In every remark.
+_FAILS = "config fails "
 
 
 def default_of(search: Search, finalists: Sequence[Trial] | None = None) -> Trial | None:
@@ -57,11 +61,16 @@ def remark(search: Search, default: Trial | None) -> str:
     why = own.record.message.splitlines()[0] if own.record.message else ""
     failed = f"{own.record.status}: {why}" if why else f"{own.record.status}"
     if default is None or default is own:
-        return f"there is no default to compare with, for the default config fails ({failed:.160})"
+        return f"there is no default to compare with, for the default {_FAILS}({failed:.160})"
     return (
-        f"the first listed config fails ({failed:.160}), so the default is the fastest correct "
+        f"the first listed {_FAILS}({failed:.160}), so the default is the fastest correct "
         "listed one, as triton.autotune would choose"
     )
+
+
+def default_failed(selection: SelectionRecord) -> bool:
+    """Whether a selection's reason holds a `remark`."""
+    return _FAILS in selection.reason
 
 
 def _failed(trial: Trial) -> bool:
