@@ -2,7 +2,8 @@
 
 A process holds one module of a name, and the standard library and installed packages come first. So
 a module beside the file is imported only where nothing else has its name. Where something has, the
-kernel is refused: it would otherwise run with a module that its author did not mean.
+kernel is refused: it would otherwise run with a module that its author did not mean. In a package,
+a folder with an `__init__.py`, `import triton` never means the `triton` beside the file.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from pathlib import Path
 
 from search_spaces.errors import KernelError
 
+#: The folders of kernels' files, whose modules may be imported by their names alone.
+_folders: set[Path] = set()
+
 
 def make_importable(file: Path, spec: str) -> None:
     """Let a kernel's file import the modules beside it, whatever is imported where.
@@ -22,9 +26,10 @@ def make_importable(file: Path, spec: str) -> None:
     Raises `KernelError` where a module beside the file, named in an import statement of the file or
     of another such module, would not be the one that is imported.
     """
-    folder = str(file.parent)
-    if folder not in sys.path:
-        sys.path.append(folder)
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
+    _folders.add(file.parent)
+    packaged = (file.parent / "__init__.py").is_file()
     seen = {file}
     waiting = [file]
     while waiting:
@@ -34,6 +39,8 @@ def make_importable(file: Path, spec: str) -> None:
             if beside is None or beside in seen:
                 continue
             found = _found(name)
+            if found != beside and packaged and not _is_a_kernels(found):
+                continue
             if found != beside:
                 raise KernelError(
                     f"kernel {spec}: {importer.name} imports {name}, which is "
@@ -43,6 +50,11 @@ def make_importable(file: Path, spec: str) -> None:
                 )
             seen.add(beside)
             waiting.append(beside)
+
+
+def _is_a_kernels(module: Path | None) -> bool:
+    """Whether a module lies beside the file of a kernel, as a file or a package."""
+    return module is not None and not _folders.isdisjoint((module.parent, module.parent.parent))
 
 
 def _imported(file: Path) -> Iterator[str]:

@@ -105,6 +105,19 @@ def test_two_modules_of_one_name_are_not_confused(folder, imports):
     assert f"is {folder / 'a' / 'ops_beside.py'} and not {folder / 'b'}" in caught.value.message
 
 
+def test_in_a_package_the_names_of_libraries_mean_libraries(folder, imports):
+    spec = write_split(folder / "ours")
+    (folder / "ours" / "__init__.py").write_text("")
+    (folder / "ours" / "torch").mkdir()
+    (folder / "ours" / "torch" / "__init__.py").write_text("raise RuntimeError('not meant')")
+    assert load(spec).name == "double"
+    # But two modules of a name are as little confused as elsewhere.
+    (folder / "theirs").mkdir()
+    (folder / "theirs" / "__init__.py").write_text("")
+    with pytest.raises(KernelError, match="imports ops_beside, which is"):
+        load(write_split(folder / "theirs", "3"))
+
+
 SCRIPT = """
 import pathlib
 with pathlib.Path("imports").open("a") as log:
