@@ -8,6 +8,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -125,6 +126,31 @@ def test_nobody_else_reaches_a_local_ray(tmp_path, monkeypatch):
     assert driver.returncode == 0
     assert not private.exists()
     wait_until(lambda: not any(map(alive, family)))
+
+
+_FAILS = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from processes import below
+from search_spaces.errors import TunerError
+from workers.pools.ray_local import LocalRay
+try:
+    LocalRay.start(-1)
+except TunerError as error:
+    print(error.message, error.hint)
+print(below(os.getpid()), os.listdir(os.environ["RAY_TMPDIR"]))
+"""
+
+
+def test_a_local_ray_that_does_not_start_leaves_nothing(monkeypatch):
+    with tempfile.TemporaryDirectory(prefix="rl", dir="/tmp") as folder:
+        monkeypatch.setenv("RAY_TMPDIR", folder)
+        command = [sys.executable, "-c", _FAILS, str(Path(__file__).parent)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    said, left = done.stdout.splitlines()
+    assert said.startswith("a local Ray did not start")
+    assert "pool.kind" in said
+    assert left == "[] []"
 
 
 def _title(pid: int) -> str:

@@ -12,7 +12,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,8 @@ class LocalRay:
 
     @classmethod
     def start(cls, cpus: int) -> LocalRay:
-        """Start it with so many logical processors; raises `TunerError` if it is not private.
+        """Start it with so many logical processors; raises `TunerError` if it does not start or is
+        not private.
 
         The token is in the environment of its processes alone, which only their user can read.
         """
@@ -80,9 +81,17 @@ class LocalRay:
                 _read_credentials()
                 _init(cpus, folder)
             _check_loopback()
-        except BaseException:
+        except BaseException as error:
+            # Of a start that failed, Ray leaves the processes that it had come to.
+            _kill_all_with(environment["RAY_AUTH_TOKEN"])
             started.stop()
-            raise
+            if isinstance(error, TunerError) or not isinstance(error, Exception):
+                raise
+            # Ray raises a plain Exception when the machine was too busy to start it in 30 s.
+            raise TunerError(
+                f"a local Ray did not start: {error}",
+                "try again when the machine is less busy, or set `pool.kind: local`",
+            ) from error
         return started
 
     def stop(self) -> None:
@@ -94,6 +103,14 @@ class LocalRay:
         while self.folder.exists() and time.monotonic() < deadline:
             shutil.rmtree(self.folder, ignore_errors=True)
             time.sleep(0.05)
+
+
+def _kill_all_with(token: str) -> None:
+    """Kill the processes that have this token in their environment."""
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            if token.encode() in (entry / "environ").read_bytes():
+                os.kill(int(entry.name), signal.SIGKILL)
 
 
 def _init(cpus: int, folder: Path) -> None:
