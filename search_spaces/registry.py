@@ -24,7 +24,7 @@ from search_spaces.kernel import Kernel
 from search_spaces.places import one_line
 from search_spaces.records import Device
 from search_spaces.siblings import make_importable
-from search_spaces.worlds import world
+from search_spaces.worlds import several, world
 
 GROUP = "tuner.kernels"
 _BUILT_IN = {
@@ -72,33 +72,42 @@ def load(spec: str, paths: Sequence[str] = (), device: Device | None = None) -> 
     what its modules are told when they ask torch or Triton for the device; None: what is here.
     Raises `KernelError` in one line.
     """
-    ours = spec in _BUILT_IN or spec.startswith(_RECORDED)
-    with world(None if ours else device):
+    with world(None if _is_ours(spec) else device):
         return _load(spec, paths)
 
 
-def load_undecided(spec: str, paths: Sequence[str] = ()) -> Kernel:
-    """A kernel whose device is not known yet: as on a machine without GPUs or, where it cannot be
-    imported there, as for a stand-in. `for_device` gives the one for a device."""
-    questions = target.asked()
-    try:
-        return load(spec, paths, target.NOWHERE)
-    except KernelError as error:
-        asked = target.asked() > questions
-        # Triton's own driver, which counts nothing, was asked if Triton was not loaded before.
-        if not asked and "triton" not in sys.modules:
-            raise
+def load_undecided(spec: str, paths: Sequence[str] = (), device: Device | None = None) -> Kernel:
+    """A kernel whose device is not known yet; `for_device` gives the one for a device.
+
+    device: the most likely one. Without it, and where the kernel cannot be imported as on that, as
+    on a machine without GPUs or, where it cannot be imported there, as for a stand-in.
+    """
+    tried = [device] if device is not None else []
+    first: KernelError | None = None
+    for candidate in dict.fromkeys([*tried, target.NOWHERE, target.STAND_IN]):
+        questions = target.asked()
         try:
-            return load(spec, paths, target.STAND_IN)
-        except KernelError:
-            if asked:
-                raise
-            raise error from error.__cause__
+            return load(spec, paths, candidate)
+        except KernelError as error:
+            asked = target.asked() > questions
+            first = error if first is None or asked else first
+            # Triton's own driver, which counts nothing, was asked if Triton was not loaded before.
+            if not asked and "triton" not in sys.modules:
+                break
+    assert first is not None
+    raise first
 
 
 def for_device(kernel: Kernel, device: Device) -> Kernel:
     """The kernel as its modules make it for that device: another one only if any has asked."""
-    return load(kernel.spec, (), device) if kernel.spec and target.asked() else kernel
+    if not kernel.spec or _is_ours(kernel.spec) or not target.asked():
+        return kernel
+    return load(kernel.spec, (), device)
+
+
+def _is_ours(spec: str) -> bool:
+    """Whether a kernel's module asks for no device: a built-in family or a recording."""
+    return spec in _BUILT_IN or spec.startswith(_RECORDED)
 
 
 def _load(spec: str, paths: Sequence[str]) -> Kernel:
@@ -216,12 +225,12 @@ def _importing(spec: str) -> Iterator[None]:
 
 def _import_failed(spec: str, error: BaseException) -> KernelError:
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
-    return KernelError(
-        f"kernel {spec}: importing it fails with {one_line(error)}",
-        f"install {missing}, or add its folder to the import path"
-        if missing
-        else "mend the module, and try `python -c 'import ...'` on it",
-    )
+    hint = "mend the module, and try `python -c 'import ...'` on it"
+    if missing:
+        hint = f"install {missing}, or add its folder to the import path"
+    elif several():
+        hint += "; where it cannot be imported for two devices, give each target a run of its own"
+    return KernelError(f"kernel {spec}: importing it fails with {one_line(error)}", hint)
 
 
 def _kernel_of(module: ModuleType, attribute: str, spec: str) -> Kernel:

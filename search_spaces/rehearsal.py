@@ -17,7 +17,8 @@ from search_spaces import declared
 from search_spaces.arguments import misbound, name_of, tensors_in
 from search_spaces.errors import KernelError, WorkloadError
 from search_spaces.kernel import Kernel, Launch, TensorSpec
-from search_spaces.records import Config, Workload
+from search_spaces.records import Config, Device, Workload
+from search_spaces.target import told
 
 if TYPE_CHECKING:
     import torch
@@ -40,20 +41,22 @@ class Rehearsal:
     def __init__(self) -> None:
         self._tried: set[tuple[int, Workload]] = set()
 
-    def check(self, kernel: Kernel, workload: Workload, config: Config, kind: str) -> None:
+    def check(self, kernel: Kernel, workload: Workload, config: Config, device: Device) -> None:
         """Raise `KernelError` for the first mistake, naming kernel, method, workload and line.
 
-        kind: the kind of device (`cpu`, `cuda`, `hip`); the others launch nothing and pass.
+        device: one of kind `cpu`, `cuda` or `hip`; the others launch nothing and pass. The kernel
+        is told of it, as in builders, but for its reference, which is computed here.
         """
-        if kind not in ("cpu", "cuda", "hip"):
+        if device.kind not in ("cpu", "cuda", "hip"):
             return
-        with declared.asking(kernel, "make_inputs", workload):
-            inputs = kernel.make_inputs(workload, 0, "meta")
-        _check_tensors(kernel, "make_inputs", workload, inputs)
-        if kind == "cpu":
-            _check_cpu(kernel, workload, config)
-        else:
-            _check_launches(kernel, workload, config, inputs, kind)
+        with told(device):
+            with declared.asking(kernel, "make_inputs", workload):
+                inputs = kernel.make_inputs(workload, 0, "meta")
+            _check_tensors(kernel, "make_inputs", workload, inputs)
+            if device.kind == "cpu":
+                _check_cpu(kernel, workload, config)
+            else:
+                _check_launches(kernel, workload, config, inputs, device.kind)
         self._check_reference(kernel, workload, inputs)
 
     def _check_reference(self, kernel: Kernel, workload: Workload, inputs: Named) -> None:

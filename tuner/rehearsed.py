@@ -9,7 +9,6 @@ from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Device
 from search_spaces.rehearsal import Rehearsal
-from search_spaces.target import told
 from tuner.tasks import Wanted
 
 _OFFLINE = {"cuda": "cuda:90", "hip": "hip:gfx942"}
@@ -32,8 +31,7 @@ def rehearse(wanted: Sequence[Wanted]) -> None:
                 if assumed:  # the device that the task gets may have what this one lacks
                     continue
                 raise
-            with told(device):
-                rehearsal.check(kernel, task.workload, config, device.kind)
+            rehearsal.check(kernel, task.workload, config, device)
 
 
 def stand_in(kernel: Kernel, target: str | None = None) -> Device:

@@ -80,7 +80,7 @@ def wanted_tasks(
     found = [
         wanted
         for line in campaign.tasks
-        for wanted in _line(campaign, line, kernel_named(line.kernel, extra, paths), paths)
+        for wanted in _line(campaign, line, _kernel_of(campaign, line, extra, paths), paths)
     ]
     _check_baselines(found, baselines)
     kept = [
@@ -100,14 +100,27 @@ def wanted_tasks(
     return kept
 
 
-def kernel_named(name: str, extra: Sequence[str], paths: Sequence[str]) -> Kernel:
-    """The kernel of that name or spec; `extra` are specs of kernels the configuration adds."""
+def _kernel_of(
+    campaign: CampaignConfig, line: TaskConfig, extra: Sequence[str], paths: Sequence[str]
+) -> Kernel:
+    from workers import device
+
+    return kernel_named(line.kernel, extra, paths, device.assumed(line.targets or campaign.targets))
+
+
+def kernel_named(
+    name: str, extra: Sequence[str], paths: Sequence[str], device: Device | None = None
+) -> Kernel:
+    """The kernel of that name or spec; `extra` are specs of kernels the configuration adds.
+
+    device: what it most likely runs on.
+    """
     if ":" not in name and name not in registry.available():
         for spec in extra:
-            kernel = registry.load_undecided(spec, paths)
+            kernel = registry.load_undecided(spec, paths, device)
             if kernel.name == name:
                 return kernel
-    return registry.load_undecided(name, paths)
+    return registry.load_undecided(name, paths, device)
 
 
 def _check_baselines(found: Sequence[Wanted], names: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ _HIP_LIMITS = {
     "gfx1102": (64, 65_536), "gfx1150": (64, 65_536), "gfx1151": (64, 98_304),
     "gfx1200": (64, 98_304), "gfx1201": (64, 98_304),
 }  # fmt: skip
+_USUAL_TARGET = {"cuda": "cuda:90", "hip": "hip:gfx942"}
 _CORES_PER_SM = {"75": 64, "70": 64, "80": 64}
 
 
@@ -60,6 +61,17 @@ def offline(target: str, kind: str | None = None) -> Device:
         registers=registers,
         warp_size=warp,
     )
+
+
+def assumed(targets: Sequence[str]) -> Device | None:
+    """The GPU that targets such as `cuda` and `hip:gfx942` most likely mean: the first that is here
+    or, where none is, the first by its limits. None without such targets."""
+    for target in targets:
+        kind, _, code = target.partition(":")
+        if kind in _USUAL_TARGET:
+            here = [one for one in found(kind) if not code or one.target == target]
+            return here[0] if here else offline(target if code else _USUAL_TARGET[kind])
+    return None
 
 
 def detect(kind: str, index: int = 0) -> Device:

@@ -29,6 +29,12 @@ SHARED = triton.runtime.driver.active.utils.get_device_properties(
 ARCH = triton.runtime.driver.active.get_current_target().arch
 assert torch.cuda.is_available() and torch.cuda.device_count() == 1
 
+TABLE = torch.tensor([0, 1, 2], device="cuda:0")
+assert torch.zeros(2).cuda().device == TABLE.device
+operators = torch.library.Library("asking", "DEF")
+operators.define("twice(Tensor x) -> Tensor")
+operators.impl("twice", lambda x: 2 * x, "CPU")
+
 @functools.cache
 def capability():
     return torch.cuda.get_device_capability()
@@ -102,6 +108,7 @@ def test_every_device_has_modules_of_its_own(library):
         kernel = registry.for_device(undecided, device)
         assert configs(kernel, device) == CONFIGS[name]
         assert loaded.setdefault(name, kernel) is kernel
+        assert sys.modules["asking_limits"].TABLE.is_meta
         assert f"{sys.modules['asking_limits'].ARCH}" == name.partition(":")[2]
     card = Device("cuda", "a smaller card", "cuda:90", sm_count=7, shared_bytes=100 << 10)
     found = configs(registry.for_device(undecided, card), card)
@@ -131,6 +138,19 @@ def test_builders_build_what_is_asked_for(library, tmp_path):
             if file.endswith("/copy.json")
         ]
         assert f"cuda:{described['target']['arch']}" == name
+
+
+def test_what_cannot_be_imported_twice_says_so(library):
+    (library / "once.py").write_text(
+        "import builtins, torch\n"
+        "assert torch.cuda.get_device_properties(0) and not hasattr(builtins, 'once')\n"
+        "builtins.once = True\nkernel = 1\n"
+    )
+    with pytest.raises(KernelError, match="it is a int"):
+        registry.load("once.py:kernel", (), offline("cuda:100"))
+    with pytest.raises(KernelError, match="importing it fails") as caught:
+        registry.load("once.py:kernel", (), offline("cuda:120"))
+    assert "a run of its own" in caught.value.hint
 
 
 CONFIG = """version: 1

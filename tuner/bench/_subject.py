@@ -66,7 +66,8 @@ def subject(
     device here. timed: whether a device is needed that can time. Raises `TunerError`.
     """
     paths = (str(base.resolve()),)
-    found = kernel_named(kernel, settings.kernels, paths)
+    likely = devices.assumed([target] if target else ["cuda"])
+    found = kernel_named(kernel, settings.kernels, paths, likely)
     device, runner = _place(found, target, timed)
     found = registry.for_device(found, device)
     chosen = _workloads(found, workloads)

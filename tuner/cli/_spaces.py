@@ -10,7 +10,6 @@ import typer
 from search_spaces import declared
 from search_spaces.errors import TunerError, WorkloadError
 from search_spaces.records import canonical_json
-from search_spaces.target import told
 from tuner.cli._console import Format, FormatOption, emit, inert, note
 from tuner.cli._session import ConfigOption, settings_of
 
@@ -62,9 +61,11 @@ def show(
     """Show a kernel's workloads with the sizes of their spaces, or one workload's parameters."""
     from search_spaces import registry
     from tuner.rehearsed import stand_in
+    from workers import device as devices
 
     _, base = settings_of(config)
-    found = registry.load_undecided(kernel, (str(base),))
+    likely = devices.assumed([target] if target else ["cuda"])
+    found = registry.load_undecided(kernel, (str(base),), likely)
     device = stand_in(found, target)
     found = registry.for_device(found, device)
     chosen = _chosen(found, workload)
@@ -159,7 +160,6 @@ def _problems(
             yield f"{place}: the cost model counts no bytes"
         if not kernel.outputs(workload) and kernel.kinds != ("simulated",):
             yield f"{place}: there are no outputs to verify"
-        with told(device):
-            rehearsal.check(kernel, workload, default, device.kind)
+        rehearsal.check(kernel, workload, default, device)
     except TunerError as error:
         yield f"{place}: {error.message}"
