@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 
 import pytest
@@ -169,3 +171,47 @@ def host(x, y):
     x = torch.ones(100)
     for _ in range(2):
         assert sys.modules["table_library"].host(x, torch.empty_like(x)) == (128, 4)
+
+
+COMPILED = """
+import sys
+
+import torch
+import torch._dynamo.variables.builder
+import triton
+
+# Without a GPU the compiler would not look for Triton's classes; nothing is built or launched here.
+for module in list(sys.modules.values()):
+    if module.__name__.startswith("torch") and hasattr(module, "has_triton"):
+        module.has_triton = lambda: True
+
+import library
+
+
+def host(x):
+    y = torch.empty_like(x)
+    library.scale[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, x.numel(), FACTOR=3)
+    return y
+
+
+def backend(graph, inputs):
+    print(*(node.name for node in graph.graph.nodes))
+    (call,) = (node for node in graph.graph.nodes if node.name.startswith("triton_kernel"))
+    print("grids", call.kwargs["grid"])
+    return lambda *inputs: [torch.zeros(100)]
+
+
+torch.compile(host, backend=backend, fullgraph=True)(torch.zeros(100))
+"""
+
+
+def test_the_compiler_traces_it_as_tritons_own(library, monkeypatch):
+    """The graph stays whole, with all listed configs in it."""
+    library.load(source=MODULE.replace("    do_bench=bench,\n", ""))
+    monkeypatch.delenv("TRITON_INTERPRET")
+    monkeypatch.setenv("PYTHONPATH", str(library.folder), prepend=os.pathsep)
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "grids [(2, 1, 1), (1, 1, 1)]" in done.stdout
