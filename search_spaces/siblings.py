@@ -39,9 +39,9 @@ def make_importable(file: Path, spec: str) -> None:
             if beside is None or beside in seen:
                 continue
             found = _found(name)
-            if found != beside and packaged and not _is_a_kernels(found):
+            if packaged and not _is_a_kernels(found):
                 continue
-            if found != beside:
+            if not _same(found, beside):
                 raise KernelError(
                     f"kernel {spec}: {importer.name} imports {name}, which is "
                     f"{found or 'a part of Python'} and not {beside}",
@@ -50,6 +50,13 @@ def make_importable(file: Path, spec: str) -> None:
                 )
             seen.add(beside)
             waiting.append(beside)
+
+
+def _same(found: Path | None, beside: Path) -> bool:
+    """Whether an import gives that file, or a copy of it, as a cluster's nodes have."""
+    return found == beside or (
+        found is not None and found.is_file() and found.read_bytes() == beside.read_bytes()
+    )
 
 
 def _is_a_kernels(module: Path | None) -> bool:
