@@ -236,15 +236,19 @@ def selection_record(row: models.Selection) -> SelectionRecord:
     return SelectionRecord(**values, default=row.default_config)
 
 
-def fire_values(schedule: str, instant: datetime, host: str, state: str) -> dict[str, Any]:
+def fire_values(
+    schedule: str, instant: datetime, host: str, state: str, fired_at: datetime, process: str = ""
+) -> dict[str, Any]:
     return {
         "schedule": schedule,
         "instant": instant,
         "state": state,
         "host": host,
         "run_id": None,
-        "fired_at": datetime.now(UTC),
+        "fired_at": fired_at,
         "message": "",
+        "process": process,
+        "attempts": 1,
     }
 
 

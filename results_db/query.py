@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from sqlalchemy import Connection, func, select
 from sqlalchemy.orm import Session
@@ -173,6 +174,17 @@ def fires(connection: Connection, schedule: str | None, limit: int | None) -> li
         query = query.where(ScheduleFire.schedule == schedule)
     with Session(connection) as session:
         return [convert.fire(row) for row in session.scalars(query.limit(limit))]
+
+
+def last_fire(connection: Connection, schedule: str, upto: datetime | None) -> Fire | None:
+    """The firing with the latest instant, of those recorded up to that time."""
+    query = select(ScheduleFire).where(ScheduleFire.schedule == schedule)
+    if upto is not None:
+        known = ScheduleFire.fired_at.is_not(None)
+        query = query.where(~known | (ScheduleFire.fired_at <= upto))
+    with Session(connection) as session:
+        row = session.scalars(query.order_by(ScheduleFire.instant.desc()).limit(1)).first()
+        return None if row is None else convert.fire(row)
 
 
 def exports(connection: Connection) -> list[ExportInfo]:

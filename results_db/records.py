@@ -275,7 +275,8 @@ class CalibrationRecord:
 class Fire:
     """One firing of a schedule: UNIQUE (schedule, instant) makes it happen once.
 
-    state: `started`, `finished`, `failed`, `missed` (coalesced into a later one).
+    state: `started`, `finished`, `failed`, `missed` (coalesced into a later one), `interrupted` (to
+    be gone on with).
     """
 
     schedule: str
@@ -283,8 +284,13 @@ class Fire:
     state: str
     host: str = ""
     run_id: int | None = None
+    #: By the database's clock.
     fired_at: datetime | None = None
     message: str = ""
+    #: Which process took it, as `tuner.process.identity` says; empty where not known.
+    process: str = ""
+    #: How often it was started.
+    attempts: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,24 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, delete, select, update
 
-from results_db import convert, insert, query
+from results_db import clock, convert, insert, query
 from results_db.errors import StoreError
 from results_db.models import ScheduleFire
 from results_db.records import Fire
 from results_db.transactions import Transactions
 
+#: What is on record as of so much later than now was recorded by a clock that was ahead. A clock
+#: that is set back by less fires nothing again.
+AHEAD = timedelta(days=1)
+
 
 class FireStore(Transactions):
-    """Firings of schedules."""
+    """Firings of schedules. now: the time of the call; by default, and in life, the database's."""
 
-    def claim_fire(self, schedule: str, instant: datetime, host: str) -> bool:
-        """Take a firing upon oneself: True for exactly one of all hosts that ask."""
-        values = convert.fire_values(schedule, instant, host, "started")
-        return self._write(lambda each: insert.new_id(each, ScheduleFire, values) is not None)
+    def now(self) -> datetime:
+        """The time by the database's clock, in UTC."""
+        return self._read(_now)
+
+    def claim_fire(
+        self,
+        schedule: str,
+        instant: datetime,
+        host: str,
+        process: str = "",
+        now: datetime | None = None,
+    ) -> bool:
+        """Take a firing upon oneself: True for exactly one of all hosts that ask.
+
+        One that a clock far ahead recorded as missed can still be taken.
+        """
+
+        def claim(connection: Connection) -> bool:
+            time = now or _now(connection)
+            values = convert.fire_values(schedule, instant, host, "started", time, process)
+            connection.execute(
+                delete(ScheduleFire).where(
+                    ScheduleFire.schedule == schedule,
+                    ScheduleFire.instant == instant,
+                    ScheduleFire.state == "missed",
+                    ScheduleFire.fired_at > time + AHEAD,
+                )
+            )
+            return insert.new_id(connection, ScheduleFire, values) is not None
+
+        return self._write(claim)
+
+    def resume_fire(
+        self, seen: Fire, host: str, process: str = "", now: datetime | None = None
+    ) -> bool:
+        """Take a firing that did not come to its end; False when it is no longer as `seen`."""
+        values = {"state": "started", "host": host, "process": process}
+        statement = (
+            update(ScheduleFire)
+            .where(
+                ScheduleFire.schedule == seen.schedule,
+                ScheduleFire.instant == seen.instant,
+                ScheduleFire.state == seen.state,
+                ScheduleFire.attempts == seen.attempts,
+            )
+            .values(**values, attempts=seen.attempts + 1, fired_at=now or clock.now())
+        )
+        return self._write(lambda connection: bool(connection.execute(statement).rowcount))
 
     def finish_fire(
         self,
@@ -30,7 +78,7 @@ class FireStore(Transactions):
         run_id: int | None = None,
         message: str = "",
     ) -> None:
-        """End a claimed firing as `finished` or `failed`."""
+        """End a claimed firing as `finished`, `failed` or `interrupted`."""
         statement = (
             update(ScheduleFire)
             .where(ScheduleFire.schedule == schedule, ScheduleFire.instant == instant)
@@ -42,21 +90,31 @@ class FireStore(Transactions):
                 "claim it first",
             )
 
-    def record_missed(self, schedule: str, instants: Sequence[datetime], host: str) -> None:
+    def record_missed(
+        self, schedule: str, instants: Sequence[datetime], host: str, now: datetime | None = None
+    ) -> None:
         """Note firings that were let pass; those already claimed stay as they are."""
-        rows = [convert.fire_values(schedule, instant, host, "missed") for instant in instants]
 
         def note(connection: Connection) -> None:
-            for values in rows:
+            time = now or _now(connection)
+            for instant in instants:
+                values = convert.fire_values(schedule, instant, host, "missed", time)
                 insert.new_id(connection, ScheduleFire, values)
 
         self._write(note)
 
-    def last_fire(self, schedule: str) -> Fire | None:
-        """The firing with the latest instant, missed ones included."""
-        found = self.fires(schedule, limit=1)
-        return found[0] if found else None
+    def last_fire(self, schedule: str, now: datetime | None = None) -> Fire | None:
+        """The firing with the latest instant, missed ones included.
+
+        now: leave out what was recorded by a clock that was ahead of that time.
+        """
+        upto = None if now is None else now + AHEAD
+        return self._read(lambda connection: query.last_fire(connection, schedule, upto))
 
     def fires(self, schedule: str | None = None, limit: int = 50) -> list[Fire]:
         """Firings, of one schedule or of all, the latest instant first."""
         return self._read(lambda connection: query.fires(connection, schedule, limit))
+
+
+def _now(connection: Connection) -> datetime:
+    return connection.execute(select(clock.now())).scalar_one()

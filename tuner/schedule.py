@@ -85,23 +85,31 @@ def check(cron: str, timezone: str = "UTC") -> None:
         raise ScheduleError(f"{cron!r} is not a cron line: {error}") from None
 
 
-def due(plans: Iterable[Schedule], last: Mapping[str, datetime], now: datetime) -> list[Due]:
+def due(
+    plans: Iterable[Schedule],
+    last: Mapping[str, datetime],
+    now: datetime,
+    busy_since: datetime | None = None,
+) -> list[Due]:
     """What to start and what to write off as missed at `now`.
 
     last: the newest instant on record of each schedule. One that has none looks back one grace
-    period. Nothing on record is ever due again, also when the clock steps back.
+    period. Nothing on record is ever due again, also when the clock steps back. busy_since: from
+    then until now nothing could be started, so no firing of that time is late.
     """
     found = []
     for plan in plans:
         if not plan.enabled:
             continue
-        after = last.get(plan.name, now - timedelta(seconds=plan.grace_s))
+        first = (busy_since or now) - timedelta(seconds=plan.grace_s)
+        after = last.get(plan.name, first)
         window = _backward(plan.cron, _zone(plan.timezone), now, after)
         instants = list(islice(window, MISSED_ON_RECORD + 1))
         if not instants:
             continue
         newest, *older = instants
         late = (now - newest).total_seconds() > plan.grace_s
+        late = late and (busy_since is None or newest < busy_since)
         missed = instants if late else older
         found.append(Due(plan.name, None if late else newest, tuple(reversed(missed))))
     return found

@@ -6,14 +6,17 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psycopg
 import pytest
+import yaml
 from postgres_farms import PostgresFarm
 from postgres_server import PostgresServer
 from processes import wait_until
 
+from results_db import Store
 from search_spaces.records import config_key
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
@@ -108,3 +111,29 @@ def test_ctrl_c_works_while_the_server_is_away(
             assert driver.wait(60) == 2
     assert "Traceback" not in log.read_text()
     farm.assert_gone()
+
+
+def test_a_scheduled_run_that_lost_its_server_is_gone_on_with_by_the_next_tick(
+    postgres: PostgresServer, farm: PostgresFarm
+) -> None:
+    config = farm.folder / "config.yaml"
+    plan = yaml.safe_load(config.read_text())
+    now = datetime.now(UTC)
+    plan["campaigns"]["c"]["schedule"] = {"cron": f"{now.minute} {now.hour} * * *"}
+    config.write_text(yaml.safe_dump(plan))
+    tick = ["schedule", "tick", "--quiet"]
+    patient = dict(farm.variables)
+    farm.variables["TUNER__DATABASE__PATIENCE"] = "1s"
+    with farm.driver(arguments=tick) as first:
+        wait_until(lambda: farm.count() >= 20, 60)
+        with away(postgres):
+            farm.ended(first, 2)
+    before = farm.stored()[1]
+    farm.variables = patient
+    with farm.driver(arguments=tick) as second:
+        farm.ended(second)
+    assert_whole(farm)
+    assert before.items() <= farm.stored()[1].items()
+    with Store.open(farm.url) as store:
+        (fire,) = store.fires()
+    assert (fire.state, fire.attempts) == ("finished", 2)

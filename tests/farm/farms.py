@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -115,15 +115,18 @@ class Farm:
         }
 
     @contextmanager
-    def driver(self, stderr: Path | None = None) -> Iterator[subprocess.Popen[str]]:
+    def driver(
+        self, stderr: Path | None = None, arguments: Sequence[str] = ()
+    ) -> Iterator[subprocess.Popen[str]]:
         """A running `tuner run` that leads a session of its own, as a shell's job does.
 
-        stderr: a file for what it says, to be read while it runs.
+        stderr: a file for what it says, to be read while it runs. arguments: another command of
+        `tuner`.
         """
         with (
             nullcontext(subprocess.PIPE) if stderr is None else stderr.open("w") as says,
             subprocess.Popen(
-                self.command,
+                [*self.command[:3], *arguments] if arguments else self.command,
                 cwd=self.folder,
                 env=self.environment,
                 stdout=subprocess.PIPE,

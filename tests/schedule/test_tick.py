@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from results_db import Store
+from results_db import Store, StoreAwayError, StoreMovedError
 from search_spaces.errors import TunerError
+from tuner import lease
 from tuner.config import Settings
-from tuner.scheduler import serve, tick
+from tuner.scheduler import ATTEMPTS, serve, tick
 
 NOON = datetime(2026, 5, 1, 12, 0, 30, tzinfo=UTC)
 
@@ -26,11 +27,11 @@ class Ran:
     summary: str = "fine"
 
 
-def settings(**crons: str) -> Settings:
+def settings(grace: str = "1h", **crons: str) -> Settings:
     return Settings.model_validate(
         {
             "campaigns": {
-                name: {"tasks": [{"kernel": "softmax"}], "schedule": {"cron": cron}}
+                name: {"tasks": [{"kernel": "softmax"}], "schedule": {"cron": cron, "grace": grace}}
                 for name, cron in crons.items()
             }
         }
@@ -83,7 +84,6 @@ def test_a_clock_that_steps_back_fires_nothing_again(store):
     [
         (TunerError("no such kernel", "mend it"), "no such kernel"),
         (ZeroDivisionError("x" * 3), "ZeroDivisionError: xxx"),
-        (Ran(status="interrupted"), "interrupted"),
         (Ran(status="failed"), "failed"),
     ],
 )
@@ -109,7 +109,7 @@ def test_an_interrupt_is_recorded_and_passed_on(store):
 
     with pytest.raises(KeyboardInterrupt):
         tick(settings(only="0 12 * * *"), store, NOON, "a", start)
-    assert store.fires("only")[0].state == "failed"
+    assert store.fires("only")[0].state == "interrupted"
 
 
 def test_nothing_starts_after_a_request_to_stop(store):
@@ -200,8 +200,8 @@ def test_exactly_once_over_threads_with_clocks_a_little_apart(store):
 def test_serving_outlives_a_database_that_is_away_for_a_moment(tmp_path):
     stop, told, calls = threading.Event(), [], []
 
-    def once(now):
-        calls.append(now)
+    def once():
+        calls.append(1)
         if len(calls) == 1:
             Store.open(f"sqlite:///{tmp_path / 'no' / 'such.db'}", create=False)
         stop.set()
@@ -210,3 +210,144 @@ def test_serving_outlives_a_database_that_is_away_for_a_moment(tmp_path):
     assert len(calls) == 2
     assert len(told) == 1
     assert "there is no database" in told[0]
+
+
+def test_serving_ends_with_a_deleted_database(tmp_path):
+    with Store.open(f"sqlite:///{tmp_path / 'farm.db'}") as store:
+        tick(settings(), store, NOON, "a", lambda _: Ran())
+        (tmp_path / "farm.db").unlink()
+        with pytest.raises(StoreMovedError, match="was deleted"):
+            serve(
+                lambda: tick(settings(), store, NOON, "a", lambda _: Ran()),
+                threading.Event(),
+                report=pytest.fail,
+            )
+
+
+# -- clocks that are wrong, tickers that are busy ------------------------------------------------
+def test_a_tick_of_a_clock_two_years_ahead_silences_nothing(store):
+    plans = settings(nightly="0 12 * * *")
+    ahead = NOON + timedelta(days=730)
+    assert [f.state for f in tick(plans, store, ahead, "wrong", lambda _: Ran())] == ["finished"]
+    for day in range(3):
+        now = NOON + timedelta(days=day)
+        (fire,) = tick(plans, store, now, "right", lambda _: Ran())
+        assert fire.instant == now.replace(second=0)
+        assert tick(plans, store, now, "right", lambda _: Ran()) == []
+
+
+def test_what_a_wrong_clock_let_pass_fires_when_its_time_comes(store):
+    plans = settings(nightly="0 12 * * *")
+    tick(plans, store, NOON, "right", lambda _: Ran())
+    tick(plans, store, NOON + timedelta(days=90), "wrong", lambda _: Ran())
+    assert len([fire for fire in store.fires(limit=200) if fire.state == "missed"]) == 89
+    for day in range(1, 4):
+        (fire,) = tick(plans, store, NOON + timedelta(days=day), "right", lambda _: Ran())
+        assert (fire.state, fire.instant.day) == ("finished", 1 + day)
+
+
+def test_all_that_one_tick_finds_due_is_started_however_long_each_takes(store):
+    seconds = [0.0]
+
+    def start(_):
+        seconds[0] += 600.0
+        return Ran()
+
+    plans = settings(grace="5s", first="0 12 * * *", second="0 12 * * *", third="0 12 * * *")
+    now = NOON.replace(second=1)
+    fires = tick(plans, store, now, "a", start, clock=lambda: seconds[0])
+    assert [fire.schedule for fire in fires] == ["first", "second", "third"]
+    assert {fire.state for fire in store.fires()} == {"finished"}
+
+
+def test_what_becomes_due_while_a_tick_is_busy_is_not_late(store):
+    seconds = [0.0]
+
+    def start(_):
+        seconds[0] += 7200.0
+        return Ran()
+
+    plans = settings(grace="5s", long="0 12 * * *", meanwhile="0 13 * * *", often="*/20 12 * * *")
+    now = NOON.replace(second=1)
+    tick(plans, store, now - timedelta(hours=12), "a", lambda _: Ran())
+    fires = tick(plans, store, now, "a", start, clock=lambda: seconds[0])
+    assert [(f.schedule, f.instant.hour) for f in fires] == [
+        ("long", 12),
+        ("often", 12),
+        ("meanwhile", 13),
+    ]
+
+
+# -- what was broken off ---------------------------------------------------------------------------
+def test_an_interrupted_run_is_gone_on_with_by_the_next_tick(store):
+    plans = settings(nightly="0 12 * * *")
+    ends = [Ran(status="interrupted"), StoreAwayError("the server is away"), Ran(summary="done")]
+    seen = []
+
+    def start(_):
+        end = ends[len(seen)]
+        seen.append(end)
+        if isinstance(end, Exception):
+            raise end
+        return end
+
+    later = [NOON + timedelta(minutes=minute) for minute in range(5)]
+    states = [[fire.state for fire in tick(plans, store, now, "a", start)] for now in later]
+    assert states == [["interrupted"], ["interrupted"], ["finished"], [], []]
+    (fire,) = store.fires()
+    assert (fire.state, fire.attempts, fire.message) == ("finished", 3, "done")
+
+
+def test_a_newer_firing_takes_the_place_of_an_interrupted_one(store):
+    plans = settings(hourly="0 * * * *")
+    tick(plans, store, NOON, "a", lambda _: Ran(status="interrupted"))
+    (fire,) = tick(plans, store, NOON + timedelta(hours=1), "a", lambda _: Ran())
+    assert fire.instant.hour == 13
+    assert tick(plans, store, NOON + timedelta(hours=1), "a", lambda _: Ran()) == []
+
+
+def test_a_firing_that_is_always_broken_off_is_given_up(store):
+    plans = settings(nightly="0 12 * * *")
+    for _ in range(ATTEMPTS):
+        assert len(tick(plans, store, NOON, "a", lambda _: Ran(status="interrupted"))) == 1
+    assert tick(plans, store, NOON, "a", lambda _: Ran(status="interrupted")) == []
+    (fire,) = store.fires()
+    assert (fire.state, fire.attempts) == ("failed", ATTEMPTS)
+    assert "tuner run nightly" in fire.message
+
+
+def test_a_run_gone_on_with_by_hand_is_not_started_again(store):
+    run = store.begin_run("nightly", "h", 1, {}, {})
+    plans = settings(nightly="0 12 * * *")
+    tick(plans, store, NOON, "a", lambda _: Ran(run.run_id, "interrupted"))
+    by_hand = lease.take(store, store.run(run.run_id))
+    assert tick(plans, store, NOON, "a", lambda _: Ran()) == []
+    by_hand.finish_run(run.run_id, "finished", {})
+    lease.leave(by_hand)
+    assert tick(plans, store, NOON, "a", lambda _: Ran()) == []
+    (fire,) = store.fires()
+    assert (fire.state, fire.run_id, fire.attempts) == ("finished", run.run_id, 1)
+
+
+@pytest.mark.parametrize("ending", ["alive", "killed", "elsewhere"])
+def test_the_firing_of_a_ticker_that_died_is_gone_on_with(store, ending):
+    """Only of one that has provably died: what is at work, or cannot be seen, is left alone."""
+    plans = settings(nightly="0 12 * * *")
+    code = "from tuner import process; print(process.identity(), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as ticker:
+        who = ticker.stdout.readline().strip()
+        who = "another-boot 1 2 3" if ending == "elsewhere" else who
+        assert store.claim_fire("nightly", NOON.replace(second=0), "b", who, NOON)
+        if ending == "killed":
+            ticker.kill()
+            ticker.wait()
+        fires = tick(plans, store, NOON, "a", lambda _: Ran())
+        if ending != "killed":
+            ticker.communicate("\n")
+    assert [fire.state for fire in fires] == (["finished"] if ending == "killed" else [])
+    (fire,) = store.fires()
+    assert (fire.state, fire.host) == (
+        ("finished", "a") if ending == "killed" else ("started", "b")
+    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -82,10 +84,8 @@ def tick(
     """
     settings, base = settings_of(config)
     warn_of_passing_folders(settings)
-    with store_of(settings, create=True) as store:
-        service = _Service(settings, base, quiet=quiet)
-        with interruptible(service):
-            fires = service.tick(store, datetime.now(UTC))
+    with _service(settings, base, quiet=quiet) as service, interruptible(service):
+        fires = service.tick()
     with parting_words():
         emit([_fired(fire) for fire in fires], _FIRED, style, empty="nothing is due")
     if service.stop.is_set():
@@ -104,27 +104,43 @@ def serve(
 
     settings, base = settings_of(config)
     warn_of_passing_folders(settings)
-    with store_of(settings, create=True) as store:
-        service = _Service(settings, base, quiet=quiet)
-        with interruptible(service):
-            note(f"serving the schedules of {base}; Ctrl-C drains and stops")
-            serve_until(lambda now: _tell(service.tick(store, now)), service.stop, report=note)
+    with _service(settings, base, quiet=quiet) as service, interruptible(service):
+        note(f"serving the schedules of {base}; Ctrl-C drains and stops")
+        serve_until(lambda: _tell(service.tick()), service.stop, report=note)
+
+
+@contextmanager
+def _service(settings: Settings, base: Path, *, quiet: bool) -> Iterator[_Service]:
+    """Its store waits for a database that is away, until it is asked to stop."""
+    from results_db import Store
+    from results_db.patience import Patience
+
+    database = settings.database
+    with Store.open(database.url, answer_s=database.timeout) as store:
+        stop = threading.Event()
+        patience = Patience(database.patience, stop.is_set)
+        yield _Service(settings, base, store.waiting(patience), stop, quiet=quiet)
 
 
 class _Service:
     """Runs campaigns one after another and passes a request to stop on to the one in flight."""
 
-    def __init__(self, settings: Settings, base: Path, *, quiet: bool) -> None:
-        self.stop = threading.Event()
+    def __init__(
+        self, settings: Settings, base: Path, store: Store, stop: threading.Event, *, quiet: bool
+    ) -> None:
+        self.stop = stop
+        self._store = store
         self._settings = settings
         self._base = base
         self._quiet = quiet
         self._control: Control | None = None
 
-    def tick(self, store: Store, now: datetime) -> list[Fire]:
+    def tick(self) -> list[Fire]:
+        """By the database's clock, on which all hosts agree."""
         from tuner.scheduler import tick as tick_once
 
-        return tick_once(self._settings, store, now, host_name(), self.start, self.stop)
+        store = self._store
+        return tick_once(self._settings, store, store.now(), host_name(), self.start, self.stop)
 
     def start(self, campaign: str) -> RunOutcome:
         from tuner.campaign import Control, RunOptions, run_campaign
