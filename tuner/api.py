@@ -38,7 +38,8 @@ class TuneResult:
     trials: pd.DataFrame
     device: str
     note: str = ""
-    #: What a table would hold: the winner or, where that may be slower, the default config.
+    #: What a table would hold: the winner or, where that may be slower, the default config; None
+    #: where nothing is confirmed.
     ships: Config | None = None
     #: Why the default ships instead of the winner; empty where the winner ships.
     kept_because: str = ""
@@ -97,7 +98,7 @@ def _result(url: str, run_id: int, summary: str) -> TuneResult:
             raise TunerError(f"nothing was tuned: {summary}", "run `tuner doctor`")
         task = next((t for t in tasks if t.selection is not None), tasks[0])
         chosen = task.selection
-        ships = shipped(chosen) if chosen else None
+        ships = shipped(chosen) if chosen and chosen.median_us is not None else None
         shipped_us = ships.median_us if ships else None
         default = chosen.default_us if chosen else None
         return TuneResult(

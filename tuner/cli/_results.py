@@ -194,7 +194,7 @@ def task_rows(store: Store, run_id: int) -> list[dict[str, object]]:
 def _task_row(task: TaskSummary) -> dict[str, object]:
     """One task; best_us is of what ships, and of the best trial so far until that is confirmed."""
     chosen = task.selection
-    ships = shipped(chosen) if chosen else None
+    ships = shipped(chosen) if chosen and chosen.median_us is not None else None
     why = barren(task) if task.stage == "done" else ""
     return {
         "kernel": task.kernel,
