@@ -27,8 +27,8 @@ def run_campaign(
 ) -> RunOutcome:
     """Run a campaign, or go on with its interrupted run; returns when it is over.
 
-    Raises `TunerError` for whatever the user can mend. Finished trials are stored one by one, so
-    that an end of any kind loses none of them.
+    Raises `TunerError` for whatever the user can mend. Finished trials are stored one by one, at
+    the latest half a second after they came, so that a kill loses less than a second of work.
     """
     from results_db import Store
     from results_db.patience import Patience

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -11,9 +12,9 @@ from unittest import mock
 import pytest
 from sample_data import BASELINES, CALIBRATION, DEVICE, FINALS, KEY, SELECTION, new_task, trial
 
-from results_db import Store, StoreError, TrialRecord
+from results_db import Store, StoreAwayError, StoreError, TrialRecord
 from search_spaces.records import Status
-from tuner.driver import Control, Driver
+from tuner.driver import _MOST_UNWRITTEN, Control, Driver
 from tuner.engine import Engine, Event, Finish, Instruction, Record, Select
 from workers.pools.virtual import VirtualPool
 from workers.records import (
@@ -200,3 +201,45 @@ def test_a_store_that_fails_ends_the_run_and_is_not_tried_again(store: Store) ->
     with mock.patch.object(store, "record_trial", full), pytest.raises(StoreError, match="full"):
         Driver(engine, _burst(3), store, run_id=task.run_id).run([])
     assert tried == [1]
+
+
+def test_workers_go_on_while_the_database_is_away(store: Store) -> None:
+    task = new_task(store)
+    record = store.record_trial
+
+    def away_until_all_have_come(task_id: int, trial: TrialRecord) -> bool:
+        if engine.answers < engine.awaited:
+            raise StoreAwayError("the server is away")
+        return record(task_id, trial)
+
+    engine = Recording([], builders=1, task_id=task.task_id, awaited=200)
+    driver = Driver(engine, _burst(200), store, run_id=task.run_id, patience_s=60)
+    with mock.patch.object(store, "record_trial", away_until_all_have_come):
+        assert driver.run([]) == Finish("finished")
+    assert (driver.recorded, len(store.trials(task.task_id))) == (200, 200)
+
+
+def test_workers_wait_when_too_much_is_unwritten(store: Store) -> None:
+    task, control = new_task(store), Control()
+    away = mock.Mock(side_effect=StoreAwayError("the server is away"))
+
+    def stop_some_time() -> None:
+        if engine.answers == _MOST_UNWRITTEN:
+            threading.Timer(0.5, control.kill).start()
+
+    engine = Recording([], builders=1, task_id=task.task_id, awaited=5000, then=stop_some_time)
+    driver = Driver(engine, _burst(5000), store, task.run_id, control, patience_s=60)
+    with mock.patch.object(store, "record_trial", away):
+        assert driver.run([]).status == "interrupted"
+    assert engine.answers == _MOST_UNWRITTEN
+    assert store.trials(task.task_id) == []
+
+
+def test_a_database_that_stays_away_ends_the_run(store: Store) -> None:
+    task = new_task(store)
+    away = mock.Mock(side_effect=StoreAwayError("the server is away"))
+    engine = Recording([], builders=1, task_id=task.task_id)
+    driver = Driver(engine, _burst(3), store, task.run_id, patience_s=0.2)
+    with mock.patch.object(store, "record_trial", away), pytest.raises(StoreAwayError):
+        driver.run([])
+    assert away.call_count > 1
