@@ -242,7 +242,7 @@ def test_checks_of_what_is_not_there(tuner, folder):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is not JSON"),
+        (b"", "is empty"),
         (b"\xff\xfe", "is not UTF-8 text"),
         (b'{"a": 1}', "is not a table of schema tuner-table/1"),
         (b'{"schema": "tuner-table/9"}', "has schema tuner-table/9"),
