@@ -15,6 +15,7 @@ from fla.ops.utils.cumsum import chunk_local_cumsum_scalar_kernel
 from search_spaces.adopt import adopt
 from search_spaces.kernel import Cost, TensorSpec, Tolerance
 from search_spaces.records import Workload
+from search_spaces.tensors import generator, random_tensor
 
 BT = 64
 #: Products of 64 terms are rounded to the inputs' precision on the way.
@@ -50,6 +51,19 @@ def state(x, w):
     return x.transpose(-1, -2) if w["STATE_V_FIRST"] else x
 
 
+def with_small_gates(specs):
+    """Inputs of a kernel, with the gates of its argument `g` near 0: they are exponents."""
+
+    def make_inputs(w, seed, device):
+        source = generator(seed, device)
+        return {
+            name: random_tensor(spec, source, device, scale=0.1 if name == "g" else 1.0)
+            for name, spec in specs(w).items()
+        }
+
+    return make_inputs
+
+
 def chunk_cost(w):
     size = w["B"] * w["T"] * w["H"]
     return Cost(2.0 * size * w["K"] * w["V"], 2.0 * size * (w["K"] + 2 * w["V"]))
@@ -61,7 +75,7 @@ def output_reference(w, t):
     if w["gated"]:
         g = chunks(t["g"], w)
         found, scores = found * torch.exp2(g), scores * torch.exp2(g - g.transpose(-1, -2))
-    return unchunked(found + torch.tril(scores) @ v, w) * w["K"] ** -0.5
+    return unchunked(found + torch.tril(scores) @ v.to(scores.dtype), w) * w["K"] ** -0.5
 
 
 chunk_output = adopt(
@@ -74,13 +88,15 @@ chunk_output = adopt(
         )
         for flag in (True, False)
     ],
-    inputs=lambda w: {
-        "q": heads(w, w["K"]),
-        "k": heads(w, w["K"]),
-        "v": heads(w, w["V"]),
-        "h": states(w),
-        "g": heads(w, dtype="float32"),
-    },
+    make_inputs=with_small_gates(
+        lambda w: {
+            "q": heads(w, w["K"]),
+            "k": heads(w, w["K"]),
+            "v": heads(w, w["V"]),
+            "h": states(w),
+            "g": heads(w, dtype="float32"),
+        }
+    ),
     outputs=lambda w: {"o": heads(w, w["V"])},
     arguments=lambda w, t: {
         "q": t["q"],
@@ -126,13 +142,15 @@ gla_dv = adopt(
     name="fla_gla_dv",
     dims=["B", "T", "H", "K", "V", "STATE_V_FIRST", "dtype"],
     workloads=[Workload.of(B=2, T=4096, H=8, K=128, V=256, STATE_V_FIRST=False, dtype="bfloat16")],
-    inputs=lambda w: {
-        "k": heads(w, w["K"]),
-        "g": heads(w, w["K"], dtype="float32"),
-        "A": heads(w, BT),
-        "do": heads(w, w["V"]),
-        "dh": states(w),
-    },
+    make_inputs=with_small_gates(
+        lambda w: {
+            "k": heads(w, w["K"]),
+            "g": heads(w, w["K"], dtype="float32"),
+            "A": heads(w, BT),
+            "do": heads(w, w["V"]),
+            "dh": states(w),
+        }
+    ),
     outputs=lambda w: {"dv": heads(w, w["V"])},
     arguments=lambda w, t: {
         **{name: t[name] for name in ("k", "g", "A", "do", "dh", "dv")},

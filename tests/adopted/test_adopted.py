@@ -22,7 +22,7 @@ from tuner import tables
 from tuner.campaign import RunOptions, run_campaign
 from tuner.settings import validated
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def require(package):
@@ -73,7 +73,6 @@ def farm(kernels, tmp_path_factory):
         yield store, run.run_id, {name: tasks[kernels[name].name] for name in KERNELS}
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", KERNELS)
 def test_two_configs_are_built_and_what_can_be_interpreted_is_right(farm, name):
     store, _, tasks = farm

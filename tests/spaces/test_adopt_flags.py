@@ -12,6 +12,8 @@ from test_families import interpret
 from search_spaces.adopt import adopt
 from search_spaces.errors import KernelError, TunerError, WorkloadError
 from search_spaces.records import Workload, config_key
+from tuner.bench import subject
+from tuner.settings import validated
 
 FILE = str(Path(spaces_flags.__file__).resolve())
 
@@ -47,6 +49,21 @@ def test_the_text_of_a_workload_tells_values_apart_and_is_what_it_was():
     assert all(len(text.split()) == 1 for text in texts)
     old = Workload.of(M=4096, dtype="bfloat16", causal=True, eps=1e-5, order="block-major/é")
     assert old.key == "M=4096 causal=True dtype=bfloat16 eps=1e-05 order=block-major/é"
+
+
+def test_the_text_of_a_workload_names_it_on_the_command_line(tmp_path):
+    given = {"n": 301, "MODE": "None", "offset": 2}
+    for flag, shift in ((True, None), (False, "True")):
+        workload = Workload.of(FLAG=flag, shift=shift, **given)
+        looked_at = subject(
+            validated({"version": 1}, str),
+            tmp_path,
+            f"{FILE}:moded",
+            workloads=[workload.key],
+            target="cuda:90",
+            timed=False,
+        )
+        assert looked_at.workloads == (workload,)
 
 
 def test_a_pruner_gets_keywords_as_keywords_and_may_rewrite_configs():

@@ -157,7 +157,10 @@ def _written(kernel: Kernel, own: Sequence[Workload], text: str, words: Sequence
 
 
 def _value(text: str) -> Value:
-    """A number, truth or null where the text is one, else the text."""
+    """A number, truth or null where the text is one, also as `Workload.key` has it; else text."""
+    named: dict[str, Value] = {"True": True, "False": False, "None": None}
+    if text in named:
+        return named[text]
     try:
         value = json.loads(text, parse_constant=lambda _: text)
     except (ValueError, RecursionError):
