@@ -140,6 +140,31 @@ def test_a_kernel_without_an_autotuner_comes_with_configs_scratch_and_arguments_
     assert inputs["order_64"].dtype is torch.int32
 
 
+def test_configs_go_with_heuristics_too():
+    given = spaces_flags.plain._given
+    names = ("workloads", "outputs", "grid", "reference", "cost", "dims", "inputs")
+    ruled = triton.heuristics({"BLOCK": lambda args: triton.next_power_of_2(args["n"])})
+    kernel = adopt(
+        ruled(spaces_flags.partial_sums_kernel),
+        name="mine",
+        configs=[triton.Config({}, num_warps=warps) for warps in (2, 4)],
+        arguments=lambda w, t: {
+            "x_ptr": t["x"],
+            "order_ptr": t["order_64"],
+            "part_ptr": t["x"],
+            "out_ptr": t["out"],
+            "n": w["n"],
+        },
+        **{name: getattr(given, name) for name in names},
+    )
+    workload = kernel.workloads()[0]
+    config = kernel.default_config(workload, H200)
+    assert config_key(config) == config_key({"num_warps": 2, "num_stages": 3})
+    (launch,) = kernel.launches(workload, config, meta_tensors(kernel, workload, config))
+    assert launch.kwargs["BLOCK"] == 1024
+    assert launch.kwargs["num_warps"] == 2
+
+
 def test_inputs_that_are_only_restored_need_no_initial_values():
     kernel = spaces_flags.moded
     jobs = [
