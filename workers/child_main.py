@@ -27,6 +27,7 @@ import signal
 import socket
 import struct
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -253,6 +254,17 @@ def _exactly(control: socket.socket, count: int) -> bytes:
     return got
 
 
+def _keep_files_in(scratch: str) -> None:
+    """Have temporary files of the worker and of what it starts go when its folder does.
+
+    Set in both places: `tempfile` remembers the server's folder, and where the disk is full it
+    would look for another one.
+    """
+    folder = os.path.join(scratch, "tmp")
+    os.makedirs(folder, exist_ok=True)
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+
+
 def _start_guard(
     order: dict[str, Any], requests: int, replies: int, lifeline: int, output: int, epitaph: int
 ) -> None:
@@ -266,6 +278,7 @@ def _start_guard(
             os.environ.pop(variable, None)
         else:
             os.environ[variable] = value
+    _keep_files_in(order["scratch"])
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     guard = os.getpid()
     worker = os.fork()

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -36,6 +37,14 @@ class Target:
             "cwd": os.getcwd(),
             "cores": os.sched_getaffinity(0),
         }
+
+    def leave_files(self) -> list[str]:
+        """Make temporary files as compilers do, in this process and in one that it starts."""
+        handle, own = tempfile.mkstemp()
+        os.close(handle)
+        folder = tempfile.mkdtemp()
+        started = subprocess.run(["mktemp"], capture_output=True, text=True, check=True)
+        return [own, folder, started.stdout.strip()]
 
     def start_a_pool(self) -> None:
         from workers import pools

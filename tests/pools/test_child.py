@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -229,15 +230,19 @@ child = SupervisedChild("child_targets:Target", name="orphan")
 starter = threading.Thread(target=child.start)
 starter.start(); starter.join()
 facts = child.request("facts", timeout_s=30)
+child.request("leave_files", timeout_s=30)
 print(child.request("spawn", timeout_s=30), facts["pid"], facts["cache_dir"], flush=True)
 child.request("hang", timeout_s=600)
 """
 
 
-def test_a_driver_killed_outright_leaves_no_child_behind():
+def test_a_driver_killed_outright_leaves_no_child_and_no_file_behind(tmp_path):
     here = str(Path(__file__).parent)
     with subprocess.Popen(
-        [sys.executable, "-c", _DRIVER, here], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", _DRIVER, here],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
     ) as driver:
         assert driver.stdout is not None
         detached, pid, cache_dir = driver.stdout.readline().split()
@@ -247,6 +252,24 @@ def test_a_driver_killed_outright_leaves_no_child_behind():
         driver.kill()
     wait_until(lambda: not any(map(alive, family)))
     wait_until(lambda: not Path(cache_dir).exists())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("end", ["hang", "leave", "close"])
+def test_temporary_files_go_with_their_child(child, tmp_path, monkeypatch, end):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    made = child.request("leave_files", timeout_s=LIMIT_S)
+    (scratch,) = tmp_path.iterdir()
+    assert all(Path(path).is_relative_to(scratch) and Path(path).exists() for path in made)
+    if end == "hang":
+        with pytest.raises(ChildTimeout):
+            child.request("hang", timeout_s=0.1)
+    elif end == "leave":
+        with pytest.raises(ChildDied):
+            child.request("leave", 3, timeout_s=LIMIT_S)
+    else:
+        child.close()
+    wait_until(lambda: list(tmp_path.iterdir()) == [])
 
 
 _STARTING = """

@@ -41,6 +41,11 @@ class Cluster:
     def owned(self) -> bool:
         return self.local is not None
 
+    def check(self) -> None:
+        """Raise `FindingError` where a local Ray of ours has died."""
+        if self.local is not None:
+            self.local.check()
+
     def leave(self) -> None:
         """End a local Ray of ours, close a connection of ours, leave anybody else's alone."""
         if self.local is not None:

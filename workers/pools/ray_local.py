@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from search_spaces.errors import TunerError
+from search_spaces.errors import FindingError, TunerError
+from workers.fork_server import ended_as
 
 # Ray prints these to the driver's stdout, where data belongs, and reads the setting when imported.
 # That a worker or its node died is an event here, and many small runners on a machine are meant.
@@ -36,6 +37,8 @@ _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 #: Artifacts are small and leave the store when they are no longer wanted.
 _STORE_BYTES = 256 * 2**20
 _LEAVING_S = 5.0
+#: Processes without which a Ray of one node does nothing.
+_NEEDED = ("raylet", "gcs_server")
 #: What Ray appends to its folder for a socket must fit into the 107 bytes of a socket's path.
 _LONGEST_FOLDER = 40
 #: No process of this Ray measures, or serves measurements of, itself; -1 is a port nobody can open.
@@ -93,6 +96,17 @@ class LocalRay:
                 "try again when the machine is less busy, or set `pool.kind: local`",
             ) from error
         return started
+
+    def check(self) -> None:
+        """Raise `FindingError` where a process has died that all others need."""
+        node = ray._private.worker._global_node
+        for name, process in node.dead_processes() if node is not None else ():
+            if name in _NEEDED:
+                raise FindingError(
+                    f"the {name} of the local Ray has died ({ended_as(process.returncode)})",
+                    "the same command goes on with the run; if that happens again, see whether "
+                    "memory is short, or set `pool.kind: local`",
+                )
 
     def stop(self) -> None:
         """End its processes and remove its folder."""

@@ -192,6 +192,8 @@ class RayPool:
         deadline = time.monotonic() + timeout_s
         while True:
             left = 0.0 if self._events else max(0.0, deadline - time.monotonic())
+            if self._cluster is not None:
+                self._cluster.check()
             self._collect(left)
             self._expire()
             self._revive()

@@ -1,0 +1,36 @@
+"""A local Ray whose raylet is killed: the run ends at once, says so, and is gone on with."""
+
+from __future__ import annotations
+
+import pytest
+from farms import Farm, assert_sound, kill
+from processes import below, title, wait_until
+
+
+def raylets(driver: int) -> list[int]:
+    words = {pid: title(pid).split(" ")[0] for pid in below(driver)}
+    return [pid for pid, program in words.items() if program.endswith("/raylet")]
+
+
+@pytest.mark.ray
+def test_a_dead_raylet_ends_the_run_in_one_line_and_the_same_command_goes_on(tmp_path):
+    farm = Farm(tmp_path / "farm", pool="ray", trials=40, runners=1, faults={}, time_scale=0.3)
+    with farm.driver() as driver:
+        wait_until(lambda: farm.count() >= 5)
+        (raylet,) = raylets(driver.pid)
+        assert kill(raylet)
+        said = farm.ended(driver, 1)
+    lines = [line for line in said.splitlines() if line.startswith(("error: ", "hint: "))]
+    assert lines[0] == "error: the raylet of the local Ray has died (SIGKILL)"
+    assert lines[1].startswith("hint: the same command goes on with the run")
+    assert len(lines) == 2
+    (run,) = farm.runs()
+    assert run.status == "interrupted"
+    farm.assert_gone()
+    before = farm.count()
+    assert before < 40
+    farm.finish()
+    (run,) = farm.runs()
+    assert run.status == "finished"
+    assert_sound(farm)
+    farm.assert_gone()
