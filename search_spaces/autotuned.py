@@ -164,10 +164,12 @@ class Autotuned:
         try:
             yield
         except Exception as error:
+            lacking = isinstance(error, KeyError | TypeError | AttributeError)
             raise KernelError(
                 f"kernel {self.name}: its {function} raises {one_line(error)}",
-                "it is called as the autotuner calls it; name in keywords=(...) what your library "
-                "passes by keyword",
+                "name in keywords=(...) what your library passes by keyword"
+                if lacking
+                else "it is called as the autotuner calls it, with tensors on the device meta",
             ) from error
 
 

@@ -82,8 +82,9 @@ def test_a_pruner_that_misses_an_argument_is_told_how_to_get_it():
     names = ("workloads", "make_inputs", "outputs", "arguments", "grid", "reference", "cost")
     parts = {name: getattr(given, name) for name in (*names, "dims")}
     kernel = adopt(spaces_flags.moded_kernel, name="mine", **parts)
-    with pytest.raises(TunerError, match=r"early_config_prune raises TypeError.*'n'"):
+    with pytest.raises(TunerError, match=r"early_config_prune raises TypeError.*'n'") as caught:
         kernel.default_config(kernel.workloads()[0], H200)
+    assert "keywords=" in str(caught.value.hint)
     with pytest.raises(KernelError, match="keywords names N"):
         adopt(spaces_flags.moded_kernel, name="mine", keywords=["N"], **parts)
 
