@@ -142,6 +142,19 @@ def test_a_probe_of_the_compiler_that_is_killed_is_no_verdict(tmp_path, monkeypa
         builder.close()
 
 
+def test_a_builder_that_is_only_ever_killed_is_the_machines_fault(tmp_path):
+    # As by a system that is short of memory, at the same point each time.
+    (tmp_path / "deadly.py").write_text("import os\nos.kill(os.getpid(), 9)\n")
+    builder = ProcessBuilder()
+    try:
+        with pytest.raises(WorkerLost, match=r"killed \(SIGKILL\) 4 times") as caught:
+            builder.build(job(spec=f"{tmp_path}/deadly.py:Kernel"))
+        assert "memory" in caught.value.remedy
+        assert isinstance(builder.build(job()), Artifact)
+    finally:
+        builder.close()
+
+
 def test_too_few_files_for_a_child_are_told_and_leave_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     builder = ProcessBuilder()

@@ -7,15 +7,23 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from cpu_samples import KERNEL
 
 from results_db import Store
 from search_spaces.recorded import synthesise
-from search_spaces.records import Status
+from search_spaces.records import Status, Workload
+from workers import toolchain
+from workers.builder import WorkerLost
+from workers.device import detect
+from workers.records import Artifact, KernelRef, MeasureJob, Measurement, Mode, Protocol
+from workers.runner import DeviceRunner
 
 ROOT = Path(__file__).parents[2]
 COMPILED = """version: 1
@@ -90,6 +98,31 @@ def test_a_full_disk_fails_no_config_and_the_same_command_goes_on(tuner, folder)
     assert (task["stage"], task["trials"], task["failed"]) == ("done", 2, 0)
     assert "given up" not in task["note"]
     assert len(json.loads(tuner("status", "--all", "--format", "json").out)) == 1
+
+
+@pytest.mark.slow
+def test_an_artifact_that_cannot_be_unpacked_fails_no_config(folder, monkeypatch):
+    (folder / "double.py").write_text(KERNEL)
+    config, ref = {"way": "add"}, KernelRef(f"{folder}/double.py:Double")
+    files = {"inductor/large": zlib.compress(os.urandom(300_000))}
+    here = detect("cpu").target
+    artifact = Artifact(config, here, toolchain.current("cpu"), "hash", files=files)
+    quick = Protocol(warm_ms=0.0, pairs=(3,), final_pairs=8)
+    job = MeasureJob("m", ref, Workload.of(n=1000), (artifact,), Mode.DUEL, protocol=quick)
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", f"{scratch}")
+    runner = DeviceRunner("cpu")
+    try:
+        with small_disk(scratch):
+            with pytest.raises(WorkerLost, match="No space left on device") as caught:
+                runner.measure(job)
+            assert "TMPDIR" in caught.value.remedy
+            subprocess.run(["mount", "-o", "remount,size=64m", f"{scratch}"], check=True)
+            assert isinstance(runner.measure(job), Measurement)
+            runner.kill()
+    finally:
+        runner.close()
 
 
 def replayed(tuner, folder: Path) -> str:

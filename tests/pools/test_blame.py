@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from search_spaces.records import Device, Status, Toolchain, Workload
 from workers.blame import Blame, Loss, Reply
+from workers.builder import WorkerLost
 from workers.child import ChildDied
 from workers.records import (
     Artifact,
@@ -254,3 +255,17 @@ def test_a_job_without_entrants_is_attempted_once():
     assert (found, asked) == (answer.result, [job])
     loss = _died("SIGKILL", "")
     assert Blame(job, lambda _: loss, lambda: pytest.fail("not asked")).measure() == loss.failure
+
+
+@pytest.mark.parametrize("note", ["", "entrant 0", "timing"])
+def test_a_process_that_is_only_ever_killed_is_the_machines_fault(note):
+    attempts = []
+
+    def attempt(job: MeasureJob) -> Loss:
+        attempts.append(job)
+        return _died("SIGKILL", note)
+
+    with pytest.raises(WorkerLost, match="was killed \\(SIGKILL\\) 4 times") as caught:
+        Blame(job_of(1, Mode.DUEL), attempt, lambda: pytest.fail("not asked")).measure()
+    assert "memory" in caught.value.remedy
+    assert len(attempts) == 4
