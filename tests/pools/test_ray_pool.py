@@ -68,7 +68,7 @@ from workers.pools import create
 farm = Farm.start(create(spec("ray")), Path(sys.argv[2]))
 farm.pool.submit_measure("simulated-0", farm.measure_job("m", farm.config("hang"), slow=True))
 farm.pool.submit_build(farm.build_job("b", farm.config(""), slow=True))
-print("up", flush=True)
+print("up", farm.pool._cluster.local.folder, flush=True)
 while True:
     farm.pool.poll(1.0)
 """
@@ -80,12 +80,15 @@ def test_a_driver_killed_outright_leaves_neither_ray_nor_children(tmp_path):
         [sys.executable, "-c", _DRIVER, here, str(tmp_path)], stdout=subprocess.PIPE, text=True
     ) as driver:
         assert driver.stdout is not None
-        assert driver.stdout.readline() == "up\n"
+        up, folder = driver.stdout.readline().split()
+        assert up == "up"
+        assert Path(folder).is_dir()
         wait_until(lambda: len(named(driver.pid, "simulated-0")) == 3)
         # Ray's own agents look for their raylet every few seconds and may take a minute to leave.
         family = [pid for pid in below(driver.pid) if "agent" not in title(pid).lower()]
         driver.send_signal(signal.SIGKILL)
     wait_until(lambda: not any(map(alive, family)))
+    wait_until(lambda: not Path(folder).exists())
 
 
 @pytest.mark.parametrize("scheme", ["", "ray://"])

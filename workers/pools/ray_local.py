@@ -6,6 +6,8 @@ import os
 import secrets
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -48,6 +50,18 @@ _CLOSED = {
     "DASHBOARD_METRIC_PORT": "-1",
 }
 _NICENESS = "RAY_worker_niceness"
+#: Waits for the driver's end, and removes its Ray's folder unless the driver says that it has done
+#: so. Ray's agents may take a minute to leave, and write there until then.
+_SWEEP = """
+import os, shutil, sys, time
+gone = 30 if sys.stdin.buffer.read() else 0
+for _ in range(1200):
+    if gone >= 30:
+        break
+    shutil.rmtree(sys.argv[1], ignore_errors=True)
+    gone = 0 if os.path.exists(sys.argv[1]) else gone + 1
+    time.sleep(0.1)
+"""
 #: Where it is "0", Ray stays on the loopback address, as it does on Windows.
 _ON_THE_NETWORK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
@@ -58,6 +72,8 @@ class LocalRay:
 
     #: Of mode 0700, with all that this Ray writes.
     folder: Path
+    #: Removes the folder of a driver that was killed.
+    sweeper: subprocess.Popen[bytes]
 
     @classmethod
     def start(cls, cpus: int) -> LocalRay:
@@ -78,7 +94,7 @@ class LocalRay:
             _ON_THE_NETWORK: "0",
             **_CLOSED,
         }
-        started = cls(folder)
+        started = cls(folder, _sweeper(folder))
         try:
             with quiet(), sigterm_kept(), _set(environment), _on_loopback():
                 _read_credentials()
@@ -117,6 +133,19 @@ class LocalRay:
         while self.folder.exists() and time.monotonic() < deadline:
             shutil.rmtree(self.folder, ignore_errors=True)
             time.sleep(0.05)
+        with suppress(BrokenPipeError, subprocess.TimeoutExpired):
+            self.sweeper.communicate(b"" if self.folder.exists() else b"gone", _LEAVING_S)
+
+
+def _sweeper(folder: Path) -> subprocess.Popen[bytes]:
+    """The process that removes the folder when this one ends, however it does."""
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _SWEEP, f"{folder}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 def _kill_all_with(token: str) -> None:
