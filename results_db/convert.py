@@ -77,7 +77,8 @@ def reuse_key(key: TaskKey) -> str:
     return identity(
         [
             key.kernel,
-            key.source_hash,
+            key.launch_hash,
+            key.check_hash,
             key.workload.as_dict(),
             key.device.fingerprint,
             key.toolchain.key,
@@ -179,12 +180,14 @@ def run_info(row: models.Run, silent_s: float | None) -> RunInfo:
 def task_info(row: models.Task) -> TaskInfo:
     key = TaskKey(
         kernel=row.kernel.name,
-        source_hash=row.kernel.source_hash,
+        launch_hash=row.kernel.launch_hash,
+        check_hash=row.kernel.check_hash,
         space_hash=row.kernel.space_hash,
         workload=Workload.from_mapping(row.workload.dims),
         device=_device(row.device),
         toolchain=_toolchain(row.toolchain),
         protocol=row.protocol,
+        kernel_hashes=tuple(row.kernel.kernel_hashes),
     )
     return TaskInfo(
         task_id=row.id,

@@ -65,12 +65,14 @@ def task_id(connection: Connection, run_id: int, key: TaskKey, facts: dict[str, 
     """The id of a run's task, inserted where missing; `facts` are kept from the first time."""
     kernel = {
         "name": key.kernel,
-        "source_hash": key.source_hash,
+        "launch_hash": key.launch_hash,
+        "check_hash": key.check_hash,
         "space_hash": key.space_hash,
     }
+    also = {"kernel_hashes": list(key.kernel_hashes)}
     values = {
         "run_id": run_id,
-        "kernel_id": intern(connection, Kernel, kernel, *kernel),
+        "kernel_id": intern(connection, Kernel, {**kernel, **also}, *kernel),
         "workload_id": intern(
             connection, Workload, convert.workload_values(key.workload), "identity"
         ),

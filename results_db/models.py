@@ -104,10 +104,12 @@ class Kernel(Base):
 
     id: Mapped[Id]
     name: Mapped[str]
-    source_hash: Mapped[str]
+    launch_hash: Mapped[str]
+    check_hash: Mapped[str] = mapped_column(server_default=text("''"))
+    kernel_hashes: Mapped[JsonValue] = mapped_column(server_default=text("'[]'"))
     space_hash: Mapped[str]
 
-    __table_args__ = (UniqueConstraint("name", "source_hash", "space_hash"),)
+    __table_args__ = (UniqueConstraint("name", "launch_hash", "check_hash", "space_hash"),)
 
 
 class Workload(Base):
@@ -217,7 +219,7 @@ class Trial(Base):
         UniqueConstraint("task_id", "number"),
         Index(None, "task_id", "status"),
         one_of("status", *Status),
-        one_of("source", "measured", "built", "binary", "reused"),
+        one_of("source", "measured", "built", "binary", "reused", "verified"),
     )
 
 

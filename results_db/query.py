@@ -15,10 +15,12 @@ from results_db.models import (
     Device,
     Export,
     Kernel,
+    Measurement,
     Run,
     ScheduleFire,
     Selection,
     Task,
+    Toolchain,
     Trial,
 )
 from results_db.models import Workload as WorkloadRow
@@ -31,7 +33,7 @@ from results_db.records import (
     TaskKey,
     TrialRecord,
 )
-from search_spaces.records import Config, Workload, config_key
+from search_spaces.records import Config, Status, Workload, config_key
 
 UNFINISHED = ("running", "interrupted")
 _RUN = select(Run, clock.age_s(Run.heartbeat_at))
@@ -94,7 +96,12 @@ def trials(connection: Connection, task_id: int) -> list[TrialRecord]:
 def known_trials(
     connection: Connection, key: TaskKey, exclude_task: int | None
 ) -> list[TrialRecord]:
-    """The newest trial of each config that any task with the same reuse key evaluated itself."""
+    """The newest trial of each config that any task with the same reuse key evaluated itself.
+
+    None for a key of which one half is not known.
+    """
+    if not key.check_hash:
+        return []
     newest = (
         select(func.max(Trial.id))
         .join(Task, Trial.task_id == Task.id)
@@ -108,8 +115,41 @@ def known_trials(
         return [convert.trial_record(row) for row in session.scalars(query)]
 
 
+def timed_trials(
+    connection: Connection, key: TaskKey, exclude_task: int | None
+) -> list[TrialRecord]:
+    """The newest correct trial with a time of its own for each binary, whatever the revision."""
+    newest = (
+        select(func.max(Trial.id))
+        .join(Task, Trial.task_id == Task.id)
+        .join(Measurement, Measurement.trial_id == Trial.id)
+        .join(Kernel, Task.kernel_id == Kernel.id)
+        .join(WorkloadRow, Task.workload_id == WorkloadRow.id)
+        .join(Device, Task.device_id == Device.id)
+        .join(Toolchain, Task.toolchain_id == Toolchain.id)
+        .where(
+            Kernel.name == key.kernel,
+            WorkloadRow.identity == convert.workload_values(key.workload)["identity"],
+            Device.fingerprint == key.device.fingerprint,
+            Toolchain.key == key.toolchain.key,
+            Task.protocol == key.protocol,
+            Task.id != (exclude_task or 0),
+            Trial.status == Status.CORRECT,
+            Trial.source.in_(("measured", "verified")),
+            Trial.binary_hash != "",
+            Measurement.median_us.is_not(None),
+        )
+        .group_by(Trial.binary_hash)
+    )
+    query = select(Trial).where(Trial.id.in_(newest)).order_by(Trial.id)
+    with Session(connection) as session:
+        return [convert.trial_record(row) for row in session.scalars(query)]
+
+
 def settled(connection: Connection, key: TaskKey, exclude_task: int | None) -> TaskInfo | None:
     """The newest task with the same reuse key and space whose outcome was confirmed."""
+    if not key.check_hash:
+        return None
     query = (
         select(Task)
         .join(Selection, Selection.task_id == Task.id)

@@ -12,18 +12,21 @@ from workers.records import Calibration
 
 @dataclass(frozen=True, slots=True)
 class TaskKey:
-    """What one search is about, and what makes two results interchangeable.
-
-    protocol is the digest of the measuring protocol's constants.
-    """
+    """What one search is about, and what makes two results interchangeable."""
 
     kernel: str
-    source_hash: str
+    #: Digest of what is launched: code and constants behind the launches.
+    launch_hash: str
+    #: Digest of what is correct: reference, inputs, tolerance, baselines; empty where unknown.
+    check_hash: str
     space_hash: str
     workload: Workload
     device: Device
     toolchain: Toolchain
+    #: Digest of the measuring protocol's constants.
     protocol: str = ""
+    #: Digests of the jitted functions alone, as the runtime computes them; no part of a match.
+    kernel_hashes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +35,9 @@ class TrialRecord:
 
     attempt_id: unique; storing the same attempt twice stores it once. number: position in the
     task's ask order. source: `measured`, `built` (no device: compiled and, where possible,
-    verified), `binary` (same binary as another trial of the task) or `reused` (from an earlier
-    run). twin: attempt_id of the trial a `binary` or `reused` result was taken from.
+    verified), `binary` (same binary as another trial of the task), `reused` (from an earlier
+    run) or `verified` (the time of an earlier run's equal binary, verified anew). twin: attempt_id
+    of the trial a `binary`, `reused` or `verified` result was taken from.
     median_us: calibrated time, None when nothing was timed. log_ratio with its 95 % interval is
     against the champion whose config key is `champion`. error: ||out - ref|| / ||ref||.
     device_s: this trial's share of the seconds the device was held; timing_s: of these, the

@@ -182,12 +182,20 @@ class Store(RunStore, FireStore, TrialStore):
         return self._read(lambda each: query.trials(each, task_id))
 
     def known_trials(self, key: TaskKey, *, exclude_task: int | None = None) -> list[TrialRecord]:
-        """What any run found for the same kernel source, workload, device, toolchain and protocol.
+        """What any run found for the same code, workload, device, toolchain and protocol.
 
-        The newest trial per config that is not a copy from another run, oldest first. The space is
-        no part of the match.
+        Both halves of the kernel's identity must agree. The newest trial per config that is not a
+        copy from another run, oldest first. The space is no part of the match.
         """
         return self._read(lambda each: query.known_trials(each, key, exclude_task))
+
+    def timed_trials(self, key: TaskKey, *, exclude_task: int | None = None) -> list[TrialRecord]:
+        """Times of binaries, whatever the revision of the kernel: one correct trial per binary.
+
+        Of the same kernel name, workload, device, toolchain and protocol; the newest, oldest first.
+        A time holds for an equal binary; that its outputs are right has to be verified anew.
+        """
+        return self._read(lambda each: query.timed_trials(each, key, exclude_task))
 
     def winners(
         self,

@@ -5,8 +5,6 @@ See docs/search_spaces.md for a complete example.
 
 from __future__ import annotations
 
-import inspect
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -282,16 +280,6 @@ class AdoptedKernel(Kernel):
 
         usual = {"eager": baseline(plain), "compile": baseline(compiled(plain))}
         return {**usual, **given.baselines}
-
-    # -- identity ------------------------------------------------------------------------------
-    def sources(self) -> Sequence[object]:
-        """The module the kernel is written in or, where it has no file, the kernel alone."""
-        module = sys.modules.get(self._parts.fn.fn.__module__)
-        try:
-            inspect.getsource(module)  # type: ignore[arg-type]
-        except (OSError, TypeError):
-            return (self._parts.fn.fn,)
-        return (module,)
 
 
 class _Pruning:

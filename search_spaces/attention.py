@@ -13,7 +13,7 @@ import torch
 import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from search_spaces.attention_kernels import _attend, _load_rows, _multiply_add, attention_kernel
+from search_spaces.attention_kernels import attention_kernel
 from search_spaces.attention_space import attention_space, default_point
 from search_spaces.checks import check_dims
 from search_spaces.errors import WorkloadError
@@ -26,7 +26,6 @@ from search_spaces.tensors import (
     element_bytes,
     generator,
     named,
-    python_functions,
     random_tensor,
 )
 
@@ -148,10 +147,6 @@ class Attention(Kernel):
         grid = (ceil_div(size, block_m) * batch * heads,)
         arguments = (*flat, tensors["out"], batch * heads, size, log2(euler) / sqrt(dim))
         return [Launch(attention_kernel, grid, arguments, constants)]
-
-    def sources(self) -> Sequence[object]:
-        parts = (_load_rows, _multiply_add, _attend, attention_kernel, Attention.launches)
-        return python_functions(*parts)
 
     def baselines(self, workload: Workload) -> Mapping[str, object]:
         causal = bool(workload["causal"])

@@ -15,7 +15,7 @@ from search_spaces.kernel import Cost, Kernel, TensorSpec, Tolerance
 from search_spaces.params import Boolean, Choice, Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import Constraint, SearchSpace
-from search_spaces.tensors import compiled, generator, named, python_functions, random_tensor
+from search_spaces.tensors import compiled, generator, named, random_tensor
 
 _MAX_THREADS = 256
 #: Operations of one element's GELU, exponential, sum and division, roughly.
@@ -159,9 +159,6 @@ class CpuPointwise(Kernel):
 
     def cpu_threads(self, workload: Workload, config: Config) -> int:
         return int(str(config["threads"]))
-
-    def sources(self) -> Sequence[object]:
-        return python_functions(*_FORMS.values(), CpuPointwise.cpu_callable)
 
     def baselines(
         self, workload: Workload

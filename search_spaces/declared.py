@@ -48,6 +48,11 @@ def workloads(kernel: Kernel) -> list[Workload]:
 
 def check(kernel: Kernel, workload: Workload) -> None:
     """Refuse a workload the kernel cannot take, and a declaration that cannot be tuned by."""
+    # First of all, so that what methods leave behind in caches does not count.
+    with asking(kernel, "launch_hash"):
+        kernel.launch_hash()
+    with asking(kernel, "check_hash"):
+        kernel.check_hash()
     with asking(kernel, "check_workload", workload):
         try:
             kernel.check_workload(workload)
@@ -57,8 +62,6 @@ def check(kernel: Kernel, workload: Workload) -> None:
             raise WorkloadError(
                 f"{kernel.name} cannot take workload {workload.key!r}: {message}", error.hint
             ) from error
-    with asking(kernel, "source_hash"):
-        kernel.source_hash()
     with asking(kernel, "cost", workload):
         cost = kernel.cost(workload)
     if not isinstance(cost, Cost) or not all(map(_is_amount, (cost.flops, cost.bytes))):

@@ -24,6 +24,8 @@ CHECKED = ("reference", "make_inputs", "tolerance", "baselines", "small_workload
 _IGNORED = frozenset(
     {"workloads", "check_workload", "space", "default_config", "cost", "spec", "space_hash"}
 )
+#: How people read a workload.
+_SHOWN = frozenset({"key"})
 
 _known: dict[tuple[int, tuple[str, ...]], tuple[Callable[[], object], Closure]] = {}
 
@@ -39,7 +41,9 @@ def closure(kernel: Kernel, methods: tuple[str, ...]) -> Closure:
     key = id(kernel), methods
     known = _known.get(key)
     if known is None or known[0]() is not kernel:
-        found = closure_of(kernel, methods, given=(Workload,), ignored={Base: _IGNORED})
+        found = closure_of(
+            kernel, methods, given=(Workload,), ignored={Base: _IGNORED, Workload: _SHOWN}
+        )
         known = _known[key] = weakref.ref(kernel), found
     found = known[1]
     stamps = {file: stamp(file) for file in found.files}

@@ -5,8 +5,6 @@ Torch is imported by the kernel families where they use it, never by this module
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -148,19 +146,6 @@ class Kernel(ABC):
         """What a user would run instead, by name (`eager`, `vendor`): inputs -> outputs."""
 
     # -- identity ------------------------------------------------------------------------------
-    def sources(self) -> Sequence[object]:
-        """The objects whose source decides what is built; by default the whole module."""
-        module = inspect.getmodule(type(self))
-        return (module,) if module is not None else (type(self),)
-
-    def source_hash(self) -> str:
-        """A digest of the sources: results and tables of other sources are not reused."""
-        sha = hashlib.sha256()
-        for item in self.sources():
-            source = getattr(item, "src", None) or inspect.getsource(item)  # type: ignore[arg-type]
-            sha.update(source.encode())
-        return sha.hexdigest()[:16]
-
     def launch_hash(self) -> str:
         """A digest of what is launched: all code and constants behind the launches."""
         return identity.closure(self, identity.LAUNCHED).digest

@@ -12,10 +12,6 @@ import torch
 from search_spaces.checks import check_dims
 from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
 from search_spaces.layer_norm_kernels import (
-    _affine,
-    _held_rows,
-    _row_block,
-    _row_moments,
     held_norm_kernel,
     streamed_norm_kernel,
 )
@@ -30,7 +26,6 @@ from search_spaces.tensors import (
     generator,
     named,
     next_power_of_two,
-    python_functions,
     random_tensor,
 )
 
@@ -231,10 +226,6 @@ class LayerNorm(Kernel):
         grid = (ceil_div(ceil_div(rows, per_step), steps),)
         arguments = (x, weight, bias, out, rows, *strides)
         return [Launch(held_norm_kernel, grid, arguments, {**constants, **held})]
-
-    def sources(self) -> Sequence[object]:
-        parts = (_affine, _held_rows, _row_block, _row_moments, LayerNorm.launches)
-        return python_functions(held_norm_kernel, streamed_norm_kernel, *parts)
 
     def baselines(self, workload: Workload) -> Mapping[str, object]:
         eager = self._torch(workload)

@@ -15,10 +15,6 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from search_spaces.checks import check_dims, tolerance_of
 from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
 from search_spaces.matmul_kernels import (
-    _descriptor_tile,
-    _multiply_add,
-    _store_tile,
-    _tile_at,
     descriptor_matmul_kernel,
     matmul_kernel,
     sum_splits_kernel,
@@ -33,7 +29,6 @@ from search_spaces.tensors import (
     element_bytes,
     generator,
     named,
-    python_functions,
     random_tensor,
     sm_count,
 )
@@ -124,12 +119,6 @@ class Matmul(Kernel):
             _pointer_launch(workload, config, tensors, partial),
             _sum_launch(partial, tensors["out"]),
         ]
-
-    def sources(self) -> Sequence[object]:
-        kernels = (_tile_at, _multiply_add, _store_tile, matmul_kernel, _descriptor_tile)
-        makers = (_pointer_launch, _descriptor_launch, _sum_launch, Matmul.launches)
-        rest = (descriptor_matmul_kernel, sum_splits_kernel)
-        return python_functions(*kernels, *rest, *makers)
 
     def baselines(self, workload: Workload) -> Mapping[str, object]:
         def eager(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -105,9 +105,16 @@ class RecordedKernel(Kernel):
             f"kernel {self.name} is a recording and cannot be run", "use the simulated backend"
         )
 
-    def source_hash(self) -> str:
+    def launch_hash(self) -> str:
         """A digest of everything recorded: another recording is another kernel."""
         return self._hash
+
+    def check_hash(self) -> str:
+        """The same: nothing but the recording says what is correct."""
+        return self._hash
+
+    def kernel_hashes(self) -> tuple[str, ...]:
+        return ()
 
     @cached_property
     def _hash(self) -> str:

@@ -26,7 +26,6 @@ from search_spaces.tensors import (
     generator,
     named,
     next_power_of_two,
-    python_functions,
     random_tensor,
 )
 
@@ -245,9 +244,6 @@ class Softmax(Kernel):
         grid = (ceil_div(ceil_div(rows, per_step), steps),)
         arguments = (x, out, rows, x.stride(0), out.stride(0))
         return [Launch(softmax_kernel, grid, arguments, constants)]
-
-    def sources(self) -> Sequence[object]:
-        return python_functions(softmax_kernel, _softmax_rows, Softmax.launches)
 
     def baselines(self, workload: Workload) -> Mapping[str, object]:
         def eager(x: torch.Tensor) -> torch.Tensor:

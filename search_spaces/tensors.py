@@ -143,8 +143,3 @@ def named(name: str, fn: Callable[..., torch.Tensor], *arguments: str) -> Callab
         return {name: fn(*(inputs[argument] for argument in arguments))}
 
     return run
-
-
-def python_functions(*functions: Any) -> tuple[object, ...]:
-    """The plain functions under `@triton.jit`, whose source reads the same interpreted or not."""
-    return tuple(getattr(function, "fn", function) for function in functions)

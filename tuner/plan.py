@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from results_db import NothingStoredError, Store
-from results_db.records import TaskKey
 from search_spaces.records import Device, Workload
 from tuner import environment
 from tuner.config import Settings
@@ -77,18 +76,8 @@ def _known(settings: Settings, options: RunOptions, placed: Sequence[Placed]) ->
 
 
 def _known_of(store: Store, item: Placed, protocol: str) -> int:
-    kernel, workload = item.wanted.kernel, item.wanted.workload
-    key = TaskKey(
-        kernel=kernel.name,
-        source_hash=kernel.source_hash(),
-        space_hash=item.space_hash,
-        workload=workload,
-        device=item.device,
-        toolchain=item.toolchain,
-        protocol=protocol,
-    )
     space = item.wanted.bind(item.device)
-    found = kept(store.known_trials(key))
+    found = kept(store.known_trials(item.key(protocol)))
     return sum(space.feasible(trial.config) for trial in found)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from results_db.errors import StoreMovedError
 from results_db.patience import Patience
-from results_db.records import RunInfo, TaskInfo, TaskKey
+from results_db.records import RunInfo, TaskInfo, TrialRecord
 from search_spaces import declared
 from search_spaces.errors import TunerError
 from search_spaces.records import Config, Workload, config_key, digest
@@ -197,15 +197,7 @@ class CampaignRun:
             )
         task = self.store.ensure_task(
             info.run_id,
-            TaskKey(
-                kernel=kernel.name,
-                source_hash=kernel.source_hash(),
-                space_hash=item.space_hash,
-                workload=workload,
-                device=item.device,
-                toolchain=item.toolchain,
-                protocol=environment.protocol_key(protocol),
-            ),
+            item.key(environment.protocol_key(protocol)),
             flops=cost.flops,
             bytes=cost.bytes,
             tolerance=kernel.tolerance(workload).relative,
@@ -251,10 +243,16 @@ class CampaignRun:
             baseline_timeout_s=self.settings.pool.baseline_timeout,
             finished=known.resumed(self.store, task),
             known=[r for r in known.kept(found) if space.feasible(r.config)],
+            timed={} if fresh else self._timed(task),
             settled=None if fresh else self.store.settled(task.key, exclude_task=task.task_id),
             neighbours=self._neighbours(kernel.name, item, task.run_id),
             odd=_odd(item),
         )
+
+    def _timed(self, task: TaskInfo) -> dict[str, TrialRecord]:
+        """Times that any revision of the kernel's code has of binaries, by their digests."""
+        found = self.store.timed_trials(task.key, exclude_task=task.task_id)
+        return {record.binary_hash: record for record in found}
 
     def _default(self, item: Placed) -> Config:
         """The kernel's default, or the nearest start in a space that was narrowed without it."""

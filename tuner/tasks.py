@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 
+from results_db.records import TaskKey
 from search_spaces import declared, registry
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
@@ -59,6 +60,21 @@ class Placed:
         """A digest of the space that is declared for this device."""
         with told(self.device):
             return self.wanted.kernel.space_hash(self.wanted.workload)
+
+    def key(self, protocol: str) -> TaskKey:
+        """What results of this task are kept under. protocol: the measuring protocol's digest."""
+        kernel = self.wanted.kernel
+        return TaskKey(
+            kernel=kernel.name,
+            launch_hash=kernel.launch_hash(),
+            check_hash=kernel.check_hash(),
+            space_hash=self.space_hash,
+            workload=self.wanted.workload,
+            device=self.device,
+            toolchain=self.toolchain,
+            protocol=protocol,
+            kernel_hashes=kernel.kernel_hashes(),
+        )
 
 
 def wanted_tasks(

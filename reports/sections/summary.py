@@ -110,9 +110,11 @@ def _tiles(data: RunData, outcomes: list[Outcome]) -> list[tuple[str, str, str]]
     trials = data.trials
     failed = Counter(t.status.value for t in trials if t.status is not Status.CORRECT)
     reused = sum(trial.source == "reused" for trial in trials)
+    verified = sum(trial.source == "verified" for trial in trials)
     twins = sum(trial.source == "binary" for trial in trials)
     builds = usable(t.build_s for t in trials if t.source != "reused" and t.build_s)
-    remarks = [f"{reused:,} reused"] * (reused > 0) + [f"{twins:,} shared a binary"] * (twins > 0)
+    shared = {"reused": reused, "verified again": verified, "shared a binary": twins}
+    remarks = [f"{number:,} {how}" for how, number in shared.items() if number]
     return [
         *_ratio_tile([o.over_baseline for o in outcomes], "over the fastest baseline"),
         *_ratio_tile([o.over_default for o in outcomes], "over the default config"),

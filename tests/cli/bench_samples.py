@@ -80,7 +80,7 @@ def confirm(
     *,
     median_us: float | None = 50.0,
     elsewhere: bool = False,
-    source_hash: str = "",
+    launch_hash: str = "",
 ) -> int:
     """Store a run of the recorded kernel with that winner; without a time it is unconfirmed."""
     kernel: RecordedKernel = load_kernel(folder / "space.json")
@@ -88,7 +88,8 @@ def confirm(
     device = replace(kernel.device, name="Another Device") if elsewhere else kernel.device
     key = TaskKey(
         kernel=kernel.name,
-        source_hash=source_hash or kernel.source_hash(),
+        launch_hash=launch_hash or kernel.launch_hash(),
+        check_hash=kernel.check_hash(),
         space_hash=kernel.space_hash(workload),
         workload=workload,
         device=device,

@@ -73,7 +73,7 @@ def test_the_database_is_read_and_not_written(tuner, folder, space):
     older, newer, other, loose = [entry.config for entry in space.configs[:4]]
     for winner, facts in (
         (older, {}),
-        (newer, {"source_hash": "older"}),
+        (newer, {"launch_hash": "older"}),
         (other, {"elsewhere": True}),
         (loose, {"median_us": None}),
     ):

@@ -28,14 +28,14 @@ class PostgresFarm(Farm):
         with Store.open(self.url) as store:
             runs = store.runs()
             tasks = [task for run in runs for task in store.tasks(run.run_id)]
-            mine = [t for t in tasks if t.key.source_hash == self.source_hash]
+            mine = [t for t in tasks if t.key.launch_hash == self.launch_hash]
             trials = [trial for task in mine for trial in store.trials(task.task_id)]
         found = {trial.attempt_id: trial for trial in trials}
         assert len(found) == len(trials)
         return runs, found
 
     @property
-    def source_hash(self) -> str:
+    def launch_hash(self) -> str:
         from search_spaces.recorded import RecordedKernel
 
-        return RecordedKernel(self.space).source_hash()
+        return RecordedKernel(self.space).launch_hash()

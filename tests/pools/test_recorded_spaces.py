@@ -96,7 +96,7 @@ def test_the_hash_is_that_of_the_recording(tmp_path):
     slower = replace(space.configs[0], median_us=1e6)
     replace(space, configs=(slower, *space.configs[1:])).save(tmp_path / "c.json")
     first, same, other = (
-        load_kernel(tmp_path / f).source_hash() for f in ("a.json", "b.json.gz", "c.json")
+        load_kernel(tmp_path / f).launch_hash() for f in ("a.json", "b.json.gz", "c.json")
     )
     assert first == same != other
 

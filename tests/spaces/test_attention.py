@@ -183,11 +183,11 @@ def test_only_causal_problems_have_a_diagonal_to_split(attention):
 
 
 def test_the_sources_do_not_depend_on_the_interpreter(attention):
-    code = "from search_spaces.registry import load; print(load('attention').source_hash())"
+    code = "from search_spaces.registry import load; print(load('attention').launch_hash())"
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
-    assert done.stdout.strip() == attention.source_hash()
+    assert done.stdout.strip() == attention.launch_hash()
 
 
 @pytest.mark.parametrize(

@@ -167,11 +167,11 @@ def test_long_rows_are_streamed_and_short_ones_are_not():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_sources_do_not_depend_on_the_interpreter(name):
-    code = f"from search_spaces.registry import load; print(load({name!r}).source_hash())"
+    code = f"from search_spaces.registry import load; print(load({name!r}).launch_hash())"
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
-    assert done.stdout.strip() == load(name).source_hash()
+    assert done.stdout.strip() == load(name).launch_hash()
 
 
 @pytest.mark.parametrize(

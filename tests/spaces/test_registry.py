@@ -68,7 +68,7 @@ def test_a_file_gives_a_class_an_instance_or_a_factory(file, attribute):
     assert spec_of(kernel) == kernel.spec
     # The module is imported once, from a real file: Triton reads its source.
     assert sys.modules[type(kernel).__module__].LOADED == [1]
-    assert kernel.source_hash()
+    assert kernel.launch_hash()
 
 
 def test_files_and_modules_are_found_on_the_given_paths(file, tmp_path, monkeypatch):

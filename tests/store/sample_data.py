@@ -32,12 +32,14 @@ DEVICE = Device(
 )
 KEY = TaskKey(
     kernel="softmax",
-    source_hash="0123456789abcdef",
+    launch_hash="0123456789abcdef",
+    check_hash="89abcdef01234567",
     space_hash="fedcba9876543210",
     workload=Workload.of(M=8192, N=8192, dtype="bfloat16"),
     device=DEVICE,
     toolchain=Toolchain(python="3.12", torch="2.11", triton="3.6", cuda="13.0", driver="580"),
     protocol="p1",
+    kernel_hashes=("00112233",),
 )
 DEFAULT = {"BLOCK": 1024, "num_warps": 4, "fast": False}
 BEST = {"BLOCK": 4096, "num_warps": 8, "fast": True}

@@ -29,7 +29,9 @@ from search_spaces.records import Status
 
 OTHER_KEYS = {
     "kernel": replace(KEY, kernel="matmul"),
-    "source": replace(KEY, source_hash="0000"),
+    "launches": replace(KEY, launch_hash="0000"),
+    "checks": replace(KEY, check_hash="0000"),
+    "no checks": replace(KEY, check_hash=""),
     "workload": replace(KEY, workload=KEY.workload.with_dims(M=1)),
     "workload type": replace(KEY, workload=KEY.workload.with_dims(M="8192")),
     "device": replace(KEY, device=replace(DEVICE, power_limit_w=350.0)),

@@ -50,7 +50,7 @@ class RoundTrips:
     @given(record=trials)
     def test_a_trial_comes_back_as_it_was(self, store: Store, record: TrialRecord) -> None:
         task = new_task(store)
-        record = replace(record, attempt_id=f"{record.attempt_id}{next(_unique)}")
+        record = replace(record, attempt_id=f"{record.attempt_id}/{next(_unique)}")
         assert store.record_trial(task.task_id, record)
         assert store.trials(task.task_id) == [record]
         assert not store.record_trial(task.task_id, record)
@@ -91,7 +91,9 @@ class RoundTrips:
         key=st.builds(
             TaskKey,
             kernel=texts,
-            source_hash=texts,
+            launch_hash=texts,
+            check_hash=texts,
+            kernel_hashes=st.just(("00",)),
             space_hash=texts,
             workload=configs.map(Workload.from_mapping),
             device=st.builds(

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,7 +87,9 @@ def test_a_frozen_database_is_upgraded_and_read(frozen: Path, tmp_path: Path) ->
         (run,) = store.runs()
         (task,) = store.tasks(run.run_id)
         assert (run.campaign, run.status, run.summary) == ("nightly", "finished", {"trials": 3})
-        assert (task.key, task.stage) == (KEY, "done")
+        one_half = replace(KEY, check_hash="", kernel_hashes=())
+        assert task.key == (one_half if frozen.stem < "0004" else KEY)
+        assert task.stage == "done"
         older = frozen.stem < "0002"
         assert store.trials(task.task_id) == list(TRIALS if older else FILLED)
         assert task.finals == (() if older else FINALS)

@@ -72,9 +72,9 @@ class Library:
         return self.module.scale
 
     def table(self, *entries, **facts):
-        """Write the library's table; its source hash is the loaded kernel's."""
+        """Write the library's table; its digest is the loaded kernel's."""
         facts.setdefault("toolchain", {"triton": triton.__version__})
-        facts.setdefault("source_hash", runtime.source_hash(self.module.scale))
+        facts.setdefault("kernel_hash", runtime.kernel_hash(self.module.scale))
         content = document(entries, **facts)
         return written(self.tables / "scale@NVIDIA_H200.json", content)
 

@@ -169,7 +169,7 @@ def test_a_full_disk_leaves_the_old_table(store, run_id, tmp_path, monkeypatch):
         tables.export(store, run_id, path / "below-a-file")
 
 
-def softmax_tasks(store, run_id, *, source_hash=None):
+def softmax_tasks(store, run_id, *, launch_hash=None):
     """Tasks of a registered kernel, with its default configs as winners."""
     kernel = load("softmax")
     for wanted in list(kernel.workloads())[:2]:
@@ -180,7 +180,9 @@ def softmax_tasks(store, run_id, *, source_hash=None):
             wanted,
             kernel="softmax",
             selection=outcome(winner=config, tie_set=(config,), default=config),
-            source_hash=source_hash or kernel.source_hash(),
+            launch_hash=launch_hash or kernel.launch_hash(),
+            check_hash=kernel.check_hash(),
+            kernel_hashes=kernel.kernel_hashes(),
         )
     return kernel
 
@@ -218,7 +220,10 @@ def test_check_finds_what_has_changed(store, run_id, tmp_path, monkeypatch):
     assert tables.check([path]) == tables.check([tmp_path]) == []
     findings = {
         "triton": fresh.replace(version("triton"), "2.0.0"),
-        "source code": fresh.replace(kernel.source_hash(), "feed"),
+        "launches has changed": fresh.replace(kernel.launch_hash(), "feed"),
+        "device code has changed": fresh.replace(kernel.kernel_hashes()[0], "feed"),
+        "reference, inputs": fresh.replace(kernel.check_hash(), "feed"),
+        "export it anew": fresh.replace("launch_hash", "source_hash"),
         "search space": fresh.replace('"space_hash": "', '"space_hash": "00'),
         "not known": fresh.replace('"name": "softmax"', '"name": "sofmax"'),
         "which device": fresh.replace(H200.fingerprint, ""),

@@ -39,7 +39,7 @@ def kernel(library):
 def whole_document(kernel):
     return document(
         [(key(), BIG), ({**key(50), "flag": None}, {"BLOCK": 32, "num_warps": 1})],
-        source_hash=runtime.source_hash(kernel),
+        kernel_hash=runtime.kernel_hash(kernel),
         toolchain={"triton": triton.__version__},
         default={"BLOCK": 64},
     )

@@ -102,7 +102,7 @@ def best_of(subject: Subject, workload: Workload, database: str) -> Variant | No
     if task is None or task.selection is None:
         return None
     note = ""
-    if task.key.source_hash != subject.kernel.source_hash():
+    if task.key.launch_hash != subject.kernel.launch_hash():
         note = f"best: run {task.run_id} chose it for other source code of {subject.kernel.name}"
     return Variant("best", dict(task.selection.winner), note)
 

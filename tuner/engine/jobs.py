@@ -155,21 +155,28 @@ def next_duel(task: Task, idle: int = 1) -> list[Trial]:
 
     Until there is a champion to pair with, one trial at a time is timed without: nothing tells yet
     for how long one that hangs may be silent. A champion whose artifact is not at hand is being
-    built again. Who was in a job that failed goes alone.
+    built again. Who was in a job that failed goes alone. Trials whose time is known from another
+    revision go first, for they need no champion and may become one.
     """
     ready = task.search.next_ready(task.search.count(State.READY))
     if not ready:
         return []
     if task.spec.compile_only:
         return ready[:1]
+    if kept := [trial for trial in ready if task.search.kept_time(trial)]:
+        return _batch(kept, idle)
     champion = task.search.champion
     if champion is None:
         return [] if task.search.count(State.MEASURING) else ready[:1]
     if champion.artifact is None:
         return []
+    return _batch(ready, idle)
+
+
+def _batch(ready: Sequence[Trial], idle: int) -> list[Trial]:
     together = [trial for trial in ready if not trial.alone]
     share = -(-len(together) // max(1, idle))
-    return together[: min(share, _BATCH)] or ready[:1]
+    return together[: min(share, _BATCH)] or [*ready[:1]]
 
 
 def preparation(task: Task, job_id: str) -> MeasureJob:
@@ -186,10 +193,12 @@ def preparation(task: Task, job_id: str) -> MeasureJob:
 
 
 def duel(task: Task, trials: Sequence[Trial], job_id: str) -> MeasureJob:
-    """Verify the trials and screen them against the champion; only verify what is not timed."""
+    """Verify the trials and screen them against the champion; only verify what is not timed, or
+    has a time."""
+    verify = task.spec.compile_only or task.search.kept_time(trials[0]) is not None
     for trial in trials:
         task.search.move(trial, State.MEASURING)
-        trial.rival = None if task.spec.compile_only else task.search.champion
+        trial.rival = None if verify else task.search.champion
     rival = trials[0].rival
     field = [trial.artifact for trial in trials] + ([rival.artifact] if rival else [])
     artifacts = tuple(artifact for artifact in field if artifact is not None)
@@ -198,7 +207,7 @@ def duel(task: Task, trials: Sequence[Trial], job_id: str) -> MeasureJob:
         kernel=task.spec.kernel,
         workload=task.spec.workload,
         entrants=artifacts,
-        mode=Mode.VERIFY if task.spec.compile_only else Mode.DUEL,
+        mode=Mode.VERIFY if verify else Mode.DUEL,
         champion=rival is not None,
         verified=_verified(task, artifacts),
         protocol=_protocol(task),

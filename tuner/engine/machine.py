@@ -39,7 +39,6 @@ from workers.records import (
     Measured,
     Measurement,
     Mode,
-    Timing,
     WorkerGone,
     WorkerReady,
 )
@@ -180,12 +179,12 @@ class Engine:
             job.task.search.dethrone()
         for index, trial in enumerate(job.trials):
             outcome = result.outcomes[index]
-            untimed = isinstance(outcome, Timing) and not outcome.samples_us
-            if untimed and not job.task.spec.compile_only:
-                self._retry(job, trial, worker_id, "was not reached in its job", out)
-            else:
+            kept = job.task.search.kept_time(trial)
+            if results.was_reached(job.task.spec, outcome, kept):
                 record = results.of_measurement(job.task.spec, trial, worker_id, result, index)
-                self._finish(job.task, trial, record, out)
+                self._finish(job.task, trial, results.with_time(record, kept), out)
+            else:
+                self._retry(job, trial, worker_id, "was not reached in its job", out)
 
     def _judged(self, task: Task, result: Measurement | Failure, out: list[Instruction]) -> None:
         finals = task.finals

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from results_db.records import TrialRecord
@@ -109,6 +110,33 @@ def of_measurement(
         samples_us=outcome.samples_us,
         **common,
         **_ratio(trial, outcome, measurement),
+    )
+
+
+def was_reached(spec: TaskSpec, outcome: Timing | Failure, kept: TrialRecord | None) -> bool:
+    """Whether a device came to an entrant before it was lost. kept: its time, if that is known."""
+    if isinstance(outcome, Failure) or spec.compile_only:
+        return True
+    return outcome.error >= 0 if kept is not None else bool(outcome.samples_us)
+
+
+def with_time(record: TrialRecord, kept: TrialRecord | None) -> TrialRecord:
+    """A verified trial with the time that an earlier run took of the same binary, if it did."""
+    if kept is None or record.status is not Status.CORRECT:
+        return record
+    return replace(
+        record,
+        source="verified",
+        twin=kept.attempt_id,
+        method=kept.method,
+        cache=kept.cache,
+        champion=kept.champion,
+        median_us=kept.median_us,
+        log_ratio=kept.log_ratio,
+        log_ratio_low=kept.log_ratio_low,
+        log_ratio_high=kept.log_ratio_high,
+        samples_us=kept.samples_us,
+        champion_samples_us=kept.champion_samples_us,
     )
 
 

@@ -155,6 +155,12 @@ class Search:
             timing_s=0.0,
         )
 
+    def kept_time(self, trial: Trial) -> TrialRecord | None:
+        """The time another revision has of this trial's binary, which then is verified only."""
+        if trial.artifact is None or self.spec.compile_only:
+            return None
+        return self.spec.timed.get(trial.artifact.binary_hash)
+
     # -- results -------------------------------------------------------------------------------
     def finish(self, trial: Trial, record: TrialRecord) -> None:
         """The trial is over: remember it, tell the strategy, maybe crown a new champion."""
@@ -230,7 +236,7 @@ class Search:
                 bisect.insort(self._timed, (trial.score, trial.number, trial))
                 if self.champion is None or trial.score < (self.champion.score or math.inf):
                     self.champion = trial
-        if record.binary_hash and record.source in ("measured", "built", "reused"):
+        if record.binary_hash and record.source in ("measured", "built", "reused", "verified"):
             self.by_binary.setdefault(record.binary_hash, trial)
             if record.status is Status.CORRECT and record.verified_by:
                 self.verified.add(record.binary_hash)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -64,6 +64,9 @@ class TaskSpec:
     listed: Sequence[Config] = ()
     finished: Sequence[TrialRecord] = ()
     known: Sequence[TrialRecord] = ()
+    #: Times that other revisions of the kernel have of binaries, by their digests. A time holds for
+    #: an equal binary, whose outputs are verified anew.
+    timed: Mapping[str, TrialRecord] = field(default_factory=dict)
     settled: TaskInfo | None = None
     neighbours: Sequence[Config] = ()
     odd: Workload | None = None

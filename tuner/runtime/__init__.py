@@ -14,6 +14,7 @@ from ._read import TableError, read
 from ._search import clear, load, lookup, staleness
 from ._source import source_hash
 from ._table import SCHEMA, DeviceFacts, Entry, Hit, Rule, Table, key_order
+from .identity import kernel_hash
 
 __all__ = [
     "SCHEMA",
@@ -29,6 +30,7 @@ __all__ = [
     "clear",
     "current_device",
     "file_stem",
+    "kernel_hash",
     "key_order",
     "load",
     "lookup",

@@ -287,7 +287,7 @@ class Autotuned:
 
     @property
     def src(self) -> str:
-        """The kernel's text, as `search_spaces.Kernel.source_hash` reads it."""
+        """The kernel's text from `def` on."""
         return source_text(self.fn)
 
     @cached_property

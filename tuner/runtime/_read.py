@@ -105,7 +105,6 @@ def _table(data: object, path: str) -> Table:
     default = top.get("default")
     table = Table(
         kernel=_text(kernel.get("name"), "kernel.name"),
-        source_hash=_text(kernel.get("source_hash"), "kernel.source_hash"),
         space_hash=_text(kernel.get("space_hash", ""), "kernel.space_hash"),
         device=_device(_mapping(top.get("device"), "device")),
         toolchain={
@@ -117,10 +116,24 @@ def _table(data: object, path: str) -> Table:
         default=None if default is None else _scalars(default, "default"),
         provenance=_scalars(top.get("provenance", {}), "provenance"),
         path=path,
+        **_code(kernel),
     )
     if len(table.index) != len(table.entries):
         raise TableError("has two entries for one key")
     return table
+
+
+def _code(kernel: Mapping[str, Any]) -> dict[str, Any]:
+    """The digests of code; a table has one of its launches or, an earlier one, of sources."""
+    found: dict[str, Any] = {
+        name: _text(kernel.get(name, ""), f"kernel.{name}")
+        for name in ("launch_hash", "check_hash", "source_hash")
+    }
+    if not found["launch_hash"] and not found["source_hash"]:
+        raise TableError("kernel.launch_hash is not text")
+    hashes = _list(kernel.get("kernel_hashes", []), "kernel.kernel_hashes")
+    found["kernel_hashes"] = tuple(_text(item, "kernel.kernel_hashes") for item in hashes)
+    return found
 
 
 def _device(data: Mapping[str, Any]) -> DeviceFacts:

@@ -65,7 +65,7 @@ def lookup(
 
     tables: files and folders, searched in order; by default those in the environment variable
     TUNER_TABLES, then this package's own. device: facts or an exact name; by default the current
-    one. source: the kernel's `source_hash`, compared when given. stale: what to do with a table of
+    one. source: `kernel_hash` of the kernel, compared when given. stale: what to do with a table of
     another toolchain or source. Never raises for what a file holds; a miss is said once.
     Results are remembered: a table that changes on disk is read again after `clear()`.
     """
@@ -216,7 +216,7 @@ def staleness(table: Table, sources: frozenset[str] = frozenset()) -> str:
 
     Triton's version decides where a table names one, torch's otherwise.
     """
-    if sources and table.source_hash not in sources:
+    if sources and not sources & table.code:
         return "was made for other source code of this kernel"
     package = "triton" if table.toolchain.get("triton") else "torch"
     made, running = table.toolchain.get(package, ""), version(package)

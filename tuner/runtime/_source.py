@@ -1,4 +1,4 @@
-"""The identity of a kernel's source, so that a table of other code is not mistaken for its own."""
+"""The digests of code under which a kernel finds its tables, also those of earlier ones."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
+
+from .identity import kernel_hash
 
 
 def source_hash(*functions: Any) -> str:
-    """The digest that tables carry, over the text of kernels (jitted, decorated or plain)."""
+    """The digest that earlier tables carry, over the text of kernels; see `kernel_hash`."""
     return _digest(*(source_text(fn) for fn in functions))
 
 
 def accepted_hashes(fn: Any) -> frozenset[str]:
-    """Digests under which a kernel's table may be kept: of the kernel from `def` on, of the
-    function with its decorators, and of its module.
-
-    Declared and adopted kernels may name any of them as what decides the binary.
-    """
+    """Digests under which a kernel's table may be kept: that of its device code and, for earlier
+    tables, of the text from `def` on, of the function with its decorators, and of its module."""
     base = base_function(fn)
     readers: tuple[Callable[[], str], ...] = (
         lambda: source_text(fn),
@@ -30,10 +30,10 @@ def accepted_hashes(fn: Any) -> frozenset[str]:
     )
     accepted = set()
     for reader in readers:
-        try:
+        with suppress(OSError, TypeError, KeyError):
             accepted.add(_digest(reader()))
-        except (OSError, TypeError, KeyError):
-            continue
+    with suppress(Exception):  # whatever user code does there, a launch goes on
+        accepted.add(kernel_hash(fn))
     return frozenset(accepted)
 
 

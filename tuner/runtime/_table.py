@@ -102,7 +102,6 @@ class Table:
     """One kernel's configs on one device. `path` is where it was read from."""
 
     kernel: str
-    source_hash: str
     space_hash: str
     device: DeviceFacts
     toolchain: Mapping[str, str]
@@ -110,6 +109,12 @@ class Table:
     rule: Rule = Rule()
     default: Mapping[str, Value] | None = None
     provenance: Mapping[str, Value] = field(default_factory=dict)
+    #: Digests of what is launched and of what is correct, and of the jitted functions alone.
+    launch_hash: str = ""
+    check_hash: str = ""
+    kernel_hashes: tuple[str, ...] = ()
+    #: The one digest of earlier tables, over the text of some sources.
+    source_hash: str = ""
     path: str = field(default="", compare=False)
     #: Entries by key, where True is not 1.
     index: Mapping[Key, Entry] = field(init=False, repr=False, compare=False)
@@ -134,6 +139,11 @@ class Table:
     def dims(self) -> tuple[tuple[str, ...], ...]:
         """The names of the workloads' dims: one sorted tuple, or more where workloads differ."""
         return tuple(dict.fromkeys(tuple(sorted(entry.key)) for entry in self.index.values()))
+
+    @property
+    def code(self) -> frozenset[str]:
+        """Digests of code that the table speaks for; who asks knows one of them."""
+        return frozenset({self.launch_hash, *self.kernel_hashes} - {""} or {self.source_hash})
 
     def find(self, key: Mapping[str, Value]) -> Hit | None:
         """The config for a workload by the table's rule, or None; equal distances go to the

@@ -37,8 +37,8 @@ def tables_of(results: Results) -> list[Table]:
         key = task.key
         if key.device.measurable:
             build_key = key.toolchain.build_key
-            identity = (key.kernel, key.device.fingerprint, key.source_hash, build_key)
-            groups[identity].append(task)
+            code = key.launch_hash, key.check_hash
+            groups[key.kernel, key.device.fingerprint, *code, build_key].append(task)
     return [_table(results, groups[identity]) for identity in sorted(groups)]
 
 
@@ -50,7 +50,9 @@ def _table(results: Results, tasks: Sequence[TaskInfo]) -> Table:
     )
     return Table(
         kernel=key.kernel,
-        source_hash=key.source_hash,
+        launch_hash=key.launch_hash,
+        check_hash=key.check_hash,
+        kernel_hashes=key.kernel_hashes,
         space_hash=_joint([task.key.space_hash for task in newest.values()]),
         device=_facts(key.device),
         toolchain={name: text for name, text in asdict(key.toolchain).items() if text},

@@ -90,10 +90,24 @@ def _problems(table: Table, kernel: Kernel | None) -> Iterator[str]:
     if kernel is None:
         yield f"is of kernel {table.kernel!r}, which is not known here"
         return
-    if kernel.source_hash() != table.source_hash:
-        yield f"was made for other source code of {table.kernel}"
+    if changed := _code(table, kernel):
+        yield changed
     elif (changed := _space_hash(table, kernel)) != table.space_hash:
         yield f"was made for another search space of {table.kernel} ({changed})"
+
+
+def _code(table: Table, kernel: Kernel) -> str:
+    """Which half of the kernel's identity is another than the table's; empty where none is."""
+    if not table.launch_hash:
+        return f"does not say for which launches of {table.kernel} it was made; export it anew"
+    if set(kernel.kernel_hashes()) != set(table.kernel_hashes):
+        return f"was made for other source code of {table.kernel}: its device code has changed"
+    if kernel.launch_hash() != table.launch_hash:
+        return f"was made for other source code of {table.kernel}: what it launches has changed"
+    if table.check_hash and kernel.check_hash() != table.check_hash:
+        what = "its reference, inputs, tolerance or baselines have changed"
+        return f"was verified by other source code of {table.kernel}: {what}"
+    return ""
 
 
 def _space_hash(table: Table, kernel: Kernel) -> str:

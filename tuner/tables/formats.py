@@ -50,7 +50,7 @@ def _named(results: Results) -> Iterator[tuple[str, Table]]:
     for table in results.tables:
         name = file_name(table)
         if count[name] > 1:
-            mark = digest([table.source_hash, dict(table.toolchain)], 6)
+            mark = digest([table.launch_hash, table.check_hash, dict(table.toolchain)], 6)
             name = f"{name.removesuffix('.json')}-{mark}.json"
         yield name, table
 

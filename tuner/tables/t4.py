@@ -40,7 +40,7 @@ def task_name(task: TaskInfo) -> str:
     """A file name for a task: kernel, workload, device, and a mark of the whole identity."""
     key = task.key
     # The workload is in the mark, since its words are cut and lose characters.
-    what = [key.kernel, key.workload.as_dict(), key.source_hash]
+    what = [key.kernel, key.workload.as_dict(), key.launch_hash, key.check_hash]
     mark = digest([*what, key.device.fingerprint, key.toolchain.key, key.protocol], 8)
     words = "-".join(f"{name}{value}" for name, value in key.workload.dims)
     device = device_stem(key.device.name, key.device.kind)
@@ -77,7 +77,8 @@ def _metadata(results: Results, task: TaskInfo) -> dict[str, Any]:
     key = task.key
     return {
         "kernel": key.kernel,
-        "source_hash": key.source_hash,
+        "launch_hash": key.launch_hash,
+        "check_hash": key.check_hash,
         "workload": key.workload.as_dict(),
         "device": key.device.name,
         "run": results.run_id,

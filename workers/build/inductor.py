@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,8 @@ from workers.device import detect
 from workers.records import Artifact, BuildJob, Failure, StaticFacts
 
 if TYPE_CHECKING:
+    import torch
+
     from search_spaces.kernel import Kernel
 
 _VARIANTS = "variants"
@@ -42,7 +44,8 @@ def build_cpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fail
         isa.without_header_precompilation()
     threads = kernel.cpu_threads(job.workload, job.config)
     tools = toolchain.current("cpu")
-    identity = [kernel.source_hash(), job.workload.as_dict(), dict(job.config), tools.build_key]
+    code = [kernel.launch_hash(), kernel.check_hash()]
+    identity = [*code, job.workload.as_dict(), dict(job.config), tools.build_key]
     folder = cache_dir / _VARIANTS / digest([*identity, threads], 32)
     with _fresh_compiler(folder), cpu_conditions(threads):
         inputs = kernel.make_inputs(job.workload, 1, "cpu")
@@ -57,7 +60,7 @@ def build_cpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fail
         config=dict(job.config),
         target=job.device.target,
         toolchain=tools,
-        binary_hash=_identity(folder, job, threads),
+        binary_hash=_identity(folder, job, [threads, kernel.launch_hash(), _shapes(inputs)]),
         facts=StaticFacts(binary_bytes=sum(path.stat().st_size for path in binaries)),
         files=files,
     )
@@ -115,10 +118,19 @@ def _check_machine(job: BuildJob) -> None:
         )
 
 
-def _identity(folder: Path, job: BuildJob, threads: int) -> str:
-    """All that decides what a variant does: generated C++ and its flags, call order, threads.
+def _shapes(inputs: Mapping[str, torch.Tensor]) -> list[Any]:
+    return [
+        [name, f"{tensor.dtype}", list(tensor.shape), list(tensor.stride())]
+        for name, tensor in sorted(inputs.items())
+    ]
 
-    Inductor names a C++ file by a hash of its text and of the compiler's command line.
+
+def _identity(folder: Path, job: BuildJob, called: list[Any]) -> str:
+    """All that decides what a variant does: generated C++ and its flags, call order, `called`.
+
+    called: threads, the launches' code and the inputs' shapes. Code that is not compiled leaves no
+    trace in the folder, so that revisions of the code do not share a binary. Inductor names a C++
+    file by a hash of its text and of the compiler's command line.
     """
     sha = hashlib.sha256()
     sources = sorted(folder.rglob("*.cpp"))
@@ -126,7 +138,7 @@ def _identity(folder: Path, job: BuildJob, threads: int) -> str:
         sha.update(f"{path.name}\n".encode())
     for path in sorted(folder.rglob("*.py")):
         sha.update(_code_lines(path.read_text()).encode())
-    run: list[Any] = [threads, job.config.get("precision")]
+    run: list[Any] = [called, job.config.get("precision")]
     if not sources:
         run.append(config_key(job.config))
     sha.update(canonical_json(run).encode())

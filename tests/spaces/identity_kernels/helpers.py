@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 
 FACTOR = tl.constexpr(2.0)
-BIAS: tl.constexpr = 0.25
+BIAS = tl.constexpr(0.25)
 
 
 @triton.jit
@@ -15,7 +15,7 @@ def _shifted(x):
 
 @triton.jit
 def doubled(x):
-    return FACTOR * _shifted(x)
+    return _shifted(x) * FACTOR
 
 
 def is_even(args):
