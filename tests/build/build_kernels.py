@@ -105,6 +105,37 @@ class TwoLaunches(_Base):
         ]
 
 
+class _One:
+    @triton.jit
+    def add(X, Y, BLOCK: tl.constexpr, bias=1.0):
+        at = tl.arange(0, BLOCK)
+        tl.store(Y + at, tl.load(X + at) + bias)
+
+
+class _Two:
+    @triton.jit
+    def add(X, Y, BLOCK: tl.constexpr, bias=2.0):
+        at = tl.arange(0, BLOCK)
+        tl.store(Y + at, tl.load(X + at) + bias)
+
+
+class Parts(_Base):
+    """The same machine code on another part of the input, or with another default."""
+
+    name = "parts"
+
+    def make_inputs(self, workload, seed, device):
+        return {name: torch.empty(4, 64, device=device) for name in ("a", "b")}
+
+    def outputs(self, workload):
+        return {"y": TensorSpec((64,), "float32")}
+
+    def launches(self, workload, config, tensors):
+        fn = (_Two if config["two"] else _One).add
+        part = tensors[config["of"]][config["row"]]
+        return [Launch(fn, (1,), (part, tensors["y"]), {"BLOCK": 64, "num_warps": 1})]
+
+
 class Dot(_Base):
     name = "dot"
 

@@ -289,3 +289,15 @@ def test_blocks_restore_the_driver_and_nest():
         assert driver.active is outer
         assert outer.get_current_device() != inner.get_current_device()
     assert (vars(driver).get("_active"), knobs.compilation.listener) == before
+
+
+def test_arguments_that_code_does_not_show_are_part_of_a_binary(tmp_path):
+    """The part of a tensor that is passed, and defaults of arguments that are not."""
+    usual = {"of": "a", "row": 0, "two": False}
+    hashes = []
+    for change in ({}, {"of": "b"}, {"row": 1}, {"two": True}):
+        asked = job({**usual, **change}, workload=Workload.of(n=64))
+        artifact = build_kernel(build_kernels.Parts(), asked, tmp_path)
+        assert isinstance(artifact, Artifact), artifact
+        hashes.append(artifact.binary_hash)
+    assert len(set(hashes)) == 4

@@ -32,7 +32,7 @@ def _afresh(monkeypatch):
 def table(entry_keys, rule=None) -> Table:
     entries = tuple(Entry(key, {"at": number}) for number, key in enumerate(entry_keys))
     rule = rule or Rule("nearest_log2", 1.0, ("M", "N"))
-    return Table("k", "", "", DeviceFacts("d"), {}, entries, rule)
+    return Table("k", "", DeviceFacts("d"), {}, entries, rule)
 
 
 def distance(a, b) -> float:
@@ -104,9 +104,7 @@ def test_flags_text_and_none_are_told_as_they_were_adopted():
     entries = tuple(
         Entry({"M": 64, "flag": flag}, {"at": number}) for number, flag in enumerate(flags)
     )
-    found = Table(
-        "k", "", "", DeviceFacts("d"), {}, entries, Rule("nearest_log2", 1, ("M", "flag"))
-    )
+    found = Table("k", "", DeviceFacts("d"), {}, entries, Rule("nearest_log2", 1, ("M", "flag")))
     for number, flag in enumerate(flags):
         assert found.find({"M": 64, "flag": flag}).config["at"] == number
         near = found.find({"M": 65, "flag": flag})
@@ -133,9 +131,7 @@ def test_the_rule_decides_what_a_miss_gets():
     assert table(known, Rule("nearest_log2", 1.0, ("M",))).find(far) is None
     assert table(known, Rule("nearest_log2", 1.0, ("N",))).find(near) is None
     entries = (Entry(known[0], {"at": 0}),)
-    full = Table(
-        "k", "", "", DeviceFacts("d"), {}, entries, Rule("fallback", 1.0, ("M",)), {"at": 9}
-    )
+    full = Table("k", "", DeviceFacts("d"), {}, entries, Rule("fallback", 1.0, ("M",)), {"at": 9})
     found = [full.find(key) for key in (known[0], near, far)]
     assert [(hit.how, hit.config["at"]) for hit in found] == [
         ("exact", 0),

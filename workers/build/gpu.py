@@ -176,10 +176,18 @@ def _identity(launch: Launch, compiled: Any, tensors: Mapping[str, torch.Tensor]
 def _runtime_arguments(launch: Launch, tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
     """Arguments that reach the device at launch; constexprs are in the machine code already."""
     jitted = _jit_function(launch.fn)
-    given = {**dict(zip(jitted.arg_names, launch.args, strict=False)), **launch.kwargs}
+    defaults = {param.name: param.default for param in jitted.params if param.has_default}
+    passed = dict(zip(jitted.arg_names, launch.args, strict=False))
+    given = {**defaults, **passed, **launch.kwargs}
     runtime = [param.name for param in jitted.params if not param.is_constexpr]
     names = {id(tensor): name for name, tensor in tensors.items()}
     return {name: _describe(given[name], names) for name in runtime if name in given}
+
+
+def _view(tensor: Any, names: Mapping[int, str]) -> str:
+    """Which tensor a view is of, and where in it."""
+    base = getattr(tensor, "_base", None)
+    return "" if base is None else f"{names.get(id(base), '')}+{tensor.storage_offset()}"
 
 
 def _describe(value: Any, names: Mapping[int, str]) -> str:
@@ -189,7 +197,7 @@ def _describe(value: Any, names: Mapping[int, str]) -> str:
         return f"[{', '.join(_describe(item, names) for item in value)}]"
     if hasattr(value, "data_ptr"):
         strides = value.stride() if hasattr(value, "stride") else ()
-        name = names.get(id(value), "")
+        name = names.get(id(value)) or _view(value, names)
         return f"{name} {value.dtype} {tuple(value.shape)} {tuple(strides)}"
     if dataclasses.is_dataclass(value):
         parts = (getattr(value, field.name) for field in dataclasses.fields(value))
