@@ -331,3 +331,20 @@ def test_builds_that_were_given_up_are_answered_and_forgotten(seed):
 def test_compile_only_tasks_are_not_prepared():
     world = World(Engine([spec(compile_only=True)], builders=2), kind="interpreter").run()
     assert all(job.entrants for job in world.measured)
+
+
+def test_times_of_equal_binaries_are_kept_and_their_outputs_verified_again():
+    """As after a change of the reference: what was timed is not timed again before the finals."""
+    task = {"strategy": "exhaustive", "budget": TaskBudget()}
+    first = World(Engine([spec(**task)], builders=2)).run()
+    timed = {r.binary_hash: r for _, r in first.records if r.source == "measured" and r.median_us}
+    second = World(Engine([spec(**task, timed=timed)], builders=2), losses=0.05).run()
+    duels = [job for job in second.measured if job.mode is Mode.DUEL]
+    assert not {e.binary_hash for job in duels for e in job.entrants[:-1]} & timed.keys()
+    kept = [r for _, r in second.records if r.source == "verified"]
+    assert {r.binary_hash for r in kept} == timed.keys()
+    for record in kept:
+        was = timed[record.binary_hash]
+        assert (record.median_us, record.twin) == (was.median_us, was.attempt_id)
+        assert record.error == 1e-7
+    assert second.selections[1].median_us is not None
