@@ -81,6 +81,7 @@ def confirm(
     median_us: float | None = 50.0,
     elsewhere: bool = False,
     launch_hash: str = "",
+    verdict: str = "faster",
 ) -> int:
     """Store a run of the recorded kernel with that winner; without a time it is unconfirmed."""
     kernel: RecordedKernel = load_kernel(folder / "space.json")
@@ -98,7 +99,7 @@ def confirm(
     selection = SelectionRecord(
         winner=winner,
         tie_set=(winner,),
-        verdict="faster",
+        verdict=verdict,
         default=kernel.recorded.default,
         median_us=median_us,
         default_us=median_us and 2 * median_us,

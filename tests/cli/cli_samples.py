@@ -53,7 +53,7 @@ def _confirm(store: Store, task: TaskInfo, gain: float, half_width: float) -> No
     selection = SelectionRecord(
         winner=BEST,
         tie_set=(BEST,),
-        verdict="faster",
+        verdict="faster" if gain > 0 else "slower",
         default=DEFAULT,
         median_us=70.0,
         default_us=115.0,

@@ -87,6 +87,13 @@ def test_the_database_is_read_and_not_written(tuner, folder, space):
     assert (folder / "results" / "tuner.db").read_bytes() == before
 
 
+def test_the_best_is_what_ships(tuner, folder, space):
+    confirm(folder, space.best.config, verdict="slower")
+    result = tuner("bench", RECORDED, "--config", "best", "--baseline", "none", "-f", "json")
+    assert rows_of(result)[0]["config"] == dict(space.default)
+    assert "slower than the default" in result.err
+
+
 def test_without_a_winner_the_default_is_measured(tuner, space):
     rows = rows_of(tuner("bench", RECORDED, "--baseline", "eager", "-f", "json"))
     assert [row["variant"] for row in rows] == ["default", "eager"]

@@ -157,6 +157,13 @@ def test_compare_judges_by_the_common_default(tuner, url, gain, verdict, code):
     assert "re-measuring decides" in result.err
 
 
+def test_compare_judges_what_ships(tuner, url):
+    fill(url, gain=-0.1)  # a winner that the confirmation found slower: the default is kept
+    fill(url, gain=-0.3)
+    (row,) = json.loads(tuner("compare", 1, 2, "--format", "json").out)
+    assert (row["verdict"], row["a_us"], row["b_us"]) == ("same", 115.0, 115.0)
+
+
 def test_compare_says_when_it_cannot_tell(tuner, url):
     fill(url, gain=0.5)
     fill(url, gain=0.52, half_width=0.05)

@@ -10,6 +10,7 @@ from typing import Any
 
 from results_db import NothingStoredError, Store
 from results_db.records import TaskInfo
+from results_db.shipped import shipped
 from search_spaces import declared
 from search_spaces.errors import TunerError
 from search_spaces.records import Config, Workload, config_key
@@ -93,7 +94,7 @@ def default_of(subject: Subject, workload: Workload) -> Variant | None:
 
 
 def best_of(subject: Subject, workload: Workload, database: str) -> Variant | None:
-    """The winner of the newest run that confirmed one for this kernel, workload and device."""
+    """What the newest run that confirmed a winner for this task and device ships."""
     try:
         with Store.open(database, create=False) as store:
             task = _confirmed(store, subject, workload)
@@ -104,7 +105,10 @@ def best_of(subject: Subject, workload: Workload, database: str) -> Variant | No
     note = ""
     if task.key.launch_hash != subject.kernel.launch_hash():
         note = f"best: run {task.run_id} chose it for other source code of {subject.kernel.name}"
-    return Variant("best", dict(task.selection.winner), note)
+    ships = shipped(task.selection)
+    if ships.default_kept:
+        note = "; ".join(filter(None, (note, f"best: the default, since {ships.kept_because}")))
+    return Variant("best", dict(ships.config), note)
 
 
 def _confirmed(store: Store, subject: Subject, workload: Workload) -> TaskInfo | None:

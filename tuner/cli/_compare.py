@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from results_db.shipped import shipped
 from search_spaces.records import config_key
 from tuner.cli._console import Format, FormatOption, emit, note
 from tuner.cli._session import LARGEST, ConfigOption, pick_run, settings_of, store_of
@@ -51,10 +52,11 @@ def compare(
     config: ConfigOption = None,
     style: FormatOption = Format.TABLE,
 ) -> None:
-    """Compare the winners of two runs; exits with 1 if any task of B is slower.
+    """Compare what two runs ship; exits with 1 if any task of B is slower.
 
-    Times of different passes are not comparable as they stand. Each run confirmed its winner beside
-    the default config, so the default is the yardstick; measuring both anew, side by side, decides.
+    Times of different passes are not comparable as they stand. Each run confirmed its winner and
+    the default config in one pass, so the default is the yardstick; a new measurement of both, side
+    by side, decides.
     """
     settings, _ = settings_of(config)
     with store_of(settings) as store:
@@ -73,7 +75,7 @@ def compare(
 
 
 def judge(old: SelectionRecord | None, new: SelectionRecord | None) -> Verdict:
-    """The verdict on two winners that were each confirmed beside the default config."""
+    """The verdict on what two selections ship, each confirmed in one pass with the default."""
     if old is None or new is None:
         return Verdict("undecided", f"{'A' if old is None else 'B'} confirmed no winner")
     if old.default is None or new.default is None:
@@ -98,8 +100,9 @@ def _word(low: float, high: float) -> str:
 
 
 def _gain(chosen: SelectionRecord) -> tuple[float, float] | None:
-    """ln(default time / winner time) and half its interval's width."""
-    ratio, low, high = chosen.log_ratio, chosen.log_ratio_low, chosen.log_ratio_high
+    """ln(default time / shipped time) and half its interval's width."""
+    ships = shipped(chosen)
+    ratio, low, high = ships.log_ratio, ships.log_ratio_low, ships.log_ratio_high
     if ratio is None or low is None or high is None:
         return None
     return ratio, (high - low) / 2
@@ -115,8 +118,8 @@ def _row(old: TaskInfo, new: TaskInfo) -> dict[str, object]:
         "kernel": new.key.kernel,
         "workload": new.key.workload.key,
         "device": new.key.device.name,
-        "a_us": old.selection.median_us if old.selection else None,
-        "b_us": new.selection.median_us if new.selection else None,
+        "a_us": shipped(old.selection).median_us if old.selection else None,
+        "b_us": shipped(new.selection).median_us if new.selection else None,
         "ratio": verdict.ratio,
         "low": verdict.low,
         "high": verdict.high,

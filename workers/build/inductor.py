@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from search_spaces.errors import TunerError
 from search_spaces.records import canonical_json, config_key, digest
 from workers import toolchain
-from workers.build import isa
+from workers.build import headers, isa
 from workers.build.cache import (
     INDUCTOR,
     ISA,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from search_spaces.kernel import Kernel
 
-_VARIANTS = "variants"
+_VARIANTS, _HEADERS = "variants", "headers"
 
 
 def build_cpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
@@ -40,7 +40,9 @@ def build_cpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fail
     _check_machine(job)
     compile_in_this_thread()
     isa.probe_once(cache_dir)
-    if not isa.headers_precompilable():
+    if isa.headers_precompilable():
+        headers.share(cache_dir.resolve() / _HEADERS)
+    else:
         isa.without_header_precompilation()
     threads = kernel.cpu_threads(job.workload, job.config)
     tools = toolchain.current("cpu")

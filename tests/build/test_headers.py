@@ -1,0 +1,51 @@
+"""Precompiled headers: made once for a user, shared whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BUILD = """
+import sys
+from pathlib import Path
+import torch
+from workers.build import headers
+private = Path(sys.argv[1])
+headers.share(private / "headers")
+torch.compile(lambda x: torch.nn.functional.gelu(x * 2).softmax(-1))(torch.ones(50, 301))
+print(sorted(path.stat().st_ino for path in private.rglob("*.gch")))
+"""
+
+
+def build(folder: Path, home: Path) -> str:
+    """Compile a C++ kernel in a new process; the inodes of the headers it used."""
+    folder.mkdir()
+    environment = os.environ | {
+        "XDG_CACHE_HOME": f"{home}",
+        "TMPDIR": f"{folder}",
+        "TORCHINDUCTOR_CACHE_DIR": f"{folder / 'cache'}",
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD, f"{folder}"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.slow
+def test_a_later_builder_takes_the_headers_of_an_earlier_one(tmp_path):
+    home = tmp_path / "home"
+    first = build(tmp_path / "one", home)
+    kept = home / "tuner" / "headers"
+    assert first == f"{sorted(path.stat().st_ino for path in kept.glob('*.gch'))}" != "[]"
+    assert {path.suffix for path in kept.iterdir()} == {".h", ".gch"}
+    assert build(tmp_path / "two", home) == first
