@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 #: Programs a persistent launch uses where the device is not at hand (built, not launched).
 _UNKNOWN_SM_COUNT = 132
 _VARIANTS = count()
+_COMPILED = "tuner_compiled"
 
 
 def torch_dtype(name: str) -> torch.dtype:
@@ -114,7 +115,13 @@ def compiled(
             made = _compiled(fn, options)
         return made(*tensors, **by_name)
 
+    setattr(run, _COMPILED, True)
     return run
+
+
+def is_compiled(fn: Callable[..., object]) -> bool:
+    """Whether a function runs nothing but what `compiled` made: itself, or such a `named` one."""
+    return bool(getattr(fn, _COMPILED, False))
 
 
 def _compiled(
@@ -142,4 +149,5 @@ def named(name: str, fn: Callable[..., torch.Tensor], *arguments: str) -> Callab
     def run(inputs: Tensors) -> Mapping[str, torch.Tensor]:
         return {name: fn(*(inputs[argument] for argument in arguments))}
 
+    setattr(run, _COMPILED, is_compiled(fn))
     return run

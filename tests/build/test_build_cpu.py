@@ -97,6 +97,11 @@ def test_the_hash_is_that_of_what_runs(artifacts, cache):
     assert half.binary_hash != artifacts[0].binary_hash
 
 
+def test_configs_that_run_other_python_share_no_binary(artifacts, cache):
+    one, two = (built(cache, CONFIGS[0] | {"copies": count}) for count in (1, 2))
+    assert len({one.binary_hash, two.binary_hash, artifacts[0].binary_hash}) == 3
+
+
 def test_artifacts_hold_binaries_and_no_sources_or_locks(artifacts):
     for artifact in artifacts:
         assert artifact.facts.binary_bytes > 1000

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces.errors import TunerError
 from search_spaces.records import canonical_json, config_key, digest
+from search_spaces.tensors import is_compiled
 from workers import toolchain
 from workers.build import headers, isa
 from workers.build.cache import (
@@ -51,7 +52,9 @@ def build_cpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fail
     folder = cache_dir / _VARIANTS / digest([*identity, threads], 32)
     with _fresh_compiler(folder), cpu_conditions(threads):
         inputs = kernel.make_inputs(job.workload, 1, "cpu")
-        kernel.cpu_callable(job.workload, job.config)(inputs)
+        run = kernel.cpu_callable(job.workload, job.config)
+        run(inputs)
+        whole = is_compiled(run) and _compiled_whole()
     binaries = sorted(folder.rglob("*.so"))
     caches = [p for top in ("fxgraph", "aotautograd") for p in (folder / top).rglob("*")]
     files = pack_files(folder, [*binaries, *(p for p in caches if p.is_file())], INDUCTOR)
@@ -62,7 +65,9 @@ def build_cpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fail
         config=dict(job.config),
         target=job.device.target,
         toolchain=tools,
-        binary_hash=_identity(folder, job, [threads, kernel.launch_hash(), _shapes(inputs)]),
+        binary_hash=_identity(
+            folder, job, [threads, kernel.launch_hash(), _shapes(inputs)], whole=whole
+        ),
         facts=StaticFacts(binary_bytes=sum(path.stat().st_size for path in binaries)),
         files=files,
     )
@@ -93,6 +98,7 @@ def _fresh_compiler(folder: Path) -> Iterator[None]:
 
     clear = getattr(utils, "clear_caches", None) or utils.clear_inductor_caches
     torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
     clear()
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -120,6 +126,14 @@ def _check_machine(job: BuildJob) -> None:
         )
 
 
+def _compiled_whole() -> bool:
+    """Whether the compiler has left no part of the variant to Python since it was reset."""
+    from torch._dynamo.utils import counters
+
+    frames = counters["frames"]
+    return not counters["graph_break"] and frames["total"] == frames["ok"]
+
+
 def _shapes(inputs: Mapping[str, torch.Tensor]) -> list[Any]:
     return [
         [name, f"{tensor.dtype}", list(tensor.shape), list(tensor.stride())]
@@ -127,12 +141,13 @@ def _shapes(inputs: Mapping[str, torch.Tensor]) -> list[Any]:
     ]
 
 
-def _identity(folder: Path, job: BuildJob, called: list[Any]) -> str:
+def _identity(folder: Path, job: BuildJob, called: list[Any], *, whole: bool) -> str:
     """All that decides what a variant does: generated C++ and its flags, call order, `called`.
 
     called: threads, the launches' code and the inputs' shapes. Code that is not compiled leaves no
-    trace in the folder, so that revisions of the code do not share a binary. Inductor names a C++
-    file by a hash of its text and of the compiler's command line.
+    trace in the folder: revisions of the code do not share a binary, nor do configs unless the
+    `whole` variant is compiled. Inductor names a C++ file by a hash of its text and of the
+    compiler's command line.
     """
     sha = hashlib.sha256()
     sources = sorted(folder.rglob("*.cpp"))
@@ -141,7 +156,7 @@ def _identity(folder: Path, job: BuildJob, called: list[Any]) -> str:
     for path in sorted(folder.rglob("*.py")):
         sha.update(_code_lines(path.read_text()).encode())
     run: list[Any] = [called, job.config.get("precision")]
-    if not sources:
+    if not (sources and whole):
         run.append(config_key(job.config))
     sha.update(canonical_json(run).encode())
     return sha.hexdigest()
