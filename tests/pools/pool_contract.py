@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from processes import kill, named, parents, wait_until
+from processes import asleep, kill, named, parents, wait_until
 
 from search_spaces.recorded import RecordedKernel, load_kernel, synthesise
 from search_spaces.records import Config, Status, config_key
@@ -296,9 +296,8 @@ class PoolContract:
 
         def both() -> bool:
             victim = child_of("builder-1")
-            if victim and victim not in killed:
-                # A death while starting would be nobody's fault; let the build begin.
-                time.sleep(0.4)
+            # A death while starting counts against no job; a simulated build sleeps.
+            if victim and victim not in killed and asleep(victim):
                 os.kill(victim, signal.SIGSEGV)
                 killed.append(victim)
             results.extend(e.result for e in farm.pool.poll(0.2) if isinstance(e, Built))

@@ -51,6 +51,15 @@ def title(pid: int) -> str:
         return ""
 
 
+def asleep(pid: int) -> bool:
+    """Whether a thread of the process is inside `time.sleep`."""
+    places = []
+    for task in Path(f"/proc/{pid}/task").glob("*/wchan"):
+        with suppress(OSError):
+            places.append(task.read_text())
+    return any("nanosleep" in place for place in places)
+
+
 def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
