@@ -38,7 +38,7 @@ def misbound(launch: Launch, kind: str) -> str:
         if name in given:
             return f"the argument {name} twice, by position and by name"
         given[name] = value
-    return _misnamed(_jitted(fn, given), given, kind)
+    return _misnamed(jitted_below(fn, given), given, kind)
 
 
 def tensors_in(launch: Launch) -> Iterator[Any]:
@@ -66,8 +66,8 @@ def name_of(launch: Launch) -> str:
     return getattr(fn, "__name__", f"{launch.fn!r:.80}")
 
 
-def _jitted(fn: Any, given: dict[str, Any]) -> Any:
-    """The function under its wrappers, which add what they compute to `given`."""
+def jitted_below(fn: Any, given: dict[str, Any]) -> Any:
+    """The function under its wrappers, which add what they compute to `given`, by name."""
     while hasattr(getattr(fn, "fn", None), "arg_names"):
         if hasattr(fn, "configs"):
             given.update(fn.configs[0].all_kwargs() if fn.configs else {})

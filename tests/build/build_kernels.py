@@ -137,6 +137,29 @@ class Parts(_Base):
         return [Launch(fn, (1,), (part, tensors["y"]), {"BLOCK": 64, "num_warps": 1})]
 
 
+@triton.heuristics({"shift": lambda args: 16 * args["steps"]})
+@triton.jit
+def shifted(x, y, shift, steps: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at) + shift)
+
+
+class Shifted(_Base):
+    """Two configs with one machine code, to which a heuristic passes different numbers."""
+
+    name = "shifted"
+
+    def make_inputs(self, workload, seed, device):
+        return {"x": torch.empty(64, device=device)}
+
+    def outputs(self, workload):
+        return {"y": TensorSpec((64,), "float32")}
+
+    def launches(self, workload, config, tensors):
+        given = {"steps": config["steps"], "BLOCK": 64, "num_warps": 1}
+        return [Launch(shifted, (1,), (tensors["x"], tensors["y"]), given)]
+
+
 class Dot(_Base):
     name = "dot"
 

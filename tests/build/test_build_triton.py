@@ -301,3 +301,14 @@ def test_arguments_that_code_does_not_show_are_part_of_a_binary(tmp_path):
         assert isinstance(artifact, Artifact), artifact
         hashes.append(artifact.binary_hash)
     assert len(set(hashes)) == 4
+
+
+def test_what_heuristics_pass_is_part_of_a_binary(tmp_path):
+    built = [
+        build_kernel(
+            build_kernels.Shifted(), job({"steps": steps}, workload=Workload.of(n=64)), tmp_path
+        )
+        for steps in (1, 1, 2)
+    ]
+    one, same, other = (artifact.binary_hash for artifact in built)
+    assert one == same != other

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from search_spaces import places
+from search_spaces.arguments import jitted_below
 from search_spaces.errors import KernelError
 from search_spaces.records import Status, canonical_json
 from workers import toolchain
@@ -175,10 +176,10 @@ def _identity(launch: Launch, compiled: Any, tensors: Mapping[str, torch.Tensor]
 
 def _runtime_arguments(launch: Launch, tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
     """Arguments that reach the device at launch; constexprs are in the machine code already."""
-    jitted = _jit_function(launch.fn)
+    given = {**dict(zip(launch.fn.arg_names, launch.args, strict=False)), **launch.kwargs}
+    jitted = jitted_below(launch.fn, given)
     defaults = {param.name: param.default for param in jitted.params if param.has_default}
-    passed = dict(zip(jitted.arg_names, launch.args, strict=False))
-    given = {**defaults, **passed, **launch.kwargs}
+    given = {**defaults, **given}
     runtime = [param.name for param in jitted.params if not param.is_constexpr]
     names = {id(tensor): name for name, tensor in tensors.items()}
     return {name: _describe(given[name], names) for name in runtime if name in given}
