@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces.errors import TunerError
 from search_spaces.records import canonical_json, config_key, digest
-from search_spaces.tensors import is_compiled
 from workers import toolchain
 from workers.build import headers, isa
 from workers.build.cache import (
@@ -38,6 +37,8 @@ def build_cpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fail
     Every variant has a cache folder of its own below `cache_dir/variants`, so that all files there
     are its own and an unchanged variant is not compiled again.
     """
+    from search_spaces.tensors import is_compiled
+
     _check_machine(job)
     compile_in_this_thread()
     isa.probe_once(cache_dir)
