@@ -34,7 +34,7 @@ TIMES = 5
 
 
 def fill(url: str, trials: int, tasks: int) -> tuple[int, int]:
-    """A run of so many trials over so many tasks; its number, and that of its last task."""
+    """Store a run with these numbers of trials and tasks; its number, and its last task's."""
     device = Device(kind="cuda", name="NVIDIA H200", target="cuda:90")
     with Store.open(url) as store:
         run = store.begin_run("nightly", "spec", 1, {}, {})

@@ -11,7 +11,7 @@ from search_spaces.errors import TunerError
 
 
 def write_atomically(path: Path, text: str) -> Path:
-    """Write UTF-8 text to a new file beside `path`, then rename it into place.
+    """Write UTF-8 text to a new file in the folder of `path`, then rename it into place.
 
     The new file has a random name and follows no link, so that nobody who may write to the folder
     can lead it elsewhere. Raises `TunerError` when the disk is full, the folder is read-only or the

@@ -70,7 +70,7 @@ class Patience:
     stopped: Callable[[], bool] = field(default=lambda: False)
 
     def insist(self, call: Callable[[], T]) -> T:
-        """What the call comes to, once the database answers."""
+        """The result of the call, once the database answers."""
         outage = Outage(self.wait_s)
         while True:
             try:

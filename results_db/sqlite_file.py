@@ -34,7 +34,7 @@ class SqliteFile:
                 self._seen[path] = now
 
     def save(self, connection: sqlite3.Connection) -> Path:
-        """Copy what an open connection still sees to a new file beside the old place."""
+        """Copy what an open connection still sees to a new file in the same folder."""
         number, target = 0, self.path.with_name(f"{self.path.name}.rescued")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         while target.exists():

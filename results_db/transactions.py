@@ -50,7 +50,7 @@ class Transactions:
         self._database.check_place()
 
     def rescue(self) -> Path | None:
-        """Save what a deleted SQLite file held to a new file beside it; returns its path."""
+        """Save what a deleted SQLite file held to a new file in its folder; returns its path."""
         return self._database.rescue()
 
     def _write_run(self, run_id: int, work: Callable[[Connection], T]) -> T:

@@ -55,7 +55,7 @@ class Adoption:
     ranges: Callable[[Workload], Mapping[str, tuple[int, int]]] | None = None
     #: Work space of workload and config.
     scratch: Callable[[Workload, Mapping[str, Any]], Specs] | None = None
-    #: What users run instead, beside the reference itself.
+    #: What users run instead, in addition to the reference itself.
     baselines: Mapping[str, Callable[[Tensors], Tensors]] = field(default_factory=dict)
     #: Whether every combination of the configs' values may be tried.
     widen: bool = False

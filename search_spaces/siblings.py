@@ -21,9 +21,9 @@ _folders: set[Path] = set()
 
 
 def make_importable(file: Path, spec: str) -> None:
-    """Let a kernel's file import the modules beside it, whatever is imported where.
+    """Let a kernel's file import the modules in its folder.
 
-    Raises `KernelError` where a module beside the file, named in an import statement of the file or
+    Raises `KernelError` where a module in that folder, named in an import statement of the file or
     of another such module, would not be the one that is imported.
     """
     if str(file.parent) not in sys.path:
@@ -60,7 +60,7 @@ def _same(found: Path | None, beside: Path) -> bool:
 
 
 def _is_a_kernels(module: Path | None) -> bool:
-    """Whether a module lies beside the file of a kernel, as a file or a package."""
+    """Whether the folder of a kernel's file holds a module, as a file or a package."""
     return module is not None and not _folders.isdisjoint((module.parent, module.parent.parent))
 
 

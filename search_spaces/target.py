@@ -1,4 +1,4 @@
-"""What kernels are told when they ask for their device where it is not: in builders, in the driver.
+"""What kernels get when they ask for their device where it is absent: in builders, in the driver.
 
 Libraries ask torch and Triton for the device when they are imported, for lists of configs or for
 whether there are Triton kernels at all. Inside `answering(device)` the answers are those of that

@@ -1,6 +1,6 @@
 """Modules of kernels that ask for their device when they are imported: one set of them per device.
 
-A module that asked nothing serves all devices. One that did, and all that was imported beside it,
+A module that asked nothing serves all devices. One that did, and all that was imported with it,
 is imported again for each further device, and is in `sys.modules` while that device's is the world.
 """
 

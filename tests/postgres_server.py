@@ -43,7 +43,7 @@ class PostgresServer:
         _serve([*self.control, "-o", self.options, "start"])
 
     def stop(self) -> None:
-        """As a crash would: no connection is told, nothing is flushed."""
+        """As a crash does: no connection is closed, nothing is flushed."""
         _serve([*self.control, "-m", "immediate", "stop"])
 
 

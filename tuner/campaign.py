@@ -27,7 +27,7 @@ def run_campaign(
 ) -> RunOutcome:
     """Run a campaign, or go on with its interrupted run; returns when it is over.
 
-    Raises `TunerError` for whatever the user can mend. Finished trials are stored one by one, at
+    Raises `TunerError` for whatever the user can correct. Finished trials are stored one by one, at
     the latest half a second after they came, so that a kill loses less than a second of work.
     """
     from results_db import Store

@@ -25,7 +25,7 @@ def kept(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
 
 
 def resumed(store: Store, task: TaskInfo) -> list[TrialRecord]:
-    """The trials of a task that is gone on with; those that were lost are forgotten."""
+    """The trials of a resumed task; those that were lost are forgotten."""
     trials = store.trials(task.task_id)
     again = {trial.attempt_id for trial in trials if lost(trial)}
     if not again:

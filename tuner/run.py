@@ -313,7 +313,7 @@ class CampaignRun:
         )
 
     def _give_up(self, error: BaseException) -> None:
-        """Let go of the run where the database can still be written, so that it is gone on with."""
+        """Release the run where the database can still be written, so that it can be resumed."""
         if self._held is not None:
             with suppress(TunerError):
                 message = error.message if isinstance(error, TunerError) else type(error).__name__

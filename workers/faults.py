@@ -1,6 +1,6 @@
 """Faults of the machine, told from what a config or a kernel does wrong.
 
-A full disk, too few file descriptors, or a compiler that the system killed for want of memory say
+A full disk, too few file descriptors, or a compiler that the system killed for its memory say
 nothing of the config that met them. They are found by their error number anywhere in a chain of
 exceptions, by a compiler's exit status, and by what a compiler printed.
 """

@@ -55,7 +55,7 @@ indexed_dot = adopt(
     small={"B": 70, "D": 150, "V": 50},
 )
 
-#: What `tuner.runtime.autotune` is told beside the decorator's own arguments.
+#: Arguments of `tuner.runtime.autotune` in addition to the decorator's own.
 SWAP = {
     "indexed_dot": {
         "key_map": lambda args: {

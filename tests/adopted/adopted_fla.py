@@ -270,7 +270,7 @@ def chunk_key(first, *more):
     return key_map
 
 
-#: What `tuner.runtime.autotune` is told beside the decorator's own arguments.
+#: Arguments of `tuner.runtime.autotune` in addition to the decorator's own.
 SWAP = {
     "chunk_output": {
         "key_map": lambda args: {

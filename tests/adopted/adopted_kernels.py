@@ -40,7 +40,7 @@ class Adopted:
             return load(self.spec)
 
     def options(self) -> Mapping[str, Any]:
-        """What the decorator of the runtime is told beside the library's own arguments."""
+        """Arguments of the runtime's decorator in addition to the library's own."""
         module = next(
             module
             for module in list(sys.modules.values())

@@ -149,7 +149,7 @@ token_gather = adopt(
     small={"T": 7, "H_dim": 200, "K_dim": 3},
 )
 
-#: What `tuner.runtime.autotune` is told beside the decorator's own arguments.
+#: Arguments of `tuner.runtime.autotune` in addition to the decorator's own.
 SWAP = {
     "dyt_forward": {"dims": {"M": lambda args: args["X"].shape[0]}},
     "dyt_backward": {},

@@ -118,7 +118,7 @@ fp8_gemm = adopt(
     small={"M": 256, "N": 256, "K": 384},
 )
 
-#: What `tuner.runtime.autotune` is told beside the decorator's own arguments.
+#: Arguments of `tuner.runtime.autotune` in addition to the decorator's own.
 SWAP = {
     "int8_mm": {
         "key_map": lambda args: {

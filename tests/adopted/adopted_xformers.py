@@ -59,5 +59,5 @@ rms_norm_add = adopt(
     small={"rows": 3, "N_COLS": 1300},
 )
 
-#: What `tuner.runtime.autotune` is told beside the decorator's own arguments.
+#: Arguments of `tuner.runtime.autotune` in addition to the decorator's own.
 SWAP = {"rms_norm_add": {"dims": {"rows": lambda args: args["x_ptr"].shape[0]}}}

@@ -1,4 +1,4 @@
-"""Modules that ask for the device when they are imported are told of the target's."""
+"""Modules that ask for the device when they are imported get the target's facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes in a declaration are told before anything is built, adopted or declared, by line."""
+"""Mistakes in a declaration are reported, with their line, before anything is built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What importing a kernel's file may do: find the modules beside it, and start nothing."""
+"""What importing a kernel's file may do: find the modules in its folder, and start nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ campaigns:
     tasks:
       - kernel: deep/kernels/double.py:Double
 """
-#: The kernel with what it computes in a module beside it, which imports another one.
+#: A kernel whose computation is in a second module of its folder, which imports a third.
 SPLIT = KERNEL.replace("import torch\n", "import torch\nimport ops_beside\n", 1).replace(
     'return {"out": inputs["x"] + inputs["x"]}',
     'import late_beside; return {"out": late_beside.double(inputs["x"])}',

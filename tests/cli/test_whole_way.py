@@ -43,7 +43,7 @@ def test_a_campaign_from_plan_to_table_and_again_by_schedule(tuner, folder):
 
     (task,) = json.loads(tuner("status", "--format", "json").out)
     assert (task["trials"], task["failed"], task["verdict"]) == (4, 2, "faster")
-    # A failure is told with the file and line of the kernel's own code, and its traceback kept.
+    # A failure names the file and line of the kernel's own code and keeps its traceback.
     page = html.unescape((folder / "results" / "report.html").read_text())
     line = KERNEL[: KERNEL.index('config["M"]')].count("\n") + 1
     assert f"KeyError: 'M' (double.py:{line})" in page

@@ -1,4 +1,4 @@
-"""A local Ray whose raylet is killed: the run ends at once, says so, and is gone on with."""
+"""A local Ray whose raylet is killed: the run ends at once, says so, and can be resumed."""
 
 from __future__ import annotations
 

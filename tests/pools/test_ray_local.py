@@ -111,7 +111,7 @@ def test_nobody_else_reaches_a_local_ray(tmp_path, monkeypatch):
         assert files_with(token, private) == files_with(token, tmp_path) == []
         assert not (tmp_path / "home" / ".ray").exists()
 
-        # A client takes 127.0.0.1 for the machine's own address unless it is told not to.
+        # By default a client takes 127.0.0.1 for the machine's own address.
         monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         pool = create(PoolSpec(kind="ray", address=facts["address"], connect_timeout_s=30.0))
         for mode, said in (("disabled", "asks for an"), ("token", "refuses the")):

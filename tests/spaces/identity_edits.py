@@ -26,7 +26,7 @@ HALVES = {
 
 # -- loading ---------------------------------------------------------------------------------------
 def fresh(spec, modules):
-    """The kernel of `module:attribute`, imported anew; ours and Triton's state is kept."""
+    """The kernel of `module:attribute`, imported again; our own and Triton's state is kept."""
     for name in (*modules, "search_spaces.identity"):
         sys.modules.pop(name, None)
     importlib.invalidate_caches()

@@ -224,7 +224,7 @@ def test_an_adopted_kernel_is_tuned_and_launched_under_one_name(library, monkeyp
         cost=lambda w: Cost(1.0, 1.0),
     )
     kernel_hash = runtime.kernel_hash(kernel)
-    assert kernel_hash in adopted.kernel_hashes()  # beside those that fill outputs
+    assert kernel_hash in adopted.kernel_hashes()  # with those that fill outputs
     (wanted,) = adopted.workloads()
     device = Device("cuda", "NVIDIA H200", "cuda:90")
     configs = list(adopted.space(wanted).bind(wanted, device).enumerate())

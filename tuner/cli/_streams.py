@@ -12,7 +12,7 @@ _FAULTS = (OSError, ValueError)
 
 
 class Lenient:
-    """A text stream for people: what cannot be written is lost, and nobody is told.
+    """A text stream for people: what cannot be written is lost without a message.
 
     Everything but writing is the wrapped stream's own.
     """
@@ -73,7 +73,7 @@ def discard_stdout() -> None:
 def parting_words() -> Iterator[None]:
     """What a finished run prints: if stdout takes no more, the exit code is the run's all the same.
 
-    A reader that left is no news; any other fault is told on stderr.
+    A reader that left is not reported; any other fault is, on stderr.
     """
     try:
         yield

@@ -70,5 +70,5 @@ class Desertion:
 
 
 def too_often(count: int, reason: str) -> str:
-    """The message of a trial that lost so many workers, by which it is told from known results."""
+    """The message of a trial that lost this many workers; it tells it from known results."""
     return f"{LOST.format(count=count)}; the last: {reason}"

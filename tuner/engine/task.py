@@ -97,7 +97,7 @@ class Search:
 
     @property
     def remark(self) -> str | None:
-        """What people are told of a task that had no time; None for any other."""
+        """The note on a task that had no time; None for any other."""
         timed = self.spec.budget.ends_at is not None
         return "nothing was tried: the run was out of time" if timed and not self.trials else None
 
@@ -305,7 +305,7 @@ class Search:
         return next((c for c in feasible if config_key(c) not in self.trials), None)
 
     def _wanted(self) -> Config | None:
-        """A listed config that is asked for want of a default, beyond the budget of trials too."""
+        """A listed config to ask when the default fails, even beyond the budget of trials."""
         return None if self._given_up or self.spec.compile_only else next_listed(self)
 
     def _over_time(self, now: float) -> bool:

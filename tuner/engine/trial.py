@@ -65,7 +65,7 @@ class TaskSpec:
     finished: Sequence[TrialRecord] = ()
     known: Sequence[TrialRecord] = ()
     #: Times that other revisions of the kernel have of binaries, by their digests. A time holds for
-    #: an equal binary, whose outputs are verified anew.
+    #: an equal binary, whose outputs are verified again.
     timed: Mapping[str, TrialRecord] = field(default_factory=dict)
     settled: TaskInfo | None = None
     neighbours: Sequence[Config] = ()

@@ -12,7 +12,7 @@ from tuner.runtime import Table, TableError, read, staleness
 from tuner.tables.exporters import load
 from tuner.tables.results import Results, ResultStore
 
-#: How files of other formats end, which may lie beside tables.
+#: Suffixes of files of other formats, which may lie in the same folder.
 _OTHERS = (".triton.json", ".t4.json", ".t4-metadata.json", ".space.json")
 
 

@@ -54,7 +54,7 @@ class InterpreterBackend(TorchBench):
         return replace(found, method="interpreter", cache="")
 
     def _built_for(self, job: MeasureJob) -> Device | None:
-        """The device that the entrants were built for, which the kernel's modules are told of."""
+        """The device that the entrants were built for, whose facts the kernel's modules get."""
         targets = {entrant.target for entrant in job.entrants}
         if targets != self._targets:
             self._kernels.clear()
