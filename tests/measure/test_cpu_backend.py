@@ -111,6 +111,7 @@ def test_what_is_verified_is_not_checked_again(child):
     assert verify.error >= 0
 
 
+@pytest.mark.slow
 def test_a_race_ranks_its_field_and_keeps_failures_in_place(child):
     field = [{"work": 1}, {"fault": "raise"}, {"work": 16}, {"work": 1, "again": True}]
     found = child.measure(WORKLOAD, *field, mode=Mode.RACE)
