@@ -13,13 +13,14 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from search_spaces.errors import FindingError, TunerError
+from workers.build.cache import environment
 from workers.fork_server import ended_as
 
 # Ray prints these to the driver's stdout, where data belongs, and reads the setting when imported.
@@ -83,7 +84,7 @@ class LocalRay:
         The token is in the environment of its processes alone, which only their user can read.
         """
         folder = _private_folder()
-        environment = {
+        variables = {
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "RAY_USAGE_STATS_ENABLED": "0",
@@ -96,13 +97,13 @@ class LocalRay:
         }
         started = cls(folder, _sweeper(folder))
         try:
-            with quiet(), sigterm_kept(), _set(environment), _on_loopback():
+            with quiet(), sigterm_kept(), environment(**variables), _on_loopback():
                 _read_credentials()
                 _init(cpus, folder)
             _check_loopback()
         except BaseException as error:
             # Of a start that failed, Ray leaves the processes that it had come to.
-            _kill_all_with(environment["RAY_AUTH_TOKEN"])
+            _kill_all_with(variables["RAY_AUTH_TOKEN"])
             started.stop()
             if isinstance(error, TunerError) or not isinstance(error, Exception):
                 raise
@@ -207,21 +208,6 @@ def _on_loopback() -> Iterator[None]:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = before
-
-
-@contextmanager
-def _set(variables: Mapping[str, str]) -> Iterator[None]:
-    """Environment variables for the processes that are started inside."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 class _NoFolders(list[str]):
