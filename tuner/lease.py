@@ -1,7 +1,7 @@
 """One driver per run: which one holds it, and when a run of a dead driver may be taken over.
 
-The database refuses every write of a driver that does not hold its run, so a mistake about who is
-alive costs time and no result.
+The database refuses every write of a driver that does not hold its run. A wrong guess that a driver
+is dead therefore costs time and no result.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class LocalRay:
 
     @classmethod
     def start(cls, cpus: int) -> LocalRay:
-        """Start it with so many logical processors; raises `TunerError` if it does not start or is
+        """Start it with that many logical processors; raises `TunerError` if it does not start or is
         not private.
 
         The token is in the environment of its processes alone, which only their user can read.
