@@ -78,8 +78,9 @@ class LocalRay:
 
     @classmethod
     def start(cls, cpus: int) -> LocalRay:
-        """Start it with that many logical processors; raises `TunerError` if it does not start or is
-        not private.
+        """Start a Ray with `cpus` logical processors.
+
+        Raises `TunerError` if it does not start or is not private.
 
         The token is in the environment of its processes alone, which only their user can read.
         """
