@@ -9,10 +9,10 @@ from functools import partial
 import numpy as np
 from scipy import stats
 
-from workers.measure.duel import Contestant, run_race
-from workers.measure.race import race, screen
-from workers.measure.statistics import paired, tie_set, verdict
-from workers.measure.timers import PerfCounterTimer, Warmth
+from workers.measure.race.interleaving import Contestant, run_race
+from workers.measure.race.rules import race, screen
+from workers.measure.race.statistics import paired, tie_set, verdict
+from workers.measure.timers.perf_counter import PerfCounterTimer, Warmth
 from workers.records import Protocol
 
 SIZES = (128, 256)

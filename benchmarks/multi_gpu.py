@@ -34,7 +34,7 @@ sys.path.insert(0, f"{ROOT}")
 
 from occupied import occupied  # noqa: E402
 
-from tuner.environment import revision  # noqa: E402
+from tuner.campaign.environment import revision  # noqa: E402
 from workers import device  # noqa: E402
 
 CONFIG = ROOT / "benchmarks" / "multi_gpu.yaml"

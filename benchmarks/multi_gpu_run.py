@@ -18,7 +18,7 @@ from search_spaces.records import config_key
 from tuner import settings
 from tuner.campaign import RunOptions, run_campaign
 from workers import pools
-from workers.measure.statistics import paired
+from workers.measure.race.statistics import paired
 from workers.records import Measured, MeasureJob, Measurement, Mode, Timing
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -18,13 +18,13 @@ from pathlib import Path
 from rankings import Stage, fastest, orders
 
 from search_spaces.records import Device, Status, Toolchain, Workload, config_key
-from workers.child import ChildDied, ChildTimeout, SupervisedChild
-from workers.measure.gate import refusal
-from workers.measure.graph_timer import CaptureFailed
+from workers.measure.gate.checks import refusal
 from workers.measure.session import Entry
-from workers.measure.task import Task
-from workers.notes import note
+from workers.measure.task_data import Task
+from workers.measure.timers.graph import CaptureFailed
 from workers.records import Artifact, Calibration, Failure, KernelRef, Protocol
+from workers.supervision.heartbeat import note
+from workers.supervision.supervised_child import ChildDied, ChildTimeout, SupervisedChild
 
 HERE = Path(__file__).resolve().parent
 #: Passes of one `collect`: readings shift a little from one to the next, for everybody.

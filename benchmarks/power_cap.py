@@ -22,7 +22,7 @@ from pathlib import Path
 from judge import Clock, build_all, median, orders, runner
 from matmul_tasks import TASKS, Problem, cold_cache, device_here, facts, write
 
-from tuner.environment import revision
+from tuner.campaign.environment import revision
 
 BLOCK_S, PAUSE_S, GAP_S = 0.02, 3.0, 0.04
 FELL, HEATED_S, WINDOWS_S = 1.025, 0.25, (0.05, 0.1, 0.2, 0.4)

@@ -21,8 +21,8 @@ from pathlib import Path
 from matmul_tasks import write
 
 from workers import backends, toolchain
-from workers.child import SupervisedChild
-from workers.fork_server import ForkServer
+from workers.supervision.fork_server import ForkServer
+from workers.supervision.supervised_child import SupervisedChild
 
 
 def main() -> int:
@@ -58,7 +58,7 @@ def started_s(kind: str, server: ForkServer, *, close: bool = True) -> dict[str,
     """Seconds until a new process has opened its device, and until it is gone when killed."""
     began = time.monotonic()
     child = SupervisedChild(
-        "workers.runner:DeviceService",
+        "workers.measure.device_runner:DeviceService",
         {"kind": kind, "index": 0, "options": {}},
         environment=lambda cache_dir: backends.environment(kind, f"{cache_dir}"),
         name="process-start",

@@ -22,7 +22,7 @@ from unittest import mock
 from search_spaces.records import Device, Status, config_key
 from tuner import settings
 from tuner.campaign import Control, RunOptions, run_campaign
-from tuner.tasks import Wanted
+from tuner.campaign.tasks import Wanted
 from workers import pools
 from workers.records import (
     Artifact,

@@ -25,10 +25,10 @@ import numpy as np
 import scipy
 
 from results_db.records import TrialRecord
-from search_spaces.recorded import RecordedKernel, RecordedSpace, synthesise
+from search_spaces.recorded.kernel import RecordedKernel, RecordedSpace, synthesise
 from search_spaces.records import Status
 from tuner import strategies
-from tuner.engine.task import Search
+from tuner.engine.search import Search
 from tuner.engine.trial import State, TaskBudget, TaskSpec
 from workers.records import KernelRef
 

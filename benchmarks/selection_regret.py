@@ -33,8 +33,9 @@ from regret_figures import figures, line, summary
 from replayed_farm import ROOT, Farm, search
 
 from search_spaces.records import Device, config_key
-from tuner import environment, settings
-from tuner.tasks import Wanted, wanted_tasks
+from tuner import settings
+from tuner.campaign import environment
+from tuner.campaign.tasks import Wanted, wanted_tasks
 from workers.records import Artifact, Failure, KernelRef
 
 HERE = Path(__file__).resolve().parent
@@ -246,7 +247,7 @@ def _document(args) -> dict:
 
 def _options(args) -> dict:
     from tuner import strategies
-    from tuner.config import Budget
+    from tuner.settings.models import Budget
 
     trials = args.trials
     if trials == "auto":

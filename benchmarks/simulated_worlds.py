@@ -21,9 +21,9 @@ from pathlib import Path
 
 import virtual_time
 
-from search_spaces.recorded import RecordedKernel, RecordedSpace
+from search_spaces.recorded.kernel import RecordedKernel, RecordedSpace
+from search_spaces.recorded.synthetic import WORLDS, synthesise
 from search_spaces.records import config_key
-from search_spaces.synthetic import WORLDS, synthesise
 from tuner import strategies
 from tuner.engine import Engine, Finish, Measure, Select, TaskBudget, TaskSpec
 from workers.pools.virtual import VirtualPool

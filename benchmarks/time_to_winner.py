@@ -43,7 +43,7 @@ REGRET, HELION, TRITON = 0.005, 8.0, 20.0
 def options_of(args) -> dict:
     """How our side is to tune, with what this version of it knows."""
     from tuner import strategies
-    from tuner.config import Budget
+    from tuner.settings.models import Budget
 
     if args.recorded and args.only != ["ours"]:
         raise SystemExit("only our side can be replayed; add: --only ours --space a")
@@ -208,7 +208,7 @@ def _reached(space: str, known, found: dict) -> dict:
 
 def provenance(done: dict) -> dict:
     """Device, cards and toolchain of all steps, each a list: of one member where all agree."""
-    from tuner.environment import revision
+    from tuner.campaign.environment import revision
 
     seen: dict[str, set] = {}
     for entry in done.values():

@@ -30,7 +30,7 @@ from search_spaces.params import Choice, Integer, PowerOfTwo
 from search_spaces.records import Device, Toolchain, Workload, digest
 from search_spaces.space import SearchSpace
 from tuner import strategies
-from tuner.driver import Driver
+from tuner.campaign.driver import Driver
 from tuner.engine import Engine, TaskBudget, TaskSpec
 from workers.records import (
     Artifact,

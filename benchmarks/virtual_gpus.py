@@ -19,8 +19,8 @@ from pathlib import Path
 
 import virtual_time
 
-from search_spaces.recorded import RecordedKernel, RecordedSpace
-from search_spaces.synthetic import synthesise
+from search_spaces.recorded.kernel import RecordedKernel, RecordedSpace
+from search_spaces.recorded.synthetic import synthesise
 from tuner import strategies
 from tuner.engine import Engine, Finish, Select, TaskBudget, TaskSpec
 from workers.pools.virtual import VirtualPool

@@ -217,7 +217,7 @@ class RunInfo:
     heartbeat_at: datetime | None = None
     #: Random token of the driver that holds the run; empty when none does.
     lease: str = ""
-    #: Which process that driver is, as `tuner.process.identity` says; empty where not known.
+    #: Which process that driver is, as `tuner.campaign.process_identity.identity` says; empty where not known.
     process: str = ""
     #: Seconds since the last sign of life, by the database's clock, when this was read.
     silent_s: float | None = field(default=None, compare=False)
@@ -291,7 +291,7 @@ class Fire:
     #: By the database's clock.
     fired_at: datetime | None = None
     message: str = ""
-    #: Which process took it, as `tuner.process.identity` says; empty where not known.
+    #: Which process took it, as `tuner.campaign.process_identity.identity` says; empty where not known.
     process: str = ""
     #: How often it was started.
     attempts: int = 1

@@ -9,9 +9,9 @@ from itertools import islice
 from typing import TypeAlias
 
 from search_spaces.constraints import Constraint
+from search_spaces.declaration.source_positions import one_line
 from search_spaces.errors import SpaceError, TunerError
 from search_spaces.params import Parameter, Restricted, is_member
-from search_spaces.places import one_line
 from search_spaces.records import Config, Device, Value, Workload, config_key
 
 #: Numbers that a model of times is told beside the parameters; pure, as many for every config.

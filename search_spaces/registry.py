@@ -18,22 +18,22 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
-from search_spaces import target
+from search_spaces.absent_device import answers
+from search_spaces.absent_device.module_sets import several, world
+from search_spaces.declaration.source_positions import one_line
 from search_spaces.errors import KernelError, TunerError
 from search_spaces.kernel import Kernel
-from search_spaces.places import one_line
 from search_spaces.records import Device
-from search_spaces.siblings import make_importable
-from search_spaces.worlds import several, world
+from search_spaces.sibling_imports import make_importable
 
 GROUP = "tuner.kernels"
 _BUILT_IN = {
-    "attention": "search_spaces.attention:Attention",
-    "cpu_pointwise": "search_spaces.cpu_pointwise:CpuPointwise",
-    "layer_norm": "search_spaces.layer_norm:LayerNorm",
-    "matmul": "search_spaces.matmul:Matmul",
-    "rms_norm": "search_spaces.layer_norm:RmsNorm",
-    "softmax": "search_spaces.softmax:Softmax",
+    "attention": "search_spaces.kernels.attention.kernel:Attention",
+    "cpu_pointwise": "search_spaces.kernels.cpu_pointwise.kernel:CpuPointwise",
+    "layer_norm": "search_spaces.kernels.normalisation.kernel:LayerNorm",
+    "matmul": "search_spaces.kernels.matmul.kernel:Matmul",
+    "rms_norm": "search_spaces.kernels.normalisation.kernel:RmsNorm",
+    "softmax": "search_spaces.kernels.softmax.kernel:Softmax",
 }
 _RECORDED = "recorded:"
 #: The spec of the kernel whose code is being imported.
@@ -84,12 +84,12 @@ def load_undecided(spec: str, paths: Sequence[str] = (), device: Device | None =
     """
     tried = [device] if device is not None else []
     first: KernelError | None = None
-    for candidate in dict.fromkeys([*tried, target.NOWHERE, target.STAND_IN]):
-        questions = target.asked()
+    for candidate in dict.fromkeys([*tried, answers.NOWHERE, answers.STAND_IN]):
+        questions = answers.asked()
         try:
             return load(spec, paths, candidate)
         except KernelError as error:
-            asked = target.asked() > questions
+            asked = answers.asked() > questions
             first = error if first is None or asked else first
             # Triton's own driver, which counts nothing, was asked if Triton was not loaded before.
             if not asked and "triton" not in sys.modules:
@@ -100,7 +100,7 @@ def load_undecided(spec: str, paths: Sequence[str] = (), device: Device | None =
 
 def for_device(kernel: Kernel, device: Device) -> Kernel:
     """The kernel as its modules make it for that device: another one only if any has asked."""
-    if not kernel.spec or _is_ours(kernel.spec) or not target.asked():
+    if not kernel.spec or _is_ours(kernel.spec) or not answers.asked():
         return kernel
     return load(kernel.spec, (), device)
 
@@ -169,7 +169,7 @@ def _load_named(name: str) -> Kernel:
 
 
 def _load_recording(spec: str, paths: Sequence[str]) -> Kernel:
-    recorded = _import_module("search_spaces.recorded", spec)
+    recorded = _import_module("search_spaces.recorded.kernel", spec)
     file = find_file(spec.removeprefix(_RECORDED), paths)
     kernel: Kernel = recorded.load_kernel(file or spec.removeprefix(_RECORDED))
     return kernel
@@ -269,7 +269,9 @@ def _instance(found: object, spec: str) -> Kernel:
     adoptable = hasattr(found, "configs") and hasattr(found, "keys")
     raise KernelError(
         f"kernel {spec}: it is a {type(found).__name__}, not a Kernel",
-        "wrap it with search_spaces.adopt.adopt(...)" if adoptable else "see docs/search_spaces.md",
+        "wrap it with search_spaces.adoption.adopt.adopt(...)"
+        if adoptable
+        else "see docs/search_spaces.md",
     )
 
 

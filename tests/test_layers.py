@@ -119,7 +119,7 @@ def test_no_import_points_upward(path: Path) -> None:
         ("reports.a", "from results_db import Store", False),
         ("reports.a", "import workers.records", True),
         ("tuner.cli", "from workers.pools import make_pool", False),
-        ("tuner.runtime.a", "from tuner.config import Settings", True),
+        ("tuner.runtime.a", "from tuner.settings.models import Settings", True),
         ("tuner.runtime.a", "from ..tables import read", True),
         ("tuner.runtime.a", "from .lookup import lookup", False),
         ("tuner.runtime.a", "import search_spaces.records", True),

@@ -9,10 +9,15 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from workers.builder import ProcessBuilder, WorkerLost
-    from workers.child import ChildDied, ChildError, ChildTimeout, SupervisedChild
+    from workers.build.process_builder import ProcessBuilder, WorkerLost
+    from workers.measure.device_runner import DeviceRunner
     from workers.pools import create as create_pool
-    from workers.runner import DeviceRunner
+    from workers.supervision.supervised_child import (
+        ChildDied,
+        ChildError,
+        ChildTimeout,
+        SupervisedChild,
+    )
 
 __all__ = [
     "ChildDied",
@@ -26,13 +31,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ChildDied": "workers.child:ChildDied",
-    "ChildError": "workers.child:ChildError",
-    "ChildTimeout": "workers.child:ChildTimeout",
-    "DeviceRunner": "workers.runner:DeviceRunner",
-    "ProcessBuilder": "workers.builder:ProcessBuilder",
-    "SupervisedChild": "workers.child:SupervisedChild",
-    "WorkerLost": "workers.builder:WorkerLost",
+    "ChildDied": "workers.supervision.supervised_child:ChildDied",
+    "ChildError": "workers.supervision.supervised_child:ChildError",
+    "ChildTimeout": "workers.supervision.supervised_child:ChildTimeout",
+    "DeviceRunner": "workers.measure.device_runner:DeviceRunner",
+    "ProcessBuilder": "workers.build.process_builder:ProcessBuilder",
+    "SupervisedChild": "workers.supervision.supervised_child:SupervisedChild",
+    "WorkerLost": "workers.build.process_builder:WorkerLost",
     "create_pool": "workers.pools:create",
 }
 

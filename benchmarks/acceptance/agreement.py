@@ -9,7 +9,7 @@ from scipy.stats import kendalltau
 
 from acceptance.found import Found, percent
 from acceptance.lab import Lab, Setup, contestants_of
-from workers.measure.duel import Contestant, race_orders
+from workers.measure.race.interleaving import Contestant, race_orders
 
 #: field and how many of its variants
 FIELDS = {

@@ -11,7 +11,7 @@ import numpy as np
 
 from acceptance.found import Found, percent
 from acceptance.lab import Lab, Setup
-from workers.measure.duel import Contestant, race_orders
+from workers.measure.race.interleaving import Contestant, race_orders
 
 _WAITS_US = (2, 5, 10, 20, 50, 200)
 #: bytes read plus written by a copy in the memory of an H200, in bytes per us

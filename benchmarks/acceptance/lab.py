@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from acceptance.fields import FIELDS
-from workers.measure.duel import Contestant, Timer, race_orders
-from workers.measure.methods import choose_method, gpu_timer
-from workers.measure.race import confirm
+from workers.measure.race.interleaving import Contestant, Timer, race_orders
+from workers.measure.race.rules import confirm
 from workers.measure.session import Entry
+from workers.measure.timers.methods import choose_method, gpu_timer
 from workers.records import (
     Artifact,
     Calibration,

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from acceptance.found import Found
 from acceptance.judging import compare, judge_planted, judge_same
-from workers.measure.duel import Contestant, run_race
-from workers.measure.slots import Warmth
-from workers.measure.timers import PerfCounterTimer
+from workers.measure.race.interleaving import Contestant, run_race
+from workers.measure.timers.perf_counter import PerfCounterTimer
+from workers.measure.timers.slots import Warmth
 from workers.records import Protocol
 
 _EFFECTS = (0.02, 0.05, 0.10)

@@ -13,9 +13,9 @@ import time
 from acceptance.found import Found, percent
 from acceptance.judging import Pair, compare, judge_coverage, judge_planted, judge_same, signed_rank
 from acceptance.lab import Lab, Setup
-from workers.measure.duel import Contestant, race_orders
 from workers.measure.monitor import reason_names
-from workers.measure.statistics import paired
+from workers.measure.race.interleaving import Contestant, race_orders
+from workers.measure.race.statistics import paired
 from workers.records import Mode, Timing
 
 #: real kernels of 3 us to 5 ms, through jobs

@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from workers.measure.duel import Contestant
+from workers.measure.race.interleaving import Contestant
 
 #: one warp on each multiprocessor of an H200: nothing to share, so no luck in who shares it
 _PROGRAMS, _LANES = 132, 32

@@ -5,7 +5,7 @@ import torch
 import triton
 from xformers.ops._triton.rmsnorm_kernels import _rms_norm_add_kernel
 
-from search_spaces.adopt import adopt
+from search_spaces.adoption.adopt import adopt
 from search_spaces.kernel import Cost, TensorSpec
 from search_spaces.records import Workload
 

@@ -15,7 +15,7 @@ import torch
 from adopted_kernels import KERNELS, call, filled, launch_from_table, swapped
 
 from results_db import SelectionRecord, Store
-from search_spaces.adopt import adopt
+from search_spaces.adoption.adopt import adopt
 from search_spaces.errors import KernelError
 from search_spaces.records import Status, config_key
 from tuner import tables

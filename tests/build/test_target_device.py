@@ -9,7 +9,8 @@ import zlib
 import pytest
 
 from results_db import Store
-from search_spaces import registry, target
+from search_spaces import registry
+from search_spaces.absent_device import answers
 from search_spaces.errors import KernelError
 from search_spaces.records import Device, Workload, config_key
 from tuner.cli import invoke
@@ -43,7 +44,7 @@ KERNEL = """
 import torch, triton, triton.language as tl
 from asking_limits import ARCH, SHARED, SMS, capability
 from search_spaces import Cost, TensorSpec, Workload
-from search_spaces.adopt import adopt
+from search_spaces.adoption.adopt import adopt
 from torch.utils._triton import has_triton
 
 assert has_triton()
@@ -93,7 +94,7 @@ def library(tmp_path_factory):
 
 
 def configs(kernel, device):
-    with target.told(device):
+    with answers.told(device):
         return [
             {name: value for name, value in config.items() if name in ("BLOCK", "SMS")}
             for config in kernel.space(WORKLOAD).bind(WORKLOAD, device).enumerate()
@@ -123,7 +124,7 @@ def test_modules_that_ask_nothing_serve_all_devices(library):
 def test_without_a_device_a_question_is_an_error_as_on_a_machine_without_gpus(library):
     (library / "eager.py").write_text("import torch\ntorch.cuda.get_device_properties(0)\n")
     with pytest.raises(KernelError, match="no GPU is visible"):
-        registry.load("eager.py:kernel", (), target.NOWHERE)
+        registry.load("eager.py:kernel", (), answers.NOWHERE)
 
 
 def test_builders_build_what_is_asked_for(library, tmp_path):

@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 from search_spaces import Cost, TensorSpec, Workload
-from search_spaces.adopt import adopt
+from search_spaces.adoption.adopt import adopt
 
 def keep(configs, named_args, **kwargs):
     return [c for c in configs if c.kwargs["BLOCK"] <= 4 * {**named_args, **kwargs}["n"]]
@@ -50,7 +50,7 @@ import triton
 import triton.language as tl
 from search_spaces import Constraint, Cost, Kernel, Launch, PowerOfTwo, SearchSpace
 from search_spaces import TensorSpec, Tolerance, Workload
-from search_spaces.checks import check_dims
+from search_spaces.declaration.dimensions import check_dims
 
 @triton.heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})
 @triton.jit

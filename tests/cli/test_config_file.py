@@ -10,8 +10,8 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tuner.config import Settings
 from tuner.settings import ConfigError, load
+from tuner.settings.models import Settings
 
 ROOT = Path(__file__).parents[2]
 CAMPAIGN = """version: 1
@@ -300,7 +300,7 @@ def test_overrides_win_over_environment_over_file_over_defaults(folder, monkeypa
 
 
 def test_every_constant_of_the_protocol_can_be_configured():
-    from tuner import environment
+    from tuner.campaign import environment
     from workers.records import Protocol
 
     measure = Settings().measure

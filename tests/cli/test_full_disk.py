@@ -17,13 +17,13 @@ import pytest
 from cpu_samples import KERNEL
 
 from results_db import Store
-from search_spaces.recorded import synthesise
+from search_spaces.recorded.kernel import synthesise
 from search_spaces.records import Status, Workload
 from workers import toolchain
-from workers.builder import WorkerLost
+from workers.build.process_builder import WorkerLost
 from workers.device import detect
+from workers.measure.device_runner import DeviceRunner
 from workers.records import Artifact, KernelRef, MeasureJob, Measurement, Mode, Protocol
-from workers.runner import DeviceRunner
 
 ROOT = Path(__file__).parents[2]
 COMPILED = """version: 1

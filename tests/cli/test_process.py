@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import pytest
 
+from tuner.campaign.progress import Progress, TaskProgress
 from tuner.cli._campaign import interruptible
 from tuner.cli._progress import Lines, best_of, counted, duration, finished, picture
-from tuner.progress import Progress, TaskProgress
 
 HEAVY = ("torch", "ray", "optuna", "plotly", "pandas", "sqlalchemy", "triton", "numpy", "scipy")
 
@@ -89,7 +89,7 @@ SIGNALLED = """
 import os, signal, sys, threading, time
 from tuner.cli import invoke
 import tuner.campaign
-from tuner.options import RunOutcome
+from tuner.campaign.options import RunOutcome
 
 def run_campaign(settings, name, *, options, on_progress, control):
     print("ready", flush=True)

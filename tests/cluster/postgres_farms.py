@@ -36,6 +36,6 @@ class PostgresFarm(Farm):
 
     @property
     def launch_hash(self) -> str:
-        from search_spaces.recorded import RecordedKernel
+        from search_spaces.recorded.kernel import RecordedKernel
 
         return RecordedKernel(self.space).launch_hash()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workers.pools import ray_nodes
-from workers.pools.moved import Moved
+from workers.pools.moved_paths import Moved
 from workers.pools.plan import Plan
 from workers.pools.ray_nodes import Node
 from workers.records import KernelRef, PoolSpec

@@ -8,19 +8,19 @@ import random
 from dataclasses import replace
 
 import pytest
-from world import DEVICE, TOOLS, spec, toy_fault, toy_us
+from scenario import DEVICE, TOOLS, spec, toy_fault, toy_us
 
 from results_db.records import TrialRecord
 from search_spaces.params import PowerOfTwo
 from search_spaces.records import Status, Workload, config_key
 from search_spaces.space import SearchSpace
 from tuner import strategies
-from tuner.config import Budget
 from tuner.engine import TaskBudget
-from tuner.engine.enough import MINIMUM, UNTIMED
-from tuner.engine.task import Search
+from tuner.engine.search import Search
+from tuner.engine.stopping_rule import MINIMUM, UNTIMED
 from tuner.engine.trial import State, TaskSpec
-from tuner.engine.warm import winners_nearby
+from tuner.engine.warm_start import winners_nearby
+from tuner.settings.models import Budget
 from workers.records import Artifact, KernelRef, StaticFacts
 
 AUTO = TaskBudget(gain=0.005)

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from world import toy_space
+from scenario import toy_space
 
 from search_spaces.params import Choice, PowerOfTwo
-from search_spaces.recorded import RecordedKernel, RecordedSpace
+from search_spaces.recorded.kernel import RecordedKernel, RecordedSpace
 from search_spaces.records import Device, Status, Workload, config_key
 from search_spaces.space import SearchSpace
 from tuner import strategies
-from tuner.strategies.points import Points
-from tuner.strategies.stopping import ExpectedGain
+from tuner.strategies.candidate_points import Points
+from tuner.strategies.expected_gain import ExpectedGain
 
 MATMUL = Path(__file__).parents[2] / "benchmarks/spaces/h200/matmul_4096_bf16.space.json"
 

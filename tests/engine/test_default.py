@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from world import World, spec, toy_fault, toy_space, toy_us
+from scenario import World, spec, toy_fault, toy_space, toy_us
 
 from search_spaces.records import Status, config_key
 from tuner.engine import Engine, TaskBudget

@@ -7,12 +7,12 @@ import random
 from dataclasses import replace
 
 import pytest
-from world import DEVICE, TOOLS, samples, spec
+from scenario import DEVICE, TOOLS, samples, spec
 
 from results_db.records import TrialRecord
 from search_spaces.records import Status, config_key
 from tuner.engine.finals import Finals
-from tuner.engine.task import Search
+from tuner.engine.search import Search
 from workers.records import Artifact, Failure, Measurement, Mode, Timing
 
 CONFIGS = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from world import DEVICE, TOOLS, World, build, spec
+from scenario import DEVICE, TOOLS, World, build, spec
 
 from search_spaces.records import Status
 from tuner.engine import Engine, TaskBudget, Tick

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from world import DEVICE, TOOLS, World, spec
+from scenario import DEVICE, TOOLS, World, spec
 
 from tuner.engine import Engine, Finish, TaskBudget
 from workers.records import (

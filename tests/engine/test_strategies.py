@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from world import toy_fault, toy_space, toy_us
+from scenario import toy_fault, toy_space, toy_us
 
 from search_spaces.errors import TunerError
 from search_spaces.params import Boolean, Choice, Integer, PowerOfTwo

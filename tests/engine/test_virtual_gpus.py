@@ -17,7 +17,7 @@ import multi_gpu_run
 import occupied
 import virtual_gpus
 
-from search_spaces.recorded import RecordedSpace
+from search_spaces.recorded.kernel import RecordedSpace
 from workers.backends.simulated import simulate_build
 from workers.pools.virtual import VirtualPool
 from workers.records import BuildJob, KernelRef, MeasureJob, Mode, PoolSpec
@@ -75,7 +75,7 @@ def test_the_same_finals_on_every_device_agree(tmp_path):
 
 def test_the_campaign_has_32_tasks_whose_defaults_can_be_tried():
     from tuner import settings
-    from tuner.tasks import wanted_tasks
+    from tuner.campaign.tasks import wanted_tasks
     from workers import device
 
     loaded, _ = settings.load(multi_gpu.CONFIG, {})

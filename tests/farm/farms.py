@@ -19,7 +19,7 @@ from processes import parents, wait_until
 
 from results_db import Store
 from results_db.records import RunInfo, TaskInfo, TrialRecord
-from search_spaces.recorded import RecordedSpace, synthesise
+from search_spaces.recorded.kernel import RecordedSpace, synthesise
 from search_spaces.records import Status, config_key
 
 ROOT = Path(__file__).parents[2]
@@ -269,7 +269,7 @@ def crews(root: int) -> list[Crew]:
     for pid in tree:
         with suppress(OSError):
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if b"workers.child_main" in words and descends(pid, root, tree):
+            if b"workers.supervision.child_main" in words and descends(pid, root, tree):
                 families.setdefault(words[-2].decode(), []).append(pid)
     found = []
     for name, family in families.items():

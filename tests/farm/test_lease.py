@@ -15,7 +15,7 @@ import pytest
 from results_db import LeaseLostError, RunInfo, Store
 from results_db.engine import Database
 from search_spaces.errors import TunerError
-from tuner import lease, process
+from tuner.campaign import lease, process_identity
 
 _SAYS_ITS_NAME = "from tuner import process; print(process.identity(), flush=True); input()"
 
@@ -85,7 +85,7 @@ def test_a_process_that_has_ended_holds_nothing(store: Store) -> None:
     run = new_run(store, holder="h:17", process=told.stdout.strip())
     assert lease.abandoned(run)
     lease.take(store, run)
-    assert store.run(run.run_id).process == process.identity()
+    assert store.run(run.run_id).process == process_identity.identity()
 
 
 def test_the_number_of_an_ended_process_may_be_given_again(store: Store, stranger: str) -> None:
@@ -95,7 +95,7 @@ def test_the_number_of_an_ended_process_may_be_given_again(store: Store, strange
 
 
 def test_a_container_with_the_same_name_and_number_is_another_process(store: Store) -> None:
-    boot, space, *mine = process.identity().split()
+    boot, space, *mine = process_identity.identity().split()
     container = " ".join([boot, f"{int(space) + 1}", *mine])
     run = new_run(store, holder=lease.holder(), process=container)
     with pytest.raises(TunerError, match="is under way"):

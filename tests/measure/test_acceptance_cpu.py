@@ -17,7 +17,7 @@ import acceptance_cpu_noise as noise
 import simulated_worlds
 import virtual_time
 
-from search_spaces.recorded import RecordedKernel, RecordedSpace, synthesise
+from search_spaces.recorded.kernel import RecordedKernel, RecordedSpace, synthesise
 from search_spaces.records import config_key
 from tuner import strategies
 from tuner.engine import Engine, Record, Select, TaskBudget, TaskSpec

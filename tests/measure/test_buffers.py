@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from search_spaces.kernel import TensorSpec, Tolerance
-from workers.measure.buffers import ALIGNMENT, POISONS, Arena
-from workers.measure.comparison import Comparison, compare
-from workers.measure.task import Expected
+from workers.measure.gate.buffers import ALIGNMENT, POISONS, Arena
+from workers.measure.gate.comparison import Comparison, compare
+from workers.measure.task_data import Expected
 
 FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 specs = st.builds(

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.measure.calibration import calibrate_cpu, clock_overhead_us, step_us
+from workers.measure.timers.calibration import calibrate_cpu, clock_overhead_us, step_us
 
 
 def _readings(step_us, count=1024, longest_us=40.0, seed=0):

@@ -11,10 +11,10 @@ from cheats import CHEATS, HONEST, Cheat, Cheated
 from measure_child import Child
 
 from search_spaces.records import Status, Workload
-from workers.measure.audit import Audit
-from workers.measure.gate import Checked, check_variant
-from workers.measure.integrity import Seal, Watch
-from workers.measure.task import Task
+from workers.measure.gate.audit import Audit
+from workers.measure.gate.checks import Checked, check_variant
+from workers.measure.gate.integrity import Seal, Watch
+from workers.measure.task_data import Task
 from workers.measure.variants import bind
 from workers.records import Check, Failure, Mode, Timing
 

@@ -10,7 +10,7 @@ import pytest
 from measure_child import QUICK, Child
 
 from search_spaces.records import Status, Toolchain, Workload, config_key
-from workers.measure.statistics import tie_set, verdict
+from workers.measure.race.statistics import tie_set, verdict
 from workers.records import BuildJob, Failure, Measurement, Mode, Protocol, Timing
 
 WORKLOAD = Workload.of(n=20_000, dtype="float32")

@@ -13,7 +13,7 @@ from measure_child import Child
 
 from search_spaces.records import Status, Workload, config_key
 from workers.build import build
-from workers.measure.statistics import verdict
+from workers.measure.race.statistics import verdict
 from workers.records import Artifact, BuildJob, Failure, Measurement, Mode, Protocol, Timing
 
 pytestmark = [

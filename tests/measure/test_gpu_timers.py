@@ -14,12 +14,12 @@ import triton.language as tl
 from timer_contract import TimerContract
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from workers.measure.calibration import calibrate_gpu
-from workers.measure.cupti_timer import CuptiFailed
-from workers.measure.duel import Contestant
-from workers.measure.graph_timer import CaptureFailed, GraphTimer
-from workers.measure.methods import METHODS, gpu_timer
-from workers.measure.slots import Warmth
+from workers.measure.race.interleaving import Contestant
+from workers.measure.timers.calibration import calibrate_gpu
+from workers.measure.timers.cupti import CuptiFailed
+from workers.measure.timers.graph import CaptureFailed, GraphTimer
+from workers.measure.timers.methods import METHODS, gpu_timer
+from workers.measure.timers.slots import Warmth
 from workers.records import Calibration
 
 pytestmark = [

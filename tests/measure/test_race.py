@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from search_spaces.recorded import WORLDS
-from search_spaces.recorded_space import Noise
+from search_spaces.recorded.kernel import WORLDS
+from search_spaces.recorded.space import Noise
 from workers.backends.simulated_clock import SimulatedTimer, Source
-from workers.measure.duel import Contestant
-from workers.measure.race import confirm, race, screen
-from workers.measure.statistics import paired, tie_set, verdict
+from workers.measure.race.interleaving import Contestant
+from workers.measure.race.rules import confirm, race, screen
+from workers.measure.race.statistics import paired, tie_set, verdict
 from workers.records import Protocol
 
 PROTOCOL = Protocol(warm_ms=0.0)

@@ -8,12 +8,12 @@ import pytest
 from measure_kernels import CpuAffine
 
 from search_spaces.records import Device, Status, Toolchain, Workload
-from workers.measure.audit import Audit
-from workers.measure.duel import Contestant
+from workers.measure.gate.audit import Audit
 from workers.measure.monitor import Monitor, Sample
+from workers.measure.race.interleaving import Contestant
 from workers.measure.session import Entry, Session
-from workers.measure.task import Task
-from workers.measure.timers import PerfCounterTimer, Warmth
+from workers.measure.task_data import Task
+from workers.measure.timers.perf_counter import PerfCounterTimer, Warmth
 from workers.records import (
     Artifact,
     Check,

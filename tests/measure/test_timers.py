@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from timer_contract import Log, TimerContract
 
 from search_spaces.errors import TunerError
-from workers.measure.cupti_timer import MARKER, Activity, CuptiFailed, CuptiTimer, runs_of
-from workers.measure.duel import Contestant
-from workers.measure.event_timer import EventTimer
-from workers.measure.graph_timer import CaptureFailed, GraphTimer
-from workers.measure.methods import METHODS, choose_method, gpu_timer
-from workers.measure.slots import Slot, Warmth, by_contestant, chunks, plan_slots
-from workers.measure.timers import PerfCounterTimer
+from workers.measure.race.interleaving import Contestant
+from workers.measure.timers.cupti import MARKER, Activity, CuptiFailed, CuptiTimer, runs_of
+from workers.measure.timers.events import EventTimer
+from workers.measure.timers.graph import CaptureFailed, GraphTimer
+from workers.measure.timers.methods import METHODS, choose_method, gpu_timer
+from workers.measure.timers.perf_counter import PerfCounterTimer
+from workers.measure.timers.slots import Slot, Warmth, by_contestant, chunks, plan_slots
 from workers.records import Calibration
 
 ORDERS = st.lists(st.lists(st.integers(0, 4), max_size=6), max_size=12)

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from workers.measure.duel import Contestant
+from workers.measure.race.interleaving import Contestant
 
 ORDERS = [[0], [1, 1, 2], [], [2, 0, 1, 1]]
 RUNS = [2, 4, 2]

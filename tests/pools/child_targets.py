@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from search_spaces.errors import KernelError
-from workers.notes import note
+from workers.supervision.heartbeat import note
 
 #: the processes that have loaded this
 LOADED: list[int] = []

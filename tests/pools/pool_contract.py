@@ -12,7 +12,7 @@ from pathlib import Path
 
 from processes import asleep, kill, named, parents, wait_until
 
-from search_spaces.recorded import RecordedKernel, load_kernel, synthesise
+from search_spaces.recorded.kernel import RecordedKernel, load_kernel, synthesise
 from search_spaces.records import Config, Status, config_key
 from workers.backends.simulated import SimulatedBackend
 from workers.records import (

@@ -7,8 +7,8 @@ import threading
 import time
 
 from search_spaces.records import Device, Toolchain, config_key
-from workers.notes import note
 from workers.records import Calibration, Failure, MeasureJob, Measurement, Status, Timing
+from workers.supervision.heartbeat import note
 
 
 class ProbeBackend:

@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 from processes import alive, below, kill, named, wait_until
 
 from search_spaces.errors import KernelError
-from workers.child import ChildDied, ChildError, ChildTimeout, SupervisedChild
+from workers.supervision.supervised_child import (
+    ChildDied,
+    ChildError,
+    ChildTimeout,
+    SupervisedChild,
+)
 
 LIMIT_S = 30.0
 
@@ -224,7 +229,7 @@ def test_retiring_interrupts_a_request_for_good(child):
 _DRIVER = """
 import sys, threading
 sys.path.insert(0, sys.argv[1])
-from workers.child import SupervisedChild
+from workers.supervision.supervised_child import SupervisedChild
 child = SupervisedChild("child_targets:Target", name="orphan")
 # Started by a thread that ends: a child belongs to the process, not to the thread.
 starter = threading.Thread(target=child.start)
@@ -275,11 +280,11 @@ def test_temporary_files_go_with_their_child(child, tmp_path, monkeypatch, end):
 _STARTING = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-import workers.child_process
-from workers.child import SupervisedChild
+import workers.supervision.process
+from workers.supervision.supervised_child import SupervisedChild
 
 # Ends the moment its child has been ordered, which then has neither a guard nor a worker.
-workers.child_process.Output = lambda descriptor: os.kill(os.getpid(), 9)
+workers.supervision.process.Output = lambda descriptor: os.kill(os.getpid(), 9)
 SupervisedChild("child_targets:Target", name="orphan").start()
 """
 

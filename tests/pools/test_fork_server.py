@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from processes import alive, below, kill, named, wait_until
 
-from workers.child import ChildDied, SupervisedChild
-from workers.fork_server import ForkServer
+from workers.supervision.fork_server import ForkServer
+from workers.supervision.supervised_child import ChildDied, SupervisedChild
 
 LIMIT_S = 30.0
 NAME = "forked-3"

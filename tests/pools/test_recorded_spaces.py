@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from search_spaces.errors import SpaceError, TunerError, WorkloadError
-from search_spaces.recorded import (
+from search_spaces.recorded.kernel import (
     WORLDS,
     RecordedKernel,
     RecordedParameter,

@@ -10,8 +10,9 @@ import pytest
 from processes import kill, named, wait_until
 
 from search_spaces.records import Config, Status, Toolchain, Workload
-from workers.cores import Share
+from workers.measure.device_runner import DeviceRunner
 from workers.pools import create
+from workers.pools.cores import Share
 from workers.records import (
     Artifact,
     Calibration,
@@ -24,7 +25,6 @@ from workers.records import (
     Timing,
     WorkerReady,
 )
-from workers.runner import DeviceRunner
 
 NAME = "probe-7"
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from search_spaces.recorded import load_kernel, synthesise
+from search_spaces.recorded.kernel import load_kernel, synthesise
 from search_spaces.records import Status
 from workers.backends.simulated import SimulatedBackend, simulate_build
-from workers.builder import WorkerLost
+from workers.build.process_builder import WorkerLost
 from workers.records import (
     Artifact,
     BuildJob,
@@ -147,7 +147,7 @@ def test_faults_come_in_their_shares_and_a_worker_is_lost_once_per_config(record
 
 def test_a_simulated_child_loads_no_torch():
     script = (
-        "import sys, workers.runner, workers.builder, workers.backends.simulated\n"
+        "import sys, workers.measure.device_runner, workers.build.process_builder, workers.backends.simulated\n"
         "heavy = {'torch', 'triton', 'ray', 'numpy', 'optuna', 'pandas'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

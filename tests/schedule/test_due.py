@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.schedule import MISSED_ON_RECORD, Schedule, ScheduleError, check, due, next_fires
+from tuner.schedule.due import MISSED_ON_RECORD, Schedule, ScheduleError, check, due, next_fires
 
 BERLIN = ZoneInfo("Europe/Berlin")
 CRONS = (

@@ -14,7 +14,7 @@ import yaml
 from typer.testing import CliRunner
 
 from tuner.cli import app
-from tuner.schedule import check
+from tuner.schedule.due import check
 
 FOLDER = Path(__file__).parents[2] / "examples" / "schedules"
 

@@ -13,9 +13,9 @@ import pytest
 
 from results_db import Store, StoreAwayError, StoreMovedError
 from search_spaces.errors import TunerError
-from tuner import lease
-from tuner.config import Settings
-from tuner.scheduler import ATTEMPTS, serve, tick
+from tuner.campaign import lease
+from tuner.schedule.ticker import ATTEMPTS, serve, tick
+from tuner.settings.models import Settings
 
 NOON = datetime(2026, 5, 1, 12, 0, 30, tzinfo=UTC)
 
@@ -130,7 +130,7 @@ import sys, time
 from datetime import datetime
 from types import SimpleNamespace
 from results_db import Store
-from tuner.scheduler import tick
+from tuner.schedule.ticker import tick
 from tuner.settings import load
 from pathlib import Path
 settings, _ = load(Path(sys.argv[1]))

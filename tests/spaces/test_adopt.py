@@ -12,7 +12,7 @@ import triton
 from spaces_devices import H200, build, meta_tensors
 from test_families import interpret
 
-from search_spaces.adopt import adopt
+from search_spaces.adoption.adopt import adopt
 from search_spaces.errors import KernelError, WorkloadError
 from search_spaces.kernel import Cost
 from search_spaces.records import Workload

@@ -9,7 +9,7 @@ import triton
 from spaces_devices import H200, build, meta_tensors
 from test_families import interpret
 
-from search_spaces.adopt import adopt
+from search_spaces.adoption.adopt import adopt
 from search_spaces.errors import KernelError, TunerError, WorkloadError
 from search_spaces.records import Workload, config_key
 from tuner.bench import subject

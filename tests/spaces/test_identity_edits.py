@@ -13,12 +13,12 @@ import pytest
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 FAMILIES = {
-    "search_spaces.softmax:Softmax": "softmax tensors kernel",
-    "search_spaces.matmul:Matmul": "matmul matmul_kernels matmul_space checks",
-    "search_spaces.attention:Attention": "attention attention_kernels",
-    "search_spaces.layer_norm:LayerNorm": "layer_norm layer_norm_kernels",
-    "search_spaces.layer_norm:RmsNorm": "layer_norm",
-    "search_spaces.cpu_pointwise:CpuPointwise": "cpu_pointwise",
+    "search_spaces.kernels.softmax.kernel:Softmax": "softmax tensors kernel",
+    "search_spaces.kernels.matmul.kernel:Matmul": "matmul matmul_kernels matmul_space checks",
+    "search_spaces.kernels.attention.kernel:Attention": "attention attention_kernels",
+    "search_spaces.kernels.normalisation.kernel:LayerNorm": "layer_norm layer_norm_kernels",
+    "search_spaces.kernels.normalisation.kernel:RmsNorm": "layer_norm",
+    "search_spaces.kernels.cpu_pointwise.kernel:CpuPointwise": "cpu_pointwise",
 }
 USERS = {
     "adopted:double": ["helpers.py", "device.py", "checking.py", "adopted.py"],

@@ -152,7 +152,7 @@ def test_entry_points_are_listed_without_being_imported(file, tmp_path, monkeypa
     monkeypatch.setattr(registry, "entry_points", lambda group: points.select(group=group))
     listed = available()
     assert listed["mine"] == "plugin_of_test:Mine"
-    assert listed["softmax"] == "search_spaces.softmax:Softmax"
+    assert listed["softmax"] == "search_spaces.kernels.softmax.kernel:Softmax"
     assert "plugin_of_test" not in sys.modules
     assert load("mine").spec == "mine"
     with pytest.raises(KernelError, match="kernel broken: importing it fails") as caught:
@@ -179,7 +179,7 @@ def test_listing_and_declaring_need_neither_torch_nor_triton():
     code = (
         "import sys, search_spaces\n"
         "search_spaces.available()\n"
-        "import search_spaces.checks, search_spaces.cudnn, search_spaces.matmul_space\n"
+        "import search_spaces.declaration.dimensions, search_spaces.kernels.cudnn, search_spaces.kernels.matmul.space\n"
         "print(sorted({'torch', 'triton', 'numpy'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -14,7 +14,7 @@ from sample_data import BASELINES, CALIBRATION, DEVICE, FINALS, KEY, SELECTION, 
 
 from results_db import Store, StoreAwayError, StoreError, TrialRecord
 from search_spaces.records import Status
-from tuner.driver import _MOST_UNWRITTEN, Control, Driver
+from tuner.campaign.driver import _MOST_UNWRITTEN, Control, Driver
 from tuner.engine import Engine, Event, Finish, Instruction, Record, Select
 from workers.pools.virtual import VirtualPool
 from workers.records import (

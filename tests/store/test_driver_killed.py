@@ -20,7 +20,7 @@ import itertools, sys
 sys.path.insert(0, sys.argv[2])
 from test_driver_keeps import Recording, _burst
 from results_db import Store
-from tuner.driver import Driver
+from tuner.campaign.driver import Driver
 looks = itertools.count()
 moment = 0.0
 

@@ -12,7 +12,7 @@ from table_documents import DEFAULT, H200, TIE, WINNER, add_task, outcome
 
 from results_db import Store
 from search_spaces.errors import TunerError
-from search_spaces.recorded_space import RecordedSpace
+from search_spaces.recorded.space import RecordedSpace
 from search_spaces.records import Status, Workload
 from tuner import tables
 
@@ -132,7 +132,7 @@ def test_a_run_becomes_a_recorded_space(store, run_id, tmp_path):
 
 def test_conditional_parameters_are_recorded_with_their_condition(store, run_id, tmp_path):
     from results_db import TrialRecord
-    from search_spaces.recorded import RecordedKernel
+    from search_spaces.recorded.kernel import RecordedKernel
 
     configs = [{"split": False, "B": 3}, {"split": True, "B": 3, "parts": 2}]
     trials = [

@@ -216,7 +216,7 @@ def test_an_export_says_which_table_no_launch_can_hit(
     library, caplog, monkeypatch, tmp_path, dims, options, told
 ):
     from results_db import Store
-    from search_spaces.adopt import adopt
+    from search_spaces.adoption.adopt import adopt
     from search_spaces.kernel import Cost, TensorSpec
     from search_spaces.records import Workload
     from tuner import tables

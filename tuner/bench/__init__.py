@@ -6,9 +6,9 @@ database is read where its winner is wanted, and never written.
 
 from __future__ import annotations
 
-from tuner.bench._bed import Bed, Tell
 from tuner.bench._measured import Pass, Row, baselines_of, bench
-from tuner.bench._subject import Subject, subject
+from tuner.bench._session import Bed, Tell
+from tuner.bench._target import Subject, subject
 from tuner.bench._variants import Variant, contestants, variants
 from tuner.bench._verified import Checked, points, verify
 

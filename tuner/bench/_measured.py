@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from search_spaces.errors import FindingError, TunerError
 from search_spaces.kernel import Cost
 from search_spaces.records import Config, Device, Status, Toolchain, Workload
-from tuner import environment
-from tuner.bench._bed import Bed, Tell, silent
-from tuner.bench._subject import Subject
+from tuner.bench._session import Bed, Tell, silent
+from tuner.bench._target import Subject
 from tuner.bench._variants import Variant
-from tuner.config import Settings
-from workers.measure.statistics import verdict
+from tuner.campaign import environment
+from tuner.settings.models import Settings
+from workers.measure.race.statistics import verdict
 from workers.records import (
     Artifact,
     BuildJob,

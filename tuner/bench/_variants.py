@@ -11,10 +11,10 @@ from typing import Any
 from results_db import NothingStoredError, Store
 from results_db.records import TaskInfo
 from results_db.shipped import shipped
-from search_spaces import declared
+from search_spaces.declaration import calls
 from search_spaces.errors import TunerError
 from search_spaces.records import Config, Workload, config_key
-from tuner.bench._subject import Subject
+from tuner.bench._target import Subject
 from tuner.runtime import SCHEMA, TableError, read
 
 #: Runs that are searched for a winner, the newest first.
@@ -89,7 +89,7 @@ def contestants(
 
 def default_of(subject: Subject, workload: Workload) -> Variant | None:
     """The default config, None where it is not feasible on this device."""
-    config = declared.default_config(subject.kernel, workload, subject.device)
+    config = calls.default_config(subject.kernel, workload, subject.device)
     return Variant("default", config) if subject.space(workload).feasible(config) else None
 
 
@@ -127,7 +127,7 @@ def _confirmed(store: Store, subject: Subject, workload: Workload) -> TaskInfo |
 
 def _named(subject: Subject, workload: Workload, text: str, database: str) -> Variant:
     if text == "default":
-        return Variant("default", declared.default_config(subject.kernel, workload, subject.device))
+        return Variant("default", calls.default_config(subject.kernel, workload, subject.device))
     if text == "best":
         best = best_of(subject, workload, database)
         if best is not None:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from search_spaces.records import Config, Status, Workload
-from tuner import environment
-from tuner.bench._bed import Bed, Tell, silent
-from tuner.bench._subject import Subject
+from tuner.bench._session import Bed, Tell, silent
+from tuner.bench._target import Subject
 from tuner.bench._variants import Variant
-from tuner.config import Settings
+from tuner.campaign import environment
+from tuner.settings.models import Settings
 from workers.records import Artifact, BuildJob, Failure, MeasureJob, Mode, Timing
 
 

@@ -19,7 +19,7 @@ from tuner.cli._streams import parting_words
 
 if TYPE_CHECKING:
     from tuner.campaign import PlannedTask, RunOptions, RunOutcome
-    from tuner.config import Settings
+    from tuner.settings.models import Settings
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PLAN = (
@@ -212,7 +212,7 @@ def _print_outcome(outcome: RunOutcome) -> None:
 
 
 def _seconds(text: str | None) -> float | None:
-    from tuner.config import parse_duration
+    from tuner.settings.models import parse_duration
 
     if text is None:
         return None

@@ -51,7 +51,7 @@ def schema() -> None:
 
 def schema_text() -> str:
     """The JSON Schema of config.yaml as it is committed in docs/config.schema.json."""
-    from tuner.config import Settings
+    from tuner.settings.models import Settings
 
     described = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

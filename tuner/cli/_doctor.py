@@ -21,7 +21,7 @@ from tuner.cli._console import Format, FormatOption, emit, note
 from tuner.cli._session import ConfigOption, settings_of
 
 if TYPE_CHECKING:
-    from tuner.config import Settings
+    from tuner.settings.models import Settings
 
 _PACKAGES = ("torch", "triton", "ray", "optuna", "sqlalchemy", "alembic", "plotly", "pandas")
 _COLUMNS = ("check", "state", "found", "remedy")

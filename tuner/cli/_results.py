@@ -11,16 +11,16 @@ import typer
 
 from results_db.shipped import shipped
 from search_spaces.errors import TunerError
-from tuner import lease
+from tuner.campaign import lease
+from tuner.campaign.findings import barren
 from tuner.cli._console import Format, FormatOption, console, emit, inert, note, table
 from tuner.cli._session import ConfigOption, RunArgument, pick_run, settings_of, store_of
-from tuner.findings import barren
 
 if TYPE_CHECKING:
     from results_db import Store
     from results_db.records import RunInfo, TaskInfo, TaskSummary
     from search_spaces.kernel import Kernel
-    from tuner.config import Settings
+    from tuner.settings.models import Settings
 
 _RUNS = ("run", "campaign", "status", "started_at", "finished_at", "seed")
 _TASKS = (

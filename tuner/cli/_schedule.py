@@ -19,7 +19,7 @@ from tuner.cli._streams import parting_words
 if TYPE_CHECKING:
     from results_db import Fire, Store
     from tuner.campaign import Control, RunOutcome
-    from tuner.config import Settings
+    from tuner.settings.models import Settings
 
 app = typer.Typer(help="Campaigns that start by themselves.", no_args_is_help=True)
 _LIST = ("schedule", "cron", "timezone", "enabled", "last", "state", "run", "next")
@@ -29,7 +29,7 @@ _FIRED = ("schedule", "instant", "state", "run", "message")
 @app.command("list")
 def list_schedules(config: ConfigOption = None, style: FormatOption = Format.TABLE) -> None:
     """List the schedules with their last and next firing, in UTC."""
-    from tuner.schedule import next_fires, schedules
+    from tuner.schedule.due import next_fires, schedules
 
     settings, _ = settings_of(config)
     now = datetime.now(UTC)
@@ -59,7 +59,7 @@ def next_ones(
     style: FormatOption = Format.TABLE,
 ) -> None:
     """List the next firings of all schedules, soonest first, in UTC."""
-    from tuner.schedule import next_fires, schedules
+    from tuner.schedule.due import next_fires, schedules
 
     settings, _ = settings_of(config)
     now = datetime.now(UTC)
@@ -100,7 +100,7 @@ def serve(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Tick every minute until SIGTERM, SIGHUP or Ctrl-C, which let the run in flight drain."""
-    from tuner.scheduler import serve as serve_until
+    from tuner.schedule.ticker import serve as serve_until
 
     settings, base = settings_of(config)
     warn_of_passing_folders(settings)
@@ -137,7 +137,7 @@ class _Service:
 
     def tick(self) -> list[Fire]:
         """By the database's clock, on which all hosts agree."""
-        from tuner.scheduler import tick as tick_once
+        from tuner.schedule.ticker import tick as tick_once
 
         store = self._store
         return tick_once(self._settings, store, store.now(), host_name(), self.start, self.stop)

@@ -15,7 +15,7 @@ from tuner.cli._console import note
 if TYPE_CHECKING:
     from results_db import Store
     from results_db.records import RunInfo
-    from tuner.config import Settings
+    from tuner.settings.models import Settings
 
 ConfigOption = Annotated[
     Path | None,

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from search_spaces import declared
+from search_spaces.declaration import calls
 from search_spaces.errors import TunerError, WorkloadError
 from search_spaces.records import canonical_json
 from tuner.cli._console import Format, FormatOption, emit, inert, note
 from tuner.cli._session import ConfigOption, settings_of
 
 if TYPE_CHECKING:
+    from search_spaces.declaration.check import Rehearsal
     from search_spaces.kernel import Kernel
     from search_spaces.records import Device, Workload
-    from search_spaces.rehearsal import Rehearsal
 
 app = typer.Typer(
     help="The kernels that can be tuned, and their search spaces.", no_args_is_help=True
@@ -60,7 +60,7 @@ def show(
 ) -> None:
     """Show a kernel's workloads with the sizes of their spaces, or one workload's parameters."""
     from search_spaces import registry
-    from tuner.rehearsed import stand_in
+    from tuner.campaign.declaration_check import stand_in
     from workers import device as devices
 
     _, base = settings_of(config)
@@ -77,7 +77,7 @@ def show(
         note(f"on {_named(device)}")
     else:
         emit(_parameter_rows(found, chosen[0], device), _PARAMETERS, style)
-        bound = declared.bind(found, chosen[0], device)
+        bound = calls.bind(found, chosen[0], device)
         note(f"{chosen[0].key}: {bound.size()} of {bound.cardinality()} configs are feasible "
              f"on {_named(device)}")  # fmt: skip
 
@@ -92,7 +92,7 @@ def _named(device: Device) -> str:
 
 
 def _chosen(kernel: Kernel, text: str | None) -> Sequence[Workload]:
-    workloads = declared.workloads(kernel)
+    workloads = calls.workloads(kernel)
     words = (text or "").replace(",", " ").split()
     kept = [item for item in workloads if all(word in item.key.split() for word in words)]
     if kept:
@@ -104,20 +104,20 @@ def _chosen(kernel: Kernel, text: str | None) -> Sequence[Workload]:
 
 
 def _workload_row(kernel: Kernel, workload: Workload, device: Device) -> dict[str, object]:
-    declared.check(kernel, workload)
-    bound, cost = declared.bind(kernel, workload, device), kernel.cost(workload)
+    calls.check(kernel, workload)
+    bound, cost = calls.bind(kernel, workload, device), kernel.cost(workload)
     return {
         "workload": workload.key,
         "configs": bound.cardinality(),
         "feasible": bound.size(),
-        "default": canonical_json(declared.default_config(kernel, workload, device)),
+        "default": canonical_json(calls.default_config(kernel, workload, device)),
         "gflops": cost.flops / 1e9,
         "mib": cost.bytes / 2**20,
     }
 
 
 def _parameter_rows(kernel: Kernel, workload: Workload, device: Device) -> list[dict[str, object]]:
-    default = declared.default_config(kernel, workload, device)
+    default = calls.default_config(kernel, workload, device)
     return [
         {
             "parameter": parameter.name,
@@ -127,12 +127,12 @@ def _parameter_rows(kernel: Kernel, workload: Workload, device: Device) -> list[
             ),
             "default": default.get(parameter.name),
         }
-        for parameter in declared.bind(kernel, workload, device).parameters
+        for parameter in calls.bind(kernel, workload, device).parameters
     ]
 
 
 def _validate(kernel: Kernel, workloads: Sequence[Workload], device: Device) -> None:
-    from search_spaces.rehearsal import Rehearsal
+    from search_spaces.declaration.check import Rehearsal
 
     trial = Rehearsal()
     findings = [line for item in workloads for line in _problems(kernel, item, device, trial)]
@@ -149,10 +149,10 @@ def _problems(
     """What is wrong with one workload's space or declaration, one line each."""
     place = f"{kernel.name} {workload.key}"
     try:
-        declared.check(kernel, workload)
-        bound = declared.bind(kernel, workload, device)
+        calls.check(kernel, workload)
+        bound = calls.bind(kernel, workload, device)
         bound.require_feasible()
-        default = declared.default_config(kernel, workload, device)
+        default = calls.default_config(kernel, workload, device)
         reason = bound.why_not(default)
         if reason is not None:
             yield f"{place}: the default config is not feasible: {reason}"

@@ -15,7 +15,7 @@ from tuner.cli._session import ConfigOption, settings_of
 
 if TYPE_CHECKING:
     from search_spaces.records import Device
-    from tuner.config import PoolConfig, Settings
+    from tuner.settings.models import PoolConfig, Settings
     from workers.records import Calibration
 
 app = typer.Typer(

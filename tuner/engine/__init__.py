@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tuner.engine.engine import Engine
 from tuner.engine.instructions import (
     Build,
     Drain,
@@ -14,9 +15,8 @@ from tuner.engine.instructions import (
     SetStage,
     Tick,
 )
-from tuner.engine.machine import Engine
+from tuner.engine.progress import progress
 from tuner.engine.trial import TaskBudget, TaskSpec
-from tuner.engine.view import progress
 
 __all__ = [
     "Build",

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from results_db.records import BaselineRecord, FinalRecord, SelectionRecord
 from search_spaces.records import Status, config_key
-from tuner.engine import outcome
-from tuner.engine.default import default_of, remark
-from tuner.engine.task import Search
+from tuner.engine import selection
+from tuner.engine.default_config import default_of, remark
+from tuner.engine.search import Search
 from tuner.engine.trial import Trial
-from workers.measure.statistics import paired, tie_set
+from workers.measure.race.statistics import paired, tie_set
 from workers.records import Failure, Measurement, Mode, Timing
 
 #: Only what the search saw within this ratio of the best is a finalist.
@@ -139,7 +139,7 @@ class Finals:
         if not times:
             return
         result = tie_set(times, looks=self.search.spec.protocol.rounds)
-        self.records = outcome.race_records(trials, measurement, result)
+        self.records = selection.race_records(trials, measurement, result)
         slowest_last = sorted(times, key=lambda name: result.ratios[name].log_ratio)
         order = [result.winner, *(name for name in slowest_last if name != result.winner)]
         self.finalists = [trials[name] for name in order]
@@ -179,7 +179,7 @@ class Finals:
             self.mode = Mode.RACE
             return None
         self.mode = None
-        selection = outcome.selection(
+        found = selection.selection(
             self.tie,
             first,
             outcomes,
@@ -189,9 +189,9 @@ class Finals:
             self._with_remark(self.reason or "the only variant that ran"),
         )
         if moved:
-            selection = outcome.undecided(selection, moved)
-        records = [*self.records, *outcome.confirm_records(entrants, measurement)]
-        return selection, outcome.baselines(measurement), records
+            found = selection.undecided(found, moved)
+        records = [*self.records, *selection.confirm_records(entrants, measurement)]
+        return found, selection.baselines(measurement), records
 
     def unconfirmed(self) -> SelectionRecord | None:
         """What the search alone can say, when finals or confirmation were not possible."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tuner.engine.instructions import Fault
-from workers.faults import LOST
 from workers.records import WorkerGone
+from workers.supervision.machine_faults import LOST
 
 #: A job whose worker died is given to another one this often before the trial is given up.
 MAX_LOSSES = 8

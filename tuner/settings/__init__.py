@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.config import ConfigError
 from tuner.settings._load import CONFIG_NAME, anchored, load, validated
+from tuner.settings.models import ConfigError
 
 __all__ = ["CONFIG_NAME", "ConfigError", "anchored", "load", "validated"]

@@ -13,9 +13,9 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
 from search_spaces.errors import TunerError
-from tuner.config import ConfigError, Settings
 from tuner.settings._complaints import SCHEMA_HINT, Where, dotted, nearest, translate
 from tuner.settings._yaml import Document, KeyPath, read
+from tuner.settings.models import ConfigError, Settings
 
 CONFIG_NAME = "config.yaml"
 _PREFIX = "TUNER__"
@@ -139,7 +139,7 @@ def _holds(data: object, path: KeyPath) -> bool:
 def _contradictions(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
     """What no single field can see: names, targets, schedules that never fire."""
     from tuner import strategies
-    from tuner.schedule import ScheduleError, check
+    from tuner.schedule.due import ScheduleError, check
     from workers import pools
 
     kind = settings.pool.kind

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import yaml
 
 from results_db.masking import masked_within
-from tuner.config import ConfigError
+from tuner.settings.models import ConfigError
 
 Key: TypeAlias = str | int
 KeyPath: TypeAlias = tuple[Key, ...]

@@ -56,7 +56,7 @@ def create(
     options = dict(options or {})
     try:
         if name in _OPTUNA:
-            from tuner.strategies.optuna_strategy import OptunaStrategy
+            from tuner.strategies.optuna_samplers import OptunaStrategy
 
             return OptunaStrategy(space, seed, name=name, options=options)
         if name == "exhaustive":

@@ -9,7 +9,7 @@ import numpy as np
 
 from search_spaces.records import Config, Status
 from search_spaces.space import BoundSpace
-from tuner.strategies.points import Points
+from tuner.strategies.candidate_points import Points
 from tuner.strategies.surrogate import Surrogate
 
 #: Points of the first sample that each further one is chosen from: this share, at least so many.

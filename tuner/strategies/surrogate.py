@@ -14,8 +14,8 @@ from scipy.special import erfcx, ndtr
 from search_spaces.records import Config, Status
 from search_spaces.space import BoundSpace
 from tuner.strategies.blas import one_thread
-from tuner.strategies.gaussian import Conditioned, Matern, Posterior
-from tuner.strategies.points import Floats, Points
+from tuner.strategies.candidate_points import Floats, Points
+from tuner.strategies.gaussian_process import Conditioned, Matern, Posterior
 
 Rows = NDArray[np.int64]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from search_spaces.autotuned import Autotuned
+from search_spaces.adoption.autotuned import Autotuned
 from tuner.runtime import Arguments, Table
 from tuner.tables.results import Results
 

@@ -12,11 +12,11 @@ from typing import Any
 from search_spaces.errors import TunerError
 from search_spaces.records import config_key
 from workers.build import count_compilations
-from workers.measure.duel import Contestant
-from workers.measure.gate import check_variant
+from workers.measure.gate.checks import check_variant
+from workers.measure.race.interleaving import Contestant
 from workers.measure.session import Entry
-from workers.measure.task import Task
-from workers.measure.timers import PerfCounterTimer
+from workers.measure.task_data import Task
+from workers.measure.timers.perf_counter import PerfCounterTimer
 from workers.measure.torch_bench import TorchBench
 from workers.records import Artifact, Calibration, Failure, MeasureJob, Measurement
 from workers.records import Protocol as Constants
@@ -95,7 +95,7 @@ class CpuBackend(TorchBench):
         return PerfCounterTimer(constants.min_batch_us, self._warmth, cache=cache)
 
     def _calibrate(self) -> Calibration:
-        from workers.measure.calibration import calibrate_cpu
+        from workers.measure.timers.calibration import calibrate_cpu
 
         with _threads_restored():
             _use_threads(self._baseline_threads)

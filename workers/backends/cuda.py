@@ -12,15 +12,15 @@ from search_spaces.kernel import Cost, Kernel, Tolerance
 from search_spaces.records import Workload, config_key
 from workers.build import count_compilations
 from workers.build.launch_key import LaunchKey, difference
-from workers.measure.duel import Contestant, Timer
 from workers.measure.failures import failure_of
-from workers.measure.floor import at_peak_us, floor_us
-from workers.measure.gate import check_variant
-from workers.measure.integrity import CudaWatch, Watch
-from workers.measure.methods import choose_method, gpu_timer
+from workers.measure.gate.checks import check_variant
+from workers.measure.gate.integrity import CudaWatch, Watch
 from workers.measure.monitor import Monitor, nvml_look
+from workers.measure.race.interleaving import Contestant, Timer
+from workers.measure.roofline import at_peak_us, floor_us
 from workers.measure.session import Entry
-from workers.measure.task import Task
+from workers.measure.task_data import Task
+from workers.measure.timers.methods import choose_method, gpu_timer
 from workers.measure.torch_bench import TorchBench
 from workers.measure.variants import bind, bind_copies, provide_memory
 from workers.records import Artifact, Calibration, Failure, KernelRef
@@ -121,7 +121,7 @@ class CudaBackend(TorchBench):
         return self._flush
 
     def _calibrate(self) -> Calibration:
-        from workers.measure.calibration import calibrate_gpu
+        from workers.measure.timers.calibration import calibrate_gpu
 
         found = calibrate_gpu(self._flush_buffer())
         self._warmth.touch()

@@ -6,16 +6,16 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
+from search_spaces.absent_device.module_sets import world
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Device, Workload
-from search_spaces.worlds import world
+from workers.backends.interpreter_arithmetic import extend, uninterpretable
 from workers.device import offline
-from workers.measure.duel import Contestant, Timer
-from workers.measure.gate import check_variant
-from workers.measure.interpreting import extend, uninterpretable
+from workers.measure.gate.checks import check_variant
+from workers.measure.race.interleaving import Contestant, Timer
 from workers.measure.session import Entry
-from workers.measure.task import Task
+from workers.measure.task_data import Task
 from workers.measure.torch_bench import TorchBench
 from workers.measure.variants import WritingVariant, bind
 from workers.records import Artifact, Failure, MeasureJob, Measurement, Mode

@@ -21,11 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search_spaces.errors import TunerError
-from search_spaces.recorded_space import RecordedConfig, RecordedSpace
+from search_spaces.recorded.space import RecordedConfig, RecordedSpace
 from search_spaces.records import Config, Device, Status, Toolchain, config_key, digest
 from workers.backends.simulated_clock import SimulatedTimer, Source
-from workers.builder import WorkerLost
-from workers.notes import note
+from workers.build.process_builder import WorkerLost
 from workers.records import (
     Artifact,
     BuildJob,
@@ -37,9 +36,10 @@ from workers.records import (
     StaticFacts,
     Timing,
 )
+from workers.supervision.heartbeat import note
 
 if TYPE_CHECKING:
-    from workers.measure.duel import Contestant
+    from workers.measure.race.interleaving import Contestant
 
 _PREFIX = "recorded:"
 #: Keeps the names of baselines apart from those of entrants inside one pass.
@@ -203,9 +203,9 @@ def _time(
     baselines: Sequence[str],
 ) -> dict[str, Timing]:
     """Timings by name of what passed the gate and of the baselines, all in one pass."""
-    from workers.measure.duel import Contestant
-    from workers.measure.race import samples_of
-    from workers.measure.statistics import paired
+    from workers.measure.race.interleaving import Contestant
+    from workers.measure.race.rules import samples_of
+    from workers.measure.race.statistics import paired
 
     field: list[Contestant] = []
     errors = {}

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from search_spaces.recorded_space import Noise, RecordedConfig
+from search_spaces.recorded.space import Noise, RecordedConfig
 
 if TYPE_CHECKING:
-    from workers.measure.duel import Contestant
+    from workers.measure.race.interleaving import Contestant
 
 
 class SimulatedTimer:
-    """A clock that advances by what is drawn; implements `workers.measure.duel.Timer`.
+    """A clock that advances by what is drawn; implements `workers.measure.race.interleaving.Timer`.
 
     seed: of the contestants' own noise; pass_: what names the pass, whose drift they share.
     is_warm: the device has worked just before, and need not be warmed. device_s: seconds the

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from search_spaces import places
-from search_spaces.arguments import jitted_below
+from search_spaces.declaration import source_positions
+from search_spaces.declaration.launch_arguments import jitted_below
 from search_spaces.errors import KernelError
 from search_spaces.records import Status, canonical_json
 from workers import toolchain
@@ -89,7 +89,7 @@ def compile_launch(launch: Launch, driver: TargetDriver) -> list[Any]:
     try:
         done = launch.fn.warmup(*positional, grid=launch.grid, **named)
     except Exception as error:
-        places.note(error, _place_of(_jit_function(launch.fn), error))
+        source_positions.note(error, _place_of(_jit_function(launch.fn), error))
         raise
     finally:
         caches = getattr(_jit_function(launch.fn), "device_caches", {})

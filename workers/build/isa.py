@@ -18,7 +18,7 @@ from typing import Any
 from search_spaces.records import digest
 from workers import toolchain
 from workers.build.cache import INDUCTOR, ISA, environment, write_atomic
-from workers.faults import fault_of
+from workers.supervision.machine_faults import fault_of
 
 _verdicts: dict[str, bool] = {}
 

@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search_spaces import places
+from search_spaces.absent_device.module_sets import world
+from search_spaces.declaration import source_positions
 from search_spaces.errors import TunerError
 from search_spaces.records import Status
-from search_spaces.worlds import world
-from workers.faults import fault_of
 from workers.records import Artifact, BuildJob, Failure
+from workers.supervision.machine_faults import fault_of
 
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel
@@ -80,7 +80,7 @@ def headline(error: BaseException) -> str:
 
     Where is the file and line of the user's own host code, or of the Triton function.
     """
-    where = places.place(error)
+    where = source_positions.place(error)
     return f"{_said(error)[: max(0, _LINE_CHARS - len(where))]}{where}"[:_LINE_CHARS]
 
 
@@ -100,6 +100,6 @@ def _said(error: BaseException) -> str:
 
 def _detail(error: Exception) -> str:
     """What a compiler said, or the traceback through the user's own host code."""
-    if places.line(error):
-        return places.trace(error, _DETAIL_CHARS)
-    return places.trimmed(str(error), _DETAIL_CHARS)
+    if source_positions.line(error):
+        return source_positions.trace(error, _DETAIL_CHARS)
+    return source_positions.trimmed(str(error), _DETAIL_CHARS)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from search_spaces.absent_device.answers import TargetDriver, active, gpu_target
 from search_spaces.errors import TunerError
 from search_spaces.records import Device
-from search_spaces.target import TargetDriver, active, gpu_target
 from workers.device import offline
 
 __all__ = ["TargetDriver", "gpu_target", "use_target"]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from search_spaces import places
+from search_spaces.declaration import source_positions
 from search_spaces.errors import TunerError
 from search_spaces.records import Status
-from workers.faults import fault_of
 from workers.records import Artifact, Failure
+from workers.supervision.machine_faults import fault_of
 
 _LINE_CHARS = 300
 _DETAIL_CHARS = 20_000
@@ -36,7 +36,7 @@ def failure_of(error: Exception, *, doing: str = "", artifact: Artifact | None =
     else:
         said = f"{error}".strip().splitlines()
         line = f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
-    where = places.place(error)
+    where = source_positions.place(error)
     line = f"{doing}: {line}" if doing else line
     message = line[: max(0, _LINE_CHARS - len(where))] + where
     status = Status.RUNTIME
@@ -45,7 +45,7 @@ def failure_of(error: Exception, *, doing: str = "", artifact: Artifact | None =
     return Failure(
         status,
         message[:_LINE_CHARS],
-        detail=places.trace(error, _DETAIL_CHARS),
+        detail=source_positions.trace(error, _DETAIL_CHARS),
         facts=artifact.facts if artifact is not None else None,
         binary_hash=artifact.binary_hash if artifact is not None else "",
     )

@@ -10,14 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from search_spaces.records import Device, Toolchain, config_key
-from workers.measure.duel import Contestant, Timer
-from workers.measure.gate import refusal
-from workers.measure.graph_timer import CaptureFailed
+from workers.measure.gate.checks import refusal
 from workers.measure.monitor import Monitor
-from workers.measure.race import samples_of
-from workers.measure.statistics import paired
-from workers.measure.task import Task
-from workers.notes import note
+from workers.measure.race.interleaving import Contestant, Timer
+from workers.measure.race.rules import samples_of
+from workers.measure.race.statistics import paired
+from workers.measure.task_data import Task
+from workers.measure.timers.graph import CaptureFailed
 from workers.records import (
     Artifact,
     Check,
@@ -29,6 +28,7 @@ from workers.records import (
     Timing,
 )
 from workers.records import Protocol as Constants
+from workers.supervision.heartbeat import note
 
 #: a time below this share of the physical floor is refused
 _FLOOR_SLACK = 0.9

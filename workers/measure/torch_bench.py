@@ -18,16 +18,16 @@ from search_spaces.registry import load
 from workers import toolchain as toolchains
 from workers.build import install
 from workers.device import detect
-from workers.measure.audit import Audit
-from workers.measure.buffers import GuardedTensor
-from workers.measure.duel import Contestant, Timer
 from workers.measure.failures import failure_of
-from workers.measure.gate import Checked, check_variant
-from workers.measure.integrity import Watch
+from workers.measure.gate.audit import Audit
+from workers.measure.gate.buffers import GuardedTensor
+from workers.measure.gate.checks import Checked, check_variant
+from workers.measure.gate.integrity import Watch
 from workers.measure.monitor import Monitor
+from workers.measure.race.interleaving import Contestant, Timer
 from workers.measure.session import Entry, Session
-from workers.measure.task import Task, TaskCache
-from workers.measure.timers import Warmth
+from workers.measure.task_data import Task, TaskCache
+from workers.measure.timers.perf_counter import Warmth
 from workers.records import (
     Artifact,
     Calibration,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from search_spaces.records import Config
-from workers.measure.buffers import GuardedTensor
-from workers.measure.task import Task
+from workers.measure.gate.buffers import GuardedTensor
+from workers.measure.task_data import Task
 
 if TYPE_CHECKING:
     import torch

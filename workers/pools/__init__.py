@@ -11,9 +11,9 @@ from typing import cast
 
 from search_spaces.errors import TunerError
 from search_spaces.registry import refuse_nested
-from workers.fork_server import IN_WORKER
 from workers.records import PoolSpec
 from workers.roles import Pool
+from workers.supervision.fork_server import IN_WORKER
 
 __all__ = ["create", "names"]
 

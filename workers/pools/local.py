@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from workers.builder import ProcessBuilder, WorkerLost, one_line, remedy_of
-from workers.cores import LAUNCHED, Share, number, shares
+from workers.build.process_builder import ProcessBuilder, WorkerLost, one_line, remedy_of
 from workers.device import found
 from workers.host import cpu_device
+from workers.measure.device_runner import DeviceRunner
+from workers.pools.cores import LAUNCHED, Share, number, shares
 from workers.pools.plan import Plan, Seat
 from workers.records import (
     BuildJob,
@@ -26,7 +27,6 @@ from workers.records import (
     WorkerGone,
     WorkerReady,
 )
-from workers.runner import DeviceRunner
 
 #: A runner that cannot be brought up this often in a row is given up.
 _ATTEMPTS = 3

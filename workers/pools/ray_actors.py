@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from search_spaces.records import Value
-from workers.builder import ProcessBuilder
-from workers.cores import LAUNCHED, Share, number, shares
+from workers.build.process_builder import ProcessBuilder
+from workers.measure.device_runner import DeviceRunner
 from workers.pools import ray_nodes
-from workers.pools.moved import Moved
+from workers.pools.cores import LAUNCHED, Share, number, shares
+from workers.pools.moved_paths import Moved
 from workers.pools.plan import Seat
 from workers.pools.ray_cluster import ray
 from workers.records import Artifact, BuildJob, Failure, MeasureJob, Measurement, WorkerInfo
-from workers.runner import DeviceRunner
 
 
 class BuilderActor:

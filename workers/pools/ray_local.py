@@ -21,7 +21,7 @@ from typing import Any
 
 from search_spaces.errors import FindingError, TunerError
 from workers.build.cache import environment
-from workers.fork_server import ended_as
+from workers.supervision.fork_server import ended_as
 
 # Ray prints these to the driver's stdout, where data belongs, and reads the setting when imported.
 # That a worker or its node died is an event here, and many small runners on a machine are meant.

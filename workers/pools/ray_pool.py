@@ -16,7 +16,7 @@ from typing import Any
 
 from search_spaces.errors import TunerError
 from search_spaces.records import config_key
-from workers.builder import WorkerLost, one_line, remedy_of
+from workers.build.process_builder import WorkerLost, one_line, remedy_of
 from workers.host import cpu_device
 from workers.pools import ray_nodes
 from workers.pools.plan import Plan, Seat

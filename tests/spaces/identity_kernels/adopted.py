@@ -5,7 +5,7 @@ import checking
 import triton
 from device import double_kernel
 
-from search_spaces.adopt import adopt
+from search_spaces.adoption.adopt import adopt
 from search_spaces.kernel import Cost, TensorSpec
 from search_spaces.records import Workload
 

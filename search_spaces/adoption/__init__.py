@@ -1,0 +1,1 @@
+"""Search spaces from kernels that exist already, such as those under triton.autotune."""

@@ -1,0 +1,334 @@
+"""Adopt an `@triton.autotune` kernel: its configs and keys become a search space.
+
+See docs/search_spaces.md for a complete example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from search_spaces.absent_device.answers import told
+from search_spaces.adoption.autotuned import Autotuned, given_values, take_apart, under_autotuner
+from search_spaces.adoption.spec import Adoption, Specs, Tensors
+from search_spaces.declaration.dimensions import check_kinds, tolerance_of
+from search_spaces.declaration.source_positions import within
+from search_spaces.errors import KernelError
+from search_spaces.fill import fill_launch
+from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
+from search_spaces.records import Config, Device, Value, Workload, config_key
+from search_spaces.space import Constraint, SearchSpace
+from search_spaces.tensors import compiled, empty_tensors, torch_dtype
+
+_RELATIVE = {
+    "float64": 1e-12,
+    "float32": 1e-5,
+    "float16": 1e-3,
+    "bfloat16": 4e-3,
+    "float8_e4m3fn": 4e-2,
+    "float8_e5m2": 8e-2,
+}
+_DTYPES = ("float32", "float16", "bfloat16")
+
+
+def adopt(
+    autotuned: Any,
+    *,
+    name: str,
+    workloads: Sequence[Workload],
+    outputs: Callable[[Workload], Specs],
+    arguments: Callable[..., Mapping[str, Any]],
+    grid: Callable[[Mapping[str, Any]], tuple[int, ...]],
+    reference: Callable[[Workload, Tensors], torch.Tensor | Tensors],
+    cost: Callable[[Workload], Cost],
+    inputs: Callable[[Workload], Specs] | None = None,
+    tolerance: Tolerance | Callable[[Workload], Tolerance] | None = None,
+    dims: Sequence[str] | None = None,
+    dtypes: Sequence[str] | None = None,
+    small: Mapping[str, Value] | None = None,
+    initial: Mapping[str, str | float | None] | None = None,
+    make_inputs: Callable[[Workload, int, str], Tensors] | None = None,
+    ranges: Callable[[Workload], Mapping[str, tuple[int, int]]] | None = None,
+    scratch: Callable[[Workload, Mapping[str, Any]], Specs] | None = None,
+    baselines: Mapping[str, Callable[[Tensors], Tensors]] | None = None,
+    keywords: Sequence[str] = (),
+    configs: Sequence[Any] | None = None,
+    key: Sequence[str] = (),
+    widen: bool = False,
+) -> Kernel:
+    """A `Kernel` whose space holds exactly the configs of an autotuned Triton kernel.
+
+    inputs, outputs: shapes and dtypes by name. arguments: the kernel's own arguments by name, all
+    but the tuned ones and those heuristics compute, from workload, tensors and, where it has a
+    third parameter, config. grid: as for Triton, from all arguments. reference: the outputs by
+    plain torch; called with the inputs in float64 to verify, and as they are for the baselines
+    `eager` and `compile`. tolerance: by default what rounding to the output's dtype needs.
+    dims: names of a workload's dims, by default the keys of the autotuner and `dtype`; each is of
+    the kinds it has in `workloads`. dtypes: what `dtype` may be beside those in `workloads`. small:
+    dims of an odd-shaped problem for the interpreter. initial: outputs and scratch that must hold
+    an input's values, or a number, before the launch; those of `reset_to_zero` are known. ranges:
+    limits of integer inputs. make_inputs: in place of `inputs`, from workload, seed and device.
+    scratch: work space, of workload and config. keywords: arguments the library passes by keyword,
+    for pruners. configs, key: those of a kernel without an autotuner. widen: allow every
+    combination of the configs' values. Raises `KernelError` for what has no place here.
+    """
+    if configs is not None:
+        autotuned = under_autotuner(autotuned, configs, key, name)
+    parts = take_apart(autotuned, name, keywords)
+    chosen = tuple(dims) if dims is not None else (*parts.tuner.keys, "dtype")
+    listed = [w.text("dtype") for w in workloads if "dtype" in w]
+    given = Adoption(
+        name=name,
+        workloads=tuple(workloads),
+        inputs=inputs,
+        outputs=outputs,
+        arguments=arguments,
+        grid=grid,
+        reference=reference,
+        cost=cost,
+        dims=chosen,
+        dtypes=tuple(dict.fromkeys([*(dtypes or _DTYPES), *listed])) if "dtype" in chosen else (),
+        small=dict(small or {}),
+        initial=dict(initial or {}),
+        tolerance=tolerance,
+        make_inputs=make_inputs,
+        ranges=ranges,
+        scratch=scratch,
+        baselines=dict(baselines or {}),
+        widen=widen,
+    )
+    return AdoptedKernel(parts, given)
+
+
+class AdoptedKernel(Kernel):
+    """A Triton kernel with what its decorator declares; made by `adopt`."""
+
+    def __init__(self, parts: Autotuned, given: Adoption) -> None:
+        self.name = given.name  # type: ignore[misc]
+        self._parts = parts
+        self._given = given
+        for workload in given.workloads:
+            self.check_workload(workload)
+
+    @property
+    def parts(self) -> Autotuned:
+        """The kernel under its decorators."""
+        return self._parts
+
+    # -- the problem ---------------------------------------------------------------------------
+    def workloads(self) -> Sequence[Workload]:
+        return self._given.workloads
+
+    def check_workload(self, workload: Workload) -> None:
+        known = self._given.known()
+        optional = () if "tolerance" in known else ("tolerance",)
+        check_kinds(self.name, workload, known=known, dtypes=self._given.dtypes, optional=optional)
+
+    def small_workload(self, workload: Workload) -> Workload:
+        return workload.with_dims(**self._given.small)
+
+    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
+        return self._given.tensors(workload, seed, device)
+
+    def outputs(self, workload: Workload) -> Specs:
+        return self._given.outputs(workload)
+
+    def scratch(self, workload: Workload, config: Config) -> Specs:
+        own = self._given.scratch
+        return {} if own is None else own(workload, self._parts.launch_values(config))
+
+    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
+        wide = {
+            name: tensor.double() if tensor.is_floating_point() else tensor
+            for name, tensor in inputs.items()
+        }
+        return self._named(workload, self._given.reference(workload, wide))
+
+    def _named(self, workload: Workload, found: torch.Tensor | Tensors) -> Tensors:
+        names = list(self.outputs(workload))
+        if isinstance(found, torch.Tensor):
+            found = {names[0]: found}
+        if sorted(found) != sorted(names):
+            raise KernelError(
+                f"kernel {self.name}: its reference returns {', '.join(found)}, "
+                f"its outputs are {', '.join(names)}",
+                "return a mapping with one tensor per output",
+            )
+        return found
+
+    def tolerance(self, workload: Workload) -> Tolerance:
+        own = self._given.tolerance
+        if own is not None:
+            return own if isinstance(own, Tolerance) else own(workload)
+        dtypes = [spec.dtype for spec in self.outputs(workload).values()]
+        usual = max(_RELATIVE.get(dtype, 0.0) for dtype in dtypes)
+        relative = tolerance_of(workload, usual)
+        return Tolerance(relative, 8 * relative)
+
+    def cost(self, workload: Workload) -> Cost:
+        return self._given.cost(workload)
+
+    # -- the variants --------------------------------------------------------------------------
+    def space(self, workload: Workload) -> SearchSpace:
+        parts, arguments = self._parts, self._arguments_on_meta(workload)
+        own = {config_key(config) for config in parts.configs}
+        try:
+            kept = parts.pruned(arguments, self._given.grid)
+        except KernelError:
+            kept = parts  # Such as one that asks for the device: the constraint will ask again.
+        if any(config_key(config) not in own for config in kept.configs):
+            parts = kept
+        constraints = []
+        if not self._given.widen:
+            constraints.append(_membership(sorted(config_key(c) for c in parts.configs)))
+        if parts.pruner is not None or parts.model is not None:
+            check = _Pruning(self._parts, arguments, self._given.grid)
+            reason = "the kernel's own prune_configs_by drops it"
+            constraints.append(Constraint("pruning", check, reason))
+        return SearchSpace(parts.parameters(), constraints, kernel=self.name)
+
+    def _arguments_on_meta(self, workload: Workload) -> dict[str, Any]:
+        """The kernel's arguments without contents, for a pruner; they do not depend on a config
+        where Triton prunes, so those of the first one are taken."""
+        if self._parts.pruner is None and self._parts.model is None:
+            return {}
+        first = self._parts.configs[0]
+        specs = {**self.outputs(workload), **self.scratch(workload, first)}
+        tensors = {**self.make_inputs(workload, 0, "meta"), **empty_tensors(specs, "meta")}
+        return self._given.arguments_of(workload, tensors, self._parts.launch_values(first))
+
+    def listed_configs(self, workload: Workload, device: Device) -> Sequence[Config]:
+        """The kernel's own configs that its pruning keeps, in its order."""
+        bound = self.space(workload).bind(workload, device)
+        names = [parameter.name for parameter in bound.parameters]
+        pruned = self._parts.pruned(self._arguments_on_meta(workload), self._given.grid)
+        whole = [{name: config.get(name) for name in names} for config in pruned.configs]
+        return [config for config in whole if bound.feasible(config)]
+
+    def default_config(self, workload: Workload, device: Device) -> Config:
+        """The first config the kernel's own pruning keeps; Triton starts from it too."""
+        listed = self.listed_configs(workload, device)
+        if listed:
+            return listed[0]
+        bound = self.space(workload).bind(workload, device)
+        bound.require_feasible()
+        return next(bound.enumerate())
+
+    def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
+        tuned = self._parts.launch_values(config)
+        given = self._given.arguments_of(workload, tensors, tuned)
+        with within("a heuristic"):
+            computed = self._parts.constants(given, tuned)
+        everything = {**given, **tuned, **computed}
+        prepared = self._preparations(workload, given, tensors)
+        positional, keywords = self._parts.split(given)
+        kwargs = {**keywords, **tuned, **computed}
+        with within(f"adopt(grid=...), which is given {', '.join(everything)}"):
+            grid = tuple(self._given.grid(everything))
+        return [*prepared, Launch(self._parts.fn, grid, positional, kwargs)]
+
+    def _preparations(
+        self, workload: Workload, given: Mapping[str, Any], tensors: Tensors
+    ) -> list[Launch]:
+        """Launches that set what the kernel adds to or updates in place."""
+        starts: dict[str, str | float | None] = {}
+        for argument in self._passed(self._parts.reset_to_zero, given):
+            starts[_tensor_name(self.name, argument, given, tensors)] = 0.0
+        starts.update(self._given.initial)
+        written = self.outputs(workload)
+        for argument in self._passed(self._parts.restore_value, given):
+            name = _tensor_name(self.name, argument, given, tensors)
+            if name in written and name not in starts:
+                raise KernelError(
+                    f"kernel {self.name}: it updates {argument} in place (restore_value)",
+                    f'say initial={{"{name}": "input"}}, the input whose values it starts with, or '
+                    f'initial={{"{name}": None}} if the kernel only writes it',
+                )
+        for name in starts:
+            if name not in tensors:
+                raise KernelError(
+                    f"kernel {self.name}: initial names {name}, which is no output or scratch",
+                    f"there are {', '.join(tensors)}",
+                )
+        return [
+            fill_launch(tensors[name], tensors[start] if isinstance(start, str) else start)
+            for name, start in starts.items()
+            if start is not None
+        ]
+
+    def _passed(self, arguments: Sequence[str], given: Mapping[str, Any]) -> list[str]:
+        """Of arguments, those that are passed at all; an optional one may be None."""
+        return [argument for argument in arguments if given.get(argument) is not None]
+
+    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+        """The reference in the workload's own dtypes, eager and compiled, and the user's own."""
+        given, own = self._given, self.outputs(workload)
+
+        def plain(**inputs: torch.Tensor) -> Any:
+            return given.reference(workload, inputs)
+
+        def baseline(fn: Callable[..., Any]) -> Callable[[Tensors], Tensors]:
+            def run(inputs: Tensors) -> Tensors:
+                found = self._named(workload, fn(**inputs))
+                return {
+                    name: tensor.to(torch_dtype(own[name].dtype)) for name, tensor in found.items()
+                }
+
+            return run
+
+        usual = {"eager": baseline(plain), "compile": baseline(compiled(plain))}
+        return {**usual, **given.baselines}
+
+
+class _Pruning:
+    """Whether the kernel's own `prune_configs_by` keeps a config on these arguments.
+
+    `early_config_prune` sees the kernel's configs or, for a config that is none of them, that one
+    alone. `perf_model` with `top_k` ranks what is left of the kernel's own. Its digest in a space
+    is the same in every process.
+    """
+
+    def __init__(self, parts: Autotuned, arguments: Mapping[str, Any], grid: Any) -> None:
+        self._parts, self._arguments, self._grid = parts, arguments, grid
+        self._own = {config_key(config) for config in parts.configs}
+        self._kept: dict[Device, frozenset[str]] = {}
+        self._early: dict[Device, frozenset[str]] = {}
+
+    def __call__(self, config: Config, workload: Workload, device: Device) -> bool:
+        with told(device):
+            return self._keeps(config, device)
+
+    def _keeps(self, config: Config, device: Device) -> bool:
+        if device not in self._kept:
+            early = self._parts.pruned(self._arguments, self._grid)
+            self._early[device] = frozenset(map(config_key, early.configs))
+            best = early.best(self._arguments, self._grid)
+            self._kept[device] = frozenset(map(config_key, best))
+        key = config_key(given_values(config))
+        if key in self._own or key in self._early[device]:
+            return key in self._kept[device]
+        return self._parts.keeps(config, self._arguments, self._grid)
+
+
+def _membership(listed: list[str]) -> Constraint:
+    known = listed  # a plain list, so that it enters the constraint's digest
+
+    def is_listed(config: Config, workload: Workload, device: Device) -> bool:
+        return config_key(given_values(config)) in known
+
+    return Constraint("listed", is_listed, "it is none of the kernel's own configs")
+
+
+def _tensor_name(kernel: str, argument: str, given: Mapping[str, Any], tensors: Tensors) -> str:
+    """The name under which the harness knows the tensor passed as a kernel's argument."""
+    passed = given[argument]
+    for name, tensor in tensors.items():
+        if tensor is passed or tensor is getattr(passed, "_base", None):
+            return name
+    raise KernelError(
+        f"kernel {kernel}: reset_to_zero or restore_value names {argument}, "
+        "which is passed no tensor of inputs, outputs or scratch",
+        "pass one of those, or a view of one",
+    )

@@ -1,0 +1,1 @@
+"""Checks of a kernel declaration before anything is built, and the source positions they report."""

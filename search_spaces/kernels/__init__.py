@@ -1,0 +1,1 @@
+"""The kernel families that come with the farm, one folder each."""

@@ -1,0 +1,1 @@
+"""Element-wise chains on a CPU, compiled by Inductor."""

@@ -1,0 +1,169 @@
+"""Bias + GELU + row softmax on the CPU, by Inductor's C++ backend with its options as parameters.
+
+Inductor recomputes the GELU in the softmax's second pass unless told to store it; whether that pays
+depends on the width of the vectors, the number of threads and the way GELU is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from search_spaces.declaration.dimensions import check_dims, tolerance_of
+from search_spaces.kernel import Cost, Kernel, TensorSpec, Tolerance
+from search_spaces.params import Boolean, Choice, Parameter, PowerOfTwo
+from search_spaces.records import Config, Device, Workload
+from search_spaces.space import Constraint, SearchSpace
+from search_spaces.tensors import compiled, generator, named, random_tensor
+
+_MAX_THREADS = 256
+#: Operations of one element's GELU, exponential, sum and division, roughly.
+_FLOPS = 20.0
+#: Above this many operations Inductor stores an intermediate; its default is 30.
+_STORE_EVERYTHING = 1
+
+
+def exact(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """softmax(gelu(x + bias)) with the error function, in the dtype of x."""
+    return torch.softmax(torch.nn.functional.gelu(x + bias), dim=-1)
+
+
+def exact_bfloat16(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """The same with the GELU's result rounded to bfloat16."""
+    hidden = torch.nn.functional.gelu(x + bias).to(torch.bfloat16)
+    return torch.softmax(hidden.to(x.dtype), dim=-1)
+
+
+def approximate(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """softmax(gelu(x + bias)) with the tanh form of GELU (Hendrycks and Gimpel, 2016)."""
+    return torch.softmax(torch.nn.functional.gelu(x + bias, approximate="tanh"), dim=-1)
+
+
+def approximate_bfloat16(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """The same with the GELU's result rounded to bfloat16."""
+    hidden = torch.nn.functional.gelu(x + bias, approximate="tanh").to(torch.bfloat16)
+    return torch.softmax(hidden.to(x.dtype), dim=-1)
+
+
+_FORMS = {
+    ("erf", "float32"): exact,
+    ("erf", "bfloat16"): exact_bfloat16,
+    ("tanh", "float32"): approximate,
+    ("tanh", "bfloat16"): approximate_bfloat16,
+}
+
+
+def _has_threads(config: Config, workload: Workload, device: Device) -> bool:
+    return int(str(config["threads"])) <= max(device.sm_count, 1)
+
+
+def _narrower_than_widest(config: Config, workload: Workload, device: Device) -> bool:
+    return config["simdlen"] is None or "avx512" in device.target
+
+
+CONSTRAINTS = (
+    Constraint("threads", _has_threads, "the processor has fewer cores"),
+    Constraint("simdlen", _narrower_than_widest, "256 bits is a choice of its own on AVX-512 only"),
+)
+
+
+class CpuPointwise(Kernel):
+    """softmax(gelu(x[rows, cols] + bias[cols]), -1); dims rows, cols, dtype, optionally tolerance.
+
+    The tolerance decides whether the tanh form of GELU (about 2e-4 off) and a bfloat16
+    intermediate (about 7e-3 off) are admissible.
+    """
+
+    name = "cpu_pointwise"
+    kinds = ("cpu",)
+
+    def workloads(self) -> Sequence[Workload]:
+        shapes = [
+            (64, 1024, 1e-2),
+            (256, 1024, None),
+            (1024, 1024, 1e-3),
+            (333, 1001, None),
+            (64, 4096, None),
+            (512, 4096, 1e-2),
+            (1024, 4096, None),
+        ]
+        workloads = []
+        for rows, cols, tolerance in shapes:
+            workload = Workload.of(rows=rows, cols=cols, dtype="float32")
+            workloads.append(workload.with_dims(tolerance=tolerance) if tolerance else workload)
+        return workloads
+
+    def check_workload(self, workload: Workload) -> None:
+        sizes = dict.fromkeys(("rows", "cols"), 2**31 - 1)
+        check_dims(self.name, workload, sizes=sizes, dtypes=("float32",), optional=("tolerance",))
+
+    def make_inputs(self, workload: Workload, seed: int, device: str) -> Mapping[str, torch.Tensor]:
+        rows, cols = workload.size("rows"), workload.size("cols")
+        dtype, source = workload.text("dtype"), generator(seed, device)
+        return {
+            "x": random_tensor(TensorSpec((rows, cols), dtype), source, device),
+            "bias": random_tensor(TensorSpec((cols,), dtype), source, device),
+        }
+
+    def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        shape = (workload.size("rows"), workload.size("cols"))
+        return {"out": TensorSpec(shape, workload.text("dtype"))}
+
+    def reference(
+        self, workload: Workload, inputs: Mapping[str, torch.Tensor]
+    ) -> Mapping[str, torch.Tensor]:
+        return {"out": exact(inputs["x"].double(), inputs["bias"].double())}
+
+    def tolerance(self, workload: Workload) -> Tolerance:
+        relative = tolerance_of(workload, 1e-5)
+        return Tolerance(relative, relative)
+
+    def cost(self, workload: Workload) -> Cost:
+        rows, cols = workload.size("rows"), workload.size("cols")
+        return Cost(flops=_FLOPS * rows * cols, bytes=4.0 * (2 * rows * cols + cols))
+
+    def space(self, workload: Workload) -> SearchSpace:
+        parameters: list[Parameter] = [
+            Choice("simdlen", (None, 256)),
+            PowerOfTwo(
+                "threads", 1, min(_MAX_THREADS, 1 << (workload.size("rows") - 1).bit_length())
+            ),
+            Boolean("store_gelu"),
+            Choice("precision", ("float32", "bfloat16")),
+            Choice("gelu", ("erf", "tanh")),
+            Boolean("decompose_tanh", when={"gelu": ("tanh",)}),
+        ]
+        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name)
+
+    def default_config(self, workload: Workload, device: Device) -> Config:
+        """What `torch.compile` does by itself: widest vectors, every core, GELU as written."""
+        bound = self.space(workload).bind(workload, device)
+        threads = [config["threads"] for config in bound.restrict({"simdlen": [None]}).enumerate()]
+        return bound.complete({"threads": threads[-1]})
+
+    def cpu_callable(
+        self, workload: Workload, config: Config
+    ) -> Callable[[Mapping[str, torch.Tensor]], Mapping[str, torch.Tensor]]:
+        options: dict[str, str | int | None] = {
+            "cpp.simdlen": 256 if config["simdlen"] == 256 else None,
+            "cpp.threads": self.cpu_threads(workload, config),
+            # Else Inductor drops the rounding to bfloat16 as soon as it fuses across it.
+            "emulate_precision_casts": config["precision"] == "bfloat16",
+            "cpp.use_decompose_tanh": bool(config.get("decompose_tanh", False)),
+        }
+        if config["store_gelu"]:
+            options["realize_opcount_threshold"] = _STORE_EVERYTHING
+        form = _FORMS[str(config["gelu"]), str(config["precision"])]
+        return named("out", compiled(form, options), "x", "bias")
+
+    def cpu_threads(self, workload: Workload, config: Config) -> int:
+        return int(str(config["threads"]))
+
+    def baselines(
+        self, workload: Workload
+    ) -> Mapping[str, Callable[[Mapping[str, torch.Tensor]], Mapping[str, torch.Tensor]]]:
+        return {
+            "eager": named("out", exact, "x", "bias"),
+            "compile": named("out", compiled(exact), "x", "bias"),
+        }

@@ -1,0 +1,221 @@
+# mypy: ignore-errors
+"""Matrix product out = a @ b in Triton: tile sizes, split-K, tensor descriptors, precision.
+
+For float32, `precision` is a parameter; whether a faster one is admissible is not decided here but
+by the workload's `tolerance`, against which every variant is verified.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import sqrt
+
+import torch
+import triton
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from search_spaces.declaration.dimensions import check_dims, tolerance_of
+from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.kernels.matmul.space import default_point, matmul_space, takes_descriptors
+from search_spaces.kernels.matmul.triton_kernels import (
+    descriptor_matmul_kernel,
+    matmul_kernel,
+    sum_splits_kernel,
+)
+from search_spaces.records import Config, Device, Workload
+from search_spaces.space import SearchSpace
+from search_spaces.tensors import (
+    alignment,
+    ceil_div,
+    compiled,
+    element_bytes,
+    generator,
+    named,
+    random_tensor,
+    sm_count,
+)
+
+DTYPES = ("float16", "bfloat16", "float32")
+_RELATIVE = {"float16": 1e-3, "bfloat16": 4e-3}
+_SUM_BLOCK = 1024
+_LARGEST = 2**31 - 1
+
+
+class Matmul(Kernel):
+    """a[M, K] @ b[K, N]; dims M, N, K, dtype and, optionally, tolerance (relative error)."""
+
+    name = "matmul"
+
+    def workloads(self) -> Sequence[Workload]:
+        shapes = [
+            (4096, 4096, 4096, "bfloat16"),
+            (4096, 4096, 4096, "float16"),
+            (4096, 8192, 4096, "bfloat16"),
+            (32, 8192, 4096, "bfloat16"),
+            (1000, 1003, 997, "float16"),
+            (256, 256, 65536, "bfloat16"),
+            (2048, 2048, 2048, "float32"),
+        ]
+        workloads = [Workload.of(M=m, N=n, K=k, dtype=dtype) for m, n, k, dtype in shapes]
+        return [*workloads, workloads[-1].with_dims(tolerance=1e-3)]
+
+    def check_workload(self, workload: Workload) -> None:
+        sizes = dict.fromkeys(("M", "N", "K"), _LARGEST)
+        check_dims(self.name, workload, sizes=sizes, dtypes=DTYPES, optional=("tolerance",))
+
+    def small_workload(self, workload: Workload) -> Workload:
+        # Descriptors need rows of whole 16 bytes, so where the workload has them, keep them.
+        aligned = takes_descriptors(workload)
+        return workload.with_dims(M=71, N=136 if aligned else 137, K=328 if aligned else 331)
+
+    def make_inputs(self, workload: Workload, seed: int, device: str) -> Mapping[str, torch.Tensor]:
+        m, n, k = _sizes(workload)
+        dtype, source = workload.text("dtype"), generator(seed, device)
+        return {
+            "a": random_tensor(TensorSpec((m, k), dtype), source, device),
+            # Scaled so that outputs are of the order of one, whatever K.
+            "b": random_tensor(TensorSpec((k, n), dtype), source, device, scale=1 / sqrt(k)),
+        }
+
+    def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        m, n, _ = _sizes(workload)
+        return {"out": TensorSpec((m, n), workload.text("dtype"))}
+
+    def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
+        splits = int(config.get("SPLIT_K", 1))
+        m, n, _ = _sizes(workload)
+        return {"partial": TensorSpec((splits, m, n), "float32")} if splits > 1 else {}
+
+    def reference(
+        self, workload: Workload, inputs: Mapping[str, torch.Tensor]
+    ) -> Mapping[str, torch.Tensor]:
+        return {"out": inputs["a"].double() @ inputs["b"].double()}
+
+    def tolerance(self, workload: Workload) -> Tolerance:
+        """The workload's own, else what rounding of the output, or of K sums, may come to."""
+        usual = max(1e-6 * sqrt(workload.size("K")), 1e-5)
+        relative = tolerance_of(workload, _RELATIVE.get(workload.text("dtype"), usual))
+        # Errors are roughly normal over outputs of the order of one: 8 standard deviations.
+        return Tolerance(relative, 8 * relative)
+
+    def cost(self, workload: Workload) -> Cost:
+        m, n, k = _sizes(workload)
+        elements = m * k + k * n + m * n
+        return Cost(flops=2.0 * m * n * k, bytes=elements * element_bytes(workload.text("dtype")))
+
+    def space(self, workload: Workload) -> SearchSpace:
+        return matmul_space(workload)
+
+    def default_config(self, workload: Workload, device: Device) -> Config:
+        return default_point(self.space(workload).bind(workload, device))
+
+    def launches(
+        self, workload: Workload, config: Config, tensors: Mapping[str, torch.Tensor]
+    ) -> list[Launch]:
+        if config.get("loads") == "descriptor":
+            return [_descriptor_launch(workload, config, tensors)]
+        if int(config.get("SPLIT_K", 1)) == 1:
+            return [_pointer_launch(workload, config, tensors, tensors["out"])]
+        partial = tensors["partial"]
+        return [
+            _pointer_launch(workload, config, tensors, partial),
+            _sum_launch(partial, tensors["out"]),
+        ]
+
+    def baselines(self, workload: Workload) -> Mapping[str, object]:
+        def eager(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return a @ b
+
+        found = {
+            "eager": named("out", eager, "a", "b"),
+            "compile": named("out", compiled(eager), "a", "b"),
+            "vendor": named("out", _Cublas(), "a", "b"),
+        }
+        if workload["dtype"] == "float32":
+            found["vendor_tf32"] = named("out", _Cublas("tf32"), "a", "b")
+        return found
+
+
+class _Cublas:
+    """cuBLAS by `torch.mm(a, b, out=...)` into one buffer; float32 in `precision`."""
+
+    def __init__(self, precision: str = "ieee") -> None:
+        self._precision = precision
+        self._out: torch.Tensor | None = None
+
+    def __call__(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        if a.device.type != "cuda":
+            raise RuntimeError(f"cuBLAS needs CUDA tensors, got one on {a.device.type}")
+        shape = (a.shape[0], b.shape[1])
+        out = self._out
+        if out is None or (out.shape, out.dtype, out.device) != (shape, a.dtype, a.device):
+            out = self._out = torch.empty(shape, dtype=a.dtype, device=a.device)
+        settings = torch.backends.cuda.matmul
+        before = settings.fp32_precision
+        settings.fp32_precision = self._precision
+        try:
+            return torch.mm(a, b, out=out)
+        finally:
+            settings.fp32_precision = before
+
+
+def _sizes(workload: Workload) -> tuple[int, int, int]:
+    return workload.size("M"), workload.size("N"), workload.size("K")
+
+
+def _tile_constants(config: Config) -> dict[str, object]:
+    names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_warps", "num_stages")
+    return {
+        **{name: config[name] for name in names},
+        "PRECISION": config.get("precision", "ieee"),
+        "INTERPRETED": bool(triton.knobs.runtime.interpret),
+    }
+
+
+def _tiles(workload: Workload, config: Config) -> int:
+    m, n, _ = _sizes(workload)
+    return ceil_div(m, int(config["BLOCK_M"])) * ceil_div(n, int(config["BLOCK_N"]))
+
+
+def _pointer_launch(
+    workload: Workload, config: Config, tensors: Mapping[str, torch.Tensor], out: torch.Tensor
+) -> Launch:
+    a, b = tensors["a"], tensors["b"]
+    m, n, k = _sizes(workload)
+    splits = int(config.get("SPLIT_K", 1))
+    constants = {
+        **_tile_constants(config),
+        "SPLIT_K": splits,
+        "EVEN_M": m % int(config["BLOCK_M"]) == 0,
+        "EVEN_N": n % int(config["BLOCK_N"]) == 0,
+        "EVEN_K": k % int(config["BLOCK_K"]) == 0,
+        "ALIGN_K": min(alignment(k), alignment(a.stride(0))),
+        "ALIGN_N": min(alignment(n), alignment(b.stride(0)), alignment(out.stride(-2))),
+        # Tiles at the edge compute addresses of up to one block beyond the matrix.
+        "WIDE": max((m + 256) * k, (k + 256) * n, (m + 256) * n) >= 2**31,
+    }
+    arguments = (a, b, out, m, n, k, a.stride(0), b.stride(0), out.stride(-2))
+    return Launch(matmul_kernel, (_tiles(workload, config), splits), arguments, constants)
+
+
+def _descriptor_launch(
+    workload: Workload, config: Config, tensors: Mapping[str, torch.Tensor]
+) -> Launch:
+    block_m, block_n, block_k = (int(config[f"BLOCK_{dim}"]) for dim in "MNK")
+    blocks = {"a": [block_m, block_k], "b": [block_k, block_n], "out": [block_m, block_n]}
+    described = (TensorDescriptor.from_tensor(tensors[name], blocks[name]) for name in blocks)
+    persistent = bool(config["persistent"])
+    tiles = _tiles(workload, config)
+    grid = min(tiles, sm_count(tensors["a"])) if persistent else tiles
+    constants = {**_tile_constants(config), "PERSISTENT": persistent}
+    arguments = (*described, *_sizes(workload))
+    return Launch(descriptor_matmul_kernel, (grid,), arguments, constants)
+
+
+def _sum_launch(partial: torch.Tensor, out: torch.Tensor) -> Launch:
+    elements = out.numel()
+    constants = {
+        "SPLIT_K": partial.shape[0],
+        "BLOCK": _SUM_BLOCK,
+        "EVEN": elements % _SUM_BLOCK == 0,
+    }
+    grid = (ceil_div(elements, _SUM_BLOCK),)
+    return Launch(sum_splits_kernel, grid, (partial, out, elements), constants)

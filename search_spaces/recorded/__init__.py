@@ -1,0 +1,1 @@
+"""Recorded spaces: measured configs that a simulated device replays."""

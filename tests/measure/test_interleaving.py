@@ -1,0 +1,93 @@
+"""Order and length of comparisons, with the real clock of the CPU."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workers.measure.race.interleaving import Contestant, race_orders, run_race
+from workers.measure.timers.perf_counter import PerfCounterTimer, Warmth
+
+
+def _busy(us):
+    def run():
+        end = time.perf_counter_ns() + us * 1000
+        while time.perf_counter_ns() < end:
+            pass
+        return us
+
+    return run
+
+
+class _Log:
+    def __init__(self):
+        self.entered = []
+        self.settled = []
+
+    def contestant(self, name, us):
+        return Contestant(
+            name,
+            _busy(us),
+            enter=lambda: self.entered.append(name),
+            settle=lambda result: self.settled.append((name, result)),
+        )
+
+
+def _timer():
+    return PerfCounterTimer(0.0, Warmth())
+
+
+@given(st.integers(1, 9), st.integers(0, 50))
+def test_a_race_is_balanced(count, first):
+    orders = race_orders(count, 2 * count, first - first % 2)
+    assert all(sorted(order) == list(range(count)) for order in orders)
+    for position in range(count):
+        seen = Counter(order[position] for order in orders)
+        assert set(seen.values()) == {2}
+    follows = Counter(pair for order in orders for pair in itertools.pairwise(order))
+    assert all(follows[a, b] == follows[b, a] for a, b in follows)
+
+
+def test_a_race_times_everyone_in_every_round():
+    log = _Log()
+    field = [log.contestant(name, 50) for name in "ABC"]
+    samples = run_race(_timer(), field, 6, 1.0)
+    assert [len(row) for row in samples] == [6, 6, 6]
+    assert all(time_us >= 50 for row in samples for time_us in row)
+    assert run_race(_timer(), [], 6, 1.0) == []
+
+
+def test_batches_reach_their_least_duration_and_samples_are_per_call():
+    calls = 0
+
+    def run():
+        nonlocal calls
+        calls += 1
+        return _busy(20)()
+
+    (samples,) = run_race(PerfCounterTimer(500.0, Warmth()), [Contestant("A", run)], 4, 0)
+    assert calls >= 4 * 10
+    assert all(time_us >= 20 for time_us in samples)
+
+
+def test_a_warm_device_is_not_warmed_again():
+    warmth = Warmth()
+    calls = []
+    warmth.run(lambda: calls.append(time.sleep(0.002)), 10.0)
+    first = len(calls)
+    warmth.run(lambda: calls.append(None), 10.0)
+    assert first >= 1
+    assert len(calls) == first
+
+
+def test_errors_of_a_contestant_are_not_swallowed():
+    def broken():
+        raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError, match="boom"):
+        run_race(_timer(), [Contestant("A", broken)], 4, 0)

@@ -1,0 +1,69 @@
+"""The declarations of a campaign's tasks, tried out before a worker is started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from search_spaces import registry
+from search_spaces.declaration import calls
+from search_spaces.declaration.check import Rehearsal
+from search_spaces.errors import TunerError
+from search_spaces.kernel import Kernel
+from search_spaces.records import Device
+from tuner.campaign.tasks import Wanted
+
+_OFFLINE = {"cuda": "cuda:90", "hip": "hip:gfx942"}
+
+
+def rehearse(wanted: Sequence[Wanted]) -> None:
+    """Try every task's declaration on each kind of its targets; nothing is built.
+
+    Raises `TunerError` for the first mistake. Devices that are not here are stood in for.
+    """
+    rehearsal = Rehearsal()
+    for task in wanted:
+        for device, assumed in _devices(task):
+            kernel = registry.for_device(task.kernel, device)
+            try:
+                bound = calls.bind(kernel, task.workload, device)
+                config = calls.default_config(kernel, task.workload, device)
+                bound.why_not(config)  # which asks constraints and pruners once
+            except TunerError:
+                if assumed:  # the device that the task gets may have what this one lacks
+                    continue
+                raise
+            rehearsal.check(kernel, task.workload, config, device)
+
+
+def stand_in(kernel: Kernel, target: str | None = None) -> Device:
+    """The device a target names, else the first found that the kernel runs on, else a stand-in."""
+    from search_spaces.recorded.kernel import RecordedKernel
+    from workers import device
+
+    if isinstance(kernel, RecordedKernel):
+        return kernel.device
+    if target is not None and ":" in target:
+        return device.offline(target)
+    kinds = kernel.kinds if target is None else (target,)
+    for kind in kinds:
+        if kind == "cpu":
+            return device.detect("cpu")
+        for one in device.found(kind):
+            return one
+    for kind in kinds:
+        if kind in _OFFLINE:
+            return device.offline(_OFFLINE[kind])
+    raise TunerError(f"no {' or '.join(kinds)} device was found", "name one with --target cuda:90")
+
+
+def _devices(task: Wanted) -> Iterator[tuple[Device, bool]]:
+    """One device per kind of the task's targets, and whether it is a guess."""
+    from workers import device
+
+    seen: set[str] = set()
+    for target in task.targets:
+        kind = target.partition(":")[0]
+        if kind not in seen and kind != "simulated":
+            seen.add(kind)
+            known = ":" in target or kind == "cpu" or bool(device.found(kind))
+            yield stand_in(task.kernel, target), not known

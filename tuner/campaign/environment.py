@@ -1,0 +1,109 @@
+"""Facts of where and when a run takes place, and identities derived from them."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import platform
+import socket
+import subprocess
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+from search_spaces.records import Value, Workload, digest
+from tuner.settings.models import MeasureConfig
+from workers.records import Protocol
+
+#: Rough seconds per trial for plans, by backend kind; a plan says that it is an estimate.
+_SECONDS = {"cpu": 5.0, "cuda": 0.4, "hip": 0.4, "simulated": 0.01}
+_COMPILE_SECONDS = 1.2
+_REVISION = "TUNER_REVISION"
+
+
+def facts(base: Path, *, fresh: bool) -> dict[str, Value]:
+    """Host, system and source state, as the report's environment panel shows them.
+
+    git: see `revision`.
+    """
+    return {
+        "host": socket.gethostname(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "cores": os.cpu_count() or 0,
+        "git": revision(base),
+        "dirty": bool(_git(base, "status", "--porcelain", "--untracked-files=no")),
+        "fresh": fresh,
+    }
+
+
+def revision(base: Path) -> str:
+    """The git revision of a folder; empty where there is none.
+
+    `TUNER_REVISION` is believed before git: sources may have come without their history.
+    """
+    return os.environ.get(_REVISION) or _git(base, "rev-parse", "--short=12", "HEAD")
+
+
+def protocol(measure: MeasureConfig) -> Protocol:
+    """The measuring protocol that the configuration describes."""
+    return Protocol(
+        method=measure.method,
+        cache=measure.cache,
+        warm_ms=measure.warm_ms,
+        seeds=tuple(measure.seeds),
+        pairs=tuple(measure.pairs),
+        cap=measure.cap,
+        near=measure.near,
+        hopeless=measure.hopeless,
+        rounds=measure.rounds,
+        round_pairs=measure.round_pairs,
+        epsilon=measure.epsilon,
+        delta=measure.delta,
+        precision=measure.precision,
+        final_pairs=measure.final_pairs,
+    )
+
+
+def baselines(measure: MeasureConfig, names: Iterable[str]) -> tuple[str, ...]:
+    """Which of a kernel's baselines confirmations measure, in the order of their names."""
+    wanted = measure.baselines
+    return tuple(sorted(name for name in names if wanted is None or name in wanted))
+
+
+def protocol_key(protocol: Protocol) -> str:
+    """Digest of the measuring protocol: times taken under another one are not reused."""
+    return digest(asdict(protocol))
+
+
+def task_seed(seed: int, kernel: str, workload: Workload) -> int:
+    """A seed of its own for every task, the same on every machine."""
+    text = f"{seed}/{kernel}/{workload.key}".encode()
+    return int.from_bytes(hashlib.sha256(text).digest()[:4], "big")
+
+
+def seconds_per_trial(kind: str, compile_only: bool) -> float:
+    """A guess for `--dry-run`."""
+    return _COMPILE_SECONDS if compile_only else _SECONDS.get(kind, 1.0)
+
+
+def distance(a: Workload, b: Workload) -> float:
+    """How far apart two workloads are in log space; differing dtypes and names weigh heavily."""
+    total = 0.0
+    for name in {*a, *b}:
+        x, y = a.get(name), b.get(name)
+        if isinstance(x, int | float) and isinstance(y, int | float) and x > 0 and y > 0:
+            total += abs(math.log2(x) - math.log2(y))
+        elif x != y:
+            total += 16.0
+    return total
+
+
+def _git(base: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(base), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,153 @@
+"""What finals and confirmation come to, as the records the database keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from results_db.records import BaselineRecord, FinalRecord, SelectionRecord
+from search_spaces.records import Status, config_key
+from tuner.engine.search import Search
+from tuner.engine.trial import Trial
+from tuner.engine.trial_records import finite
+from workers.measure.race.statistics import TieSet, verdict
+from workers.records import Failure, Measurement, Timing
+
+
+def selection(
+    tie: Sequence[Trial],
+    winner: Timing,
+    outcomes: Mapping[int, Timing | Failure],
+    measurement: Measurement,
+    others: Sequence[Trial],
+    default: Trial | None,
+    reason: str,
+) -> SelectionRecord:
+    """The confirmed winner, first of `tie`, against the default.
+
+    outcomes: of the confirmation, by number of the trial. others: the rest of the finalists.
+    """
+    against = outcomes.get(default.number) if default is not None else None
+    is_default = default is tie[0]
+    ratio = against if isinstance(against, Timing) and not is_default else None
+    return SelectionRecord(
+        winner=tie[0].config,
+        tie_set=tuple(t.config for t in tie),
+        verdict=_verdict(ratio, is_default),
+        reason=reason,
+        runner_up=others[0].config if others else None,
+        default=default.config if default is not None else None,
+        median_us=winner.median_us,
+        default_us=winner.median_us if is_default else (ratio.median_us if ratio else None),
+        log_ratio=0.0 if is_default else (ratio.log_ratio if ratio else None),
+        log_ratio_low=0.0 if is_default else (finite(ratio.log_ratio_low) if ratio else None),
+        log_ratio_high=0.0 if is_default else (finite(ratio.log_ratio_high) if ratio else None),
+        samples_us=winner.samples_us,
+        compiled=measurement.compiled,
+        clocks=dict(measurement.clocks),
+    )
+
+
+def undecided(record: SelectionRecord, why: str) -> SelectionRecord:
+    """A selection whose race and confirmation contradict each other for good."""
+    return replace(record, verdict="undecided", reason=f"not settled: {why}, twice")
+
+
+def race_records(
+    trials: Mapping[str, Trial], measurement: Measurement, result: TieSet
+) -> list[FinalRecord]:
+    """What a race measured of every finalist, against its winner."""
+    named = list(zip(trials.items(), measurement.outcomes, strict=True))
+    longest = max(len(o.samples_us) for _, o in named if isinstance(o, Timing))
+    records = []
+    for (name, trial), outcome in named:
+        ratio = result.ratios.get(name)
+        if isinstance(outcome, Failure) or ratio is None:
+            records.append(_absent("race", trial, outcome))
+            continue
+        record = _told("race", trial, outcome, measurement)
+        records.append(
+            replace(
+                record,
+                log_ratio=ratio.log_ratio,
+                log_ratio_low=finite(ratio.low),
+                log_ratio_high=finite(ratio.high),
+                dropped=len(outcome.samples_us) < longest,
+            )
+        )
+    return records
+
+
+def confirm_records(entrants: Sequence[Trial], measurement: Measurement) -> list[FinalRecord]:
+    """What the confirmation measured of winner, runner-up and default, against the winner."""
+    records = []
+    for trial, outcome in zip(entrants, measurement.outcomes, strict=True):
+        if isinstance(outcome, Failure) or not outcome.samples_us:
+            records.append(_absent("confirm", trial, outcome))
+            continue
+        records.append(_told("confirm", trial, outcome, measurement))
+    return records
+
+
+def _told(stage: str, trial: Trial, outcome: Timing, measurement: Measurement) -> FinalRecord:
+    return FinalRecord(
+        stage=stage,
+        config=trial.config,
+        median_us=outcome.median_us,
+        log_ratio=outcome.log_ratio,
+        log_ratio_low=finite(outcome.log_ratio_low),
+        log_ratio_high=finite(outcome.log_ratio_high),
+        samples_us=outcome.samples_us,
+        method=measurement.method,
+        cache=measurement.cache,
+    )
+
+
+def _absent(stage: str, trial: Trial, outcome: Timing | Failure) -> FinalRecord:
+    if isinstance(outcome, Failure):
+        return FinalRecord(stage, trial.config, outcome.status, message=outcome.message)
+    return FinalRecord(stage, trial.config, Status.RUNTIME, message="was not timed")
+
+
+def settled_outcome(
+    search: Search,
+) -> tuple[SelectionRecord, Sequence[BaselineRecord]] | None:
+    """The confirmed outcome of an earlier task, when this one learned nothing beyond it."""
+    settled = search.spec.settled
+    if settled is None or settled.selection is None:
+        return None
+    records = [trial.record for trial in search.trials.values()]
+    nothing_new = all(record is not None and record.source == "reused" for record in records)
+    known = config_key(settled.selection.winner) in search.trials
+    return (settled.selection, settled.baselines) if nothing_new and known else None
+
+
+def _verdict(default: Timing | None, is_default: bool) -> str:
+    """How the winner compares with the default; `default` holds ln(default / winner)."""
+    if is_default:
+        return "same"
+    if default is None:
+        return "undecided"
+    return str(verdict(-default.log_ratio, -default.log_ratio_high, -default.log_ratio_low))
+
+
+def baselines(measurement: Measurement) -> list[BaselineRecord]:
+    """The baselines of a confirmation, by name."""
+    records = []
+    for name, outcome in sorted(measurement.baselines.items()):
+        if isinstance(outcome, Failure):
+            records.append(BaselineRecord(name, outcome.status, message=outcome.message))
+            continue
+        records.append(
+            BaselineRecord(
+                name,
+                Status.CORRECT,
+                median_us=outcome.median_us,
+                log_ratio=outcome.log_ratio,
+                log_ratio_low=finite(outcome.log_ratio_low),
+                log_ratio_high=finite(outcome.log_ratio_high),
+                error=outcome.error if outcome.error >= 0 else None,
+                samples_us=outcome.samples_us,
+            )
+        )
+    return records

@@ -1,0 +1,1 @@
+"""When campaigns fire, and the service that fires them."""

@@ -1,0 +1,165 @@
+"""When campaigns start by themselves: pure functions of schedules, what has fired, and the clock.
+
+An instant is a time in UTC and is the identity of a firing: a wall-clock time that daylight saving
+skips moves to the end of the gap, and one that it repeats fires once, or twice where the hour field
+is a wildcard (as in Vixie cron).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from zoneinfo import ZoneInfo
+
+from search_spaces.errors import TunerError
+from tuner.settings.models import Settings
+
+#: Of the firings missed since the last one, so many of the newest are put on record.
+MISSED_ON_RECORD = 100
+_ALIASES = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
+
+
+class ScheduleError(TunerError):
+    """A schedule that cannot be used; `key` is the field at fault, `cron` or `timezone`."""
+
+    def __init__(self, message: str, hint: str = "", key: str = "cron") -> None:
+        super().__init__(message, hint)
+        self.key = key
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A campaign's cron line. grace_s: seconds after its instant a firing may still start."""
+
+    name: str
+    cron: str
+    timezone: str = "UTC"
+    grace_s: float = 3600.0
+    enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What one schedule asks for now.
+
+    instant: the firing to start, None when even the newest is past its grace. missed: older
+    instants, oldest first, that are coalesced into it or too late. All in UTC.
+    """
+
+    schedule: str
+    instant: datetime | None
+    missed: tuple[datetime, ...] = ()
+
+
+def schedules(settings: Settings) -> list[Schedule]:
+    """The schedules of all campaigns, by the campaign's name."""
+    return [
+        Schedule(name, plan.cron, plan.timezone, plan.grace, plan.enabled)
+        for name, campaign in sorted(settings.campaigns.items())
+        if (plan := campaign.schedule) is not None
+    ]
+
+
+def check(cron: str, timezone: str = "UTC") -> None:
+    """Raise `ScheduleError` unless the line has five fields, fires, and the zone exists."""
+    from croniter import CroniterBadDateError, CroniterError
+
+    fields = cron.split()
+    if len(fields) != 5 and cron.strip().lower() not in _ALIASES:
+        raise ScheduleError(
+            f"{cron!r} has {len(fields)} fields; a cron line has five: "
+            "minute hour day-of-month month day-of-week"
+        )
+    if any(field.lower().startswith(("r", "h")) for field in fields):
+        raise ScheduleError(
+            f"{cron!r}: `H` and `R` fields differ from host to host; write a number"
+        )
+    zone = _zone(timezone)
+    try:
+        next(_forward(cron, zone, datetime(2024, 1, 1, tzinfo=UTC)))
+    except CroniterBadDateError:
+        raise ScheduleError(f"{cron!r} never fires: no such date exists") from None
+    except CroniterError as error:
+        raise ScheduleError(f"{cron!r} is not a cron line: {error}") from None
+
+
+def due(
+    plans: Iterable[Schedule],
+    last: Mapping[str, datetime],
+    now: datetime,
+    busy_since: datetime | None = None,
+) -> list[Due]:
+    """What to start and what to write off as missed at `now`.
+
+    last: the newest instant on record of each schedule. One that has none looks back one grace
+    period. Nothing on record is ever due again, also when the clock steps back. busy_since: from
+    then until now nothing could be started, so no firing of that time is late.
+    """
+    found = []
+    for plan in plans:
+        if not plan.enabled:
+            continue
+        first = (busy_since or now) - timedelta(seconds=plan.grace_s)
+        after = last.get(plan.name, first)
+        window = _backward(plan.cron, _zone(plan.timezone), now, after)
+        instants = list(islice(window, MISSED_ON_RECORD + 1))
+        if not instants:
+            continue
+        newest, *older = instants
+        late = (now - newest).total_seconds() > plan.grace_s
+        late = late and (busy_since is None or newest < busy_since)
+        missed = instants if late else older
+        found.append(Due(plan.name, None if late else newest, tuple(reversed(missed))))
+    return found
+
+
+def next_fires(plan: Schedule, now: datetime, count: int = 1) -> list[datetime]:
+    """The next instants of a schedule after `now`, in UTC; none when it is switched off."""
+    if not plan.enabled:
+        return []
+    return list(islice(_forward(plan.cron, _zone(plan.timezone), now), count))
+
+
+def _forward(cron: str, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:
+    from croniter import croniter
+
+    walk = croniter(cron, after.astimezone(zone))
+    while True:
+        local = walk.get_next(datetime)
+        if not _is_repeat(cron, local):
+            yield local.astimezone(UTC)
+
+
+def _backward(cron: str, zone: ZoneInfo, upto: datetime, after: datetime) -> Iterator[datetime]:
+    """Instants in (after, upto], newest first."""
+    from croniter import croniter
+
+    walk = croniter(cron, (upto + timedelta(microseconds=1)).astimezone(zone))
+    while True:
+        local = walk.get_prev(datetime)
+        instant = local.astimezone(UTC)
+        if instant <= after.astimezone(UTC):
+            return
+        if not _is_repeat(cron, local):
+            yield instant
+
+
+def _is_repeat(cron: str, local: datetime) -> bool:
+    """Whether a clock set back shows this time for the second time to a line with fixed hours."""
+    fields = cron.split()
+    if len(fields) != 5 or fields[1].startswith("*") or not local.fold:
+        return False
+    return local.utcoffset() != local.replace(fold=0).utcoffset()
+
+
+def _zone(timezone: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(timezone)
+    except (ValueError, OSError, KeyError):
+        raise ScheduleError(
+            f"unknown time zone {timezone!r}",
+            "use a name of the IANA database, such as UTC or Europe/Berlin",
+            key="timezone",
+        ) from None

@@ -1,0 +1,1 @@
+"""The correctness gate: outputs, memory and behaviour of a variant."""

@@ -1,0 +1,1 @@
+"""Paired comparison of candidates: order, statistics and elimination rules."""

@@ -1,0 +1,1 @@
+"""Timers, one per method, and their calibration."""

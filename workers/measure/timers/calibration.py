@@ -1,0 +1,245 @@
+"""What a device and its clocks can do: measured once, when a worker starts.
+
+Method: section 3.1 and test G1 of the project's notes on measurement: a clock's step is the common
+divisor of many raw readings; what it adds to a kernel's time is its reading of spin kernels beyond
+the device's own record of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from workers.measure.race.interleaving import Contestant, Timer
+from workers.measure.timers.events import EventTimer
+from workers.measure.timers.methods import METHODS, gpu_timer, overhead_key
+from workers.measure.timers.perf_counter import PerfCounterTimer
+from workers.measure.timers.slots import Warmth
+from workers.records import Calibration
+
+if TYPE_CHECKING:
+    import torch
+
+_LOG = logging.getLogger(__name__)
+
+_SPIN_CYCLES = (4_000, 10_000, 20_000, 40_000)
+#: readings shift by several steps of the clock from one `collect` to the next: several of each
+_SPIN_COLLECTS = 8
+_READINGS = 1024
+_WARM_MS = 50.0
+#: readings and the device's record must differ by the same for all lengths, in us and in slope
+_AGREE_US = 0.5
+_AGREE_SLOPE = 0.02
+_COPY_BYTES = 256 * 2**20
+_REPEATS = 10
+_GPU_SIDES = {"bfloat16": 8192, "float16": 8192, "tf32": 8192, "float32": 4096}
+_CPU_COPY_BYTES = 48 * 2**20
+_CPU_SIDE = 512
+
+
+def step_us(readings_us: Sequence[float]) -> float:
+    """The step of a clock: the largest of which all but 1 % of its readings are multiples.
+
+    Readings may be off by 1.5 ns (events are read as milliseconds in float32). 0.0 when they show
+    no step of at least 8 ns.
+    """
+    values = np.unique(np.round(np.asarray(readings_us, dtype=float) * 1000))
+    all_ns = np.asarray(readings_us, dtype=float) * 1000
+    if len(values) < 3:
+        return 0.0
+    gaps = np.unique(np.diff(values))
+    gaps = gaps[gaps > 3]
+    candidates = sorted({float(gap) / parts for gap in gaps[:64] for parts in (1, 2, 3)})
+    for candidate in reversed(candidates):
+        if candidate < 8:
+            break
+        ticks = np.round(all_ns / candidate)
+        # A candidate that is a little off would be far off after many ticks: fit it first.
+        step = float(ticks @ all_ns / (ticks @ ticks)) if ticks.any() else candidate
+        off = np.abs(all_ns - step * np.round(all_ns / step))
+        if np.mean(off <= 1.5) >= 0.99:
+            return round(step) / 1000 if abs(step - round(step)) < 0.05 else step / 1000
+    return 0.0
+
+
+def clock_overhead_us(readings_us: Sequence[float], own_us: Sequence[float]) -> float | None:
+    """What a clock reads beyond kernels' own times, from kernels of several lengths in us.
+
+    The median difference; None when it depends on the length (slopes apart by over 2 %), when it
+    is not the difference of the intercepts at length 0 within 0.5 us, or is negative.
+    """
+    if len(readings_us) < 2:
+        return None
+    readings, own = np.asarray(readings_us, dtype=float), np.asarray(own_us, dtype=float)
+    slope, intercept = np.polyfit(own, readings, 1)
+    overhead = float(np.median(readings - own))
+    agreed = abs(slope - 1) <= _AGREE_SLOPE and abs(intercept - overhead) <= _AGREE_US
+    return overhead if agreed and overhead >= 0 else None
+
+
+def calibrate_gpu(flush: torch.Tensor | None) -> Calibration:
+    """Calibrate the current GPU and its clocks, in about a second and under 2 GB.
+
+    flush: zeroed to empty the last-level cache; None measures with warm caches. What there is no
+    memory or no profiler for is left 0 or out. Random numbers and settings stay as they were.
+    """
+    import torch
+
+    warmth = Warmth()
+    with torch.no_grad():
+        EventTimer(flush, warmth).warm(_spins()[0], _WARM_MS)
+        quantum_us = step_us(_raw_readings(warmth))
+        overhead_us = _overheads(flush, warmth)
+        unflushed_us = overhead_us.get(overhead_key("events", "warm"), 0.0)
+        events = EventTimer(None, warmth, unflushed_us)
+        flush_us = 0.0
+        if flush is not None:
+            flush_us = statistics.median(_times(events, flush.zero_))
+        copied = _unless_out_of_memory(lambda: _copy_bytes_per_us(events)) or 0.0
+        flops = {}
+        for dtype, side in _GPU_SIDES.items():
+            rate = _unless_out_of_memory(partial(_flops_per_us, events, dtype, side))
+            if rate:
+                flops[dtype] = rate
+        torch.cuda.empty_cache()
+    return Calibration(quantum_us, overhead_us, flush_us, copied, flops)
+
+
+def calibrate_cpu() -> Calibration:
+    """Calibrate the processor as this process may use it, in a fraction of a second."""
+    import torch
+
+    readings = [time.perf_counter_ns() for _ in range(_READINGS)]
+    steps = [b - a for a, b in itertools.pairwise(readings) if b > a]
+    timer = PerfCounterTimer(0.0, Warmth())
+    nothing = min(_times(timer, lambda: None, 100))
+    source = torch.ones(_CPU_COPY_BYTES, dtype=torch.uint8)
+    target = torch.zeros_like(source)
+    copy_us = min(_times(timer, lambda: target.copy_(source), 2))
+    drawn = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(_CPU_SIDE, _CPU_SIDE, generator=drawn) for _ in range(2))
+    with torch.no_grad():
+        product_us = min(_times(timer, lambda: a @ b, 8))
+    return Calibration(
+        quantum_us=math.gcd(*steps) / 1000 if steps else 0.0,
+        overhead_us={"perf_counter": nothing},
+        copy_bytes_per_us=2 * _CPU_COPY_BYTES / copy_us,
+        flops_per_us={"float32": 2 * _CPU_SIDE**3 / product_us},
+    )
+
+
+def _times(timer: Timer, run: Callable[[], object], times: int = _REPEATS) -> list[float]:
+    (samples,) = timer.collect([Contestant("calibration", run)], [[0]] * times)
+    return samples
+
+
+def _spin(cycles: int) -> Contestant:
+    import torch
+
+    return Contestant(f"spin {cycles}", lambda: torch.cuda._sleep(cycles))  # type: ignore[no-untyped-call]
+
+
+def _spins() -> list[Contestant]:
+    return [_spin(cycles) for cycles in _SPIN_CYCLES]
+
+
+def _raw_readings(warmth: Warmth) -> list[float]:
+    """Uncorrected readings of spins of many lengths."""
+    spins = [_spin(200 + 37 * position) for position in range(128)]
+    timer = EventTimer(None, warmth)
+    rows = timer.collect(spins, [list(range(len(spins)))] * (_READINGS // len(spins)))
+    return [reading for row in rows for reading in row]
+
+
+def _overheads(flush: torch.Tensor | None, warmth: Warmth) -> Mapping[str, float]:
+    """Overheads of `events` and `graph` (`overhead_key`), as far as the device's own record
+    supports them."""
+    caches = ("warm",) if flush is None else ("cold", "warm")
+    # The profiler last: what was launched under it once, events read as 0.1 to 0.3 us longer.
+    clocks = {
+        (method, cache): gpu_timer(method, flush, warmth, Calibration(), cache)
+        for method, cache in itertools.product(METHODS, caches)
+    }
+    read: dict[tuple[str, str], list[float]] = {}
+    for (method, cache), timer in clocks.items():
+        try:
+            read[method, cache] = _spin_means(timer)
+        except Exception as problem:
+            _LOG.warning("no calibration of `%s`: %s", method, problem)
+    found = {}
+    for method, cache in itertools.product(("events", "graph"), caches):
+        if (method, cache) in read and ("cupti", cache) in read:
+            overhead_us = clock_overhead_us(read[method, cache], read["cupti", cache])
+            if overhead_us is None:
+                _LOG.warning("readings of `%s` do not agree with the device's record", method)
+            else:
+                found[overhead_key(method, cache)] = overhead_us
+    return found
+
+
+def _spin_means(timer: Timer) -> list[float]:
+    """The mean over several collects of each spin's median."""
+    spins = _spins()
+    order = list(range(len(spins)))
+    orders = [order, order[::-1]] * 2
+    rows = [timer.collect(spins, orders) for _ in range(_SPIN_COLLECTS)]
+    return [
+        statistics.fmean(statistics.median(samples[position]) for samples in rows)
+        for position in order
+    ]
+
+
+def _unless_out_of_memory(measure: Callable[[], float]) -> float | None:
+    import torch
+
+    try:
+        return measure()
+    except torch.OutOfMemoryError as problem:
+        _LOG.warning("no memory for a calibration: %s", str(problem).splitlines()[0])
+        return None
+
+
+def _copy_bytes_per_us(timer: Timer) -> float:
+    import torch
+
+    source = torch.ones(_COPY_BYTES, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    return 2 * _COPY_BYTES / min(_times(timer, lambda: target.copy_(source)))
+
+
+def _flops_per_us(timer: Timer, dtype: str, side: int) -> float:
+    """The best of a few products of random square matrices, the second one transposed or not."""
+    import torch
+
+    drawn = torch.Generator(device="cuda").manual_seed(0)
+    kind = torch.float32 if dtype in ("tf32", "float32") else getattr(torch, dtype)
+    a, b = (torch.randn(side, side, generator=drawn, device="cuda", dtype=kind) for _ in range(2))
+    out = torch.empty_like(a)
+    with _float32_products("tf32" if dtype == "tf32" else "ieee"):
+        products = [partial(torch.mm, a, right, out=out) for right in (b, b.t())]
+        for product in products:
+            product()
+        torch.cuda.synchronize()
+        return 2 * side**3 / min(min(_times(timer, product)) for product in products)
+
+
+@contextmanager
+def _float32_products(precision: str) -> Iterator[None]:
+    import torch
+
+    settings = torch.backends.cuda.matmul
+    before = settings.fp32_precision
+    settings.fp32_precision = precision
+    try:
+        yield
+    finally:
+        settings.fp32_precision = before

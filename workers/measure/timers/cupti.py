@@ -1,0 +1,167 @@
+"""The device's own record of every kernel, through torch.profiler (CUPTI, or ROCm's tracer)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from search_spaces.errors import TunerError
+from workers.measure.race.interleaving import Contestant
+from workers.measure.timers.events import GpuClock, spin
+from workers.measure.timers.slots import Slot, Warmth, by_contestant, chunks, no_garbage_collection
+
+if TYPE_CHECKING:
+    import torch
+
+#: in the name of the kernel that stands before and after each run; nobody else launches it
+MARKER = "nextafter"
+
+#: what a profiler may call an activity that is none
+_WAITING = frozenset({"Context Sync", "Stream Sync", "Event Sync", "Stream Wait Event"})
+
+
+class CuptiFailed(TunerError):
+    """The profiler's records do not say when each run began and ended."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "measure with method `graph` or `events`")
+
+    def __reduce__(self) -> tuple[type[CuptiFailed], tuple[str]]:  # type: ignore[override]
+        return type(self), (self.message,)
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """One kernel, copy or memset of the device; times in ns of one clock."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+
+
+def runs_of(activities: Sequence[Activity], runs: int) -> list[list[Activity]]:
+    """The activities of each of the last `runs` runs, which lie between pairs of markers.
+
+    What lies outside (flushes, copies of an audit) belongs to nobody, whatever it is called.
+    Markers of earlier runs may be missing: profilers lose the first records of a session. Raises
+    CuptiFailed when there are too few markers or nothing between two of them.
+    """
+    ordered = sorted(activities, key=lambda activity: (activity.start_ns, activity.end_ns))
+    marks = [place for place, activity in enumerate(ordered) if MARKER in activity.name]
+    if len(marks) < 2 * runs:
+        raise CuptiFailed(f"{len(marks)} of {2 * runs} markers of {runs} runs were recorded")
+    marks = marks[len(marks) - 2 * runs :]
+    found = [ordered[a + 1 : b] for a, b in zip(marks[::2], marks[1::2], strict=True)]
+    if not all(found):
+        empty = sum(not run for run in found)
+        raise CuptiFailed(f"no activity was recorded for {empty} of {runs} runs")
+    return found
+
+
+class CuptiTimer(GpuClock):
+    """Time from the start of a run's first activity on the device to the end of its last.
+
+    One profiler session per `_CHUNK` runs. Every run of a contestant must show the same sequence
+    of activities as its first. Raises CuptiFailed.
+    """
+
+    method = "cupti"
+
+    _CHUNK = 200
+    _HEAD = 2
+
+    def __init__(
+        self,
+        flush: torch.Tensor | None,
+        warmth: Warmth,
+        overhead_us: float = 0.0,
+        cache: str | None = None,
+        quantum_us: float = 0.001,
+    ) -> None:
+        super().__init__(flush, warmth, overhead_us, cache, quantum_us)
+        self._marker: torch.Tensor | None = None
+
+    def collect(
+        self, contestants: Sequence[Contestant], orders: Sequence[Sequence[int]]
+    ) -> list[list[float]]:
+        slots = self._plan(contestants, orders)
+        times_us: list[float] = []
+        seen: dict[int, list[str]] = {}
+        for chunk in chunks(slots, self._CHUNK):
+            runs = self._runs(contestants, chunk)
+            for slot, run in zip(chunk, runs, strict=True):
+                names = [activity.name for activity in run]
+                if seen.setdefault(slot.contestant, names) != names:
+                    who = contestants[slot.contestant].name
+                    raise CuptiFailed(
+                        f"`{who}` did not do the same in every run: first "
+                        f"{_told(seen[slot.contestant])}, later {_told(names)}"
+                    )
+                span_ns = max(activity.end_ns for activity in run) - run[0].start_ns
+                times_us.append(self._corrected(span_ns / 1000))
+        self._warmth.touch()
+        return by_contestant(len(contestants), slots, times_us)
+
+    def _runs(
+        self, contestants: Sequence[Contestant], chunk: Sequence[Slot]
+    ) -> list[list[Activity]]:
+        """The activities of a chunk's runs; records that were lost are asked for once more."""
+        try:
+            return runs_of(self._profile(contestants, chunk, settle=True), len(chunk))
+        except CuptiFailed:
+            return runs_of(self._profile(contestants, chunk, settle=False), len(chunk))
+
+    def _profile(
+        self, contestants: Sequence[Contestant], chunk: Sequence[Slot], *, settle: bool
+    ) -> list[Activity]:
+        import torch
+        from torch.autograd.profiler import profile
+
+        self._mark()
+        torch.cuda.synchronize()
+        session = profile(use_cpu=False, use_device="cuda", use_kineto=True)
+        with session, no_garbage_collection():
+            for _ in range(2 * self._HEAD):
+                self._mark()
+            spin(len(chunk) * 60 if self._flush is None else 240)
+            for slot in chunk:
+                contestant = contestants[slot.contestant]
+                contestant.enter()
+                if slot.settles and settle:
+                    contestant.prime()
+                self._evict()
+                self._mark()
+                result = slot.run()
+                self._mark()
+                if slot.settles and settle:
+                    contestant.settle(result)
+                del result
+            torch.cuda.synchronize()
+        return _activities(session)
+
+    def _mark(self) -> None:
+        import torch
+
+        if self._marker is None:
+            self._marker = torch.zeros(1, device="cuda")
+        torch.nextafter(self._marker, self._marker, out=self._marker)
+
+
+def _activities(session: torch.autograd.profiler.profile) -> list[Activity]:
+    """What the device did in a session that is over."""
+    from torch._C._autograd import DeviceType
+
+    results = session.kineto_results
+    if results is None:
+        raise CuptiFailed("the profiler recorded nothing")
+    return [
+        Activity(event.name(), event.start_ns(), event.start_ns() + event.duration_ns())
+        for event in results.events()
+        if event.device_type() == DeviceType.CUDA and event.name() not in _WAITING
+    ]
+
+
+def _told(names: Sequence[str]) -> str:
+    shown = ", ".join(name[:40] for name in names[:3])
+    return f"{len(names)} activities ({shown}{', ...' if len(names) > 3 else ''})"

@@ -1,0 +1,1 @@
+"""Supervised child processes: start, heartbeat, standby, end, and the attribution of faults."""
