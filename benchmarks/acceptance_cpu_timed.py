@@ -9,16 +9,16 @@ from functools import partial
 import numpy as np
 from scipy import stats
 
-from workers.measure.race.interleaving import Contestant, run_race
+from workers.measure.race.interleaving import Candidate, run_race
 from workers.measure.race.rules import race, screen
 from workers.measure.race.statistics import paired, tie_set, verdict
 from workers.measure.timers.perf_counter import PerfCounterTimer, Warmth
-from workers.records import Protocol
+from workers.records import MeasurementProtocol
 
 SIZES = (128, 256)
 #: Pairs of one A/A run, and the least time of one sample.
 PAIRS, BATCH_US = 60, 200.0
-#: Odd, so that both contestants come to every one of them.
+#: Odd, so that both candidates come to every one of them.
 POOL = 7
 SLOWER = (0.03, 0.05, 0.10)
 BLOCKS = (32, 48, 64, 96, 128, 192)
@@ -26,7 +26,7 @@ ORDERS = ("ijk", "ikj", "jik", "jki", "kij")
 VARIANTS = 60
 _FASTEST = 12
 _SIDE = 384
-_CONSTANTS = Protocol(warm_ms=50.0)
+_CONSTANTS = MeasurementProtocol(warm_ms=50.0)
 
 
 def _timer(cache: str = "warm") -> PerfCounterTimer:
@@ -40,7 +40,7 @@ def _product(size: int, rng: np.random.Generator) -> Callable[[], object]:
 
 
 def same_twice(size: int, buffers: str, runs: int) -> dict[str, float]:
-    """The same product as two contestants, `runs` times: how often they are told apart.
+    """The same product as two candidates, `runs` times: how often they are told apart.
 
     buffers: `own` for each, the `same` for both, or one `pool` that both go through. differ: the
     95 % interval excludes zero; declared: the farm's verdict.
@@ -50,12 +50,12 @@ def same_twice(size: int, buffers: str, runs: int) -> dict[str, float]:
     for run in range(runs):
         rng = np.random.default_rng([size, run])
         copies = tuple(_product(size, rng) for _ in range(POOL))
-        contestants = [
-            Contestant(name, copies[index if buffers == "own" else 0], rotations=copies)
+        candidates = [
+            Candidate(name, copies[index if buffers == "own" else 0], rotations=copies)
             for index, name in enumerate("ab")
         ]
         timer = _timer("rotate" if buffers == "pool" else "warm")
-        a, b = run_race(timer, contestants, PAIRS, warm_ms=20.0)
+        a, b = run_race(timer, candidates, PAIRS, warm_ms=20.0)
         ratio = paired(a, b)
         ratios.append(abs(ratio.log_ratio))
         found["differ"] += not ratio.low <= 0 <= ratio.high
@@ -76,8 +76,8 @@ def planted(effect: float, runs: int) -> dict[str, float]:
     for run in range(runs):
         rng = np.random.default_rng([4, run])
         once = _product(48, rng)
-        contestants = [Contestant(f"{n}", partial(_repeat, once, n)) for n in (more, least)]
-        a, b = run_race(_timer(), contestants, PAIRS, warm_ms=20.0)
+        candidates = [Candidate(f"{n}", partial(_repeat, once, n)) for n in (more, least)]
+        a, b = run_race(_timer(), candidates, PAIRS, warm_ms=20.0)
         ratio = paired(a, b)
         measured.append(ratio.log_ratio)
         said = verdict(ratio.log_ratio, ratio.low, ratio.high)
@@ -93,7 +93,7 @@ def _repeat(work: Callable[[], object], count: int) -> None:
 
 
 # -- C5 --------------------------------------------------------------------------------------------
-def variants() -> list[Contestant]:
+def variants() -> list[Candidate]:
     """Blocked products of one pair of matrices: orders of the blocks' loops times block sizes."""
     rng = np.random.default_rng(5)
     a, b = (rng.random((_SIDE, _SIDE), dtype=np.float32) for _ in range(2))
@@ -101,7 +101,7 @@ def variants() -> list[Contestant]:
     shapes = [(order, rows, deep) for order in ORDERS for rows in BLOCKS for deep in BLOCKS]
     chosen = np.random.default_rng(6).choice(len(shapes), VARIANTS, replace=False)
     return [
-        Contestant(f"{order}/{rows}/{deep}", partial(_blocked, a, b, out, order, rows, deep))
+        Candidate(f"{order}/{rows}/{deep}", partial(_blocked, a, b, out, order, rows, deep))
         for order, rows, deep in (shapes[index] for index in sorted(chosen))
     ]
 
@@ -120,7 +120,7 @@ def _blocked(a, b, out, order: str, block: int, deep: int) -> None:
                 out[i, j] += a[i, k] @ b[k, j]
 
 
-def oracle(field: Sequence[Contestant], passes: int) -> dict[str, float]:
+def oracle(field: Sequence[Candidate], passes: int) -> dict[str, float]:
     """How much slower than the best each of these is, by many interleaved passes, as a share."""
     logs = np.log(np.array(run_race(_timer(), field, passes, warm_ms=100.0)))
     middle = np.median(logs - logs.mean(axis=0), axis=1)
@@ -128,29 +128,29 @@ def oracle(field: Sequence[Contestant], passes: int) -> dict[str, float]:
     return {one.name: float(share) for one, share in zip(field, off, strict=True)}
 
 
-def full_ranking(field: Sequence[Contestant], passes: int) -> list[float]:
+def full_ranking(field: Sequence[Candidate], passes: int) -> list[float]:
     """ln of every variant's time against the pass it was in, as one whole run of a campaign."""
     logs = np.log(np.array(run_race(_timer(), field, passes, warm_ms=100.0)))
     return list(np.median(logs - logs.mean(axis=0), axis=1))
 
 
-def chosen(field: Sequence[Contestant], finalists: int = 8) -> str:
-    """What the farm picks: duels of 16 against the champion, then the race of the fastest."""
-    timer, champion, scores = _timer(), field[0], {field[0].name: 0.0}
+def chosen(field: Sequence[Candidate], finalists: int = 8) -> str:
+    """What the farm picks: screenings of 16 against the incumbent, then the race of the fastest."""
+    timer, incumbent, scores = _timer(), field[0], {field[0].name: 0.0}
     by_name = {one.name: one for one in field}
     rest = list(field[1:])
     for start in range(0, len(rest), 16):
-        lanes = screen(timer, rest[start : start + 16], champion, _CONSTANTS)
-        told = lanes[-1]
-        base = scores[champion.name]
-        for lane in lanes[:-1]:
-            both = min(len(lane.samples_us), len(told.samples_us))
-            ratio = paired(lane.samples_us[:both], told.samples_us[:both])
-            scores[lane.contestant.name] = base + ratio.log_ratio
-        champion = by_name[min(scores, key=scores.__getitem__)]
+        all_series = screen(timer, rest[start : start + 16], incumbent, _CONSTANTS)
+        told = all_series[-1]
+        base = scores[incumbent.name]
+        for series in all_series[:-1]:
+            both = min(len(series.samples_us), len(told.samples_us))
+            ratio = paired(series.samples_us[:both], told.samples_us[:both])
+            scores[series.candidate.name] = base + ratio.log_ratio
+        incumbent = by_name[min(scores, key=scores.__getitem__)]
     named = sorted(scores, key=scores.__getitem__)[:finalists]
-    lanes = race(timer, [by_name[name] for name in named], _CONSTANTS)
-    return tie_set({lane.contestant.name: lane.samples_us for lane in lanes}).winner
+    all_series = race(timer, [by_name[name] for name in named], _CONSTANTS)
+    return tie_set({series.candidate.name: series.samples_us for series in all_series}).winner
 
 
 def repeated(selections: int, passes: int) -> dict[str, float]:

@@ -38,7 +38,7 @@ def play_cheats(backend) -> dict:
 
     import cheats
 
-    from workers.records import Artifact, Failure, KernelRef, MeasureJob, Protocol
+    from workers.records import Artifact, Failure, KernelRef, MeasureJob, MeasurementProtocol
 
     device, toolchain = backend.info()
     ref = KernelRef(f"{Path(cheats.__file__)}:Cheated")
@@ -46,7 +46,7 @@ def play_cheats(backend) -> dict:
     for cheat in (cheat for cheat in cheats.CHEATS if cheat.writes):
         artifact = Artifact(cheat.config, device.target, toolchain, cheat.name)
         job = MeasureJob(
-            "j", ref, cheat.workload(2048), (artifact,), protocol=Protocol(warm_ms=20.0)
+            "j", ref, cheat.workload(2048), (artifact,), protocol=MeasurementProtocol(warm_ms=20.0)
         )
         found = backend.measure(job)
         outcome = found if isinstance(found, Failure) else found.outcomes[0]
@@ -63,16 +63,16 @@ def play_honest(backend, folder: Path) -> dict:
     import honest
 
     from search_spaces.records import Status
-    from workers.records import Failure, Mode, Protocol
+    from workers.records import Failure, MeasurementProtocol, Mode
 
-    given = {"mode": Mode.RACE, "protocol": Protocol(warm_ms=20.0)}
+    given = {"mode": Mode.RACE, "protocol": MeasurementProtocol(warm_ms=20.0)}
     counts = {"honest_played": 0, "honest_refused": 0, "honest_failed": 0, "not_deterministic": 0}
     for job in honest.jobs(backend.info()[0], folder / "build", given):
         found = backend.measure(job)
         if isinstance(found, Failure):
             print(f"job failed: {job.job_id}: {found.message}\n{found.detail}")
             continue
-        for artifact, outcome in zip(job.entrants, found.outcomes, strict=True):
+        for artifact, outcome in zip(job.candidates, found.outcomes, strict=True):
             counts["honest_played"] += 1
             if isinstance(outcome, Failure):
                 wrong = outcome.status is Status.CORRECTNESS
@@ -113,7 +113,7 @@ def gate_cost(backend, folder: Path) -> dict:
             entry = backend.prepare(task, artifact, check=True)
             host_ms.append((time.perf_counter() - started) * 1e3)
             entry.audit.prime()
-            entry.contestant.run()
+            entry.candidate.run()
             entry.audit.take()
             assert entry.audit.problem() == ""
         events = [

@@ -22,8 +22,8 @@ from workers.measure.race.statistics import paired
 from workers.records import Measured, MeasureJob, Measurement, Mode, Timing
 
 ROOT = Path(__file__).resolve().parent.parent
-#: Entrants of a final that is worth timing on every GPU, and the passes it is timed for.
-_ENTRANTS, _PASSES = 6, 128
+#: Candidates of a final that is worth timing on every GPU, and the passes it is timed for.
+_CANDIDATES, _PASSES = 6, 128
 _LIMIT_S = 120.0
 #: Seconds that a simulated second takes.
 _SIMULATED = 0.3
@@ -53,7 +53,7 @@ class Fleet(WatchedPool):
         self._at[job.job_id] = worker_id, time.perf_counter()
         self.served.setdefault(worker_id, set()).add((job.kernel, job.workload))
         known = self.finals.get(job.kernel.spec)
-        if job.mode is Mode.RACE and len(job.entrants) > (len(known.entrants) if known else 0):
+        if job.mode is Mode.RACE and len(job.candidates) > (len(known.candidates) if known else 0):
             self.finals[job.kernel.spec] = job
         WatchedPool.submit_measure(self, worker_id, job)
 
@@ -132,7 +132,7 @@ def campaign(
 def _timeline(fleet: Fleet) -> dict:
     wall_s = fleet.last["confirm"]
     workers = sorted(worker.worker_id for worker in fleet.workers)
-    configs = sum(fleet.jobs[mode] for mode in ("duel", "race", "confirm"))
+    configs = sum(fleet.jobs[mode] for mode in ("screening", "race", "confirm"))
     return {
         "wall_s": round(wall_s, 3),
         "workers_up_s": round(fleet.start_s, 3),
@@ -158,7 +158,7 @@ def compared(pool, workers: list[str], finals: dict[str, MeasureJob]) -> dict:
     """Ratios of finalists to the first of them, GPU by GPU, and how far those are apart."""
     found = {}
     for spec, job in sorted(finals.items()):
-        if len(job.entrants) >= _ENTRANTS:
+        if len(job.candidates) >= _CANDIDATES:
             answers = _on_each(pool, workers, job)
             if len(answers) == len(workers):
                 found[_short(spec)] = _spread(answers)

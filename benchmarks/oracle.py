@@ -22,7 +22,7 @@ from workers.measure.gate.checks import refusal
 from workers.measure.session import Entry
 from workers.measure.task_data import Task
 from workers.measure.timers.graph import CaptureFailed
-from workers.records import Artifact, Calibration, Failure, KernelRef, Protocol
+from workers.records import Artifact, Calibration, Failure, KernelRef, MeasurementProtocol
 from workers.supervision.heartbeat import note
 from workers.supervision.supervised_child import ChildDied, ChildTimeout, SupervisedChild
 
@@ -33,7 +33,7 @@ _BASELINE_PASSES = 24
 #: A config that keeps the device longer without a sign of life is taken to hang.
 _QUIET_S, _JOB_S = 60.0, 400.0
 _DEATHS = 8
-_FLOOR_SLACK = 0.9
+_ROOFLINE_SLACK = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Order:
     kernel: KernelRef
     workload: Workload
     artifacts: tuple[Artifact, ...]
-    protocol: Protocol
+    protocol: MeasurementProtocol
     passes: int = 12
     top_passes: int = 116
     share: float = 0.2
@@ -56,7 +56,7 @@ class Order:
 
 @dataclass(slots=True)
 class Found:
-    """The stages over config keys. baselines: name -> ratios to the entrant named.
+    """The stages over config keys. baselines: name -> ratios to the candidate named.
 
     blamed: the config after which the device was lost; nothing else is of use then.
     """
@@ -207,18 +207,18 @@ class _Measuring:
 
     def _stage(self, timer, entries: Mapping[str, Entry], passes: int, seed: str) -> Stage:
         names = list(entries)
-        contestants = [replace(e.contestant, settle=e.audit.take) for e in entries.values()]
+        candidates = [replace(e.candidate, settle=e.audit.take) for e in entries.values()]
         note(f"timing {seed}")
-        timer.warm(contestants[0], self._order.protocol.warm_ms)
+        timer.warm(candidates[0], self._order.protocol.warm_ms)
         # The first pass after a change of the field settles clock and caches.
-        timer.collect(contestants, orders(len(names), 1, f"{seed}/settling"))
+        timer.collect(candidates, orders(len(names), 1, f"{seed}/settling"))
         samples: dict[str, list[float]] = {name: [] for name in names}
         held_s = 0.0
         for first in range(0, passes, _PASSES):
             note(f"timing {seed} from {first}")
             count = min(_PASSES, passes - first)
             started = time.perf_counter()
-            taken = timer.collect(contestants, orders(len(names), count, seed, first))
+            taken = timer.collect(candidates, orders(len(names), count, seed, first))
             held_s += time.perf_counter() - started
             for name, times in zip(names, taken, strict=True):
                 samples[name] += times
@@ -234,7 +234,7 @@ class _Measuring:
             if not isinstance(prepared, Entry):
                 self.found.baseline_problems[name] = prepared.message
                 continue
-            pair = [replace(e.contestant, settle=e.audit.take) for e in (entry, prepared)]
+            pair = [replace(e.candidate, settle=e.audit.take) for e in (entry, prepared)]
             clock = timer
             for clock in (timer, self._backend.plain_timer(self._order.protocol)):
                 try:
@@ -246,13 +246,15 @@ class _Measuring:
 
     def _audit(self, entries: Mapping[str, Entry]) -> None:
         """Who was wrong in the timed loop, or faster than physics, has no time."""
-        floor_us = self._backend.floor_us(self.task, self.found.cache)
+        roofline_us = self._backend.roofline_us(self.task, self.found.cache)
         everybody = self.found.stages[0].samples
         for key, entry in entries.items():
             left = entry.audit.problem()
             fastest_us = sorted(everybody[key])[len(everybody[key]) // 2]
-            if fastest_us < _FLOOR_SLACK * floor_us:
-                left = f"{fastest_us:.3g} us is faster than the device can be ({floor_us:.3g} us)"
+            if fastest_us < _ROOFLINE_SLACK * roofline_us:
+                left = (
+                    f"{fastest_us:.3g} us is faster than the device can be ({roofline_us:.3g} us)"
+                )
             if left:
                 self.found.failures[key] = refusal(left)
 

@@ -108,7 +108,7 @@ class WatchedPool:
         """Have every device screen a variant of another kernel, then confirm it: what a device's
         process has seen is confirmed by the one that stands by."""
         workers = [w.worker_id for w in self.workers if w.device.kind in ("cuda", "hip")]
-        for mode in (Mode.DUEL, Mode.CONFIRM):
+        for mode in (Mode.SCREENING, Mode.CONFIRM):
             for worker_id in workers:
                 job = MeasureJob(f"warm:{mode}:{worker_id}", _OTHER, _WARM, (variant,), mode)
                 self.inner.submit_measure(worker_id, job)
@@ -148,7 +148,7 @@ class WatchedPool:
     def submit_measure(self, worker_id: str, job: MeasureJob) -> None:
         self._note(job.mode.value)
         if job.mode is Mode.CONFIRM and self.nominated is None:
-            self.nominated = dict(job.entrants[0].config)
+            self.nominated = dict(job.candidates[0].config)
         self._sent[job.job_id] = (time.perf_counter(), job)
         self.inner.submit_measure(worker_id, job)
 
@@ -188,8 +188,8 @@ class WatchedPool:
         self.compiled += event.result.compiled
         self.seconds[f"{mode}_device"] += event.result.device_s
         self.seconds[f"{mode}_timing"] += event.result.timing_s
-        if job.mode in (Mode.DUEL, Mode.RACE):
-            self.configs.update(config_key(a.config) for a in job.entrants)
+        if job.mode in (Mode.SCREENING, Mode.RACE):
+            self.configs.update(config_key(a.config) for a in job.candidates)
 
 
 def ours(task: MatmulTask, seed: int, options: dict) -> dict:
@@ -294,8 +294,8 @@ def _stored(url: str, run_id: int) -> dict:
 def _timeline(pool: WatchedPool, found: dict) -> dict:
     known_s = pool.first.get("confirm")
     seconds = {name: round(value, 4) for name, value in sorted(pool.seconds.items())}
-    searching = sum(pool.seconds[f"{mode}_held"] for mode in ("duel", "race"))
-    timing = sum(pool.seconds[f"{mode}_timing"] for mode in ("duel", "race"))
+    searching = sum(pool.seconds[f"{mode}_held"] for mode in ("screening", "race"))
+    timing = sum(pool.seconds[f"{mode}_timing"] for mode in ("screening", "race"))
     return {
         "wall_s": round(known_s, 3) if known_s is not None else None,
         "confirmed_s": round(pool.last["confirm"], 3) if "confirm" in pool.last else None,

@@ -22,7 +22,7 @@ from unittest import mock
 from search_spaces.records import Device, Status, config_key
 from tuner import settings
 from tuner.campaign import Control, RunOptions, run_campaign
-from tuner.campaign.tasks import Wanted
+from tuner.campaign.tasks import RequestedTask
 from workers import pools
 from workers.records import (
     Artifact,
@@ -58,7 +58,7 @@ class Farm:
             "local",
             {kind: 1},
             builders,
-            options={kind: {"spare": False}} if kind in ("cuda", "hip") else {},
+            options={kind: {"standby": False}} if kind in ("cuda", "hip") else {},
             paths=(f"{ROOT}",),
         )
         self.inner = pools.create(spec)
@@ -79,7 +79,7 @@ class Farm:
                 raise RuntimeError(f"no runner came up within {_START_S:g} s")
         return self.worker
 
-    def build_ahead(self, name: str, wanted: Wanted, configs, device: Device) -> None:
+    def build_ahead(self, name: str, wanted: RequestedTask, configs, device: Device) -> None:
         """Order all builds of a space; they are done after those ordered before."""
         self.built[name], self._wanted[name] = {}, len(configs)
         ref = KernelRef(wanted.kernel.spec, (f"{ROOT}",))
@@ -152,7 +152,7 @@ class Replay:
     chosen: dict | None = None
     known_s: float | None = None
     seconds: Counter = field(default_factory=Counter)
-    challengers: int = 0
+    candidates: int = 0
     methods: set[str] = field(default_factory=set)
     lost: list[str] = field(default_factory=list)
     _free: list[float] = field(default_factory=list)
@@ -178,7 +178,7 @@ class Replay:
 
     def submit_measure(self, worker_id: str, job: MeasureJob) -> None:
         if job.mode is Mode.CONFIRM:
-            self.chosen = dict(job.entrants[0].config)
+            self.chosen = dict(job.candidates[0].config)
             self.known_s = time.monotonic() - self._began
             self.control.kill()
             return
@@ -220,11 +220,11 @@ class Replay:
         self.seconds[f"{mode}_device"] += result.device_s
         self.seconds[f"{mode}_timing"] += result.timing_s
         self.methods.add(result.method)
-        if job.mode is Mode.DUEL:
-            self.challengers += len(job.entrants) - job.champion
+        if job.mode is Mode.SCREENING:
+            self.candidates += len(job.candidates) - job.incumbent
 
 
-def search(farm: Farm, name: str, wanted: Wanted, seed: int, options: dict) -> dict:
+def search(farm: Farm, name: str, wanted: RequestedTask, seed: int, options: dict) -> dict:
     """One campaign over a space that is built: its choice, what it tried, what that cost.
 
     options: `strategy`, `strategy_options`, `trials`, `builders`, `build_scale`, `measure`.
@@ -247,7 +247,7 @@ def search(farm: Farm, name: str, wanted: Wanted, seed: int, options: dict) -> d
     return {"seed": seed, **_told(pool, trials)}
 
 
-def _settings(folder: Path, wanted: Wanted, seed: int, options: dict):
+def _settings(folder: Path, wanted: RequestedTask, seed: int, options: dict):
     strategy = {"name": options["strategy"], "seed": seed}
     strategy["options"] = dict(options.get("strategy_options") or {})
     line = {"kernel": wanted.kernel.spec, "workloads": [wanted.workload.as_dict()]}
@@ -281,24 +281,24 @@ def _trials(url: str, run_id: int):
 
 
 def _told(pool: Replay, trials) -> dict:
-    timing_s = pool.seconds["duel_timing"] + pool.seconds["race_timing"]
-    device_s = pool.seconds["duel_device"] + pool.seconds["race_device"]
+    timing_s = pool.seconds["screening_timing"] + pool.seconds["race_timing"]
+    device_s = pool.seconds["screening_device"] + pool.seconds["race_device"]
     correct = [t for t in trials if t.status is Status.CORRECT]
     return {
         "chosen": pool.chosen,
         "tried": [dict(t.config) for t in correct],
         "trials": len(trials),
         "statuses": dict(sorted(Counter(t.status.value for t in trials).items())),
-        "measured": pool.challengers,
+        "measured": pool.candidates,
         "known_s": round(pool.known_s, 3) if pool.known_s is not None else None,
         "gpu_s": round(device_s, 4),
         "timing_s": round(timing_s, 4),
         "finals_timing_s": round(pool.seconds["race_timing"], 4),
-        "timing_ms_per_config": round(1e3 * timing_s / max(1, pool.challengers), 4),
+        "timing_ms_per_config": round(1e3 * timing_s / max(1, pool.candidates), 4),
         "screening_ms_per_config": round(
-            1e3 * pool.seconds["duel_timing"] / max(1, pool.challengers), 4
+            1e3 * pool.seconds["screening_timing"] / max(1, pool.candidates), 4
         ),
-        "gpu_ms_per_config": round(1e3 * device_s / max(1, pool.challengers), 3),
+        "gpu_ms_per_config": round(1e3 * device_s / max(1, pool.candidates), 3),
         "methods": sorted(pool.methods),
         "lost": pool.lost,
     }

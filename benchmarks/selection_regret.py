@@ -35,7 +35,7 @@ from replayed_farm import ROOT, Farm, search
 from search_spaces.records import Device, config_key
 from tuner import settings
 from tuner.campaign import environment
-from tuner.campaign.tasks import Wanted, wanted_tasks
+from tuner.campaign.tasks import RequestedTask, requested_tasks
 from workers.records import Artifact, Failure, KernelRef
 
 HERE = Path(__file__).resolve().parent
@@ -54,17 +54,17 @@ def space_name(kernel: str, dims: dict) -> str:
     return "_".join([kernel, sizes, *flags, *dtypes])
 
 
-def spaces_of(campaign) -> dict[str, Wanted]:
+def spaces_of(campaign) -> dict[str, RequestedTask]:
     """The campaign's tasks by name, in their order."""
     found = {}
-    for wanted in wanted_tasks(campaign):
+    for wanted in requested_tasks(campaign):
         (dims,) = wanted.config.workloads
         found[space_name(wanted.kernel.name, dims)] = wanted
     return found
 
 
 # -- one space -------------------------------------------------------------------------------------
-def measure_space(name, wanted: Wanted, farm: Farm, oracles, device: Device, args) -> dict:
+def measure_space(name, wanted: RequestedTask, farm: Farm, oracles, device: Device, args) -> dict:
     """Oracles, searches and recording of a space that is built."""
     started = time.monotonic()
     builds, farm_s = farm.built[name], farm.build_wall_s[name]
@@ -95,7 +95,7 @@ def measure_space(name, wanted: Wanted, farm: Farm, oracles, device: Device, arg
     return entry
 
 
-def _order(wanted: Wanted, builds, default, args) -> Order:
+def _order(wanted: RequestedTask, builds, default, args) -> Order:
     """One artifact of each binary, the default's first."""
     first = config_key(default)
     keys = sorted(builds, key=lambda key: key != first)

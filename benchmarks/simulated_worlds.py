@@ -67,7 +67,7 @@ def choose(space: RecordedSpace, path: Path, world: str, seed: int) -> dict[str,
     for order in virtual_time.orders(engine, pool):
         if isinstance(order, Measure) and order.job.mode is Mode.CONFIRM:
             # The finals have chosen; what follows is not part of the selection.
-            winner = order.job.entrants[0].config
+            winner = order.job.candidates[0].config
         elif isinstance(order, Select):
             winner = order.selection.winner
         elif isinstance(order, Finish):

@@ -51,7 +51,7 @@ DEVICE = Device("simulated", "no device", "simulated")
 TOOLS = Toolchain(python=platform.python_version())
 WORKLOAD = Workload.of(n=1)
 BUILDERS = 15
-#: Samples of a challenger; most get fewer, so that storing is not made to look cheap.
+#: Samples of a candidate; most get fewer, so that storing is not made to look cheap.
 SAMPLES = 24
 #: Milliseconds per trial.
 BOUNDS = {"memory": 2.0, "sqlite": 10.0}
@@ -80,10 +80,10 @@ class InstantPool:
         self._events.append(Built(job.job_id, artifact))
 
     def submit_measure(self, worker_id: str, job: MeasureJob) -> None:
-        times = [_time_us(artifact) for artifact in job.entrants]
-        champion = job.mode is Mode.DUEL and job.champion
-        reference_us = times[-1 if champion else 0] if times else 0.0
-        outcomes = tuple(map(_timing, job.entrants, times, [reference_us] * len(times)))
+        times = [_time_us(artifact) for artifact in job.candidates]
+        incumbent = job.mode is Mode.SCREENING and job.incumbent
+        reference_us = times[-1 if incumbent else 0] if times else 0.0
+        outcomes = tuple(map(_timing, job.candidates, times, [reference_us] * len(times)))
         result = Measurement(DEVICE, TOOLS, outcomes, method="simulated", device_s=0.001)
         self._events.append(Measured(job.job_id, worker_id, result))
 

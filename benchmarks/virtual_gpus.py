@@ -4,8 +4,9 @@
     benchmarks/virtual_gpus.py --gpus 1 2 4 --out FILE.json
 
 The real engine over the pool `virtual`: made-up spaces, builds of about half a second, devices
-that need a while per entrant, for the inputs of a task they do not hold, and for the fresh process
-of a repeated confirmation. Each device brings the builders of 16 cores, less one that launches.
+that need a while per candidate, for the inputs of a task they do not hold, and for the fresh
+process of a repeated confirmation. Each device brings the builders of 16 cores, less one that
+launches.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from workers.records import KernelRef, PoolSpec
 
 TASKS, TRIALS, CONFIGS = 32, 40, 160
 BUILDERS_PER_GPU = 15
-#: Of a build, about what an H200's host took; of an entrant, of a task's inputs and references,
+#: Of a build, about what an H200's host took; of a candidate, of a task's inputs and references,
 #: of a fresh process, somewhat more than it took.
 BUILD_S, HOST_S, SETUP_S, FRESH_S = 0.43, 0.03, 0.3, 4.0
 WORLDS = ("W1", "W2", "W5", "W6")

@@ -50,7 +50,7 @@ def peak_of(device: Device) -> Peak | None:
     return None
 
 
-def floor_us(
+def roofline_us(
     device: Device, workload: Workload, config: Config, flops: float, moved_bytes: float
 ) -> float | None:
     """The least time the device's ceilings allow, in microseconds; None when unknown."""

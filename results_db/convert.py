@@ -29,7 +29,7 @@ from workers.records import Calibration
 _MEASURED = (
     "method",
     "cache",
-    "champion",
+    "incumbent",
     "median_us",
     "log_ratio",
     "log_ratio_low",
@@ -40,7 +40,7 @@ _MEASURED = (
     "timing_s",
     "deterministic",
     "samples_us",
-    "champion_samples_us",
+    "incumbent_samples_us",
     "clocks",
 )
 _BUILT = tuple(field.name for field in fields(TrialRecord) if field.name not in _MEASURED)
@@ -50,12 +50,12 @@ _CALIBRATION = tuple(field.name for field in fields(Calibration))
 _DEFAULTS = {
     "method": "",
     "cache": "",
-    "champion": "",
+    "incumbent": "",
     "compiled": 0,
     "verified_by": "",
     "timing_s": 0.0,
     "samples_us": (),
-    "champion_samples_us": (),
+    "incumbent_samples_us": (),
     "clocks": {},
 }
 

@@ -229,13 +229,13 @@ class Measurement(Figures, Base):
     trial_id: Mapped[int] = mapped_column(ForeignKey("trial.id"), primary_key=True)
     method: Mapped[str]
     cache: Mapped[str]
-    champion: Mapped[str]
+    incumbent: Mapped[str]
     error: Mapped[float | None]
     compiled: Mapped[int]
     verified_by: Mapped[str]
     timing_s: Mapped[float] = mapped_column(server_default=text("0"))
     deterministic: Mapped[bool | None]
-    champion_samples_us: Mapped[Array]
+    incumbent_samples_us: Mapped[Array]
     clocks: Mapped[JsonValue]
 
 

@@ -39,7 +39,7 @@ class TrialRecord:
     run) or `verified` (the time of an earlier run's equal binary, verified anew). twin: attempt_id
     of the trial a `binary`, `reused` or `verified` result was taken from.
     median_us: calibrated time, None when nothing was timed. log_ratio with its 95 % interval is
-    against the champion whose config key is `champion`. error: ||out - ref|| / ||ref||.
+    against the incumbent whose config key is `incumbent`. error: ||out - ref|| / ||ref||.
     device_s: this trial's share of the seconds the device was held; timing_s: of these, the
     seconds spent timing. deterministic: whether a repetition gave the same bits, None when that
     was not looked at.
@@ -65,7 +65,7 @@ class TrialRecord:
     worker: str = ""
     method: str = ""
     cache: str = ""
-    champion: str = ""
+    incumbent: str = ""
     median_us: float | None = None
     log_ratio: float | None = None
     log_ratio_low: float | None = None
@@ -75,7 +75,7 @@ class TrialRecord:
     verified_by: str = ""
     deterministic: bool | None = None
     samples_us: tuple[float, ...] = field(default=(), repr=False)
-    champion_samples_us: tuple[float, ...] = field(default=(), repr=False)
+    incumbent_samples_us: tuple[float, ...] = field(default=(), repr=False)
     clocks: Mapping[str, float | str] = field(default_factory=dict)
     finished_at: datetime | None = None
 
@@ -217,7 +217,8 @@ class RunInfo:
     heartbeat_at: datetime | None = None
     #: Random token of the driver that holds the run; empty when none does.
     lease: str = ""
-    #: Which process that driver is, as `tuner.campaign.process_identity.identity` says; empty where not known.
+    #: Which process that driver is, as `tuner.campaign.process_identity.identity` says; empty
+    #: where not known.
     process: str = ""
     #: Seconds since the last sign of life, by the database's clock, when this was read.
     silent_s: float | None = field(default=None, compare=False)
@@ -291,7 +292,8 @@ class Fire:
     #: By the database's clock.
     fired_at: datetime | None = None
     message: str = ""
-    #: Which process took it, as `tuner.campaign.process_identity.identity` says; empty where not known.
+    #: Which process took it, as `tuner.campaign.process_identity.identity` says; empty where not
+    #: known.
     process: str = ""
     #: How often it was started.
     attempts: int = 1

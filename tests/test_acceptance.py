@@ -130,17 +130,17 @@ class _Drifting:
     def __init__(self, us, rough):
         self.us, self.rough, self.passes, self.draw = us, rough, 0, random.Random(5)
 
-    def warm(self, contestant, warm_ms, *, steady=False):
+    def warm(self, candidate, warm_ms, *, steady=False):
         return 0.0
 
-    def collect(self, contestants, orders):
-        rows = [[] for _ in contestants]
+    def collect(self, candidates, orders):
+        rows = [[] for _ in candidates]
         for _ in orders:
             self.passes += 1
-            for row, contestant in zip(rows, contestants, strict=True):
-                sigma = 0.03 if contestant.name in self.rough else 1e-4
+            for row, candidate in zip(rows, candidates, strict=True):
+                sigma = 0.03 if candidate.name in self.rough else 1e-4
                 noise = self.passes / 1000 + self.draw.gauss(0, sigma)
-                row.append(self.us[contestant.name] * math.exp(noise))
+                row.append(self.us[candidate.name] * math.exp(noise))
         return rows
 
 
@@ -148,10 +148,10 @@ def test_finalists_that_stop_early_are_compared_over_the_passes_both_took():
     from acceptance.judging import log_ratios
     from acceptance.lab import Lab
 
-    from workers.measure.race.interleaving import Contestant
+    from workers.measure.race.interleaving import Candidate
 
     us = {"first": 50.0, "known": 50.5, "doubtful": 51.0}
-    field = [Contestant(name, lambda: None) for name in us]
+    field = [Candidate(name, lambda: None) for name in us]
     timer = _Drifting(us, ("doubtful",))
     rows = Lab.final(None, timer, field, precision=0.0015)
     assert len(rows[1]) < len(rows[0]) == len(rows[2])

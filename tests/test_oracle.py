@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from search_spaces.records import Status, Workload, config_key
-from workers.records import Artifact, KernelRef, Protocol
+from workers.records import Artifact, KernelRef, MeasurementProtocol
 
 ROOT = Path(__file__).resolve().parent.parent
 BENCHMARKS, KERNELS = ROOT / "benchmarks", ROOT / "tests/measure"
@@ -59,7 +59,7 @@ def found(module, tmp_path_factory):
                 KernelRef(f"{file}:Crashing", (f"{KERNELS}",)),
                 WORKLOAD,
                 artifacts,
-                Protocol(warm_ms=1.0, min_batch_us=50.0),
+                MeasurementProtocol(warm_ms=1.0, min_batch_us=50.0),
                 passes=6,
                 top_passes=8,
                 least=2,

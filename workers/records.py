@@ -82,30 +82,30 @@ class BuildJob:
 
 
 class Mode(StrEnum):
-    """What a runner does with its entrants.
+    """What a runner does with its candidates.
 
-    DUEL: verify the challengers and screen them, interleaved, against the champion; who cannot be
-    the best is dropped early. RACE: verify all entrants and interleave them, dropping losers, until
-    the best is known. CONFIRM: in a fresh child process, all entrants and the named baselines to
-    the full number of passes. VERIFY: correctness only, nothing is timed.
+    SCREENING: verify the candidates and screen them, interleaved, against the incumbent; who
+    cannot be the best is dropped early. RACE: verify all candidates and interleave them, dropping
+    losers, until the best is known. CONFIRM: in a fresh child process, all candidates and the named
+    baselines to the full number of passes. VERIFY: correctness only, nothing is timed.
     """
 
-    DUEL = "duel"
+    SCREENING = "screening"
     RACE = "race"
     CONFIRM = "confirm"
     VERIFY = "verify"
 
 
 @dataclass(frozen=True, slots=True)
-class Protocol:
+class MeasurementProtocol:
     """The constants of the measuring protocol; part of what makes two timings comparable.
 
     method: `events`, `graph`, `cupti`, or `auto`, which chooses by the kernel's duration, once for
     all candidates of a task. cache: `cold` flushes the last-level cache before every launch,
     `rotate` changes the buffers instead, `warm` does neither. warm_ms: warming of the clock.
 
-    pairs: cumulative samples of a challenger at which its screening may stop; after the first it
-    does beyond the ratio `cap` to the champion, up to the third sample beyond `near` (by the
+    pairs: cumulative samples of a candidate at which its screening may stop; after the first it
+    does beyond the ratio `cap` to the incumbent, up to the third sample beyond `near` (by the
     fastest of its samples), later beyond `hopeless` with confidence. A race runs up to `rounds`
     rounds of `round_pairs` passes and is over when all losers are dropped or within `epsilon` of
     the leader; the probability of any wrong decision in it is at most `delta`. final_pairs: the
@@ -159,13 +159,13 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class MeasureJob:
-    """Verify and time entrants of one task on one device.
+    """Verify and time candidates of one task on one device.
 
-    entrants: artifacts, challengers first; without any, a duel only prepares the task. champion:
-    the last entrant is the one to beat in a DUEL.
+    candidates: artifacts, candidates first; without any, a screening only prepares the task.
+    incumbent: the last candidate is the one to beat in a SCREENING.
     verified: binary hashes whose correctness the farm has already established on this device kind.
-    checks: odd sizes on which the first entrant of a CONFIRM must be right as well.
-    entrant_timeout_s: the longest any one entrant may keep the device process without a sign of
+    checks: odd sizes on which the first candidate of a CONFIRM must be right as well.
+    candidate_timeout_s: the longest any one candidate may keep the device process without a sign of
     life; baseline_timeout_s: the longest a baseline may take to compile, to warm up and to be
     checked; timeout_s: the longest the whole job may. calibration: of the device and its clock,
     which a fresh process then need not repeat.
@@ -174,29 +174,30 @@ class MeasureJob:
     job_id: str
     kernel: KernelRef
     workload: Workload
-    entrants: tuple[Artifact, ...]
-    mode: Mode = Mode.DUEL
-    champion: bool = False
+    candidates: tuple[Artifact, ...]
+    mode: Mode = Mode.SCREENING
+    incumbent: bool = False
     baselines: tuple[str, ...] = ()
     verified: frozenset[str] = frozenset()
     checks: tuple[Check, ...] = ()
-    protocol: Protocol = Protocol()
+    protocol: MeasurementProtocol = MeasurementProtocol()
     calibration: Calibration | None = None
     timeout_s: float = 60.0
-    entrant_timeout_s: float = 60.0
+    candidate_timeout_s: float = 60.0
     baseline_timeout_s: float = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Times of one entrant or baseline inside one interleaved pass.
+    """Times of one candidate or baseline inside one interleaved pass.
 
-    samples_us are in order; samples of one pass at equal positions are pairs. A contestant that was
-    dropped has fewer. log_ratio is ln(time / reference entrant's time) with its 95 % interval; the
-    reference is the champion of a duel and the first entrant that was timed otherwise. error is
-    ||out - ref|| / ||ref||, the worst seed, negative when correctness was taken from `verified`.
-    deterministic: whether a repetition gave the same bits, None when that was not looked at. note:
-    why a variant could not be checked, or was compiled on the device worker; else empty.
+    samples_us are in order; samples of one pass at equal positions are pairs. A candidate that was
+    dropped has fewer. log_ratio is ln(time / reference candidate's time) with its 95 % interval;
+    the reference is the incumbent of a screening and the first candidate that was timed otherwise.
+    error is ||out - ref|| / ||ref||, the worst seed, negative when correctness was taken from
+    `verified`. deterministic: whether a repetition gave the same bits, None when that was not
+    looked at. note: why a variant could not be checked, or was compiled on the device worker; else
+    empty.
     """
 
     name: str
@@ -214,7 +215,7 @@ class Timing:
 class Measurement:
     """What one MeasureJob found.
 
-    outcomes: one Timing or Failure per entrant, in their order (a Timing with no samples and
+    outcomes: one Timing or Failure per candidate, in their order (a Timing with no samples and
     median 0 where nothing was timed). baselines: the same for the named baselines.
     compiled: launches that compiled on the device worker; 0 is the promise.
     method: `events`, `graph`, `cupti`, `perf_counter`, `simulated` or `interpreter`. clocks: what
@@ -254,7 +255,7 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """`result` is a Failure when the whole job failed (crash, hang) rather than one entrant."""
+    """`result` is a Failure when the whole job failed (crash, hang) rather than one candidate."""
 
     job_id: str
     worker_id: str

@@ -8,8 +8,8 @@ import statistics
 from scipy.stats import kendalltau
 
 from acceptance.found import Found, percent
-from acceptance.lab import Lab, Setup, contestants_of
-from workers.measure.race.interleaving import Contestant, race_orders
+from acceptance.lab import Lab, Setup, candidates_of
+from workers.measure.race.interleaving import Candidate, race_orders
 
 #: field and how many of its variants
 FIELDS = {
@@ -41,13 +41,13 @@ def with_cupti(setup: Setup) -> Found:
     passes = setup.times(5, 2)
     alone: dict[str, list[float]] = {}
     for name in FIELDS:
-        if field := contestants_of(lab.entries(name, FIELDS[name])):
+        if field := candidates_of(lab.entries(name, FIELDS[name])):
             timer = lab.chosen_timer(field)
             lab.final(timer, field[:1], 2)
             alone[name] = _in_turns(field, {"farm": timer}, passes)["farm"]
             lab.backend._make_room(None)
     for name, count in FIELDS.items():
-        field = contestants_of(lab.entries(name, count))
+        field = candidates_of(lab.entries(name, count))
         if not field:
             continue
         timer, cupti = lab.chosen_timer(field), lab.timer("cupti")
@@ -55,8 +55,8 @@ def with_cupti(setup: Setup) -> Found:
         told = _in_turns(field, {"farm": timer, "cupti": cupti}, passes)
         pairs = zip(alone[name], told["farm"], told["cupti"], strict=True)
         told["farm"] = [first if own < _SHORT_US else turn for first, turn, own in pairs]
-        for at, contestant in enumerate(field):
-            row = {"kernel": contestant.name, "method": timer.method}
+        for at, candidate in enumerate(field):
+            row = {"kernel": candidate.name, "method": timer.method}
             kernels.append(row | {key: round(rows[at], 4) for key, rows in told.items()})
         if len(field) >= _RANKED:
             ranks[name] = float(kendalltau(told["farm"], told["cupti"]).statistic)
@@ -66,8 +66,8 @@ def with_cupti(setup: Setup) -> Found:
     return found
 
 
-def _in_turns(field: list[Contestant], timers, passes: int) -> dict[str, list[float]]:
-    """Per clock and contestant the median over all parts."""
+def _in_turns(field: list[Candidate], timers, passes: int) -> dict[str, list[float]]:
+    """Per clock and candidate the median over all parts."""
     samples = {key: [[] for _ in field] for key in timers}
     for part in range(_PARTS):
         turn = list(timers.items())

@@ -11,7 +11,7 @@ import numpy as np
 
 from acceptance.found import Found, percent
 from acceptance.lab import Lab, Setup
-from workers.measure.race.interleaving import Contestant, race_orders
+from workers.measure.race.interleaving import Candidate, race_orders
 
 _WAITS_US = (2, 5, 10, 20, 50, 200)
 #: bytes read plus written by a copy in the memory of an H200, in bytes per us
@@ -25,8 +25,8 @@ def calibrated(setup: Setup) -> Found:
     lab, found = Lab(setup), Found()
     quantum_us = lab.calibration.quantum_us
     field = [waiting(us) for us in _WAITS_US]
-    for contestant in field:
-        contestant.run()
+    for candidate in field:
+        candidate.run()
     told = _ladder(lab, field, setup.times(160, 24))
     # Not by calibrating here: after a profiler's session events read as longer.
     calibrations = [lab.calibration, *setup.calibrations]
@@ -115,7 +115,7 @@ def caches(setup: Setup) -> Found:
                 size, dtype=torch.uint8, device="cuda")) for _ in range(copies)
         ]  # fmt: skip
         runs = [partial(y.copy_, x) for x, y in made]
-        copy = Contestant(f"copy of {name}", runs[0], rotations=tuple(runs))
+        copy = Candidate(f"copy of {name}", runs[0], rotations=tuple(runs))
         us = {}
         for cache in ("cold", "warm", "rotate"):
             timer = lab.chosen_timer([copy], cache)
@@ -168,9 +168,9 @@ def launches(setup: Setup) -> Found:
         return run
 
     waits = (0, 50, 200)
-    field = [Contestant(f"+{us} us", delayed(us)) for us in waits]
-    for contestant in field:
-        contestant.run()
+    field = [Candidate(f"+{us} us", delayed(us)) for us in waits]
+    for candidate in field:
+        candidate.run()
     chosen = lab.chosen_timer(field)
     for method in ("graph", "events"):
         rows = lab.timer(method).collect(field, race_orders(3, setup.times(60, 18)))

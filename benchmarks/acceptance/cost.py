@@ -18,14 +18,14 @@ THOUSAND = ("thousand_softmax", "thousand_layer_norm")
 
 
 def of_a_config(setup: Setup) -> Found:
-    """Screening of 64 variants of the matmul task in duels of 16, and the gate before it."""
+    """Screening of 64 variants of the matmul task in screenings of 16, and the gate before it."""
     lab, found = Lab(setup), Found()
     began = time.monotonic()
     run = _screened(lab, TASK)
     count = run["variants"]
     per_ms = 1e3 * run["timing_s"] / count
     found.add(
-        f"timing, wall, of a config: {count} variants of 4096^3 in duels of {_JOB}",
+        f"timing, wall, of a config: {count} variants of 4096^3 in screenings of {_JOB}",
         "<= 3 ms",
         f"{per_ms:.2f} ms",
         per_ms <= 3.0,
@@ -65,7 +65,8 @@ def _gate(lab: Lab, found: Found) -> None:
 
 
 def thousand(setup: Setup) -> Found:
-    """G13: a thousand variants of about 50 us, precompiled, in duels of 16 against a champion."""
+    """G13: a thousand variants of about 50 us, precompiled, in screenings of 16 against an
+    incumbent."""
     lab, found = Lab(setup), Found()
     began = time.monotonic()
     runs = [_screened(lab, name) for name in THOUSAND if len(setup.built.get(name, [])) > 1]
@@ -103,19 +104,19 @@ def thousand(setup: Setup) -> Found:
 
 
 def _screened(lab: Lab, name: str) -> dict:
-    """All variants of a field in duels of 16 against the best so far, first the default."""
-    champion, *others = lab.setup.built[name]
+    """All variants of a field in screenings of 16 against the best so far, first the default."""
+    incumbent, *others = lab.setup.built[name]
     flush_us = lab.calibration.flush_us
     best_us, failed, compiled, samples = 0.0, 0, 0, 0
     busy_us, timing_s, device_s, rest_ms, methods = 0.0, 0.0, 0.0, [], set()
-    lab.job(name, (champion,), Mode.DUEL)
+    lab.job(name, (incumbent,), Mode.SCREENING)
     for start in range(0, len(others), _JOB):
         batch = others[start : start + _JOB]
-        told = lab.job(name, (*batch, champion), Mode.DUEL, champion=True)
+        told = lab.job(name, (*batch, incumbent), Mode.SCREENING, incumbent=True)
         timed = [o for o in told.outcomes if isinstance(o, Timing) and o.samples_us]
         failed += len(told.outcomes) - len(timed)
         busy_us += sum(sum(o.samples_us) + flush_us * len(o.samples_us) for o in timed)
-        # The champion's samples are one per pass, but it runs once for every eight.
+        # The incumbent's samples are one per pass, but it runs once for every eight.
         busy_us += len(timed[-1].samples_us) * (timed[-1].median_us + flush_us) if timed else 0.0
         samples += sum(len(o.samples_us) for o in timed[:-1])
         timing_s += told.timing_s
@@ -130,7 +131,7 @@ def _screened(lab: Lab, name: str) -> dict:
             if isinstance(o, Timing) and o.samples_us and o.log_ratio_high < 0
         ]
         if better:
-            _, champion, best_us = min(better, key=lambda item: item[0])
+            _, incumbent, best_us = min(better, key=lambda item: item[0])
         elif isinstance(told.outcomes[-1], Timing):
             best_us = told.outcomes[-1].median_us
     return {

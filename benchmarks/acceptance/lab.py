@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from acceptance.fields import FIELDS
-from workers.measure.race.interleaving import Contestant, Timer, race_orders
+from workers.measure.race.interleaving import Candidate, Timer, race_orders
 from workers.measure.race.rules import confirm
 from workers.measure.session import Entry
 from workers.measure.timers.methods import choose_method, gpu_timer
@@ -18,12 +18,12 @@ from workers.records import (
     Failure,
     MeasureJob,
     Measurement,
+    MeasurementProtocol,
     Mode,
-    Protocol,
     Timing,
 )
 
-FINAL_PAIRS = Protocol().final_pairs
+FINAL_PAIRS = MeasurementProtocol().final_pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,51 +69,52 @@ class Lab:
         known = self.calibration if calibration is None else calibration
         return gpu_timer(method, self.flush, self.warmth, known, cache)
 
-    def chosen_timer(self, contestants: Sequence[Contestant], cache: str = "cold") -> Timer:
+    def chosen_timer(self, candidates: Sequence[Candidate], cache: str = "cold") -> Timer:
         """By the farm's rule: for all of them, from a few event readings of them."""
-        few = list(contestants)[-4:]
+        few = list(candidates)[-4:]
         rows = self.timer("events", cache).collect(few, race_orders(len(few), 3))
         return self.timer(choose_method(min(map(min, rows)), cache), cache)
 
-    def median_us(self, timer: Timer, contestant: Contestant, runs: int = 20) -> float:
-        timer.collect([contestant], [[0]] * 2)
-        return statistics.median(timer.collect([contestant], [[0]] * runs)[0])
+    def median_us(self, timer: Timer, candidate: Candidate, runs: int = 20) -> float:
+        timer.collect([candidate], [[0]] * 2)
+        return statistics.median(timer.collect([candidate], [[0]] * runs)[0])
 
     def final(
         self,
         timer: Timer,
-        contestants: Sequence[Contestant],
+        candidates: Sequence[Candidate],
         pairs: int = FINAL_PAIRS,
-        precision: float = Protocol().precision,
+        precision: float = MeasurementProtocol().precision,
     ):
         """Samples as a confirmation takes them."""
-        constants = replace(Protocol(), final_pairs=pairs, precision=precision)
-        lanes = confirm(timer, contestants, constants)
-        return [lane.samples_us for lane in lanes]
+        constants = replace(MeasurementProtocol(), final_pairs=pairs, precision=precision)
+        all_series = confirm(timer, candidates, constants)
+        return [series.samples_us for series in all_series]
 
     # -- jobs ----------------------------------------------------------------------------------
     def job(
-        self, name: str, entrants: Sequence[Artifact], mode: Mode, *, champion=False, **protocol
+        self, name: str, candidates: Sequence[Artifact], mode: Mode, *, incumbent=False, **protocol
     ) -> Measurement:
-        """One job on a field's task; entrants are checked the first time only, as in a campaign."""
+        """One job on a field's task; candidates are checked the first time only, as in a
+        campaign."""
         wanted = FIELDS[name]
-        verified = frozenset(self._verified & {a.binary_hash for a in entrants})
+        verified = frozenset(self._verified & {a.binary_hash for a in candidates})
         found = self.backend.measure(
             MeasureJob(
                 name,
                 wanted.ref,
                 wanted.workload,
-                tuple(entrants),
+                tuple(candidates),
                 mode,
-                champion=champion,
+                incumbent=incumbent,
                 verified=verified,
-                protocol=Protocol(**protocol),
+                protocol=MeasurementProtocol(**protocol),
                 calibration=self.calibration,
             )
         )
         if isinstance(found, Failure):
             raise RuntimeError(f"{name}: {found.message}")
-        for artifact, outcome in zip(entrants, found.outcomes, strict=True):
+        for artifact, outcome in zip(candidates, found.outcomes, strict=True):
             if isinstance(outcome, Timing) and outcome.samples_us:
                 self._verified.add(artifact.binary_hash)
         return found
@@ -122,7 +123,7 @@ class Lab:
         """Up to so many variants of a field that passed the gate, ready to be timed."""
         wanted = FIELDS[name]
         self.backend._watch.begin()
-        task = self.backend._tasks.get(wanted.ref, wanted.workload, Protocol().seeds)
+        task = self.backend._tasks.get(wanted.ref, wanted.workload, MeasurementProtocol().seeds)
         ready = {}
         for at, artifact in enumerate(self.setup.built[name][:count]):
             entry = self.backend.prepare(task, artifact, check=True)
@@ -131,13 +132,13 @@ class Lab:
         return ready
 
 
-def contestants_of(ready: dict[str, tuple[Artifact, Entry]]) -> list[Contestant]:
+def candidates_of(ready: dict[str, tuple[Artifact, Entry]]) -> list[Candidate]:
     """Without what a session would look at: nobody is audited here."""
     return [
-        Contestant(name, entry.contestant.run, rotations=entry.contestant.rotations)
+        Candidate(name, entry.candidate.run, rotations=entry.candidate.rotations)
         for name, (_, entry) in ready.items()
     ]
 
 
-def renamed(contestant: Contestant, name: str) -> Contestant:
-    return replace(contestant, name=name)
+def renamed(candidate: Candidate, name: str) -> Candidate:
+    return replace(candidate, name=name)

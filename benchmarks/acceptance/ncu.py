@@ -17,7 +17,7 @@ from pathlib import Path
 
 from acceptance.found import Found
 from acceptance.lab import Lab, Setup
-from workers.measure.race.interleaving import Contestant
+from workers.measure.race.interleaving import Candidate
 
 _LAUNCHES, _SETTLING = 14, 4
 _LIMIT_S = 75.0
@@ -38,10 +38,10 @@ def agreement(setup: Setup) -> Found:
     lab, mine = Lab(setup), {}
     for name, kernel in _kernels().items():
         work = fit_work(lab, kernel, ())[0.0]
-        contestant = Contestant(name, kernel.runner(work))
-        timer = lab.chosen_timer([contestant])
-        timer.warm(contestant, 50.0)
-        mine[name] = work, lab.median_us(timer, contestant, 40)
+        candidate = Candidate(name, kernel.runner(work))
+        timer = lab.chosen_timer([candidate])
+        timer.warm(candidate, 50.0)
+        mine[name] = work, lab.median_us(timer, candidate, 40)
     told, problem = by_ncu([work for work, _ in mine.values()])
     found.data["ncu"] = {"farm_us": {n: us for n, (_, us) in mine.items()}, "ncu_us": told}
     if problem:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from acceptance.found import Found
 from acceptance.judging import compare, judge_planted, judge_same
-from workers.measure.race.interleaving import Contestant, run_race
+from workers.measure.race.interleaving import Candidate, run_race
 from workers.measure.timers.perf_counter import PerfCounterTimer
 from workers.measure.timers.slots import Warmth
-from workers.records import Protocol
+from workers.records import MeasurementProtocol
 
 _EFFECTS = (0.02, 0.05, 0.10)
 _LOOPS = (2_000, 10_000)
@@ -24,15 +24,15 @@ def _counting(loops: int) -> Callable[[], object]:
 
 
 def _timer() -> PerfCounterTimer:
-    return PerfCounterTimer(Protocol().min_batch_us, Warmth())
+    return PerfCounterTimer(MeasurementProtocol().min_batch_us, Warmth())
 
 
 def same_on_cpu(setup) -> Found:
     found, pairs, timer = Found(), [], _timer()
     for loops in _LOOPS:
-        field = [Contestant(name, _counting(loops)) for name in ("a", "b")]
+        field = [Candidate(name, _counting(loops)) for name in ("a", "b")]
         for _ in range(setup.times(100, 4)):
-            first, second = run_race(timer, field, Protocol().final_pairs, 5.0)
+            first, second = run_race(timer, field, MeasurementProtocol().final_pairs, 5.0)
             pairs.append(compare(f"{loops} loops", first, second, timer.quantum_us))
     judge_same(found, pairs)
     return found
@@ -46,13 +46,16 @@ def planted_on_cpu(setup) -> Found:
     for loops in _LOOPS:
         for effect in _EFFECTS:
             field = [
-                Contestant("base", _counting(loops)),
-                Contestant("more", _counting(round(loops * (1 + effect)))),
+                Candidate("base", _counting(loops)),
+                Candidate("more", _counting(round(loops * (1 + effect)))),
             ]
             given = {"truth": log1p(effect), "planted": effect}
             for turn in range(setup.times(50, 4)):
                 rows = run_race(
-                    timer, field[::-1] if turn % 2 else field, Protocol().final_pairs, 5.0
+                    timer,
+                    field[::-1] if turn % 2 else field,
+                    MeasurementProtocol().final_pairs,
+                    5.0,
                 )
                 base, more = rows[::-1] if turn % 2 else rows
                 pairs.append(compare(f"{loops} loops", base, more, timer.quantum_us, **given))

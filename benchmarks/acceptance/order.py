@@ -10,8 +10,8 @@ import time
 
 from acceptance.found import Found, percent
 from acceptance.judging import log_ratios
-from acceptance.lab import Lab, Setup, contestants_of, renamed
-from workers.measure.race.interleaving import Contestant
+from acceptance.lab import Lab, Setup, candidates_of, renamed
+from workers.measure.race.interleaving import Candidate
 from workers.measure.race.statistics import paired, tie_set
 from workers.records import Mode, Timing
 
@@ -57,8 +57,8 @@ def _raced(lab: Lab, name: str, order):
 
 def _first_place(lab: Lab, found: Found, name: str) -> None:
     """One kernel in eight places of every pass, never rotated: the raw cost of standing first."""
-    (contestant,) = contestants_of(lab.entries(name, 1))
-    field = [renamed(contestant, f"place {at}") for at in range(_COPIES)]
+    (candidate,) = candidates_of(lab.entries(name, 1))
+    field = [renamed(candidate, f"place {at}") for at in range(_COPIES)]
     timer = lab.chosen_timer(field)
     timer.warm(field[0], 100.0)
     order = list(range(_COPIES))
@@ -101,7 +101,7 @@ def idleness(setup: Setup) -> Found:
 
 def _finalists(lab: Lab, name: str, count: int):
     """The fastest few of a field, and the clock they are timed with."""
-    field = contestants_of(lab.entries(name, _RACED[name]))
+    field = candidates_of(lab.entries(name, _RACED[name]))
     timer = lab.chosen_timer(field)
     rows = lab.final(timer, field, 6)
     ranked = sorted(range(len(field)), key=lambda at: statistics.median(rows[at]))
@@ -109,7 +109,7 @@ def _finalists(lab: Lab, name: str, count: int):
     return few, lab.chosen_timer(few)
 
 
-def _ratios(lab: Lab, timer, field: list[Contestant]) -> list[float]:
+def _ratios(lab: Lab, timer, field: list[Candidate]) -> list[float]:
     # Known to well below the bound.
     rows = lab.final(timer, field, precision=_PRECISION)
     return log_ratios(rows, timer.quantum_us)[1:]

@@ -15,7 +15,7 @@ from scipy.stats import kendalltau
 from acceptance.found import Found, percent
 from acceptance.isolation import isolated
 from acceptance.judging import log_ratios
-from acceptance.lab import Lab, Setup, contestants_of
+from acceptance.lab import Lab, Setup, candidates_of
 
 HERE = Path(__file__).resolve().parents[1]
 _SCALED_FIELD, _TOP = "matmul_4096", 20
@@ -131,10 +131,10 @@ def visible_gpus() -> int:
 
 def _finalists(setup: Setup, index: int) -> dict:
     lab = Lab(setup, index)
-    field = contestants_of(lab.entries(_SCALED_FIELD, 2 * _TOP))
+    field = candidates_of(lab.entries(_SCALED_FIELD, 2 * _TOP))
     timer = lab.chosen_timer(field)
     rows = lab.final(timer, field, setup.times(48, 12))
-    names = [contestant.name for contestant in field]
+    names = [candidate.name for candidate in field]
     return {
         "uuid": lab.backend.info()[0].uuid,
         "anchor_us": statistics.median(rows[0]),

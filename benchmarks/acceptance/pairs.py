@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """G2, G3, G11, G16: identical pairs, planted pairs, pairs at the power limit, and their intervals.
 
-Every pair is two contestants through `run_race` with the passes of a confirmation, told by the
+Every pair is two candidates through `run_race` with the passes of a confirmation, told by the
 workers' interval and verdict; real variants go through whole jobs.
 """
 
@@ -14,7 +14,7 @@ from acceptance.found import Found, percent
 from acceptance.judging import Pair, compare, judge_coverage, judge_planted, judge_same, signed_rank
 from acceptance.lab import Lab, Setup
 from workers.measure.monitor import reason_names
-from workers.measure.race.interleaving import Contestant, race_orders
+from workers.measure.race.interleaving import Candidate, race_orders
 from workers.measure.race.statistics import paired
 from workers.records import Mode, Timing
 
@@ -93,14 +93,14 @@ def _same_counting(lab: Lab, each: int, methods) -> list[Pair]:
     for us in _SAME_COUNTING_US:
         kernel = Counting(f"counting {us:g} us", us)
         work = fit_work(lab, kernel, ())[0.0]
-        twins = [Contestant(f"twin {copy}", kernel.runner(work, copy)) for copy in (0, 1)]
-        for contestant in twins:
-            contestant.run()
+        twins = [Candidate(f"twin {copy}", kernel.runner(work, copy)) for copy in (0, 1)]
+        for candidate in twins:
+            candidate.run()
         timer = lab.chosen_timer(twins)
         methods[kernel.name] = timer.method
         for turn in range(each):
             other = turn % 2
-            pair = (twins[0], Contestant("itself", kernel.runner(work))) if other else twins
+            pair = (twins[0], Candidate("itself", kernel.runner(work))) if other else twins
             first, second = lab.final(timer, pair)
             name = f"{kernel.name}{'' if other else ', twin module'}"
             pairs.append(compare(name, first, second, timer.quantum_us))
@@ -117,23 +117,23 @@ def planted(setup: Setup) -> Found:
     lab, found, pairs, truths = Lab(setup), Found(), [], {}
     each = setup.times(25, 2)
     for kernel in _planted_kernels():
-        contestants, timer = _prepare(lab, kernel, _EFFECTS)
-        rows = {effect: [] for effect in contestants}
-        _record(lab, contestants, rows, setup.times(120, 30))
+        candidates, timer = _prepare(lab, kernel, _EFFECTS)
+        rows = {effect: [] for effect in candidates}
+        _record(lab, candidates, rows, setup.times(120, 30))
         measured = []
         for effect in _EFFECTS:
             for turn in range(each):
-                field = [contestants[0.0], contestants[effect]]
+                field = [candidates[0.0], candidates[effect]]
                 told = lab.final(timer, field[::-1] if turn % 2 else field)
                 measured.append((effect, told[::-1] if turn % 2 else told))
         earlier = _truths(rows)
-        _record(lab, contestants, rows, setup.times(120, 30))
+        _record(lab, candidates, rows, setup.times(120, 30))
         truth = _truths(rows)
         truths[kernel.name] = {f"{e:g}": [earlier[e], truth[e]] for e in _EFFECTS}
         for effect, (base, more) in measured:
             given = {"truth": truth[effect], "planted": effect}
             pairs.append(compare(kernel.name, base, more, timer.quantum_us, **given))
-        del contestants, kernel
+        del candidates, kernel
         lab.torch.cuda.empty_cache()
     judge_planted(found, pairs)
     found.data["truths"] = truths
@@ -141,27 +141,27 @@ def planted(setup: Setup) -> Found:
 
 
 def _prepare(lab: Lab, kernel, shares):
-    """Contestants by share of extra work, run once, and the farm's clock for them."""
+    """Candidates by share of extra work, run once, and the farm's clock for them."""
     from acceptance.planted import fit_work
 
     work = fit_work(lab, kernel, shares)
-    contestants = {s: Contestant(f"+{s:g}", kernel.runner(w)) for s, w in work.items()}
-    for contestant in contestants.values():
-        contestant.run()
-    return contestants, lab.chosen_timer(list(contestants.values()))
+    candidates = {s: Candidate(f"+{s:g}", kernel.runner(w)) for s, w in work.items()}
+    for candidate in candidates.values():
+        candidate.run()
+    return candidates, lab.chosen_timer(list(candidates.values()))
 
 
-def _record(lab: Lab, contestants, rows, passes: int) -> None:
+def _record(lab: Lab, candidates, rows, passes: int) -> None:
     """Append times by the device's own record: before and after the farm's, in several sessions."""
     for first in range(0, passes, 30):
-        orders = race_orders(len(contestants), min(30, passes - first), first)
-        told = lab.timer("cupti").collect(list(contestants.values()), orders)
+        orders = race_orders(len(candidates), min(30, passes - first), first)
+        told = lab.timer("cupti").collect(list(candidates.values()), orders)
         for kept, row in zip(rows.values(), told, strict=True):
             kept += row
 
 
 def _truths(rows) -> dict[float, float]:
-    """Log-ratios to the contestant without extra work."""
+    """Log-ratios to the candidate without extra work."""
     return {s: paired(row, rows[0.0]).log_ratio for s, row in rows.items() if s}
 
 
@@ -215,7 +215,7 @@ def _seen_capped(lab: Lab, artifact, look) -> bool:
     bits, end = 0, time.monotonic() + 0.6
     while time.monotonic() < end:
         for _ in range(8):
-            entry.contestant.run()
+            entry.candidate.run()
         bits |= look().reasons
         lab.torch.cuda.synchronize()
     return "sw_power_cap" in reason_names(bits)
@@ -227,8 +227,8 @@ def coverage(setup: Setup) -> Found:
     lab, found, pairs = Lab(setup), Found(), []
     each, long = setup.times(25, 4), setup.times(6, 2)
     for kernel in _planted_kernels():
-        contestants, timer = _prepare(lab, kernel, (0.01,))
-        field = list(contestants.values())
+        candidates, timer = _prepare(lab, kernel, (0.01,))
+        field = list(candidates.values())
         rows = [[], []]
 
         def longer(rows=rows, timer=timer, field=field) -> None:
@@ -244,7 +244,7 @@ def coverage(setup: Setup) -> Found:
             compare(kernel.name, base, more, timer.quantum_us, truth=truth, planted=0.01)
             for base, more in short
         ]
-        del contestants, field, kernel
+        del candidates, field, kernel
         lab.torch.cuda.empty_cache()
     judge_coverage(found, pairs)
     sds = [row["estimate_sd"] / max(row["half_width"] / 2, 1e-9) for row in found.data["kernels"]]

@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from workers.measure.race.interleaving import Contestant
+from workers.measure.race.interleaving import Candidate
 
 #: one warp on each multiprocessor of an H200: nothing to share, so no luck in who shares it
 _PROGRAMS, _LANES = 132, 32
@@ -84,11 +84,11 @@ class Scaling:
         return lambda: launch(x, y, COPY=copy, num_warps=4) and None
 
 
-def waiting(us: float) -> Contestant:
+def waiting(us: float) -> Candidate:
     """As long as the device's clock says."""
     out = torch.zeros(1, dtype=torch.int64, device="cuda")
     launch, wait_ns = waiting_kernel[(1,)], round(us * 1000)
-    return Contestant(f"wait {us:g} us", lambda: launch(out, wait_ns, num_warps=1) and None)
+    return Candidate(f"wait {us:g} us", lambda: launch(out, wait_ns, num_warps=1) and None)
 
 
 def fit_work(lab, kernel, shares) -> dict[float, int]:
@@ -99,9 +99,9 @@ def fit_work(lab, kernel, shares) -> dict[float, int]:
     timer = lab.timer("cupti")
 
     def time_us(work: int) -> float:
-        contestant = Contestant(kernel.name, kernel.runner(work))
-        contestant.run()
-        return lab.median_us(timer, contestant, 30)
+        candidate = Candidate(kernel.name, kernel.runner(work))
+        candidate.run()
+        return lab.median_us(timer, candidate, 30)
 
     few, many = kernel.first, 4 * kernel.first
     short, long = time_us(few), time_us(many)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from reports.peaks import floor_us
+from reports.peaks import roofline_us
 from reports.source import TaskData
 from reports.stats import Ratio, finite, median_interval, ratio_of
 from results_db.records import BaselineRecord
@@ -129,7 +129,7 @@ def _rates(
     if not median_us or config is None:
         return None, None, None
     flops, moved = finite(info.flops) or 0.0, finite(info.bytes) or 0.0
-    floor = floor_us(info.key.device, info.key.workload, config, flops, moved)
+    floor = roofline_us(info.key.device, info.key.workload, config, flops, moved)
     return (
         moved / median_us / 1e3 if moved else None,
         flops / median_us / 1e6 if flops else None,

@@ -60,8 +60,8 @@ def test_the_protocol_can_be_chosen_and_samples_kept(tuner, folder, space):
     (row,) = rows_of(result)
     assert (row["pairs"], row["cache"], row["variant"]) == (24, "warm", "default")
     (raw,) = json.loads((folder / "raw.json").read_text())
-    (contestant,) = raw["contestants"]
-    assert len(contestant["samples_us"]) == 24
+    (candidate,) = raw["candidates"]
+    assert len(candidate["samples_us"]) == 24
     assert raw["protocol"]["method"] == "events"
     assert raw["device"]["name"] == space.device.name
     assert "building" not in result.err

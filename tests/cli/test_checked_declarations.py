@@ -61,7 +61,7 @@ def double_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
 def fits(config, workload, device):
     return config["BLOCK"] <= 4 * workload.size("n")
 
-class Subject(Kernel):
+class BenchTarget(Kernel):
     name = "subject"
     kinds = ("cuda",)
     def workloads(self): return [Workload.of(n=1 << 26), Workload.of(n=1000)]
@@ -86,13 +86,13 @@ class Subject(Kernel):
         args = (tensors["x"], tensors["out"], n)
         return [Launch(double_kernel, grid, args, {"BLOCK": config["BLOCK"], "num_warps": 2})]
 
-subject = Subject()
+subject = BenchTarget()
 """
 CPU = """
 from search_spaces import Choice, Cost, Kernel, SearchSpace, TensorSpec, Tolerance, Workload
 import torch
 
-class Subject(Kernel):
+class BenchTarget(Kernel):
     name = "subject"
     kinds = ("cpu",)
     def workloads(self): return [Workload.of(n=100)]
@@ -108,7 +108,7 @@ class Subject(Kernel):
     def cpu_callable(self, workload, config):
         return {"a": lambda inputs: {"out": inputs["x"] * 2}}[config["way"]]
 
-subject = Subject()
+subject = BenchTarget()
 """
 PLACE = "'dtype=float32 n=67108864'"
 #: source -> mistake: what is right, what is wrong in its place, words of the message

@@ -301,13 +301,13 @@ def test_overrides_win_over_environment_over_file_over_defaults(folder, monkeypa
 
 def test_every_constant_of_the_protocol_can_be_configured():
     from tuner.campaign import environment
-    from workers.records import Protocol
+    from workers.records import MeasurementProtocol
 
     measure = Settings().measure
-    assert environment.protocol(measure) == Protocol()
+    assert environment.protocol(measure) == MeasurementProtocol()
     own = {"finalists", "baselines"}
     fixed = {"version", "min_batch_us"}
-    constants = {constant.name for constant in fields(Protocol)} - fixed
+    constants = {constant.name for constant in fields(MeasurementProtocol)} - fixed
     assert set(type(measure).model_fields) - own == constants
     changed = {"method": "graph", "cache": "rotate", "pairs": [2, 4], "seeds": [7]}
     changed |= dict.fromkeys(("cap", "near", "hopeless"), 1.5)

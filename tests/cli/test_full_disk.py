@@ -23,7 +23,7 @@ from workers import toolchain
 from workers.build.process_builder import WorkerLost
 from workers.device import detect
 from workers.measure.device_runner import DeviceRunner
-from workers.records import Artifact, KernelRef, MeasureJob, Measurement, Mode, Protocol
+from workers.records import Artifact, KernelRef, MeasureJob, Measurement, MeasurementProtocol, Mode
 
 ROOT = Path(__file__).parents[2]
 COMPILED = """version: 1
@@ -107,8 +107,8 @@ def test_an_artifact_that_cannot_be_unpacked_fails_no_config(folder, monkeypatch
     files = {"inductor/large": zlib.compress(os.urandom(300_000))}
     here = detect("cpu").target
     artifact = Artifact(config, here, toolchain.current("cpu"), "hash", files=files)
-    quick = Protocol(warm_ms=0.0, pairs=(3,), final_pairs=8)
-    job = MeasureJob("m", ref, Workload.of(n=1000), (artifact,), Mode.DUEL, protocol=quick)
+    quick = MeasurementProtocol(warm_ms=0.0, pairs=(3,), final_pairs=8)
+    job = MeasureJob("m", ref, Workload.of(n=1000), (artifact,), Mode.SCREENING, protocol=quick)
     scratch = folder / "scratch"
     scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", f"{scratch}")

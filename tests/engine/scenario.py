@@ -208,19 +208,19 @@ def build(job: BuildJob) -> Artifact | Failure:
 
 
 def measure(job: MeasureJob, rng: random.Random) -> Measurement | Failure:
-    if not job.entrants:  # the task is to be prepared
+    if not job.candidates:  # the task is to be prepared
         return Measurement(DEVICE, TOOLS, outcomes=())
-    challengers = job.entrants[:-1] if job.champion else job.entrants
-    deadly = [e for e in challengers if toy_fault(e.config) is Status.RUNTIME]
-    if job.mode is Mode.DUEL and deadly:
+    candidates = job.candidates[:-1] if job.incumbent else job.candidates
+    deadly = [e for e in candidates if toy_fault(e.config) is Status.RUNTIME]
+    if job.mode is Mode.SCREENING and deadly:
         return Failure(Status.RUNTIME, "crashed the device process twice")
     n = 40
     drift = [rng.gauss(0, 0.01) for _ in range(n)]
     reference: tuple[float, ...] | None = None
-    first = job.entrants[-1] if job.champion else job.entrants[0]
-    if job.mode is not Mode.VERIFY and (job.champion or job.mode is not Mode.DUEL):
+    first = job.candidates[-1] if job.incumbent else job.candidates[0]
+    if job.mode is not Mode.VERIFY and (job.incumbent or job.mode is not Mode.SCREENING):
         reference = samples(toy_us(first.config), drift, rng)
-    outcomes = [outcome(job, entrant, reference, drift, rng) for entrant in job.entrants]
+    outcomes = [outcome(job, candidate, reference, drift, rng) for candidate in job.candidates]
     baselines = {}
     if job.baselines and reference:
         eager = samples(200.0, drift, rng)
@@ -229,13 +229,13 @@ def measure(job: MeasureJob, rng: random.Random) -> Measurement | Failure:
     return Measurement(DEVICE, TOOLS, tuple(outcomes), baselines, device_s=0.01, method="simulated")
 
 
-def outcome(job, entrant, reference, drift, rng) -> Timing | Failure:
-    if toy_fault(entrant.config) is Status.CORRECTNESS:
+def outcome(job, candidate, reference, drift, rng) -> Timing | Failure:
+    if toy_fault(candidate.config) is Status.CORRECTNESS:
         return Failure(Status.CORRECTNESS, "relative error 0.3 over 0.01 (seed 1)")
-    name = config_key(entrant.config)
+    name = config_key(candidate.config)
     if job.mode is Mode.VERIFY:
         return Timing(name, 0.0, error=1e-7)
-    us = toy_us(entrant.config)
+    us = toy_us(candidate.config)
     values = samples(us, drift, rng)
     ratio = math.log(us) - (math.log(sorted(reference)[len(reference) // 2]) if reference else 0)
     if not reference:

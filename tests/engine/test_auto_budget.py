@@ -115,7 +115,7 @@ def test_auto_ends_after_the_minimum_and_before_the_space_does(strategy):
 def test_auto_with_bayes_ends_with_the_best(seed):
     search = bowl(seed=seed)
     asked = play(search, bowl_us, seed=seed)
-    assert search.champion.config == {"a": 16, "b": 16, "c": 16}
+    assert search.incumbent.config == {"a": 16, "b": 16, "c": 16}
     assert len(asked) < 200
 
 
@@ -158,17 +158,17 @@ def test_equal_times_end_soon():
     assert MINIMUM <= len(play(bowl(), lambda config: 50.0)) <= MINIMUM + 60
 
 
-def test_polish_tries_neighbours_of_the_champion_alone_and_what_may_win():
+def test_polish_tries_neighbours_of_the_incumbent_alone_and_what_may_win():
     search = bowl(budget=TaskBudget(gain=0.05))
     asked = play(search, bowl_us, at_once=1)
     polished = [t for t in asked if t.strategy == "polish"]
-    space, best, champions = search.spec.space, None, {}
+    space, best, incumbents = search.spec.space, None, {}
     for trial in asked:
-        champions[trial.number] = best
+        incumbents[trial.number] = best
         if best is None or trial.score < best.score:
             best = trial
     for trial in polished:
-        near = space.neighbours(champions[trial.number].config)
+        near = space.neighbours(incumbents[trial.number].config)
         assert config_key(trial.config) in {config_key(c) for c in near}
 
 
@@ -188,9 +188,9 @@ def test_a_search_that_goes_on_after_an_interruption_ends_too():
 def test_failures_on_the_way_do_not_mislead_it():
     search = Search(spec(strategy="bayes", budget=AUTO))
     play(search, lambda config: None if toy_fault(config) else toy_us(config))
-    assert search.champion is not None
+    assert search.incumbent is not None
     right = [c for c in search.spec.space.enumerate() if not toy_fault(c)]
-    assert toy_us(search.champion.config) <= 1.005 * min(map(toy_us, right))
+    assert toy_us(search.incumbent.config) <= 1.005 * min(map(toy_us, right))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -199,7 +199,7 @@ def test_what_is_not_worth_awaiting_is_given_up_at_the_end(seed):
     given_up = []
     play(search, bowl_us, seed=seed, given_up=given_up)
     assert search.exhausted
-    assert search.champion.config == {"a": 16, "b": 16, "c": 16}
+    assert search.incumbent.config == {"a": 16, "b": 16, "c": 16}
     assert given_up
     assert not {trial.number for trial in given_up} & {t.number for t in search.trials.values()}
     assert all(trial.state is State.DONE for trial in search.trials.values())
@@ -210,7 +210,7 @@ def test_a_search_with_a_fixed_budget_gives_nothing_up():
 
 
 def test_likely_winners_are_built_at_their_odd_size_while_the_last_results_are_awaited():
-    search = bowl(budget=TaskBudget(trials=8), odd=Workload.of(n=1000))
+    search = bowl(budget=TaskBudget(trials=8), check_size=Workload.of(n=1000))
     flying = [search.next_trial(0.0) for _ in range(8)]
     for trial in flying[:6]:
         assert search.unchecked() == []
@@ -218,7 +218,7 @@ def test_likely_winners_are_built_at_their_odd_size_while_the_last_results_are_a
     assert search.next_trial(0.0) is None
     first = search.unchecked()
     assert first == search.ranked()[:3]
-    first[0].odd = Artifact(first[0].config, "simulated", TOOLS, "odd")
+    first[0].check_artifact = Artifact(first[0].config, "simulated", TOOLS, "odd")
     assert search.unchecked() == first[1:]
     for trial in flying[6:]:
         search.finish(trial, record(trial, bowl_us(trial.config)))
@@ -289,7 +289,7 @@ def test_builds_that_take_far_longer_than_others_are_not_awaited_for_little(seed
 
     search = bowl(seed=seed)
     last_s, asked = play_in_time(search, bowl_us, build_s)
-    assert search.champion.config == {"a": 16, "b": 16, "c": 16}
+    assert search.incumbent.config == {"a": 16, "b": 16, "c": 16}
     slow = [trial for trial in asked if build_s(trial.config) == 60.0]
     assert slow
     assert all(trial.state is State.DROPPED for trial in slow)
@@ -308,6 +308,6 @@ def test_a_late_build_that_may_win_is_awaited():
     search = bowl(seed=1)
     last_s, asked = play_in_time(search, us, build_s)
     begun = [trial for trial in asked if build_s(trial.config) == 5.0]
-    assert search.champion.config == {"a": 16, "b": 16, "c": 16}
+    assert search.incumbent.config == {"a": 16, "b": 16, "c": 16}
     assert last_s >= 5.0
     assert begun[-1].state is State.DONE

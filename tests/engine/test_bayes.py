@@ -194,7 +194,7 @@ def test_the_expected_gain_falls_as_the_best_is_found(matmul):
     assert gain.expected_gain() == 0.0
 
 
-def test_what_may_still_win_is_awaited_and_what_cannot_is_spare():
+def test_what_may_still_win_is_awaited_and_what_cannot_is_surplus():
     space = SearchSpace([PowerOfTwo("a", 1, 1 << 15), PowerOfTwo("b", 1, 1 << 15)]).bind(
         Workload.of(n=1), Device("simulated", "toy", "simulated")
     )
@@ -207,9 +207,9 @@ def test_what_may_still_win_is_awaited_and_what_cannot_is_spare():
             gain.tell(config, score / 20, Status.CORRECT)
     for config in (low, high):
         gain.ask(config)
-    assert gain.spare([low, high], 1e-4) == [high]
-    assert gain.spare([], 1e-4) == []
-    assert gain.spare([low, high], 1.0) == [high, low]
+    assert gain.surplus([low, high], 1e-4) == [high]
+    assert gain.surplus([], 1e-4) == []
+    assert gain.surplus([low, high], 1.0) == [high, low]
     before = gain.expected_gain()
     gain.drop([low])
     assert gain.expected_gain() > before  # it may be asked again, and would win

@@ -83,11 +83,15 @@ def test_it_finds_the_best_and_confirms_it_against_the_default_and_baselines():
 
 def test_no_binary_is_measured_twice_and_followers_get_the_result():
     world = World(Engine([spec(strategy="exhaustive", budget=TaskBudget())], builders=4)).run()
-    duels = [j for j in world.measured if j.mode is Mode.DUEL]
-    challengers = [e for j in duels for e in (j.entrants[:-1] if j.champion else j.entrants)]
+    screenings = [j for j in world.measured if j.mode is Mode.SCREENING]
+    candidates = [
+        e for j in screenings for e in (j.candidates[:-1] if j.incumbent else j.candidates)
+    ]
     # Who was in a job that failed as a whole goes once more, by itself.
-    alone = {j.entrants[0].binary_hash for j in duels if len(j.entrants) == 1 + j.champion}
-    hashes = [e.binary_hash for e in challengers if e.binary_hash not in alone]
+    alone = {
+        j.candidates[0].binary_hash for j in screenings if len(j.candidates) == 1 + j.incumbent
+    }
+    hashes = [e.binary_hash for e in candidates if e.binary_hash not in alone]
     assert len(hashes) == len(set(hashes))
     twins = [r for _, r in world.records if r.source == "binary"]
     assert twins
@@ -121,7 +125,7 @@ def test_known_results_are_taken_over_without_building_or_measuring():
     again = World(Engine([spec(task_id=2, known=known)], builders=2)).run()
     assert {r.source for _, r in again.records} == {"reused"}
     assert {(r.build_s, r.device_s, r.timing_s) for _, r in again.records} == {(0.0, 0.0, 0.0)}
-    assert not [j for j in again.measured if j.mode is Mode.DUEL]
+    assert not [j for j in again.measured if j.mode is Mode.SCREENING]
     assert outcome_of(again.records) == outcome_of(first.records)
 
 
@@ -178,12 +182,12 @@ def test_a_confirmation_that_always_takes_its_worker_down_is_given_up():
     assert len([job for job in world.measured if job.mode is Mode.CONFIRM]) < 12
 
 
-def test_a_champion_that_always_takes_its_builder_down_is_replaced():
+def test_a_incumbent_that_always_takes_its_builder_down_is_replaced():
     first = World(Engine([spec()], builders=2), stop_after=20).run()
     kept = tuple(record for _, record in first.records)
     best = min((r for r in kept if r.median_us), key=lambda r: r.median_us)
 
-    class DeadlyChampion(World):
+    class DeadlyIncumbent(World):
         def _react(self, instruction, rng, busy):
             deadly = getattr(instruction, "job", None)
             if type(instruction).__name__ == "Build" and deadly.config == best.config:
@@ -191,7 +195,7 @@ def test_a_champion_that_always_takes_its_builder_down_is_replaced():
                 return [JobLost(deadly.job_id, "out of memory")]
             return super()._react(instruction, rng, busy)
 
-    world = DeadlyChampion(Engine([spec(finished=kept)], builders=2)).run()
+    world = DeadlyIncumbent(Engine([spec(finished=kept)], builders=2)).run()
     assert world.finish == Finish("finished")
     assert len(world.records) == 30 - len(kept)
     assert world.selections[1].winner != best.config
@@ -220,8 +224,8 @@ def test_draining_finishes_what_is_in_flight_and_nothing_else(seed, losses):
     assert world.finish == Finish("interrupted")
     builds, measurements = world.ordered
     assert len(world.built) == builds
-    duels = world.measured[measurements:]
-    assert all(job.mode is Mode.DUEL for job in duels)
+    screenings = world.measured[measurements:]
+    assert all(job.mode is Mode.SCREENING for job in screenings)
     # What was under way is brought to its end: built trials are still measured.
     assert len(world.records) >= 5
     assert not world.selections
@@ -289,7 +293,7 @@ def test_an_idle_device_prepares_the_task_while_its_first_variants_are_built():
     engine = Engine([spec()], builders=2)
     orders = engine.handle(WorkerReady(WorkerInfo("w0", DEVICE, TOOLS)), 0.0)
     (order,) = (o for o in orders if isinstance(o, Measure))
-    assert order.job.entrants == ()
+    assert order.job.candidates == ()
     assert not [o for o in engine.handle(Tick(), 0.1) if isinstance(o, Measure)]
     answer = Measurement(DEVICE, TOOLS, outcomes=())
     again = engine.handle(Measured(order.job.job_id, "w0", answer), 0.2)
@@ -300,7 +304,7 @@ class Unprepared(World):
     """No device can prepare a task."""
 
     def _measure(self, order, rng):
-        if order.job.entrants:
+        if order.job.candidates:
             return super()._measure(order, rng)
         failure = Failure(Status.RUNTIME, "out of memory")
         if rng.random() < 0.5:
@@ -324,13 +328,13 @@ def test_builds_that_were_given_up_are_answered_and_forgotten(seed):
     search = world.engine.tasks[0].search
     recorded = {config_key(record.config) for _, record in world.records}
     assert recorded == set(search.trials)
-    assert world.engine.floor.building == 0
+    assert world.engine.dispatcher.building == 0
     assert config_key(world.selections[1].winner) in recorded
 
 
 def test_compile_only_tasks_are_not_prepared():
     world = World(Engine([spec(compile_only=True)], builders=2), kind="interpreter").run()
-    assert all(job.entrants for job in world.measured)
+    assert all(job.candidates for job in world.measured)
 
 
 def test_times_of_equal_binaries_are_kept_and_their_outputs_verified_again():
@@ -339,8 +343,8 @@ def test_times_of_equal_binaries_are_kept_and_their_outputs_verified_again():
     first = World(Engine([spec(**task)], builders=2)).run()
     timed = {r.binary_hash: r for _, r in first.records if r.source == "measured" and r.median_us}
     second = World(Engine([spec(**task, timed=timed)], builders=2), losses=0.05).run()
-    duels = [job for job in second.measured if job.mode is Mode.DUEL]
-    assert not {e.binary_hash for job in duels for e in job.entrants[:-1]} & timed.keys()
+    screenings = [job for job in second.measured if job.mode is Mode.SCREENING]
+    assert not {e.binary_hash for job in screenings for e in job.candidates[:-1]} & timed.keys()
     kept = [r for _, r in second.records if r.source == "verified"]
     assert {r.binary_hash for r in kept} == timed.keys()
     for record in kept:

@@ -47,12 +47,12 @@ def searched(times, registers=(32, 32, 32, 32), **more):
 
 
 def race(finals, times, noise=0.001):
-    """The measurement of `finals.entrants()`; a Failure in `times` stays one."""
+    """The measurement of `finals.candidates()`; a Failure in `times` stays one."""
     rng = random.Random(1)
     drift = [rng.gauss(0, 0.01) for _ in range(60)]
     outcomes = []
     first = next(t for t in times if not isinstance(t, Failure))
-    for trial, us in zip(finals.entrants(), times, strict=True):
+    for trial, us in zip(finals.candidates(), times, strict=True):
         if isinstance(us, Failure):
             outcomes.append(us)
             continue
@@ -68,12 +68,12 @@ def race(finals, times, noise=0.001):
 def test_the_race_overrules_the_search():
     finals = searched([100, 52, 50, 51])
     assert finals.mode is Mode.RACE
-    entrants = [t.number for t in finals.entrants()]
-    assert entrants[:3] == [2, 3, 1]
-    assert entrants[-1] == 0  # the default takes part, however slow
+    candidates = [t.number for t in finals.candidates()]
+    assert candidates[:3] == [2, 3, 1]
+    assert candidates[-1] == 0  # the default takes part, however slow
     finals.raced(race(finals, [50, 48, 51, 100]))
     assert finals.mode is Mode.CONFIRM
-    assert [t.number for t in finals.entrants()] == [3, 2, 0]
+    assert [t.number for t in finals.candidates()] == [3, 2, 0]
     assert finals.reason == "fastest beyond doubt"
     selection, *_ = finals.confirmed(race(finals, [48, 50, 100]))
     assert selection.winner == CONFIGS[3]
@@ -109,10 +109,10 @@ def test_who_may_be_slower_by_more_than_half_a_percent_is_not_chosen_for_being_s
     steady = (50.0,) * 60
     scattered = tuple(50.15 + 1.5 * (-1) ** n for n in range(60))
     by_number = {0: scattered, 1: steady, 2: steady}
-    found = race(finals, [50.0] * len(finals.entrants()), noise=0)
+    found = race(finals, [50.0] * len(finals.candidates()), noise=0)
     outcomes = [
         replace(outcome, samples_us=by_number[trial.number])
-        for trial, outcome in zip(finals.entrants(), found.outcomes, strict=True)
+        for trial, outcome in zip(finals.candidates(), found.outcomes, strict=True)
     ]
     finals.raced(replace(found, outcomes=tuple(outcomes)))
     assert CONFIGS[0] in [trial.config for trial in finals.tie]
@@ -121,7 +121,7 @@ def test_who_may_be_slower_by_more_than_half_a_percent_is_not_chosen_for_being_s
     finals = searched([50, 50, 60, 60])
     outcomes = [
         replace(outcome, samples_us=by_number[trial.number])
-        for trial, outcome in zip(finals.entrants(), found.outcomes[:2], strict=True)
+        for trial, outcome in zip(finals.candidates(), found.outcomes[:2], strict=True)
     ]
     finals.raced(replace(found, outcomes=tuple(outcomes)))
     assert finals.tie[0].config == CONFIGS[1]
@@ -157,10 +157,10 @@ def test_finals_that_keep_failing_end_in_an_honest_guess():
 
 def test_a_finalist_that_cannot_be_built_again_is_left_out():
     finals = searched([100, 50, 51, 52])
-    gone = finals.entrants()[0]
+    gone = finals.candidates()[0]
     finals.lost(gone)
-    assert gone not in finals.entrants()
-    assert len(finals.entrants()) == 3
+    assert gone not in finals.candidates()
+    assert len(finals.candidates()) == 3
 
 
 def test_equal_binaries_meet_once():
@@ -170,7 +170,7 @@ def test_equal_binaries_meet_once():
     twin.record = replace(twin.record, binary_hash="b1")
     again = Finals(search)
     again.open()
-    assert [t.number for t in again.entrants()] == [1, 3, 0]
+    assert [t.number for t in again.candidates()] == [1, 3, 0]
 
 
 def test_nothing_timed_nothing_chosen():
@@ -179,12 +179,12 @@ def test_nothing_timed_nothing_chosen():
     assert finals.unconfirmed() is None
 
 
-def test_who_was_dropped_from_its_screening_is_no_champion_however_fast_it_seemed():
+def test_who_was_dropped_from_its_screening_is_no_incumbent_however_fast_it_seemed():
     finals = searched([100, 50, 51, 52])
     search = finals.search
     lucky = {"block": 32, "stages": 3, "order": "column"}
     record = TrialRecord("1:9:0", 9, lucky, Status.CORRECT, median_us=30.0, samples_us=(30.0,))
     again = Search(replace(search.spec, finished=(*search.spec.finished, record)))
     assert again.trials[config_key(lucky)].score == pytest.approx(math.log(30.0))
-    assert again.champion.config == CONFIGS[1]
+    assert again.incumbent.config == CONFIGS[1]
     assert lucky not in [trial.config for trial in again.ranked()]

@@ -28,7 +28,7 @@ class Faulty(World):
         what = "build" if mode is None else str(mode)
         task = int(job.job_id.partition(":")[0]) if job is not None else 0
         met = job is not None and what == self.on and self.times > 0
-        if met and (not self.tasks or task in self.tasks) and getattr(job, "entrants", True):
+        if met and (not self.tasks or task in self.tasks) and getattr(job, "candidates", True):
             self.times -= 1
             (self.built if mode is None else self.measured).append(job)
             return [JobLost(job.job_id, REASON, REMEDY)]
@@ -42,7 +42,7 @@ def world(engine: Engine, **changes: object) -> Faulty:
     return made
 
 
-@pytest.mark.parametrize("on", ["build", str(Mode.DUEL), str(Mode.RACE), str(Mode.CONFIRM)])
+@pytest.mark.parametrize("on", ["build", str(Mode.SCREENING), str(Mode.RACE), str(Mode.CONFIRM)])
 def test_a_machine_that_does_not_recover_ends_the_task_and_nothing_is_stored_of_it(on):
     ended = world(Engine([spec()], builders=3), on=on).run()
     message = f"toy 1 given up: {REASON}"
@@ -50,11 +50,11 @@ def test_a_machine_that_does_not_recover_ends_the_task_and_nothing_is_stored_of_
     assert not ended.selections
     assert ended.stages[1][-1] == "search", "the same command goes on with it"
     assert not [r for _, r in ended.records if "Errno" in r.message]
-    if on in ("build", str(Mode.DUEL)):
+    if on in ("build", str(Mode.SCREENING)):
         assert not ended.records
 
 
-@pytest.mark.parametrize("on", ["build", str(Mode.DUEL), str(Mode.CONFIRM)])
+@pytest.mark.parametrize("on", ["build", str(Mode.SCREENING), str(Mode.CONFIRM)])
 def test_a_machine_that_recovers_in_time_costs_no_trial(on):
     undisturbed = World(Engine([spec()], builders=1)).run()
     disturbed = world(Engine([spec()], builders=1), on=on, times=5).run()
@@ -94,7 +94,7 @@ def test_a_machine_on_which_no_worker_starts_any_more_ends_the_run_soon():
     engine = Engine([spec()], builders=1)
     pending = engine.handle(WorkerReady(WorkerInfo("w", DEVICE, TOOLS)), 0.0)
     pending += engine.handle(WorkerGone("w", REASON, REMEDY), 0.0)
-    (prepared,) = [job_id for job_id, job in engine.floor.jobs.items() if job.worker_id]
+    (prepared,) = [job_id for job_id, job in engine.dispatcher.jobs.items() if job.worker_id]
     pending += engine.handle(JobLost(prepared, REASON, REMEDY), 0.0)
     for _ in range(200):
         jobs = [i.job for i in pending if type(i).__name__ == "Build"]

@@ -92,25 +92,25 @@ def test_kernels_take_turns_when_tasks_are_opened():
 
 @SIMPLE
 @given(seed=st.integers(0, 10**6), workers=st.integers(1, 3))
-def test_variants_go_one_by_one_until_there_is_a_champion(seed, workers):
+def test_variants_go_one_by_one_until_there_is_a_incumbent(seed, workers):
     """A variant that hangs in the first job would otherwise be waited for as long as may be."""
     whole = spec(strategy="exhaustive", budget=TaskBudget())
     world = World(Engine([whole], builders=40), seed=seed, workers=workers).run()
-    duels = [job for job in world.measured if job.mode is Mode.DUEL and job.entrants]
-    assert all(len(job.entrants) == 1 for job in duels if not job.champion)
-    assert max(len(job.entrants) for job in duels) > 2
+    screenings = [job for job in world.measured if job.mode is Mode.SCREENING and job.candidates]
+    assert all(len(job.candidates) == 1 for job in screenings if not job.incumbent)
+    assert max(len(job.candidates) for job in screenings) > 2
 
 
 @pytest.mark.parametrize(
     ("kind", "first_s", "then_s"), [("cuda", 30.0, 5.0), ("hip", 30.0, 5.0), ("cpu", 120.0, 120.0)]
 )
-def test_how_long_a_variant_may_be_silent_follows_from_the_champion(kind, first_s, then_s):
+def test_how_long_a_variant_may_be_silent_follows_from_the_incumbent(kind, first_s, then_s):
     on_kind = replace(spec(), device=replace(DEVICE, kind=kind))
     world = World(Engine([on_kind], builders=4), workers=1)
     world._worker = lambda index: WorkerInfo(f"w{index}", on_kind.device, TOOLS)
-    duels = [j for j in world.run().measured if j.mode is Mode.DUEL and j.entrants]
-    first = [job.entrant_timeout_s for job in duels if not job.champion]
-    then = [job.entrant_timeout_s for job in duels if job.champion]
+    screenings = [j for j in world.run().measured if j.mode is Mode.SCREENING and j.candidates]
+    first = [job.candidate_timeout_s for job in screenings if not job.incumbent]
+    then = [job.candidate_timeout_s for job in screenings if job.incumbent]
     assert set(first) == {first_s}
-    # A thousand runs of the toy's champion, 100 us or so, are added.
+    # A thousand runs of the toy's incumbent, 100 us or so, are added.
     assert all(then_s <= limit_s < then_s + 1.0 for limit_s in then)

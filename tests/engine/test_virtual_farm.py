@@ -91,8 +91,8 @@ def test_the_device_time_is_what_the_device_took(name):
         pytest.skip("not recorded in this repository")
     real = on_the_device()[name]["screening_ms_per_config"]
     simulated = statistics.median(search(path, seed).ms_per_config for seed in SEEDS)
-    # The device was given builds replayed in 0.15 of their time, so its duels were larger; one of a
-    # single challenger times the champion as often again.
+    # The device was given builds replayed in 0.15 of their time, so its screenings were larger;
+    # one of a single candidate times the incumbent as often again.
     assert real / 2 <= simulated <= MORE * real
 
 

@@ -46,14 +46,14 @@ def test_virtual_time_passes_the_same_every_time(found, tmp_path):
     assert virtual_gpus.campaign(paths, 3, 12) == virtual_gpus.campaign(paths, 3, 12)
 
 
-def finals_of(path, entrants):
+def finals_of(path, candidates):
     """The race of so many of a recorded space's configs, the fastest first."""
     space = RecordedSpace.load(path)
     ref = KernelRef(f"recorded:{path}")
     timed = sorted((c for c in space.configs if c.median_us), key=lambda c: c.median_us)
     artifacts = tuple(
         simulate_build(BuildJob("b", ref, space.workload, one.config, space.device))
-        for one in timed[:entrants]
+        for one in timed[:candidates]
     )
     return MeasureJob("f", ref, space.workload, artifacts, Mode.RACE)
 
@@ -75,11 +75,11 @@ def test_the_same_finals_on_every_device_agree(tmp_path):
 
 def test_the_campaign_has_32_tasks_whose_defaults_can_be_tried():
     from tuner import settings
-    from tuner.campaign.tasks import wanted_tasks
+    from tuner.campaign.tasks import requested_tasks
     from workers import device
 
     loaded, _ = settings.load(multi_gpu.CONFIG, {})
-    tasks = wanted_tasks(loaded.campaigns["many"])
+    tasks = requested_tasks(loaded.campaigns["many"])
     assert len(tasks) == len({(t.kernel.name, t.workload) for t in tasks}) == 32
     h200 = device.offline("cuda:90")
     for task in tasks:

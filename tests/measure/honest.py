@@ -27,7 +27,7 @@ PROBLEMS = (
     ("matmul", Workload.of(M=512, N=512, K=512, dtype="float32", tolerance=2e-3)),
 )
 _PROCESSES = 14
-_ENTRANTS = 16
+_CANDIDATES = 16
 
 
 def jobs(device: Device, folder: Path, given: dict) -> Iterator[MeasureJob]:
@@ -43,9 +43,9 @@ def jobs(device: Device, folder: Path, given: dict) -> Iterator[MeasureJob]:
             for order, result in zip(orders, built, strict=True)
             if order.workload == workload and isinstance(result, Artifact)
         ]
-        for start in range(0, len(fit), _ENTRANTS):
-            entrants = tuple(fit[start : start + _ENTRANTS])
-            yield MeasureJob(f"{name} {start}", KernelRef(name), workload, entrants, **given)
+        for start in range(0, len(fit), _CANDIDATES):
+            candidates = tuple(fit[start : start + _CANDIDATES])
+            yield MeasureJob(f"{name} {start}", KernelRef(name), workload, candidates, **given)
 
 
 def _orders(device: Device, name: str, workload: Workload) -> list[BuildJob]:

@@ -8,10 +8,10 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from workers import backends
-from workers.records import Artifact, KernelRef, MeasureJob, Mode, Protocol, StaticFacts
+from workers.records import Artifact, KernelRef, MeasureJob, MeasurementProtocol, Mode, StaticFacts
 
 _HERE = Path(__file__).parent
-QUICK = Protocol(pairs=(3, 6), rounds=2, round_pairs=8, final_pairs=8, warm_ms=1.0)
+QUICK = MeasurementProtocol(pairs=(3, 6), rounds=2, round_pairs=8, final_pairs=8, warm_ms=1.0)
 
 _backend = None
 
@@ -63,19 +63,19 @@ class Child:
         given = {"target": self.device.target, "toolchain": self.toolchain, "facts": facts}
         return Artifact(config, **{**given, "binary_hash": f"hash of {config}", **changes})
 
-    def job(self, workload, *entrants, **given) -> MeasureJob:
-        """entrants: artifacts or configs; of several in a duel the last is the champion."""
-        artifacts = tuple(self.artifact(e) if isinstance(e, dict) else e for e in entrants)
-        fields = {"mode": Mode.DUEL, "protocol": QUICK, **given}
-        fields.setdefault("champion", fields["mode"] is Mode.DUEL and len(entrants) > 1)
+    def job(self, workload, *candidates, **given) -> MeasureJob:
+        """candidates: artifacts or configs; of several in a screening the last is the incumbent."""
+        artifacts = tuple(self.artifact(e) if isinstance(e, dict) else e for e in candidates)
+        fields = {"mode": Mode.SCREENING, "protocol": QUICK, **given}
+        fields.setdefault("incumbent", fields["mode"] is Mode.SCREENING and len(candidates) > 1)
         return MeasureJob("job", self._ref, workload, artifacts, **fields)
 
     def run(self, job: MeasureJob):
         """The reply and whether the backend is poisoned."""
         return self._pool.submit(_measure, job).result()
 
-    def measure(self, workload, *entrants, **given):
-        reply, poisoned = self.run(self.job(workload, *entrants, **given))
+    def measure(self, workload, *candidates, **given):
+        reply, poisoned = self.run(self.job(workload, *candidates, **given))
         assert not poisoned
         return reply
 

@@ -11,7 +11,7 @@ from measure_child import QUICK, Child
 
 from search_spaces.records import Status, Toolchain, Workload, config_key
 from workers.measure.race.statistics import tie_set, verdict
-from workers.records import BuildJob, Failure, Measurement, Mode, Protocol, Timing
+from workers.records import BuildJob, Failure, Measurement, MeasurementProtocol, Mode, Timing
 
 WORKLOAD = Workload.of(n=20_000, dtype="float32")
 #: A confirmation takes its passes once, however close times are.
@@ -35,16 +35,16 @@ def _is_timed(outcome, samples):
 
 
 @pytest.mark.slow
-def test_a_duel_drops_a_hopeless_challenger_and_tells_the_ratio(child):
+def test_a_screening_drops_a_hopeless_candidate_and_tells_the_ratio(child):
     found = child.measure(WORKLOAD, {"work": 12}, {"work": 1})
-    challenger, champion = found.outcomes
-    assert _is_timed(challenger, 3) or _is_timed(challenger, 6)
-    assert len(champion.samples_us) == len(challenger.samples_us)
-    assert 0 < challenger.log_ratio_low < challenger.log_ratio < challenger.log_ratio_high
-    assert challenger.log_ratio > math.log(2)
-    assert champion.log_ratio == champion.log_ratio_low == champion.log_ratio_high == 0.0
-    assert champion.name == config_key({"work": 1})
-    assert 0 <= challenger.error < 1e-6
+    candidate, incumbent = found.outcomes
+    assert _is_timed(candidate, 3) or _is_timed(candidate, 6)
+    assert len(incumbent.samples_us) == len(candidate.samples_us)
+    assert 0 < candidate.log_ratio_low < candidate.log_ratio < candidate.log_ratio_high
+    assert candidate.log_ratio > math.log(2)
+    assert incumbent.log_ratio == incumbent.log_ratio_low == incumbent.log_ratio_high == 0.0
+    assert incumbent.name == config_key({"work": 1})
+    assert 0 <= candidate.error < 1e-6
     assert (found.method, found.cache, found.compiled) == ("perf_counter", "warm", 0)
     assert found.device == child.device
     assert found.toolchain == child.toolchain
@@ -52,7 +52,7 @@ def test_a_duel_drops_a_hopeless_challenger_and_tells_the_ratio(child):
 
 
 def test_identical_variants_are_not_declared_different(child):
-    protocol = Protocol(pairs=(3, 9, 40), warm_ms=20)
+    protocol = MeasurementProtocol(pairs=(3, 9, 40), warm_ms=20)
     twins = [child.artifact({"work": 4}), child.artifact({"work": 4}, binary_hash="twin")]
     said = []
     for _ in range(3):
@@ -62,7 +62,7 @@ def test_identical_variants_are_not_declared_different(child):
     assert said.count("faster") < 3
 
 
-def test_a_lone_challenger_is_timed_alone(child):
+def test_a_lone_candidate_is_timed_alone(child):
     found = child.measure(WORKLOAD, {"work": 1})
     assert _is_timed(found.outcomes[0], 6)
     assert found.outcomes[0].log_ratio_high == 0.0
@@ -78,21 +78,21 @@ def test_a_lone_challenger_is_timed_alone(child):
         ("late", Status.CORRECTNESS, "wrong in the timed loop: relative error"),
     ],
 )
-def test_a_fault_is_the_challengers_alone(child, fault, status, reason):
-    challenger, champion = child.measure(WORKLOAD, {"fault": fault}, {"work": 1}).outcomes
-    assert isinstance(challenger, Failure)
-    assert challenger.status is status
-    assert reason in challenger.message
-    assert challenger.binary_hash
-    assert isinstance(champion, Timing)
-    assert bool(champion.samples_us) == (fault == "late")
+def test_a_fault_is_the_candidates_alone(child, fault, status, reason):
+    candidate, incumbent = child.measure(WORKLOAD, {"fault": fault}, {"work": 1}).outcomes
+    assert isinstance(candidate, Failure)
+    assert candidate.status is status
+    assert reason in candidate.message
+    assert candidate.binary_hash
+    assert isinstance(incumbent, Timing)
+    assert bool(incumbent.samples_us) == (fault == "late")
 
 
-def test_a_failing_champion_is_not_blamed_on_the_challenger(child):
-    challenger, champion = child.measure(WORKLOAD, {"work": 1}, {"fault": "raise"}).outcomes
-    assert isinstance(champion, Failure)
-    assert _is_timed(challenger, 6)
-    assert challenger.log_ratio == 0.0
+def test_a_failing_incumbent_is_not_blamed_on_the_candidate(child):
+    candidate, incumbent = child.measure(WORKLOAD, {"work": 1}, {"fault": "raise"}).outcomes
+    assert isinstance(incumbent, Failure)
+    assert _is_timed(candidate, 6)
+    assert candidate.log_ratio == 0.0
 
 
 def test_an_error_while_timing_fails_the_job_and_not_the_process(child):
@@ -143,7 +143,7 @@ def test_a_confirmation_times_baselines_and_checks_them(child):
     assert not child.measure(WORKLOAD, {"work": 1}, baselines=names).baselines
 
 
-def test_every_entrant_runs_on_its_own_threads(child):
+def test_every_candidate_runs_on_its_own_threads(child):
     field = [{"fault": "threads", "threads": count} for count in (1, 2, 1)]
     field[2]["again"] = True
     found = child.measure(WORKLOAD, *field, mode=Mode.CONFIRM, protocol=ONCE)
@@ -168,7 +168,7 @@ def test_a_damaged_artifact_is_a_failure(child):
 
 def test_a_kernel_that_cannot_be_loaded_fails_the_job_in_one_line(child):
     job = child.job(WORKLOAD, {"work": 1})
-    lost = type(job)("job", type(job.kernel)("nowhere.py:Kernel"), WORKLOAD, job.entrants)
+    lost = type(job)("job", type(job.kernel)("nowhere.py:Kernel"), WORKLOAD, job.candidates)
     found, poisoned = child.run(lost)
     assert isinstance(found, Failure)
     assert "there is no file nowhere.py" in found.message

@@ -14,7 +14,15 @@ from measure_child import Child
 from search_spaces.records import Status, Workload, config_key
 from workers.build import build
 from workers.measure.race.statistics import verdict
-from workers.records import Artifact, BuildJob, Failure, Measurement, Mode, Protocol, Timing
+from workers.records import (
+    Artifact,
+    BuildJob,
+    Failure,
+    Measurement,
+    MeasurementProtocol,
+    Mode,
+    Timing,
+)
 
 pytestmark = [
     pytest.mark.gpu,
@@ -22,7 +30,7 @@ pytestmark = [
 ]
 
 WORKLOAD = Workload.of(n=1 << 22, dtype="float32")
-PROTOCOL = Protocol(final_pairs=20, warm_ms=20.0)
+PROTOCOL = MeasurementProtocol(final_pairs=20, warm_ms=20.0)
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +58,8 @@ def built(child, tmp_path_factory):
         yield artifact
 
 
-def _measure(child, *entrants, workload=WORKLOAD, **given) -> Measurement:
-    found = child.measure(workload, *entrants, **{"protocol": PROTOCOL, **given})
+def _measure(child, *candidates, workload=WORKLOAD, **given) -> Measurement:
+    found = child.measure(workload, *candidates, **{"protocol": PROTOCOL, **given})
     assert isinstance(found, Measurement), found
     return found
 
@@ -60,14 +68,14 @@ def _said(timing):
     return verdict(timing.log_ratio, timing.log_ratio_low, timing.log_ratio_high)
 
 
-def test_a_duel_launches_without_compiling_and_finds_the_slower(child, built):
+def test_a_screening_launches_without_compiling_and_finds_the_slower(child, built):
     slow, fast = built(block=1024, repeat=40), built(block=1024)
     found = _measure(child, slow, fast)
-    challenger, champion = found.outcomes
+    candidate, incumbent = found.outcomes
     assert (found.compiled, found.method, found.cache) == (0, "graph", "cold")
-    assert challenger.log_ratio > math.log(PROTOCOL.cap)
-    assert len(challenger.samples_us) == len(champion.samples_us) == PROTOCOL.pairs[0]
-    assert 0 <= challenger.error < 1e-5
+    assert candidate.log_ratio > math.log(PROTOCOL.cap)
+    assert len(candidate.samples_us) == len(incumbent.samples_us) == PROTOCOL.pairs[0]
+    assert 0 <= candidate.error < 1e-5
     assert found.clocks["sm_mhz"] > 0
     assert found.clocks["power_w"] > 0
     winner, loser = _measure(child, fast, slow).outcomes
@@ -85,12 +93,12 @@ def test_identical_variants_are_not_declared_different(child, built):
         assert _said(timing) in ("same", "undecided"), timing
 
 
-def test_a_batch_shares_its_champion_and_its_failures_stay_in_place(child, built):
+def test_a_batch_shares_its_incumbent_and_its_failures_stay_in_place(child, built):
     field = [built(block=512), built(block=256, fault="mutate"), built(block=1024, repeat=40)]
     found = _measure(child, *field, built(block=1024))
-    good, wrong, slow, champion = found.outcomes
+    good, wrong, slow, incumbent = found.outcomes
     assert isinstance(wrong, Failure)
-    assert len(slow.samples_us) < len(good.samples_us) == len(champion.samples_us)
+    assert len(slow.samples_us) < len(good.samples_us) == len(incumbent.samples_us)
     assert found.timing_s <= found.device_s
 
 
@@ -122,7 +130,7 @@ def test_a_warm_cache_is_faster_than_a_cold_one(child, built):
     small = Workload.of(n=1 << 20, dtype="float32")
     artifact = built(block=1024)
     cold = _measure(child, artifact, workload=small)
-    warm = _measure(child, artifact, workload=small, protocol=Protocol(cache="warm"))
+    warm = _measure(child, artifact, workload=small, protocol=MeasurementProtocol(cache="warm"))
     assert (cold.cache, warm.cache) == ("cold", "warm")
     assert warm.outcomes[0].median_us < cold.outcomes[0].median_us
 
@@ -196,11 +204,11 @@ def test_an_illegal_access_poisons_the_backend_and_blames_its_variant_alone(buil
         found, poisoned = child.run(child.job(WORKLOAD, bad, good, protocol=PROTOCOL))
         assert poisoned
         assert isinstance(found, Measurement)
-        failure, champion = found.outcomes
+        failure, incumbent = found.outcomes
         assert isinstance(failure, Failure)
         assert failure.status is Status.RUNTIME
         assert "illegal memory access" in failure.message
-        assert isinstance(champion, Timing)
-        assert champion.samples_us == ()
+        assert isinstance(incumbent, Timing)
+        assert incumbent.samples_us == ()
     finally:
         child.close()

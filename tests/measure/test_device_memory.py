@@ -12,7 +12,15 @@ from triton.runtime import _allocation
 from search_spaces.records import Workload
 from workers.build import build
 from workers.measure.variants import provide_memory
-from workers.records import Artifact, BuildJob, KernelRef, Measurement, Mode, Protocol, Timing
+from workers.records import (
+    Artifact,
+    BuildJob,
+    KernelRef,
+    Measurement,
+    MeasurementProtocol,
+    Mode,
+    Timing,
+)
 
 KERNEL = KernelRef(f"{Path(__file__).parent / 'descriptor_kernels.py'}:Described")
 WORKLOAD = Workload.of(dtype="float32")
@@ -68,7 +76,7 @@ def measured(tmp_path: Path, config: dict, method: str) -> Measurement:
         job = BuildJob("job", KERNEL, WORKLOAD, config, child.device)
         artifact = build(job, tmp_path / "builder")
         assert isinstance(artifact, Artifact), artifact
-        protocol = Protocol(method=method, final_pairs=8, warm_ms=1.0)
+        protocol = MeasurementProtocol(method=method, final_pairs=8, warm_ms=1.0)
         found = child.measure(WORKLOAD, artifact, protocol=protocol)
     finally:
         child.close()

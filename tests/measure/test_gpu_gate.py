@@ -12,7 +12,7 @@ from honest import jobs
 from measure_child import Child
 
 from search_spaces.records import Status
-from workers.records import Failure, Measurement, Mode, Protocol, Timing
+from workers.records import Failure, Measurement, MeasurementProtocol, Mode, Timing
 
 pytestmark = [
     pytest.mark.gpu,
@@ -21,7 +21,7 @@ pytestmark = [
 
 #: a product of matrices so large takes long beside a copy of its result
 N = 2048
-PROTOCOL = Protocol(warm_ms=20.0)
+PROTOCOL = MeasurementProtocol(warm_ms=20.0)
 
 
 @pytest.fixture(scope="module")

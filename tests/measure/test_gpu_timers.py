@@ -14,7 +14,7 @@ import triton.language as tl
 from timer_contract import TimerContract
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from workers.measure.race.interleaving import Contestant
+from workers.measure.race.interleaving import Candidate
 from workers.measure.timers.calibration import calibrate_gpu
 from workers.measure.timers.cupti import CuptiFailed
 from workers.measure.timers.graph import CaptureFailed, GraphTimer
@@ -43,7 +43,7 @@ def _plus_one_by_descriptor(x, y, BLOCK: tl.constexpr):
 
 
 def _spin(us):
-    return Contestant(f"spin {us}", lambda: torch.cuda._sleep(int(us * CYCLES_PER_US)))
+    return Candidate(f"spin {us}", lambda: torch.cuda._sleep(int(us * CYCLES_PER_US)))
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +86,9 @@ class TestCuptiTimer(_GpuContract):
     method = "cupti"
 
 
-def _median(timer, contestant, passes=20):
-    timer.collect([contestant], [[0]])
-    return statistics.median(timer.collect([contestant], [[0]] * passes)[0])
+def _median(timer, candidate, passes=20):
+    timer.collect([candidate], [[0]])
+    return statistics.median(timer.collect([candidate], [[0]] * passes)[0])
 
 
 def test_a_gpu_is_calibrated_and_left_as_it_was(calibration, flush):
@@ -112,8 +112,8 @@ def test_only_what_may_reach_a_power_limit_is_compared_over_a_swing(make, method
     timer, spin = make(method), _spin(50)
 
     def compared_for(at_peak_us):
-        contestant = replace(spin, at_peak_us=at_peak_us)
-        return timer.warm(contestant, 20.0, steady=True)
+        candidate = replace(spin, at_peak_us=at_peak_us)
+        return timer.warm(candidate, 20.0, steady=True)
 
     assert compared_for(0.1) == 0.0
     assert compared_for(40.0) > 0.0
@@ -139,7 +139,7 @@ def test_a_slow_launch_is_not_measured(make, method, cache):
         torch.cuda._sleep(5 * CYCLES_PER_US)
 
     timer = make(method, cache=cache)
-    at_once, late = _spin(5), Contestant("late", slowly)
+    at_once, late = _spin(5), Candidate("late", slowly)
     timer.warm(at_once, 20.0)
     rows = timer.collect([at_once, late], [[0, 1], [1, 0]] * 20)
     assert 0.8 < statistics.median(rows[1]) / statistics.median(rows[0]) < 1.25
@@ -164,13 +164,13 @@ def test_triton_descriptors_and_eager_calls_can_be_captured(make):
         _plus_one_by_descriptor[(n // 32 // 128,)](*described, BLOCK=128)
 
     field = [
-        Contestant("triton", lambda: _plus_one[(n // 1024,)](x, y, n, BLOCK=1024) and None),
-        Contestant("descriptor", by_descriptor),
-        Contestant("eager", lambda: a @ a),
+        Candidate("triton", lambda: _plus_one[(n // 1024,)](x, y, n, BLOCK=1024) and None),
+        Candidate("descriptor", by_descriptor),
+        Candidate("eager", lambda: a @ a),
     ]
-    field = [Contestant(c.name, c.run, settle=keep(c.name)) for c in field]
-    for contestant in field:
-        contestant.run()
+    field = [Candidate(c.name, c.run, settle=keep(c.name)) for c in field]
+    for candidate in field:
+        candidate.run()
     samples = make("graph").collect(field, [[0, 1, 2], [2, 1, 0]] * 30)
     assert [len(row) for row in samples] == [60, 60, 60]
     assert all(time_us > 0 for row in samples for time_us in row)
@@ -181,7 +181,7 @@ def test_triton_descriptors_and_eager_calls_can_be_captured(make):
 
 def test_the_captured_look_sees_one_of_the_timed_runs(make):
     count, seen = torch.zeros(1, device="cuda"), torch.zeros(1, device="cuda")
-    counter = Contestant("counter", lambda: count.add_(1), settle=lambda _: seen.copy_(count))
+    counter = Candidate("counter", lambda: count.add_(1), settle=lambda _: seen.copy_(count))
     counter.run()
     drawn = set()
     for _ in range(12):
@@ -198,7 +198,7 @@ def test_the_captured_look_sees_one_of_the_timed_runs(make):
 @pytest.mark.parametrize("method", ["graph", "events"])
 def test_eager_results_do_not_pile_up(make, method):
     a = torch.randn(4 << 20, device="cuda")
-    eager = Contestant("eager", lambda: a * 2 + 1)
+    eager = Candidate("eager", lambda: a * 2 + 1)
     timer = make(method)
     timer.collect([eager], [[0]] * 10)
     before = torch.cuda.memory_reserved()
@@ -228,7 +228,7 @@ def _hides_its_failure():
 
 @pytest.mark.parametrize("fault", [_waits, _waits_for_all, _raises, _hides_its_failure])
 def test_what_cannot_be_captured_is_named_and_the_device_stays_usable(make, fault):
-    good, bad = _spin(5), Contestant("bad one", fault)
+    good, bad = _spin(5), Candidate("bad one", fault)
     timer = make("graph")
     for _ in range(3):
         with pytest.raises(CaptureFailed, match="`bad one` cannot be captured") as raised:
@@ -241,12 +241,12 @@ def test_what_cannot_be_captured_is_named_and_the_device_stays_usable(make, faul
     assert torch.allclose((a @ a).cpu(), a.cpu() @ a.cpu(), atol=1e-2)
     # Memory of the default pool can be given back again, which a capture under way forbids.
     torch.cuda.empty_cache()
-    spare = torch.empty(512 << 20, dtype=torch.uint8, device="cuda")
+    standby = torch.empty(512 << 20, dtype=torch.uint8, device="cuda")
     reserved = torch.cuda.memory_reserved()
-    del spare
+    del standby
     torch.cuda.empty_cache()
     assert torch.cuda.memory_reserved() <= reserved - (512 << 20)
-    drawing = Contestant("draws", lambda: torch.randn(1000, device="cuda"))
+    drawing = Candidate("draws", lambda: torch.randn(1000, device="cuda"))
     assert [len(row) for row in timer.collect([good, drawing], [[0, 1]] * 3)] == [3, 3]
     if fault is not _raises:
         samples = make("events").collect([good, bad], [[0, 1]] * 3)
@@ -260,7 +260,7 @@ def test_a_memset_inside_a_run_is_part_of_it(make):
         torch.cuda._sleep(5 * CYCLES_PER_US)
         big.zero_()
 
-    both = Contestant("both", run)
+    both = Candidate("both", run)
     by_record, by_events = (_median(make(method), both) for method in ("cupti", "events"))
     assert by_record == pytest.approx(by_events, rel=0.25)
 
@@ -277,13 +277,13 @@ def test_the_record_of_a_run_that_changes_its_mind_is_refused(make):
             x.sin_()
 
     with pytest.raises(CuptiFailed, match="`fickle` did not do the same in every run"):
-        make("cupti").collect([Contestant("fickle", run)], [[0]] * 12)
+        make("cupti").collect([Candidate("fickle", run)], [[0]] * 12)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_flush_makes_reading_a_small_array_slower(make, method):
     x = torch.ones(2 << 20, device="cuda")
     out = torch.empty((), device="cuda")
-    read = Contestant("read", lambda: torch.amax(x, out=out))
+    read = Candidate("read", lambda: torch.amax(x, out=out))
     cold, warm = (_median(make(method, cache=cache), read) for cache in ("cold", "warm"))
     assert cold > warm

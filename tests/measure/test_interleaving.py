@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.measure.race.interleaving import Contestant, race_orders, run_race
+from workers.measure.race.interleaving import Candidate, race_orders, run_race
 from workers.measure.timers.perf_counter import PerfCounterTimer, Warmth
 
 
@@ -29,8 +29,8 @@ class _Log:
         self.entered = []
         self.settled = []
 
-    def contestant(self, name, us):
-        return Contestant(
+    def candidate(self, name, us):
+        return Candidate(
             name,
             _busy(us),
             enter=lambda: self.entered.append(name),
@@ -55,7 +55,7 @@ def test_a_race_is_balanced(count, first):
 
 def test_a_race_times_everyone_in_every_round():
     log = _Log()
-    field = [log.contestant(name, 50) for name in "ABC"]
+    field = [log.candidate(name, 50) for name in "ABC"]
     samples = run_race(_timer(), field, 6, 1.0)
     assert [len(row) for row in samples] == [6, 6, 6]
     assert all(time_us >= 50 for row in samples for time_us in row)
@@ -70,7 +70,7 @@ def test_batches_reach_their_least_duration_and_samples_are_per_call():
         calls += 1
         return _busy(20)()
 
-    (samples,) = run_race(PerfCounterTimer(500.0, Warmth()), [Contestant("A", run)], 4, 0)
+    (samples,) = run_race(PerfCounterTimer(500.0, Warmth()), [Candidate("A", run)], 4, 0)
     assert calls >= 4 * 10
     assert all(time_us >= 20 for time_us in samples)
 
@@ -85,9 +85,9 @@ def test_a_warm_device_is_not_warmed_again():
     assert len(calls) == first
 
 
-def test_errors_of_a_contestant_are_not_swallowed():
+def test_errors_of_a_candidate_are_not_swallowed():
     def broken():
         raise RuntimeError("boom")
 
     with pytest.raises(RuntimeError, match="boom"):
-        run_race(_timer(), [Contestant("A", broken)], 4, 0)
+        run_race(_timer(), [Candidate("A", broken)], 4, 0)

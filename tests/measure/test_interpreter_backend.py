@@ -109,8 +109,8 @@ def test_what_raises_inside_a_kernel_is_told_with_its_line(child):
 def test_faults_do_not_outlive_their_variant(child):
     """A damaged input or guard band is not blamed on the next variant, whatever the order."""
     faults = ["mutate", "after", "partial", "nan"]
-    entrants = [{"block": 64, "fault": fault} for fault in faults] + [{"block": 64}]
-    for order in (entrants, entrants[::-1]):
+    candidates = [{"block": 64, "fault": fault} for fault in faults] + [{"block": 64}]
+    for order in (candidates, candidates[::-1]):
         found = child.measure(WORKLOAD, *order, mode=Mode.RACE)
         for config, outcome in zip(order, found.outcomes, strict=True):
             assert isinstance(outcome, Failure if "fault" in config else Timing)

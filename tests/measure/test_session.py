@@ -10,7 +10,7 @@ from measure_kernels import CpuAffine
 from search_spaces.records import Device, Status, Toolchain, Workload
 from workers.measure.gate.audit import Audit
 from workers.measure.monitor import Monitor, Sample
-from workers.measure.race.interleaving import Contestant
+from workers.measure.race.interleaving import Candidate
 from workers.measure.session import Entry, Session
 from workers.measure.task_data import Task
 from workers.measure.timers.perf_counter import PerfCounterTimer, Warmth
@@ -20,8 +20,8 @@ from workers.records import (
     Failure,
     KernelRef,
     MeasureJob,
+    MeasurementProtocol,
     Mode,
-    Protocol,
     Timing,
 )
 
@@ -32,11 +32,11 @@ GOOD, BAD, FATAL = {"n": 0}, {"n": 1, "fault": "bad"}, {"n": 2, "fault": "fatal"
 class Bench:
     """A device that does as its configs say; times are real, of a real function."""
 
-    def __init__(self, reasons=(), floor_us=0.0):
+    def __init__(self, reasons=(), roofline_us=0.0):
         self.poisoned = False
         self.asked_after_loss = False
         self._reasons = iter(reasons)
-        self._floor_us = floor_us
+        self._roofline_us = roofline_us
 
     def info(self):
         return Device("cpu", "bench", "cpu:any"), Toolchain()
@@ -68,24 +68,26 @@ class Bench:
         bits = next(self._reasons, 0)
         return Monitor(lambda: Sample(1500.0, reasons=bits))
 
-    def floor_us(self, task, cache):
-        return self._floor_us
+    def roofline_us(self, task, cache):
+        return self._roofline_us
 
     def _entry(self, task, name):
         run = task.baselines["eager"]
-        return Entry(Contestant(name, lambda: run(task.inputs)), Audit(task), 0.0, compiled=1)
+        return Entry(Candidate(name, lambda: run(task.inputs)), Audit(task), 0.0, compiled=1)
 
 
-def _compete(bench, *configs, mode=Mode.DUEL, baselines=(), champion=None, checks=()):
-    entrants = tuple(Artifact(c, "cpu:any", Toolchain(), f"{c}") for c in configs)
-    constants = Protocol(pairs=(3,), final_pairs=4, warm_ms=0)
+def _compete(bench, *configs, mode=Mode.SCREENING, baselines=(), incumbent=None, checks=()):
+    candidates = tuple(Artifact(c, "cpu:any", Toolchain(), f"{c}") for c in configs)
+    constants = MeasurementProtocol(pairs=(3,), final_pairs=4, warm_ms=0)
     job = MeasureJob(
         "j",
         KernelRef("k"),
         WORKLOAD,
-        entrants,
+        candidates,
         mode,
-        champion=mode is Mode.DUEL and len(entrants) > 1 if champion is None else champion,
+        incumbent=mode is Mode.SCREENING and len(candidates) > 1
+        if incumbent is None
+        else incumbent,
         baselines=baselines,
         checks=checks,
         protocol=constants,
@@ -101,10 +103,10 @@ def _is_untimed(outcome):
 
 def test_a_lost_device_blames_only_who_lost_it():
     bench = Bench()
-    champion_lost_it = _compete(bench, GOOD, FATAL).outcomes
-    assert _is_untimed(champion_lost_it[0])
-    assert champion_lost_it[0].error == -1.0
-    assert isinstance(champion_lost_it[1], Failure)
+    incumbent_lost_it = _compete(bench, GOOD, FATAL).outcomes
+    assert _is_untimed(incumbent_lost_it[0])
+    assert incumbent_lost_it[0].error == -1.0
+    assert isinstance(incumbent_lost_it[1], Failure)
     found = _compete(Bench(), GOOD, FATAL, GOOD, mode=Mode.CONFIRM, baselines=("eager", "gone"))
     assert [isinstance(outcome, Failure) for outcome in found.outcomes] == [False, True, False]
     assert all(_is_untimed(found.outcomes[i]) for i in (0, 2))
@@ -114,10 +116,10 @@ def test_a_lost_device_blames_only_who_lost_it():
 @pytest.mark.parametrize(
     ("mode", "configs", "timed"),
     [
-        (Mode.DUEL, (GOOD, GOOD), [True, True]),
-        (Mode.DUEL, (BAD, GOOD), [False, False]),
-        (Mode.DUEL, (GOOD, BAD), [True, False]),
-        (Mode.DUEL, (BAD, GOOD, GOOD, GOOD), [False, True, True, True]),
+        (Mode.SCREENING, (GOOD, GOOD), [True, True]),
+        (Mode.SCREENING, (BAD, GOOD), [False, False]),
+        (Mode.SCREENING, (GOOD, BAD), [True, False]),
+        (Mode.SCREENING, (BAD, GOOD, GOOD, GOOD), [False, True, True, True]),
         (Mode.RACE, (BAD, GOOD, GOOD), [False, True, True]),
         (Mode.RACE, (BAD,), [False]),
         (Mode.RACE, (), []),
@@ -147,10 +149,10 @@ def test_a_throttled_pass_is_repeated_once():
 
 
 def test_a_time_below_the_floor_is_refused_and_one_above_is_not():
-    (failure,) = _compete(Bench(floor_us=1e9), GOOD).outcomes
+    (failure,) = _compete(Bench(roofline_us=1e9), GOOD).outcomes
     assert failure.status is Status.CORRECTNESS
     assert "faster than the device can move its bytes" in failure.message
-    (timing,) = _compete(Bench(floor_us=1e-3), GOOD).outcomes
+    (timing,) = _compete(Bench(roofline_us=1e-3), GOOD).outcomes
     assert math.isfinite(timing.median_us)
 
 

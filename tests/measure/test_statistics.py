@@ -147,7 +147,7 @@ def test_the_tie_set_holds_what_cannot_be_told_apart():
 
 
 @given(st.permutations(["a", "b", "c", "d"]))
-def test_the_tie_set_does_not_depend_on_the_order_of_entrants(order):
+def test_the_tie_set_does_not_depend_on_the_order_of_candidates(order):
     rng = np.random.default_rng(1)
     samples = {name: list(np.exp(rng.normal(i * 0.02, 0.01, 20))) for i, name in enumerate("abcd")}
     assert tie_set({name: samples[name] for name in order}).members == tie_set(samples).members

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from timer_contract import Log, TimerContract
 
 from search_spaces.errors import TunerError
-from workers.measure.race.interleaving import Contestant
+from workers.measure.race.interleaving import Candidate
 from workers.measure.timers.cupti import MARKER, Activity, CuptiFailed, CuptiTimer, runs_of
 from workers.measure.timers.events import EventTimer
 from workers.measure.timers.graph import CaptureFailed, GraphTimer
 from workers.measure.timers.methods import METHODS, choose_method, gpu_timer
 from workers.measure.timers.perf_counter import PerfCounterTimer
-from workers.measure.timers.slots import Slot, Warmth, by_contestant, chunks, plan_slots
+from workers.measure.timers.slots import Slot, Warmth, by_candidate, chunks, plan_slots
 from workers.records import Calibration
 
 ORDERS = st.lists(st.lists(st.integers(0, 4), max_size=6), max_size=12)
@@ -32,7 +32,7 @@ def _nothing():
 
 def _field(copies=0):
     return [
-        Contestant(name, lambda: None, rotations=tuple(lambda: None for _ in range(copies)))
+        Candidate(name, lambda: None, rotations=tuple(lambda: None for _ in range(copies)))
         for name in "ABCDE"
     ]
 
@@ -69,16 +69,16 @@ def test_equals_are_timed_in_equal_batches_however_their_first_calls_went():
         calls[name] += 1
         _wait(first_us if calls[name] <= 4 else 300.0)
 
-    slow_at_first = Contestant("A", lambda: call("A", 900.0))
-    alike = Contestant("B", lambda: call("B", 300.0))
-    hopeless = Contestant("C", lambda: call("C", 9000.0))
+    slow_at_first = Candidate("A", lambda: call("A", 900.0))
+    alike = Candidate("B", lambda: call("B", 300.0))
+    hopeless = Candidate("C", lambda: call("C", 9000.0))
     timer = PerfCounterTimer(6000.0, Warmth())
     timer.collect([slow_at_first, alike, hopeless], [[0, 1, 2]])
     assert calls["A"] == calls["B"] > 2 * calls["C"]
 
 
 def test_the_clocks_own_share_is_taken_off_but_never_all():
-    busy = Contestant("A", lambda: time.sleep(0.0005))
+    busy = Candidate("A", lambda: time.sleep(0.0005))
     (plain,) = PerfCounterTimer(0.0, Warmth()).collect([busy], [[0]] * 3)
     (less,) = PerfCounterTimer(0.0, Warmth(), overhead_us=1e9).collect([busy], [[0]] * 3)
     assert min(plain) >= 500
@@ -89,13 +89,13 @@ def test_the_clocks_own_share_is_taken_off_but_never_all():
 @given(ORDERS)
 def test_slots_are_the_orders_one_after_the_other(orders):
     slots = plan_slots(_field(), orders)
-    assert [slot.contestant for slot in slots] == [who for order in orders for who in order]
+    assert [slot.candidate for slot in slots] == [who for order in orders for who in order]
     assert [slot.number for slot in slots] == list(range(len(slots)))
 
 
 @given(ORDERS)
-def test_of_each_contestant_one_run_settles(orders):
-    settled = Counter(slot.contestant for slot in plan_slots(_field(), orders) if slot.settles)
+def test_of_each_candidate_one_run_settles(orders):
+    settled = Counter(slot.candidate for slot in plan_slots(_field(), orders) if slot.settles)
     assert settled == Counter({who for order in orders for who in order})
 
 
@@ -104,8 +104,8 @@ def test_neighbours_share_no_copy_and_everyone_takes_the_slots(orders, copies):
     field = _field(copies)
     slots = plan_slots(field, orders, rotate=True)
     for slot in slots:
-        assert slot.run is field[slot.contestant].rotations[slot.number % copies]
-    assert all(slot.run is field[slot.contestant].run for slot in plan_slots(field, orders))
+        assert slot.run is field[slot.candidate].rotations[slot.number % copies]
+    assert all(slot.run is field[slot.candidate].run for slot in plan_slots(field, orders))
 
 
 @given(st.integers(0, 700), st.integers(1, 200))
@@ -120,7 +120,7 @@ def test_chunks_keep_all_slots_in_order_and_within_bounds(count, most):
 @given(ORDERS)
 def test_samples_are_in_order_of_the_runs(orders):
     slots = plan_slots(_field(), orders)
-    rows = by_contestant(5, slots, [float(slot.number) for slot in slots])
+    rows = by_candidate(5, slots, [float(slot.number) for slot in slots])
     assert all(row == sorted(row) for row in rows)
     assert sorted(itertools.chain(*rows)) == [float(slot.number) for slot in slots]
 

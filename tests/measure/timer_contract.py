@@ -6,14 +6,14 @@ import gc
 
 import pytest
 
-from workers.measure.race.interleaving import Contestant
+from workers.measure.race.interleaving import Candidate
 
 ORDERS = [[0], [1, 1, 2], [], [2, 0, 1, 1]]
 RUNS = [2, 4, 2]
 
 
 class Log:
-    """Contestants that note what is asked of them; `work` is what they really do."""
+    """Candidates that note what is asked of them; `work` is what they really do."""
 
     def __init__(self, work):
         self.work = work
@@ -21,8 +21,8 @@ class Log:
         self.ran = []
         self.settled = []
 
-    def contestant(self, name, copies=0):
-        return Contestant(
+    def candidate(self, name, copies=0):
+        return Candidate(
             name,
             self._run(name, None),
             enter=lambda: self.entered.append(name),
@@ -31,7 +31,7 @@ class Log:
         )
 
     def field(self, names, copies=0):
-        return [self.contestant(name, copies) for name in names]
+        return [self.candidate(name, copies) for name in names]
 
     def _run(self, name, copy):
         def run():
@@ -102,7 +102,7 @@ class TimerContract:
 
         timer = self.timer()
         with pytest.raises(Exception, match="boom"):
-            timer.collect([*log.field("A"), Contestant("broken", broken)], [[0, 1]])
+            timer.collect([*log.field("A"), Candidate("broken", broken)], [[0, 1]])
         assert gc.isenabled()
         assert [len(row) for row in timer.collect(log.field("AB"), [[0, 1]])] == [1, 1]
 

@@ -25,10 +25,10 @@ from workers.records import (
     Measured,
     MeasureJob,
     Measurement,
+    MeasurementProtocol,
     Mode,
     PoolEvent,
     PoolSpec,
-    Protocol,
     Timing,
     WorkerGone,
     WorkerReady,
@@ -39,7 +39,7 @@ LIMIT_S = 60.0
 FAULTS = {"crash": 0.1, "hang": 0.04, "wrong": 0.1, "lost": 0.1, "seed": 3, "time_scale": 1.0}
 #: What each sample of a slow job takes beyond the kernel: time to kill something meanwhile.
 SLOW_US = 5e5
-QUICK = Protocol(warm_ms=0.0, pairs=(3,), final_pairs=8)
+QUICK = MeasurementProtocol(warm_ms=0.0, pairs=(3,), final_pairs=8)
 
 
 @dataclass
@@ -102,11 +102,11 @@ class Farm:
         return BuildJob(job_id, kernel_ref(kernel), kernel.workloads()[0], config, kernel.device)
 
     def measure_job(self, job_id: str, *configs: Config, slow: bool = False) -> MeasureJob:
-        entrants = tuple(self.artifact(config) for config in configs)
+        candidates = tuple(self.artifact(config) for config in configs)
         kernel = self.slow_kernel if slow else self.kernel
         limit_s = 20.0 if slow else 2.0
         job = MeasureJob(
-            job_id, kernel_ref(kernel), kernel.workloads()[0], entrants, timeout_s=limit_s
+            job_id, kernel_ref(kernel), kernel.workloads()[0], candidates, timeout_s=limit_s
         )
         return replace(job, protocol=QUICK)
 
@@ -196,11 +196,11 @@ class PoolContract:
         farm.until(lambda: all(farm.ready.values()))
         assert not [event for event in farm.pool.poll(0.3) if hasattr(event, "job_id")]
 
-    def test_a_duel_is_measured_and_a_wrong_result_is_told(self, farm: Farm):
+    def test_a_screening_is_measured_and_a_wrong_result_is_told(self, farm: Farm):
         default = farm.kernel.recorded.default
-        job = farm.measure_job("duel", farm.config("wrong"), farm.config(""), default)
+        job = farm.measure_job("screening", farm.config("wrong"), farm.config(""), default)
         farm.pool.submit_measure("simulated-0", job)
-        event, _ = farm.answer("duel")
+        event, _ = farm.answer("screening")
         assert isinstance(event, Measured)
         assert isinstance(event.result, Measurement)
         wrong = event.result.outcomes[0]
@@ -213,7 +213,7 @@ class PoolContract:
         assert isinstance(event.result.outcomes[1], Timing)
         assert event.result.device.kind == "simulated"
 
-    def test_a_job_without_entrants_prepares_its_task(self, farm: Farm):
+    def test_a_job_without_candidates_prepares_its_task(self, farm: Farm):
         farm.pool.submit_measure("simulated-0", farm.measure_job("ahead"))
         event, _ = farm.answer("ahead")
         assert isinstance(event, Measured)
@@ -234,7 +234,7 @@ class PoolContract:
         batch = [innocent[0], *farm.configs("crash", 2), innocent[1], farm.config("hang")]
         batch += [farm.config("wrong"), innocent[2], innocent[3]]
         job = farm.measure_job("batch", *batch)
-        job = replace(job, champion=True, timeout_s=LIMIT_S, entrant_timeout_s=3.0)
+        job = replace(job, incumbent=True, timeout_s=LIMIT_S, candidate_timeout_s=3.0)
         farm.pool.submit_measure("simulated-0", job)
         event, others = farm.answer("batch")
         assert isinstance(event, Measured)

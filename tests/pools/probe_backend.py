@@ -26,7 +26,7 @@ class ProbeBackend:
         return Calibration(quantum_us=0.5, overhead_us={"times": self._calibrated})
 
     def measure(self, job: MeasureJob) -> Measurement:
-        """An entrant with `poison` in its config breaks the context for those after it, one with
+        """A candidate with `poison` in its config breaks the context for those after it, one with
         `wrong` fails by itself, and one with `sleep_s` takes so long. A baseline's name is the
         seconds that it takes."""
         seen: set[int] = set()
@@ -34,17 +34,17 @@ class ProbeBackend:
         thread.start()
         thread.join()
         outcomes: list[Timing | Failure] = []
-        for index, entrant in enumerate(job.entrants):
-            name = config_key(entrant.config)
+        for index, candidate in enumerate(job.candidates):
+            name = config_key(candidate.config)
             if self.poisoned:
                 outcomes.append(Timing(name, 0.0))
                 continue
-            note(f"entrant {index}")
-            time.sleep(float(entrant.config.get("sleep_s", 0)))
-            if "poison" in entrant.config:
+            note(f"candidate {index}")
+            time.sleep(float(candidate.config.get("sleep_s", 0)))
+            if "poison" in candidate.config:
                 self.poisoned = True
                 outcomes.append(Failure(Status.RUNTIME, "illegal memory access"))
-            elif "wrong" in entrant.config:
+            elif "wrong" in candidate.config:
                 outcomes.append(Failure(Status.CORRECTNESS, "wrong result"))
             else:
                 outcomes.append(Timing(name, 1.0, (1.0,)))

@@ -99,15 +99,15 @@ def test_silence_is_a_hang_and_slowness_is_not(child):
 
 
 def test_silence_may_count_in_some_kinds_of_work_alone(child):
-    limits = {"timeout_s": LIMIT_S, "quiet_after": {"entrant": 0.2, "check": 0.2}}
+    limits = {"timeout_s": LIMIT_S, "quiet_after": {"candidate": 0.2, "check": 0.2}}
     assert child.request("work", ["baseline eager"], 0.8, **limits) == 1
-    for last in ("entrant 3", "check"):
+    for last in ("candidate 3", "check"):
         with pytest.raises(ChildTimeout, match=r"sign of life for 0\.2 s") as hang:
             child.request("work", ["baseline eager", last], 0.0, "hang", **limits)
         assert hang.value.last_note == last
     limits["quiet_after"] |= {"baseline": 0.4}
     with pytest.raises(ChildTimeout, match=r"sign of life for 0\.4 s"):
-        child.request("work", ["entrant 3", "baseline eager"], 0.0, "hang", **limits)
+        child.request("work", ["candidate 3", "baseline eager"], 0.0, "hang", **limits)
 
 
 def test_notes_of_other_processes_and_of_afterwards_disturb_nothing(child):

@@ -24,7 +24,7 @@ from workers.supervision.supervised_child import ChildDied
 DEVICE, TOOLCHAIN = Device("cuda", "GPU", "cuda:90"), Toolchain()
 WRONG = Failure(Status.CORRECTNESS, "wrong")
 LOST_CONTEXT = Failure(Status.RUNTIME, "illegal memory access")
-#: What an entrant does to its process, and how it must be told in the end.
+#: What a candidate does to its process, and how it must be told in the end.
 FAULTS = {
     "crash": Status.RUNTIME,
     "hang": Status.TIMEOUT,
@@ -38,7 +38,7 @@ FAULTS = {
 
 @dataclass
 class Process:
-    """A device process as seen by its supervisor: what each entrant and baseline does to it.
+    """A device process as seen by its supervisor: what each candidate and baseline does to it.
 
     killed: attempts (by number) during which somebody kills it from outside.
     """
@@ -50,11 +50,11 @@ class Process:
     def __call__(self, job: MeasureJob) -> Reply | Loss:
         self.attempts.append(job)
         assert len(self.attempts) < 300, "it goes round in circles"
-        names = [artifact.binary_hash for artifact in job.entrants]
+        names = [artifact.binary_hash for artifact in job.candidates]
         outcomes: dict[str, Timing | Failure] = {name: Timing(name, 0.0) for name in names}
-        order = [*names[-1:], *names[:-1]] if job.champion else names
+        order = [*names[-1:], *names[:-1]] if job.incumbent else names
         for name in order:
-            note = f"entrant {names.index(name)}"
+            note = f"candidate {names.index(name)}"
             if loss := self._suffer(name, note):
                 return loss
             if self.faults.get(name) == "poison":
@@ -68,7 +68,7 @@ class Process:
                 return loss
             baselines[name] = Timing(name, 2.0, (2.0,))
         fit = [name for name, outcome in outcomes.items() if isinstance(outcome, Timing)]
-        if job.mode is Mode.VERIFY or set(fit) <= set(names[-1:] if job.champion else []):
+        if job.mode is Mode.VERIFY or set(fit) <= set(names[-1:] if job.incumbent else []):
             return self._reply({n: _checked(o) for n, o in outcomes.items()}, baselines)
         if len(self.attempts) in self.killed:
             return _died("SIGKILL", "timing")
@@ -106,10 +106,10 @@ def _died(ended: str, note: str) -> Loss:
 
 def job_of(count: int, mode: Mode, **changes) -> MeasureJob:
     workload = Workload.of(n=1)
-    entrants = tuple(
+    candidates = tuple(
         Artifact({"x": index}, "cuda:90", TOOLCHAIN, f"e{index}") for index in range(count)
     )
-    return replace(MeasureJob("m", KernelRef("k"), workload, entrants, mode), **changes)
+    return replace(MeasureJob("m", KernelRef("k"), workload, candidates, mode), **changes)
 
 
 def measured(job: MeasureJob, process: Process) -> Measurement:
@@ -123,13 +123,13 @@ def measured(job: MeasureJob, process: Process) -> Measurement:
 def worlds(draw: st.DrawFn) -> tuple[MeasureJob, Process]:
     mode = draw(st.sampled_from(list(Mode)))
     count = draw(st.integers(2, 8))
-    champion = mode is Mode.DUEL and draw(st.booleans())
+    incumbent = mode is Mode.SCREENING and draw(st.booleans())
     kinds = [fault for fault in FAULTS if mode is not Mode.VERIFY or " timed" not in fault]
     share = st.sampled_from([""] * 6 + kinds)
     faults = {f"e{index}": draw(share) for index in range(count)}
-    if champion:
+    if incumbent:
         faults[f"e{count - 1}"] = draw(st.sampled_from(["", "", "", "crash", "hang", "poison"]))
-    job = job_of(count, mode, champion=champion)
+    job = job_of(count, mode, incumbent=incumbent)
     if mode is Mode.CONFIRM:
         job = replace(job, baselines=("eager", "vendor"))
         faults["eager"] = draw(st.sampled_from(["", "crash", "hang"]))
@@ -142,9 +142,9 @@ def worlds(draw: st.DrawFn) -> tuple[MeasureJob, Process]:
 def test_everybody_answers_for_themselves_and_the_innocent_are_measured(world):
     job, process = world
     found = measured(job, process)
-    names = [artifact.binary_hash for artifact in job.entrants]
-    challengers = names[:-1] if job.champion else names
-    sound = [name for name in challengers if name not in process.faults]
+    names = [artifact.binary_hash for artifact in job.candidates]
+    candidates = names[:-1] if job.incumbent else names
+    sound = [name for name in candidates if name not in process.faults]
     for name, outcome in zip(names, found.outcomes, strict=True):
         if name in process.faults:
             assert isinstance(outcome, Failure), (name, outcome)
@@ -163,7 +163,7 @@ def test_everybody_answers_for_themselves_and_the_innocent_are_measured(world):
 
 def test_a_batch_in_which_nobody_is_at_fault_is_one_attempt():
     process = Process({})
-    found = measured(job_of(16, Mode.DUEL, champion=True), process)
+    found = measured(job_of(16, Mode.SCREENING, incumbent=True), process)
     assert len(process.attempts) == 1
     assert all(isinstance(outcome, Timing) for outcome in found.outcomes)
 
@@ -171,13 +171,13 @@ def test_a_batch_in_which_nobody_is_at_fault_is_one_attempt():
 @pytest.mark.parametrize(("fault", "attempts"), [("hang", 2), ("poison", 2), ("crash", 3)])
 def test_one_culprit_costs_the_others_one_attempt(fault, attempts):
     process = Process({"e3": fault})
-    measured(job_of(8, Mode.DUEL, champion=True), process)
+    measured(job_of(8, Mode.SCREENING, incumbent=True), process)
     assert len(process.attempts) == attempts
-    assert len(process.attempts[1].entrants) == 7  # six innocents and the champion
+    assert len(process.attempts[1].candidates) == 7  # six innocents and the incumbent
     if fault == "crash":
         alone = process.attempts[2]
-        assert [artifact.binary_hash for artifact in alone.entrants] == ["e3", "e7"]
-        assert alone.champion
+        assert [artifact.binary_hash for artifact in alone.candidates] == ["e3", "e7"]
+        assert alone.incumbent
 
 
 def test_a_crash_caused_by_another_is_not_blamed_on_its_victim():
@@ -185,28 +185,28 @@ def test_a_crash_caused_by_another_is_not_blamed_on_its_victim():
         """e0 leaves something behind that kills whoever comes next."""
 
         def __call__(self, job: MeasureJob) -> Reply | Loss:
-            names = [artifact.binary_hash for artifact in job.entrants]
+            names = [artifact.binary_hash for artifact in job.candidates]
             if "e0" in names and "e1" in names:
                 self.attempts.append(job)
-                return _died("SIGSEGV", f"entrant {names.index('e1')}")
+                return _died("SIGSEGV", f"candidate {names.index('e1')}")
             return super().__call__(job)
 
-    found = measured(job_of(4, Mode.DUEL, champion=True), Corrupting({}))
+    found = measured(job_of(4, Mode.SCREENING, incumbent=True), Corrupting({}))
     assert all(isinstance(outcome, Timing) and outcome.samples_us for outcome in found.outcomes)
 
 
-def test_a_champion_that_dies_only_in_company_stays():
+def test_a_incumbent_that_dies_only_in_company_stays():
     class Corrupting(Process):
-        """e1 leaves something behind that kills the champion when it is there too."""
+        """e1 leaves something behind that kills the incumbent when it is there too."""
 
         def __call__(self, job: MeasureJob) -> Reply | Loss:
-            names = [artifact.binary_hash for artifact in job.entrants]
+            names = [artifact.binary_hash for artifact in job.candidates]
             if "e1" in names and "e3" in names:
                 self.attempts.append(job)
-                return _died("SIGSEGV", f"entrant {names.index('e3')}")
+                return _died("SIGSEGV", f"candidate {names.index('e3')}")
             return super().__call__(job)
 
-    found = measured(job_of(4, Mode.DUEL, champion=True), Corrupting({}))
+    found = measured(job_of(4, Mode.SCREENING, incumbent=True), Corrupting({}))
     kinds = [type(outcome) for outcome in found.outcomes]
     assert kinds == [Timing, Failure, Timing, Timing]
 
@@ -220,19 +220,19 @@ def test_a_job_that_fails_before_anybodys_turn_fails_as_a_whole():
     assert result.message == "crashed the device process (SIGSEGV) twice: the cause"
     answer = Reply(Failure(Status.RUNTIME, "kernel k: no such workload"))
     result = Blame(
-        job_of(4, Mode.DUEL), lambda _: answer, lambda: pytest.fail("not asked")
+        job_of(4, Mode.SCREENING), lambda _: answer, lambda: pytest.fail("not asked")
     ).measure()
     assert result == answer.result
 
 
-def test_what_was_spent_adds_up_and_odd_sizes_are_the_first_entrants():
+def test_what_was_spent_adds_up_and_odd_sizes_are_the_first_candidates():
     job = job_of(3, Mode.CONFIRM, baselines=("eager",))
     process = Process({"e1": "poison"})
     found = measured(job, process)
     assert found.device_s == 2.0
 
     def attempt(asked: MeasureJob) -> Reply | Loss:
-        first = asked.entrants[0].binary_hash == "e0"
+        first = asked.candidates[0].binary_hash == "e0"
         assert bool(asked.checks) == first
         return _died("SIGSEGV", "check") if first else process(asked)
 
@@ -242,8 +242,8 @@ def test_what_was_spent_adds_up_and_odd_sizes_are_the_first_entrants():
     assert isinstance(found.outcomes[1], Timing)
 
 
-def test_a_job_without_entrants_is_attempted_once():
-    job = job_of(0, Mode.DUEL)
+def test_a_job_without_candidates_is_attempted_once():
+    job = job_of(0, Mode.SCREENING)
     answer = Reply(Failure(Status.RUNTIME, "no memory for the inputs"))
     asked: list[MeasureJob] = []
 
@@ -257,7 +257,7 @@ def test_a_job_without_entrants_is_attempted_once():
     assert Blame(job, lambda _: loss, lambda: pytest.fail("not asked")).measure() == loss.failure
 
 
-@pytest.mark.parametrize("note", ["", "entrant 0", "timing"])
+@pytest.mark.parametrize("note", ["", "candidate 0", "timing"])
 def test_a_process_that_is_only_ever_killed_is_the_machines_fault(note):
     attempts = []
 
@@ -266,6 +266,6 @@ def test_a_process_that_is_only_ever_killed_is_the_machines_fault(note):
         return _died("SIGKILL", note)
 
     with pytest.raises(WorkerLost, match="was killed \\(SIGKILL\\) 4 times") as caught:
-        Blame(job_of(1, Mode.DUEL), attempt, lambda: pytest.fail("not asked")).measure()
+        Blame(job_of(1, Mode.SCREENING), attempt, lambda: pytest.fail("not asked")).measure()
     assert "memory" in caught.value.remedy
     assert len(attempts) == 4

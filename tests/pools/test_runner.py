@@ -49,8 +49,8 @@ def runner(plugin):
 
 
 def job_of(*configs: Config, **changes: object) -> MeasureJob:
-    entrants = tuple(Artifact(config, "probe", Toolchain(), f"{config}") for config in configs)
-    job = MeasureJob("m", KernelRef("k"), Workload.of(n=1), entrants, timeout_s=30.0)
+    candidates = tuple(Artifact(config, "probe", Toolchain(), f"{config}") for config in configs)
+    job = MeasureJob("m", KernelRef("k"), Workload.of(n=1), candidates, timeout_s=30.0)
     return replace(job, **changes)
 
 
@@ -60,20 +60,20 @@ def measured(runner: DeviceRunner, job: MeasureJob) -> Measurement:
     return result
 
 
-def spare_of(runner: DeviceRunner) -> int:
-    wait_until(lambda: runner.spare_pid is not None)
-    assert runner.spare_pid is not None
-    assert runner.spare_pid != runner.pid
-    return runner.spare_pid
+def standby_of(runner: DeviceRunner) -> int:
+    wait_until(lambda: runner.standby_pid is not None)
+    assert runner.standby_pid is not None
+    assert runner.standby_pid != runner.pid
+    return runner.standby_pid
 
 
-def test_a_spare_that_was_up_already_takes_over_after_a_death(runner):
+def test_a_standby_that_was_up_already_takes_over_after_a_death(runner):
     assert runner.info.worker_id == NAME
-    first, spare = runner.pid, spare_of(runner)
+    first, standby = runner.pid, standby_of(runner)
     assert measured(runner, job_of({"x": 1})).clocks["pid"] == first
     kill(runner.pid)
-    assert measured(runner, job_of({"x": 1})).clocks["pid"] == spare
-    assert spare_of(runner) not in (first, spare)
+    assert measured(runner, job_of({"x": 1})).clocks["pid"] == standby
+    assert standby_of(runner) not in (first, standby)
 
 
 def test_a_confirmation_has_a_process_that_has_never_seen_its_task(runner):
@@ -81,54 +81,54 @@ def test_a_confirmation_has_a_process_that_has_never_seen_its_task(runner):
     other = Workload.of(n=2)
     first = runner.info and runner.pid
     assert measured(runner, confirm).clocks["pid"] == first
-    spare = spare_of(runner)
-    assert measured(runner, confirm).clocks["pid"] == spare
+    standby = standby_of(runner)
+    assert measured(runner, confirm).clocks["pid"] == standby
     # The search goes on where it was; what it has not seen may be confirmed there as well.
     assert measured(runner, job_of({"x": 1})).clocks["pid"] == first
     assert measured(runner, replace(confirm, workload=other)).clocks["pid"] == first
-    assert measured(runner, replace(confirm, workload=other)).clocks["pid"] == spare
+    assert measured(runner, replace(confirm, workload=other)).clocks["pid"] == standby
     # Both have seen this one by now.
     third = measured(runner, confirm).clocks["pid"]
-    assert third not in (first, spare)
+    assert third not in (first, standby)
     assert runner.pid == first
-    # A spare that has confirmed still takes over.
+    # A standby that has confirmed still takes over.
     kill(first)
     assert measured(runner, job_of({"x": 1})).clocks["pid"] == third
 
 
-def test_after_a_race_that_follows_a_confirmation_a_new_spare_starts_by_itself(runner):
+def test_after_a_race_that_follows_a_confirmation_a_new_standby_starts_by_itself(runner):
     race = job_of({"x": 1}, {"x": 2}, mode=Mode.RACE)
     assert runner.info
-    first, spare = runner.pid, spare_of(runner)
+    first, standby = runner.pid, standby_of(runner)
     assert measured(runner, race).clocks["pid"] == first
-    assert spare_of(runner) == spare
+    assert standby_of(runner) == standby
     confirm = replace(race, mode=Mode.CONFIRM)
-    assert measured(runner, confirm).clocks["pid"] == spare
+    assert measured(runner, confirm).clocks["pid"] == standby
     assert measured(runner, race).clocks["pid"] == first
-    wait_until(lambda: runner.spare_pid not in (None, spare))
-    third = spare_of(runner)
+    wait_until(lambda: runner.standby_pid not in (None, standby))
+    third = standby_of(runner)
     assert third != first
     assert measured(runner, confirm).clocks["pid"] == third
 
 
-def test_after_a_confirmation_whose_winner_failed_a_new_spare_starts_by_itself(runner):
+def test_after_a_confirmation_whose_winner_failed_a_new_standby_starts_by_itself(runner):
     assert runner.info
-    first, spare = runner.pid, spare_of(runner)
+    first, standby = runner.pid, standby_of(runner)
     measured(runner, job_of({"x": 1}))
     confirm = job_of({"wrong": 1}, {"x": 1}, mode=Mode.CONFIRM)
     found = measured(runner, confirm)
     assert isinstance(found.outcomes[0], Failure)
-    assert found.clocks["pid"] == spare
-    wait_until(lambda: runner.spare_pid not in (None, spare))
-    third = spare_of(runner)
+    assert found.clocks["pid"] == standby
+    wait_until(lambda: runner.standby_pid not in (None, standby))
+    third = standby_of(runner)
     assert third != first
     assert measured(runner, job_of({"x": 1}, mode=Mode.CONFIRM)).clocks["pid"] == third
 
 
-def test_no_spare_opens_the_device_while_a_confirmation_is_timed(runner):
+def test_no_standby_opens_the_device_while_a_confirmation_is_timed(runner):
     assert runner.info
     measured(runner, job_of({"x": 1}))
-    spare = spare_of(runner)
+    standby = standby_of(runner)
     slow = job_of({"sleep_s": 1.5}, mode=Mode.CONFIRM)
     thread = threading.Thread(target=measured, args=(runner, slow))
     thread.start()
@@ -141,15 +141,15 @@ def test_no_spare_opens_the_device_while_a_confirmation_is_timed(runner):
             counts.append(count)
         time.sleep(0.05)
     thread.join()
-    assert set(counts) == {5}  # the server, and the first and the spare, each with its guard
-    assert spare_of(runner) == spare
+    assert set(counts) == {5}  # the server, and the first and the standby, each with its guard
+    assert standby_of(runner) == standby
 
 
 def test_who_hangs_in_a_confirmation_is_given_up_soon_and_a_baseline_is_waited_for(runner):
-    confirm = job_of({"x": 1}, mode=Mode.CONFIRM, baselines=("1.5",), entrant_timeout_s=0.5)
+    confirm = job_of({"x": 1}, mode=Mode.CONFIRM, baselines=("1.5",), candidate_timeout_s=0.5)
     assert [outcome.name for outcome in measured(runner, confirm).outcomes] == ['{"x":1}']
     hanging = [{"x": 1}, {"sleep_s": 60.0}, {"x": 2}]
-    found = measured(runner, replace(confirm, entrants=job_of(*hanging).entrants))
+    found = measured(runner, replace(confirm, candidates=job_of(*hanging).candidates))
     first, hung, last = found.outcomes
     assert isinstance(hung, Failure)
     assert hung.status is Status.TIMEOUT
@@ -167,7 +167,7 @@ def test_a_baseline_that_takes_too_long_fails_alone(runner):
 
 
 def test_who_breaks_the_context_costs_the_others_a_new_process(runner):
-    batch = job_of({"x": 1}, {"poison": 1}, {"x": 2}, {"x": 3}, champion=True)
+    batch = job_of({"x": 1}, {"poison": 1}, {"x": 2}, {"x": 3}, incumbent=True)
     assert runner.info
     first = runner.pid
     found = measured(runner, batch)
@@ -175,27 +175,27 @@ def test_who_breaks_the_context_costs_the_others_a_new_process(runner):
     assert kinds == [Timing, Failure, Timing, Timing]
     assert all(o.samples_us for o in found.outcomes if isinstance(o, Timing))
     assert runner.pid != first
-    races = measured(runner, replace(batch, mode=Mode.RACE, champion=False))
+    races = measured(runner, replace(batch, mode=Mode.RACE, incumbent=False))
     assert [type(outcome) for outcome in races.outcomes] == kinds
 
 
-def test_a_spare_that_has_died_is_not_used(runner):
+def test_a_standby_that_has_died_is_not_used(runner):
     assert runner.info
-    kill(spare_of(runner))
+    kill(standby_of(runner))
     wait_until(lambda: len(named(os.getpid(), NAME)) == 3)
     kill(runner.pid)
     assert measured(runner, job_of({"x": 1})).outcomes
 
 
-def test_closing_does_not_wait_for_a_spare_that_is_starting(runner):
+def test_closing_does_not_wait_for_a_standby_that_is_starting(runner):
     assert runner.info
     runner.kill()
     wait_until(lambda: not named(os.getpid(), NAME))
-    assert runner.spare_pid is None
+    assert runner.standby_pid is None
 
 
-@pytest.mark.parametrize(("kind", "options"), [("simulated", {}), ("probe", {"spare": False})])
-def test_no_spare_where_none_is_wanted(plugin, kind, options):
+@pytest.mark.parametrize(("kind", "options"), [("simulated", {}), ("probe", {"standby": False})])
+def test_no_standby_where_none_is_wanted(plugin, kind, options):
     made = DeviceRunner(kind, worker_id=NAME, options=options, paths=plugin)
     assert made.info
     first = made.pid
@@ -235,13 +235,13 @@ def test_only_the_thread_that_launches_keeps_to_its_processor(plugin):
     share = Share(launch, frozenset(others))
     made = DeviceRunner("probe", worker_id=NAME, paths=plugin, share=share)
     assert made.info
-    spare = spare_of(made)
-    assert os.sched_getaffinity(spare) == set(others)
+    standby = standby_of(made)
+    assert os.sched_getaffinity(standby) == set(others)
     assert measured(made, job_of({"x": 1})).clocks["cores"] == f"[{launch}]"
     kill(made.pid)
     measured(made, job_of({"x": 1}))
-    assert made.pid == spare
-    assert os.sched_getaffinity(spare) == {launch}
+    assert made.pid == standby
+    assert os.sched_getaffinity(standby) == {launch}
     made.close()
 
 

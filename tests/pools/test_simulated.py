@@ -18,8 +18,8 @@ from workers.records import (
     KernelRef,
     MeasureJob,
     Measurement,
+    MeasurementProtocol,
     Mode,
-    Protocol,
     Timing,
 )
 
@@ -40,8 +40,8 @@ class Recording:
         built = [self.build(entry.config) for entry in self.space.configs]
         return [result for result in built if isinstance(result, Artifact)]
 
-    def job(self, *entrants, **changes):
-        return replace(MeasureJob("m", self.ref, self.space.workload, entrants), **changes)
+    def job(self, *candidates, **changes):
+        return replace(MeasureJob("m", self.ref, self.space.workload, candidates), **changes)
 
 
 @pytest.fixture
@@ -92,21 +92,21 @@ def test_samples_depend_on_seed_and_config_alone(recording):
     assert first.outcomes != other.outcomes
 
 
-def test_a_hopeless_challenger_is_dropped_early_and_interleaving_cancels_drift(tmp_path):
+def test_a_hopeless_candidate_is_dropped_early_and_interleaving_cancels_drift(tmp_path):
     recording = Recording(tmp_path, configs=120, world="W5")
     by_time = sorted(recording.artifacts(), key=lambda a: recording.space[a.config].median_us)
     best, close, slow = by_time[0], by_time[1], by_time[-1]
     backend = SimulatedBackend()
-    duel = measured(backend, recording.job(slow, close, best, champion=True))
-    dropped, contender, champion = duel.outcomes
+    screening = measured(backend, recording.job(slow, close, best, incumbent=True))
+    dropped, contender, incumbent = screening.outcomes
     assert len(dropped.samples_us) == 1  # beyond any doubt
-    assert len(contender.samples_us) == len(champion.samples_us) >= 9
+    assert len(contender.samples_us) == len(incumbent.samples_us) >= 9
     race = measured(backend, recording.job(best, close, mode=Mode.CONFIRM)).outcomes[1]
     truth = math.log(
         recording.space[close.config].median_us / recording.space[best.config].median_us
     )
     assert race.log_ratio == pytest.approx(truth, abs=0.01)
-    assert len(race.samples_us) == Protocol().final_pairs
+    assert len(race.samples_us) == MeasurementProtocol().final_pairs
 
 
 def test_baselines_verification_and_raw_samples(recording, tmp_path):
@@ -147,7 +147,8 @@ def test_faults_come_in_their_shares_and_a_worker_is_lost_once_per_config(record
 
 def test_a_simulated_child_loads_no_torch():
     script = (
-        "import sys, workers.measure.device_runner, workers.build.process_builder, workers.backends.simulated\n"
+        "import sys, workers.measure.device_runner, "
+        "workers.build.process_builder, workers.backends.simulated\n"
         "heavy = {'torch', 'triton', 'ray', 'numpy', 'optuna', 'pandas'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from processes import kill, named, wait_until
 
-from workers.supervision.standby import SparedChild
+from workers.supervision.standby import StandbyChild
 from workers.supervision.supervised_child import SupervisedChild
 
 NAME = "spared-7"
@@ -36,82 +36,82 @@ def gate() -> Gate:
 
 
 @pytest.fixture
-def children(gate) -> Iterator[SparedChild]:
+def children(gate) -> Iterator[StandbyChild]:
     def make() -> SupervisedChild:
         paths = (str(Path(__file__).parent),)
         return SupervisedChild("child_targets:Target", paths=paths, name=NAME)
 
-    made = SparedChild(make, gate.prepare, spare=True)
+    made = StandbyChild(make, gate.prepare, standby=True)
     yield made
     gate.open.set()
     made.close()
     assert not named(os.getpid(), NAME)
 
 
-def first_spare(children: SparedChild, gate: Gate) -> int:
-    """The process id of the first spare; from then on others wait at the gate."""
+def first_standby(children: StandbyChild, gate: Gate) -> int:
+    """The process id of the first standby; from then on others wait at the gate."""
     children.ready()
     gate.open.set()
-    spare = children.apart()
-    assert spare is not None
+    standby = children.apart()
+    assert standby is not None
     gate.open.clear()
     gate.waiting = 0
-    assert spare.pid is not None
-    return spare.pid
+    assert standby.pid is not None
+    return standby.pid
 
 
-def pid_apart(children: SparedChild) -> int | None:
-    spare = children.apart()
-    return spare.pid if spare is not None else None
+def pid_apart(children: StandbyChild) -> int | None:
+    standby = children.apart()
+    return standby.pid if standby is not None else None
 
 
-def test_the_spare_serves_until_the_one_that_replaces_it_is_up(children, gate):
-    spare = first_spare(children, gate)
+def test_the_standby_serves_until_the_one_that_replaces_it_is_up(children, gate):
+    standby = first_standby(children, gate)
     children.refresh()
     wait_until(lambda: gate.waiting == 1)
-    assert pid_apart(children) == children.spare_pid == spare
+    assert pid_apart(children) == children.standby_pid == standby
     children.refresh()  # one is coming already
     gate.open.set()
-    wait_until(lambda: children.spare_pid != spare)
-    third = children.spare_pid
-    assert pid_apart(children) == third not in (None, spare, children.current.pid)
+    wait_until(lambda: children.standby_pid != standby)
+    third = children.standby_pid
+    assert pid_apart(children) == third not in (None, standby, children.current.pid)
     wait_until(lambda: len(named(os.getpid(), NAME)) == 6)
     assert gate.waiting == 1
 
 
-def test_another_spare_is_waited_for(children, gate):
-    spare = first_spare(children, gate)
+def test_another_standby_is_waited_for(children, gate):
+    standby = first_standby(children, gate)
     gate.open.set()
     child = children.another()
     assert child is not None
     assert child.alive
-    assert child.pid == children.spare_pid != spare
+    assert child.pid == children.standby_pid != standby
 
 
 def test_who_is_coming_is_the_other_one(children, gate):
-    spare = first_spare(children, gate)
+    standby = first_standby(children, gate)
     children.refresh()
     gate.open.set()
-    wait_until(lambda: children.spare_pid != spare)
-    coming, child = children.spare_pid, children.another()
+    wait_until(lambda: children.standby_pid != standby)
+    coming, child = children.standby_pid, children.another()
     assert child is not None
     assert child.pid == coming
     assert gate.waiting == 1
 
 
-def test_the_spare_that_is_up_takes_over_while_another_is_coming(children, gate):
-    spare = first_spare(children, gate)
+def test_the_standby_that_is_up_takes_over_while_another_is_coming(children, gate):
+    standby = first_standby(children, gate)
     children.refresh()
     assert children.current.pid is not None
     kill(children.current.pid)
     wait_until(lambda: not children.current.alive)
-    assert children.ready().pid == spare
+    assert children.ready().pid == standby
     gate.open.set()
-    assert pid_apart(children) not in (None, spare)
+    assert pid_apart(children) not in (None, standby)
 
 
 def test_without_another_one_there_is_none_rather_than_the_same_again(children, gate):
-    first_spare(children, gate)
+    first_standby(children, gate)
     gate.failing = True
     gate.open.set()
     assert children.another() is None

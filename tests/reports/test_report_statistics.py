@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from reports.peaks import floor_us, peak_of
+from reports.peaks import peak_of, roofline_us
 from reports.quantity import NOTHING, clean, factor, plain, plot_text, seconds, size, span
 from reports.stats import Ratio, finite, geomean, median_interval, ratio_of, relative_iqr
 from search_spaces.records import Device, Workload
@@ -94,11 +94,11 @@ def test_words_for_quantities():
 def test_the_floor_is_what_the_data_sheet_allows():
     card = Device("cuda", "NVIDIA H200", "cuda:90")
     half = Workload.of(M=4096, dtype="bfloat16")
-    assert floor_us(card, half, {}, 2 * 4096.0**3, 1e6) == pytest.approx(138.9, rel=1e-3)
-    assert floor_us(card, half, {}, 1.0, 4.8e9) == pytest.approx(1000.0)
+    assert roofline_us(card, half, {}, 2 * 4096.0**3, 1e6) == pytest.approx(138.9, rel=1e-3)
+    assert roofline_us(card, half, {}, 1.0, 4.8e9) == pytest.approx(1000.0)
     single = Workload.of(dtype="float32")
     ieee, tf32, three = (
-        floor_us(card, single, {"precision": name}, 1e12, 0.0)
+        roofline_us(card, single, {"precision": name}, 1e12, 0.0)
         for name in ("ieee", "tf32", "tf32x3")
     )
     assert ieee > three > tf32

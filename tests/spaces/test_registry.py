@@ -179,7 +179,8 @@ def test_listing_and_declaring_need_neither_torch_nor_triton():
     code = (
         "import sys, search_spaces\n"
         "search_spaces.available()\n"
-        "import search_spaces.declaration.dimensions, search_spaces.kernels.cudnn, search_spaces.kernels.matmul.space\n"
+        "import search_spaces.declaration.dimensions, search_spaces.kernels.cudnn, "
+        "search_spaces.kernels.matmul.space\n"
         "print(sorted({'torch', 'triton', 'numpy'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

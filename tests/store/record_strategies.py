@@ -54,7 +54,7 @@ trials = st.builds(
     worker=texts,
     method=texts,
     cache=texts,
-    champion=texts,
+    incumbent=texts,
     median_us=maybe,
     log_ratio=maybe,
     log_ratio_low=maybe,
@@ -64,7 +64,7 @@ trials = st.builds(
     verified_by=texts,
     deterministic=st.none() | st.booleans(),
     samples_us=samples,
-    champion_samples_us=samples,
+    incumbent_samples_us=samples,
     clocks=st.dictionaries(json_texts, finite | json_texts, max_size=3),
     finished_at=instants,
 )

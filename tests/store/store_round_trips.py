@@ -133,7 +133,7 @@ class RoundTrips:
             {"median_us": math.nan},
             {"timing_s": math.nan},
             {"samples_us": (1.0, math.nan)},
-            {"champion_samples_us": (math.nan,)},
+            {"incumbent_samples_us": (math.nan,)},
             {"error": math.nan},
             {"config": {"x": math.nan}},
             {"clocks": {"sm_mhz": math.nan}},

@@ -7,22 +7,22 @@ database is read where its winner is wanted, and never written.
 from __future__ import annotations
 
 from tuner.bench._measured import Pass, Row, baselines_of, bench
-from tuner.bench._session import Bed, Tell
-from tuner.bench._target import Subject, subject
-from tuner.bench._variants import Variant, contestants, variants
+from tuner.bench._session import LocalSession, Tell
+from tuner.bench._target import BenchTarget, subject
+from tuner.bench._variants import Variant, candidates, variants
 from tuner.bench._verified import Checked, points, verify
 
 __all__ = [
-    "Bed",
+    "LocalSession",
     "Checked",
     "Pass",
     "Row",
-    "Subject",
+    "BenchTarget",
     "Tell",
     "Variant",
     "baselines_of",
     "bench",
-    "contestants",
+    "candidates",
     "points",
     "subject",
     "variants",

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from search_spaces.errors import FindingError, TunerError
 from search_spaces.kernel import Cost
 from search_spaces.records import Config, Device, Status, Toolchain, Workload
-from tuner.bench._session import Bed, Tell, silent
-from tuner.bench._target import Subject
+from tuner.bench._session import LocalSession, Tell, silent
+from tuner.bench._target import BenchTarget
 from tuner.bench._variants import Variant
 from tuner.campaign import environment
 from tuner.settings.models import Settings
@@ -22,22 +22,22 @@ from workers.records import (
     Check,
     Failure,
     MeasureJob,
+    MeasurementProtocol,
     Mode,
-    Protocol,
     Timing,
 )
 
 #: Words in the names of baselines that are compiled anew in every process.
 _DEAR = ("compile", "autotune", "tuned")
-#: Confirmations hold several entrants, each of which gets a share of the time at least.
+#: Confirmations hold several candidates, each of which gets a share of the time at least.
 _LEAST_SHARES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What the pass found of one contestant.
+    """What the pass found of one candidate.
 
-    kind: `config` or `baseline`. ratio is its time over that of the first contestant that was
+    kind: `config` or `baseline`. ratio is its time over that of the first candidate that was
     timed, with its 95 % interval, and verdict what that says (empty for the first itself). speedup
     is the default config's time over its own. What was not found out is None.
     """
@@ -70,7 +70,7 @@ class Pass:
     workload: Workload
     device: Device
     toolchain: Toolchain
-    protocol: Protocol
+    protocol: MeasurementProtocol
     rows: tuple[Row, ...]
     method: str = ""
     cache: str = ""
@@ -82,7 +82,7 @@ class Pass:
 
 def bench(
     settings: Settings,
-    subject: Subject,
+    subject: BenchTarget,
     chosen: Mapping[Workload, Sequence[Variant]],
     *,
     baselines: Sequence[str] | None = None,
@@ -96,13 +96,13 @@ def bench(
     `TunerError` for baselines the kernel lacks, and `FindingError` when a pass fails as a whole.
     """
     named = {workload: baselines_of(subject, workload, baselines) for workload in chosen}
-    with Bed(settings, subject, tell) as bed:
+    with LocalSession(settings, subject, tell) as bed:
         for workload, variants in chosen.items():
             yield _Bench(settings, subject, bed, workload, variants, named[workload], tell).run()
 
 
 def baselines_of(
-    subject: Subject, workload: Workload, names: Sequence[str] | None
+    subject: BenchTarget, workload: Workload, names: Sequence[str] | None
 ) -> tuple[str, ...]:
     """The names, checked. `all` and `none` are words for what they say; None is for those of the
     kernel's baselines that need no compiling."""
@@ -127,8 +127,8 @@ class _Bench:
     """One pass on its way."""
 
     settings: Settings
-    subject: Subject
-    bed: Bed
+    subject: BenchTarget
+    bed: LocalSession
     workload: Workload
     variants: Sequence[Variant]
     baselines: Sequence[str]
@@ -195,24 +195,24 @@ class _Bench:
         return BuildJob(job_id, self.subject.ref, workload, variant.config, device, timeout_s)
 
     def _job(
-        self, entrants: tuple[Artifact, ...], odd: Check | None, protocol: Protocol
+        self, candidates: tuple[Artifact, ...], odd: Check | None, protocol: MeasurementProtocol
     ) -> MeasureJob:
-        first = odd is not None and entrants[0].config == odd.artifact.config
+        first = odd is not None and candidates[0].config == odd.artifact.config
         limit_s = self.settings.pool.measure_timeout
         baseline_s = self.settings.pool.baseline_timeout
         return MeasureJob(
             job_id=f"bench {self.workload.key}",
             kernel=self.subject.ref,
             workload=self.workload,
-            entrants=entrants,
+            candidates=candidates,
             mode=Mode.CONFIRM,
             baselines=tuple(self.baselines),
             checks=(odd,) if first and odd is not None else (),
             protocol=protocol,
             calibration=self.bed.worker.calibration,
-            timeout_s=limit_s * max(_LEAST_SHARES, len(entrants))
+            timeout_s=limit_s * max(_LEAST_SHARES, len(candidates))
             + baseline_s * len(self.baselines),
-            entrant_timeout_s=limit_s,
+            candidate_timeout_s=limit_s,
             baseline_timeout_s=baseline_s,
         )
 

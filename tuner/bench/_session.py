@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TypeAlias
 
 from search_spaces.errors import TunerError
-from tuner.bench._target import Subject
+from tuner.bench._target import BenchTarget
 from tuner.settings.models import Settings
 from workers import pools
 from workers.records import (
@@ -42,13 +42,13 @@ def silent(what: str, done: int, total: int) -> None:
     """Progress for nobody."""
 
 
-class Bed:
+class LocalSession:
     """Builders and one runner of the subject's kind, in `with`; the farm's own classes do the work.
 
     Raises `TunerError` when the worker does not come up or jobs are lost again and again.
     """
 
-    def __init__(self, settings: Settings, subject: Subject, tell: Tell = silent) -> None:
+    def __init__(self, settings: Settings, subject: BenchTarget, tell: Tell = silent) -> None:
         pool = settings.pool
         self._spec = PoolSpec(
             kind="local",
@@ -67,7 +67,7 @@ class Bed:
         self._measuring = ""
         self._gone = "it gives no sign of life"
 
-    def __enter__(self) -> Bed:
+    def __enter__(self) -> LocalSession:
         self._pool.start()
         return self
 

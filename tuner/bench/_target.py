@@ -27,7 +27,7 @@ _TARGETS = (*_PREFERRED, "simulated")
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class BenchTarget:
     """A kernel, some of its workloads and a device.
 
     runner: the kind of the runner that takes its jobs; `interpreter` where no such device is here,
@@ -58,7 +58,7 @@ def subject(
     workloads: Sequence[str] = (),
     target: str | None = None,
     timed: bool = True,
-) -> Subject:
+) -> BenchTarget:
     """The subject that people's words name; touches no device.
 
     kernel: a name, `module:object`, `file.py:object` or `recorded:FILE`. workloads: each either
@@ -72,7 +72,7 @@ def subject(
     device, runner = _place(found, target, timed)
     found = registry.for_device(found, device)
     chosen = _workloads(found, workloads)
-    return Subject(found, chosen, device, runner, KernelRef(found.spec, paths))
+    return BenchTarget(found, chosen, device, runner, KernelRef(found.spec, paths))
 
 
 def _place(kernel: Kernel, target: str | None, timed: bool) -> tuple[Device, str]:

@@ -14,7 +14,7 @@ from results_db.shipped import shipped
 from search_spaces.declaration import calls
 from search_spaces.errors import TunerError
 from search_spaces.records import Config, Workload, config_key
-from tuner.bench._target import Subject
+from tuner.bench._target import BenchTarget
 from tuner.runtime import SCHEMA, TableError, read
 
 #: Runs that are searched for a winner, the newest first.
@@ -35,7 +35,7 @@ class Variant:
 
 
 def variants(
-    subject: Subject, workload: Workload, texts: Sequence[str], database: str
+    subject: BenchTarget, workload: Workload, texts: Sequence[str], database: str
 ) -> tuple[Variant, ...]:
     """The feasible configs that the texts name, in their order, each config once.
 
@@ -61,8 +61,8 @@ def variants(
     return tuple(found.values())
 
 
-def contestants(
-    subject: Subject, workload: Workload, texts: Sequence[str] | None, database: str
+def candidates(
+    subject: BenchTarget, workload: Workload, texts: Sequence[str] | None, database: str
 ) -> tuple[Variant, ...]:
     """The configs that are meant and the default, which comes last where it is not among them.
 
@@ -87,13 +87,13 @@ def contestants(
     )
 
 
-def default_of(subject: Subject, workload: Workload) -> Variant | None:
+def default_of(subject: BenchTarget, workload: Workload) -> Variant | None:
     """The default config, None where it is not feasible on this device."""
     config = calls.default_config(subject.kernel, workload, subject.device)
     return Variant("default", config) if subject.space(workload).feasible(config) else None
 
 
-def best_of(subject: Subject, workload: Workload, database: str) -> Variant | None:
+def best_of(subject: BenchTarget, workload: Workload, database: str) -> Variant | None:
     """What the newest run that confirmed a winner for this task and device ships."""
     try:
         with Store.open(database, create=False) as store:
@@ -111,7 +111,7 @@ def best_of(subject: Subject, workload: Workload, database: str) -> Variant | No
     return Variant("best", dict(ships.config), note)
 
 
-def _confirmed(store: Store, subject: Subject, workload: Workload) -> TaskInfo | None:
+def _confirmed(store: Store, subject: BenchTarget, workload: Workload) -> TaskInfo | None:
     for run in store.runs(limit=_RUNS):
         for task in reversed(store.tasks(run.run_id)):
             if (
@@ -125,7 +125,7 @@ def _confirmed(store: Store, subject: Subject, workload: Workload) -> TaskInfo |
     return None
 
 
-def _named(subject: Subject, workload: Workload, text: str, database: str) -> Variant:
+def _named(subject: BenchTarget, workload: Workload, text: str, database: str) -> Variant:
     if text == "default":
         return Variant("default", calls.default_config(subject.kernel, workload, subject.device))
     if text == "best":
@@ -142,7 +142,7 @@ def _named(subject: Subject, workload: Workload, text: str, database: str) -> Va
     return _of_file(subject, workload, Path(text))
 
 
-def _of_file(subject: Subject, workload: Workload, path: Path) -> Variant:
+def _of_file(subject: BenchTarget, workload: Workload, path: Path) -> Variant:
     place = f"--config {path}"
     data = _json(_text(path), place)
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:

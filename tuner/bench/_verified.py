@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from search_spaces.records import Config, Status, Workload
-from tuner.bench._session import Bed, Tell, silent
-from tuner.bench._target import Subject
+from tuner.bench._session import LocalSession, Tell, silent
+from tuner.bench._target import BenchTarget
 from tuner.bench._variants import Variant
 from tuner.campaign import environment
 from tuner.settings.models import Settings
@@ -32,7 +32,7 @@ class Checked:
 
 
 def points(
-    subject: Subject, workload: Workload, count: int | None = None, seed: int = 0
+    subject: BenchTarget, workload: Workload, count: int | None = None, seed: int = 0
 ) -> tuple[Variant, ...]:
     """Every config of the space, or `count` of them drawn at random."""
     space = subject.space(workload)
@@ -44,7 +44,7 @@ def points(
 
 def verify(
     settings: Settings,
-    subject: Subject,
+    subject: BenchTarget,
     chosen: Mapping[Workload, Sequence[Variant]],
     *,
     tell: Tell = silent,
@@ -56,7 +56,7 @@ def verify(
     """
     total = sum(map(len, chosen.values()))
     done = 0
-    with Bed(settings, subject, tell) as bed:
+    with LocalSession(settings, subject, tell) as bed:
         for workload, variants in chosen.items():
             check = _Check(settings, subject, bed, workload)
             for checked in check.all(variants):
@@ -72,8 +72,8 @@ def _passed(checked: Checked) -> bool:
 @dataclass(frozen=True, slots=True)
 class _Check:
     settings: Settings
-    subject: Subject
-    bed: Bed
+    subject: BenchTarget
+    bed: LocalSession
     workload: Workload
 
     def all(self, variants: Sequence[Variant]) -> Iterator[Checked]:
@@ -128,12 +128,12 @@ class _Check:
             job_id=f"verify {job_id}",
             kernel=self.subject.ref,
             workload=workload,
-            entrants=(built,),
+            candidates=(built,),
             mode=Mode.VERIFY,
             protocol=environment.protocol(self.settings.measure),
             calibration=self.bed.worker.calibration,
             timeout_s=limit_s,
-            entrant_timeout_s=limit_s,
+            candidate_timeout_s=limit_s,
         )
         result = self.bed.measured(job)
         by = "interpreter" if self.subject.runner == "interpreter" else "device"

@@ -10,12 +10,12 @@ from search_spaces.declaration.check import Rehearsal
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Device
-from tuner.campaign.tasks import Wanted
+from tuner.campaign.tasks import RequestedTask
 
 _OFFLINE = {"cuda": "cuda:90", "hip": "hip:gfx942"}
 
 
-def rehearse(wanted: Sequence[Wanted]) -> None:
+def rehearse(wanted: Sequence[RequestedTask]) -> None:
     """Try every task's declaration on each kind of its targets; nothing is built.
 
     Raises `TunerError` for the first mistake. Devices that are not here are stood in for.
@@ -56,7 +56,7 @@ def stand_in(kernel: Kernel, target: str | None = None) -> Device:
     raise TunerError(f"no {' or '.join(kinds)} device was found", "name one with --target cuda:90")
 
 
-def _devices(task: Wanted) -> Iterator[tuple[Device, bool]]:
+def _devices(task: RequestedTask) -> Iterator[tuple[Device, bool]]:
     """One device per kind of the task's targets, and whether it is a guess."""
     from workers import device
 

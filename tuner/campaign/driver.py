@@ -157,9 +157,9 @@ class Driver:
         """How well the devices were used, for the run's record.
 
         device_busy_share: of all device time. busy_share_while_ready: of the time in which a device
-        had something to do. timing_s, configs: device seconds spent timing, challengers measured.
+        had something to do. timing_s, configs: device seconds spent timing, candidates measured.
         """
-        floor = self.engine.floor
+        floor = self.engine.dispatcher
         busy = floor.busy_s / self._offered_s if self._offered_s > 0 else 0.0
         ready = floor.held_s / floor.busy_s if floor.busy_s > 0 else 0.0
         return {
@@ -260,7 +260,7 @@ class Driver:
     def _count_workers(self) -> None:
         """Device time that there was, used or not; workers come and go."""
         now = self.clock()
-        self._offered_s += (now - self._counted) * len(self.engine.floor.workers)
+        self._offered_s += (now - self._counted) * len(self.engine.dispatcher.workers)
         self._counted = now
 
     def _keep_alive(self) -> None:

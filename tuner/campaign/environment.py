@@ -14,7 +14,7 @@ from pathlib import Path
 
 from search_spaces.records import Value, Workload, digest
 from tuner.settings.models import MeasureConfig
-from workers.records import Protocol
+from workers.records import MeasurementProtocol
 
 #: Rough seconds per trial for plans, by backend kind; a plan says that it is an estimate.
 _SECONDS = {"cpu": 5.0, "cuda": 0.4, "hip": 0.4, "simulated": 0.01}
@@ -46,9 +46,9 @@ def revision(base: Path) -> str:
     return os.environ.get(_REVISION) or _git(base, "rev-parse", "--short=12", "HEAD")
 
 
-def protocol(measure: MeasureConfig) -> Protocol:
+def protocol(measure: MeasureConfig) -> MeasurementProtocol:
     """The measuring protocol that the configuration describes."""
-    return Protocol(
+    return MeasurementProtocol(
         method=measure.method,
         cache=measure.cache,
         warm_ms=measure.warm_ms,
@@ -72,7 +72,7 @@ def baselines(measure: MeasureConfig, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(name for name in names if wanted is None or name in wanted))
 
 
-def protocol_key(protocol: Protocol) -> str:
+def protocol_key(protocol: MeasurementProtocol) -> str:
     """Digest of the measuring protocol: times taken under another one are not reused."""
     return digest(asdict(protocol))
 

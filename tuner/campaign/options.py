@@ -8,7 +8,7 @@ from pathlib import Path
 
 from search_spaces.errors import TunerError
 from tuner.campaign.declaration_check import rehearse
-from tuner.campaign.tasks import Wanted, wanted_tasks
+from tuner.campaign.tasks import RequestedTask, requested_tasks
 from tuner.engine.instructions import Fault
 from tuner.settings.models import Budget, CampaignConfig, Settings, StrategyConfig
 
@@ -86,9 +86,11 @@ def adjusted(campaign: CampaignConfig, options: RunOptions) -> CampaignConfig:
     return campaign.model_copy(update={"tasks": tasks})
 
 
-def chosen(settings: Settings, campaign: CampaignConfig, options: RunOptions) -> list[Wanted]:
+def chosen(
+    settings: Settings, campaign: CampaignConfig, options: RunOptions
+) -> list[RequestedTask]:
     """The tasks of an adjusted campaign that the options leave, their declarations tried out."""
-    wanted = wanted_tasks(
+    wanted = requested_tasks(
         campaign,
         extra=settings.kernels,
         paths=(str(options.base.resolve()),),

@@ -10,7 +10,7 @@ from search_spaces.records import Device, Workload
 from tuner.campaign import environment
 from tuner.campaign.known_results import kept
 from tuner.campaign.options import RunOptions, adjusted, campaign_of, chosen
-from tuner.campaign.tasks import Placed, place, runner_kinds
+from tuner.campaign.tasks import ScheduledTask, place, runner_kinds
 from tuner.settings import anchored
 from tuner.settings.models import Settings
 from workers.records import WorkerInfo
@@ -61,7 +61,7 @@ def _found(kind: str) -> list[Device]:
     return list(device.found(kind))
 
 
-def _known(settings: Settings, options: RunOptions, placed: Sequence[Placed]) -> list[int]:
+def _known(settings: Settings, options: RunOptions, placed: Sequence[ScheduledTask]) -> list[int]:
     """How many configs of each task the database has results for; none where all is new."""
     nothing = [0] * len(placed)
     if options.fresh:
@@ -75,13 +75,13 @@ def _known(settings: Settings, options: RunOptions, placed: Sequence[Placed]) ->
         return nothing
 
 
-def _known_of(store: Store, item: Placed, protocol: str) -> int:
+def _known_of(store: Store, item: ScheduledTask, protocol: str) -> int:
     space = item.wanted.bind(item.device)
     found = kept(store.known_trials(item.key(protocol)))
     return sum(space.feasible(trial.config) for trial in found)
 
 
-def _planned(item: Placed, known: int) -> PlannedTask:
+def _planned(item: ScheduledTask, known: int) -> PlannedTask:
     size = item.wanted.bind(item.device).size()
     budget = item.wanted.budget.trials_at_most
     trials = size if budget is None else min(size, budget)

@@ -18,14 +18,14 @@ from tuner.campaign import environment, known_results, lease
 from tuner.campaign.driver import Control, Driver
 from tuner.campaign.options import RunOptions, RunOutcome
 from tuner.campaign.progress import ProgressCallback
-from tuner.campaign.tasks import Placed, Wanted, place, runner_kinds
+from tuner.campaign.tasks import RequestedTask, ScheduledTask, place, runner_kinds
 from tuner.engine import Engine, Finish, TaskBudget, TaskSpec
 from tuner.engine.default_config import default_failed
 from tuner.settings.models import CampaignConfig, Settings
 from workers.records import (
     KernelRef,
+    MeasurementProtocol,
     PoolSpec,
-    Protocol,
     WorkerGone,
     WorkerInfo,
     WorkerReady,
@@ -51,7 +51,9 @@ class CampaignRun:
     #: When, on the pool's clock, no search asks for more; None for a run without that limit.
     ends_at: float | None = None
 
-    def drive(self, wanted: list[Wanted], on_progress: ProgressCallback | None) -> RunOutcome:
+    def drive(
+        self, wanted: list[RequestedTask], on_progress: ProgressCallback | None
+    ) -> RunOutcome:
         """Hold a run of the campaign from its first worker to its last product."""
         try:
             outcome = self._drive(wanted, on_progress)
@@ -66,7 +68,9 @@ class CampaignRun:
         finally:
             lease.leave(self.store)
 
-    def _drive(self, wanted: list[Wanted], on_progress: ProgressCallback | None) -> RunOutcome:
+    def _drive(
+        self, wanted: list[RequestedTask], on_progress: ProgressCallback | None
+    ) -> RunOutcome:
         from workers import pools
 
         started = time.monotonic()
@@ -104,7 +108,7 @@ class CampaignRun:
         return self._products(wanted, outcome)
 
     # -- workers -------------------------------------------------------------------------------
-    def _pool_spec(self, wanted: list[Wanted]) -> PoolSpec:
+    def _pool_spec(self, wanted: list[RequestedTask]) -> PoolSpec:
         pool = self.settings.pool
         counts: dict[str, int | None] = {
             "cpu": pool.cpu_runners,
@@ -147,7 +151,7 @@ class CampaignRun:
 
     # -- tasks ---------------------------------------------------------------------------------
     def _prepare(
-        self, wanted: list[Wanted], workers: list[WorkerInfo]
+        self, wanted: list[RequestedTask], workers: list[WorkerInfo]
     ) -> tuple[RunInfo, list[TaskSpec], list[str]]:
         from workers import toolchain
 
@@ -169,7 +173,7 @@ class CampaignRun:
                 specs.append(self._spec(item, task, protocol, fresh=fresh))
         return info, specs, notes
 
-    def _run_info(self, placed: Sequence[Placed]) -> RunInfo:
+    def _run_info(self, placed: Sequence[ScheduledTask]) -> RunInfo:
         """The interrupted run of the very same campaign, or a new one."""
         spec, fresh = self._run_spec(), self.options.fresh
         facts = environment.facts(self.options.base, fresh=fresh)
@@ -186,7 +190,9 @@ class CampaignRun:
         spec["only"] = [list(self.options.kernels), list(self.options.workloads)]
         return spec
 
-    def _ensure(self, info: RunInfo, item: Placed, protocol: Protocol) -> TaskInfo:
+    def _ensure(
+        self, info: RunInfo, item: ScheduledTask, protocol: MeasurementProtocol
+    ) -> TaskInfo:
         kernel, workload = item.wanted.kernel, item.wanted.workload
         cost = kernel.cost(workload)
         note = ""
@@ -208,7 +214,9 @@ class CampaignRun:
             task = replace(task, note=note)
         return task
 
-    def _spec(self, item: Placed, task: TaskInfo, protocol: Protocol, *, fresh: bool) -> TaskSpec:
+    def _spec(
+        self, item: ScheduledTask, task: TaskInfo, protocol: MeasurementProtocol, *, fresh: bool
+    ) -> TaskSpec:
         from tuner import strategies
 
         wanted, kernel, workload = item.wanted, item.wanted.kernel, item.wanted.workload
@@ -246,7 +254,7 @@ class CampaignRun:
             timed={} if fresh else self._timed(task),
             settled=None if fresh else self.store.settled(task.key, exclude_task=task.task_id),
             neighbours=self._neighbours(kernel.name, item, task.run_id),
-            odd=_odd(item),
+            check_size=_odd(item),
         )
 
     def _timed(self, task: TaskInfo) -> dict[str, TrialRecord]:
@@ -254,7 +262,7 @@ class CampaignRun:
         found = self.store.timed_trials(task.key, exclude_task=task.task_id)
         return {record.binary_hash: record for record in found}
 
-    def _default(self, item: Placed) -> Config:
+    def _default(self, item: ScheduledTask) -> Config:
         """The kernel's default, or the nearest start in a space that was narrowed without it."""
         space = item.wanted.bind(item.device)
         default = calls.default_config(item.wanted.kernel, item.wanted.workload, item.device)
@@ -262,7 +270,7 @@ class CampaignRun:
             default = next(iter(space.enumerate()))
         return dict(default)
 
-    def _neighbours(self, kernel: str, item: Placed, run_id: int) -> list[Config]:
+    def _neighbours(self, kernel: str, item: ScheduledTask, run_id: int) -> list[Config]:
         """Winners of the nearest workloads of the same device from earlier runs, nearest first."""
         found = self.store.winners(kernel, item.device.fingerprint, before_run=run_id)
         here = item.wanted.workload
@@ -328,7 +336,7 @@ class CampaignRun:
             f"move that file to the place in database.url and run again to go on, or {error.hint}",
         )
 
-    def _products(self, wanted: list[Wanted], outcome: RunOutcome) -> RunOutcome:
+    def _products(self, wanted: list[RequestedTask], outcome: RunOutcome) -> RunOutcome:
         """Tables and report, also of a run that was interrupted: they say so.
 
         A run of some workloads only leaves tables alone: its part would replace the whole.
@@ -348,7 +356,7 @@ class CampaignRun:
         return outcome
 
 
-def _listed(item: Placed) -> list[Config]:
+def _listed(item: ScheduledTask) -> list[Config]:
     """Configs among which users choose today, as far as the space was not narrowed."""
     kernel, workload = item.wanted.kernel, item.wanted.workload
     space = item.wanted.bind(item.device)
@@ -356,7 +364,7 @@ def _listed(item: Placed) -> list[Config]:
         return [c for c in kernel.listed_configs(workload, item.device) if space.feasible(c)]
 
 
-def _odd(item: Placed) -> Workload | None:
+def _odd(item: ScheduledTask) -> Workload | None:
     """Where a launch is bound to a compiled size, the odd-sized workload winners must also pass."""
     if item.compile_only or item.device.kind not in ("cuda", "hip"):
         return None

@@ -24,7 +24,7 @@ _CROSS_KINDS = ("cuda", "hip")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RequestedTask:
     """A kernel and workload that a campaign names, with the targets that apply to the kernel."""
 
     kernel: Kernel
@@ -48,10 +48,10 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class ScheduledTask:
     """A wanted task on a device that is there, or compile-only on one that is not."""
 
-    wanted: Wanted
+    wanted: RequestedTask
     device: Device
     toolchain: Toolchain
     compile_only: bool = False
@@ -78,7 +78,7 @@ class Placed:
         )
 
 
-def wanted_tasks(
+def requested_tasks(
     campaign: CampaignConfig,
     *,
     extra: Sequence[str] = (),
@@ -86,7 +86,7 @@ def wanted_tasks(
     kernels: Sequence[str] = (),
     workloads: Sequence[str] = (),
     baselines: Sequence[str] = (),
-) -> list[Wanted]:
+) -> list[RequestedTask]:
     """All tasks a campaign names, filtered by kernel names and by words of the workload key.
 
     extra: specs of kernels that the configuration adds and a campaign may call by name. baselines:
@@ -140,7 +140,7 @@ def kernel_named(
     return registry.load_undecided(name, paths, device)
 
 
-def _check_baselines(found: Sequence[Wanted], names: Sequence[str]) -> None:
+def _check_baselines(found: Sequence[RequestedTask], names: Sequence[str]) -> None:
     known: dict[str, set[str]] = {}
     for wanted in found if names else ():
         has = known.setdefault(wanted.kernel.name, set())
@@ -159,7 +159,7 @@ def _check_baselines(found: Sequence[Wanted], names: Sequence[str]) -> None:
 
 def _line(
     campaign: CampaignConfig, line: TaskConfig, kernel: Kernel, paths: Sequence[str]
-) -> Iterator[Wanted]:
+) -> Iterator[RequestedTask]:
     named = line.targets or campaign.targets
     targets = tuple(_anchored(t, paths) for t in named if _kind(t) in kernel.kinds)
     if not targets:
@@ -176,7 +176,7 @@ def _line(
     strategies.check(strategy.name, strategy.options)
     for workload in workloads:
         calls.check(kernel, workload)
-        yield Wanted(
+        yield RequestedTask(
             kernel=kernel,
             workload=workload,
             targets=targets,
@@ -209,7 +209,7 @@ def _kind(target: str) -> str:
     return kind
 
 
-def runner_kinds(wanted: Sequence[Wanted]) -> set[str]:
+def runner_kinds(wanted: Sequence[RequestedTask]) -> set[str]:
     """The backend kinds whose runners a pool has to bring up; code targets also want an
     interpreter, for the case that no such device is there."""
     kinds: set[str] = set()
@@ -222,13 +222,13 @@ def runner_kinds(wanted: Sequence[Wanted]) -> set[str]:
 
 
 def place(
-    wanted: Sequence[Wanted], workers: Sequence[WorkerInfo], cross_toolchain: Toolchain
-) -> tuple[list[Placed], list[str]]:
+    wanted: Sequence[RequestedTask], workers: Sequence[WorkerInfo], cross_toolchain: Toolchain
+) -> tuple[list[ScheduledTask], list[str]]:
     """Put tasks on the devices that workers hold; also one line per task that is left out.
 
     `cross_toolchain` is what compiles for code targets nobody here owns.
     """
-    placed: list[Placed] = []
+    placed: list[ScheduledTask] = []
     notes: list[str] = []
     taken: set[tuple[str, Workload, str]] = set()
     for task in wanted:
@@ -249,28 +249,30 @@ def place(
 
 
 def _place(
-    task: Wanted, target: str, workers: Sequence[WorkerInfo], cross_toolchain: Toolchain
-) -> Iterator[Placed]:
+    task: RequestedTask, target: str, workers: Sequence[WorkerInfo], cross_toolchain: Toolchain
+) -> Iterator[ScheduledTask]:
     kind, _, code = target.partition(":")
     if kind == "simulated":
         yield from _replay(task, code, workers)
         return
     here = [w for w in workers if w.device.kind == kind and (not code or w.device.target == target)]
     for worker in here:
-        yield Placed(_for(task, worker.device), worker.device, worker.toolchain)
+        yield ScheduledTask(_for(task, worker.device), worker.device, worker.toolchain)
     if code and not here and kind in _CROSS_KINDS:
         from workers import device
 
         absent = device.offline(target)
-        yield Placed(_for(task, absent), absent, cross_toolchain, compile_only=True)
+        yield ScheduledTask(_for(task, absent), absent, cross_toolchain, compile_only=True)
 
 
-def _for(task: Wanted, device: Device) -> Wanted:
+def _for(task: RequestedTask, device: Device) -> RequestedTask:
     """The task with its kernel as it is for that device."""
     return replace(task, kernel=registry.for_device(task.kernel, device))
 
 
-def _replay(task: Wanted, file: str, workers: Sequence[WorkerInfo]) -> Iterator[Placed]:
+def _replay(
+    task: RequestedTask, file: str, workers: Sequence[WorkerInfo]
+) -> Iterator[ScheduledTask]:
     """The device that was recorded, where a worker replays recordings; of other kernels none."""
     from search_spaces.recorded.kernel import RecordedKernel
 
@@ -278,4 +280,4 @@ def _replay(task: Wanted, file: str, workers: Sequence[WorkerInfo]) -> Iterator[
     if isinstance(kernel, RecordedKernel) and any(w.device.kind == "simulated" for w in workers):
         named = Path(kernel.spec.removeprefix("recorded:")).resolve()
         if not file or named == Path(file).resolve():
-            yield Placed(task, kernel.device, kernel.recorded.toolchain)
+            yield ScheduledTask(task, kernel.device, kernel.recorded.toolchain)

@@ -124,7 +124,7 @@ def bench(
     _check_writable(samples)
     subject = library.subject(settings, base, kernel, workloads=workload or (), target=target)
     chosen = {
-        item: library.contestants(subject, item, config, settings.database.url)
+        item: library.candidates(subject, item, config, settings.database.url)
         for item in subject.workloads
     }
     tell_origins(chosen.values())
@@ -217,7 +217,7 @@ def _raw(item: Pass) -> dict[str, object]:
         "method": item.method,
         "cache": item.cache,
         "clocks": dict(item.clocks),
-        "contestants": [
+        "candidates": [
             {
                 "variant": row.variant,
                 "kind": row.kind,

@@ -47,8 +47,9 @@ class Worker:
 class Job:
     """What a job id stands for: a build, with its one trial, or a measurement.
 
-    trials: the challengers of a duel in order; none for finals and confirmations. check: the build
-    is of the trial's config at an odd size. ahead: nobody is measured, the task is only prepared.
+    trials: the candidates of a screening in order; none for finals and confirmations. check: the
+    build is of the trial's config at an odd size. ahead: nobody is measured, the task is only
+    prepared.
     """
 
     task: Task
@@ -64,13 +65,13 @@ class Job:
 
 
 @dataclass(slots=True)
-class Floor:
+class Dispatcher:
     """The runners and jobs of a run.
 
     busy_s: device time from dispatch to answer, preparations apart; held_s: of these, what the
     device processes worked. Their ratio is the busy share while there was something to measure; the
     rest is transport.
-    timing_s: of held_s, what was spent timing. configs: challengers answered for.
+    timing_s: of held_s, what was spent timing. configs: candidates answered for.
     """
 
     workers: dict[str, Worker] = field(default_factory=dict)
@@ -97,8 +98,8 @@ class Floor:
         return sum(jobs.fits(worker.info, task.spec) for worker in self.workers.values())
 
     def dispatch(self, active: Sequence[Task], now: float) -> list[Measure]:
-        """Give every idle worker what the tasks under way have for it: finals before duels, and a
-        task to prepare while its first variants are being built."""
+        """Give every idle worker what the tasks under way have for it: finals before screenings,
+        and a task to prepare while its first variants are being built."""
         for task in active:
             repeating = task.finals is not None and task.finals.repeating
             task.repeats_at = (task.repeats_at or now + _STARTING_S) if repeating else None
@@ -123,8 +124,8 @@ class Floor:
         measure = jobs.final(task, job_id)
         trials: tuple[Trial, ...] = ()
         if measure is None:
-            trials = tuple(jobs.next_duel(task, fitting))
-            measure = jobs.duel(task, trials, job_id) if trials else None
+            trials = tuple(jobs.next_screening(task, fitting))
+            measure = jobs.screening(task, trials, job_id) if trials else None
         if measure is None:
             return None
         if measure.mode is Mode.CONFIRM:
@@ -154,7 +155,7 @@ class Floor:
     def _preference(self, worker: Worker, active: Sequence[Task], now: float) -> list[Task]:
         """Tasks this worker can serve: those first whose inputs it holds, then those of nobody.
 
-        Where each device keeps to its own tasks, inputs are made once and champions stay loaded.
+        Where each device keeps to its own tasks, inputs are made once and incumbents stay loaded.
         A confirmation to be repeated where it was made goes after all else: its process starts.
         """
         latest = [other.tasks[0] for other in self.workers.values() if other.tasks]
@@ -183,7 +184,7 @@ class Floor:
         """Have a trial built, or its config at the task's odd size."""
         if trial.state is State.ASKED:
             task.search.move(trial, State.BUILDING)
-        workload = task.spec.odd if check else None
+        workload = task.spec.check_size if check else None
         job = jobs.build(task, trial, self.job_id(task), workload)
         self.building += 1
         self.jobs[job.job_id] = Job(task, (trial,), check=check)
@@ -204,11 +205,11 @@ class Floor:
         given_up = job.trials and all(trial.state is State.DROPPED for trial in job.trials)
         return None if given_up or job.ahead else job
 
-    def account(self, result: Measurement, challengers: int) -> None:
+    def account(self, result: Measurement, candidates: int) -> None:
         """Note how a measurement used its device."""
         self.held_s += result.device_s
         self.timing_s += result.timing_s
-        self.configs += challengers
+        self.configs += candidates
 
     def in_build(self, trial: Trial, *, check: bool = False) -> bool:
         """Whether this build of the trial is under way."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from results_db.records import TrialRecord
 from search_spaces.records import Status
 from tuner.engine import jobs, trial_records
-from tuner.engine.dispatcher import Floor, Job, Worker
+from tuner.engine.dispatcher import Dispatcher, Job, Worker
 from tuner.engine.finals import Finals
 from tuner.engine.instructions import (
     Build,
@@ -55,15 +55,15 @@ class Engine:
 
     builders: builds that run at once; a few more are queued so that none waits for the driver.
     in_flight: tasks searched at once, None for what suits the runners. tasks: as they are opened.
-    floor: runners, and what is under way. hungry: a Tick orders builds for which the last answer
-    did not wait.
+    dispatcher: runners, and what is under way. hungry: a Tick orders builds for which the last
+    answer did not wait.
     """
 
     specs: Sequence[TaskSpec]
     builders: int
     in_flight: int | None = None
     tasks: list[Task] = field(default_factory=list)
-    floor: Floor = field(default_factory=Floor)
+    dispatcher: Dispatcher = field(default_factory=Dispatcher)
     draining: bool = False
     finished: bool = False
     hungry: bool = False
@@ -89,10 +89,10 @@ class Engine:
             case JobLost():
                 self._lost(event, now, out)
             case WorkerReady():
-                self.floor.workers[event.worker.worker_id] = Worker(event.worker)
+                self.dispatcher.workers[event.worker.worker_id] = Worker(event.worker)
                 self._desertion.fault = None
             case WorkerGone():
-                self.floor.workers.pop(event.worker_id, None)
+                self.dispatcher.workers.pop(event.worker_id, None)
                 self._desertion.left(event)
             case Drain():
                 # No new trial; those not yet at work are given up, the rest is brought to an end.
@@ -106,13 +106,13 @@ class Engine:
 
     # -- events --------------------------------------------------------------------------------
     def _built(self, event: Built, now: float, out: list[Instruction]) -> None:
-        job = self.floor.close(event.job_id, now)
+        job = self.dispatcher.close(event.job_id, now)
         if job is None or not job.trials:
             return
         task, trial = job.task, job.trial
         task.builds.over()
         if job.check:
-            trial.odd = event.result
+            trial.check_artifact = event.result
         elif trial.state is State.DONE:
             self._rebuilt(task, trial, event.result)
         elif isinstance(event.result, Failure):
@@ -137,22 +137,22 @@ class Engine:
             task.search.move(trial, State.WAITING)
 
     def _rebuilt(self, task: Task, trial: Trial, result: Artifact | Failure) -> None:
-        """A finalist or champion whose artifact was no longer at hand was built once more."""
+        """A finalist or incumbent whose artifact was no longer at hand was built once more."""
         if isinstance(result, Artifact):
             trial.artifact = result
         elif task.finals is not None:
             task.finals.lost(trial)
-        elif task.search.champion is trial:
+        elif task.search.incumbent is trial:
             task.search.dethrone()
 
     def _measured(self, event: Measured, now: float, out: list[Instruction]) -> None:
-        job = self.floor.close(event.job_id, now)
+        job = self.dispatcher.close(event.job_id, now)
         if job is None:
             return
         task, result = job.task, event.result
         task.measurements.over()
         if isinstance(result, Measurement):
-            self.floor.account(result, len(job.trials))
+            self.dispatcher.account(result, len(job.trials))
             task.method = task.method or jobs.method_of(result)
         if not job.trials:
             self._judged(task, result, out)
@@ -174,10 +174,10 @@ class Engine:
     def _answered(
         self, job: Job, worker_id: str, result: Measurement, out: list[Instruction]
     ) -> None:
-        """Every challenger has its outcome, or was not reached and goes again."""
-        rival = job.trial.rival
-        beaten = rival is not None and isinstance(result.outcomes[-1], Failure)
-        if beaten and job.task.search.champion is rival:
+        """Every candidate has its outcome, or was not reached and goes again."""
+        screened_against = job.trial.screened_against
+        beaten = screened_against is not None and isinstance(result.outcomes[-1], Failure)
+        if beaten and job.task.search.incumbent is screened_against:
             job.task.search.dethrone()
         for index, trial in enumerate(job.trials):
             outcome = result.outcomes[index]
@@ -208,7 +208,7 @@ class Engine:
 
     def _lost(self, event: JobLost, now: float, out: list[Instruction]) -> None:
         """The worker died, not the trial: the same again elsewhere, within reason."""
-        job = self.floor.close(event.job_id, now)
+        job = self.dispatcher.close(event.job_id, now)
         if job is None:
             return
         setbacks = job.task.measurements if job.worker_id else job.task.builds
@@ -234,7 +234,7 @@ class Engine:
         hopeless = trial.attempt >= MAX_LOSSES
         failure = Failure(Status.RUNTIME, too_often(trial.attempt, reason))
         if job.check:
-            trial.odd = failure if hopeless else trial.odd
+            trial.check_artifact = failure if hopeless else trial.check_artifact
         elif trial.state is State.DONE:
             if hopeless:
                 self._rebuilt(job.task, trial, failure)
@@ -245,7 +245,7 @@ class Engine:
             self._again(job.task, trial, State.READY if job.worker_id else State.ASKED)
 
     def _again(self, task: Task, trial: Trial, state: State) -> None:
-        trial.rival = None
+        trial.screened_against = None
         task.search.move(trial, state)
         if self.draining:
             task.search.stop()
@@ -274,7 +274,7 @@ class Engine:
             self._order_builds(now, out)
             self._settle(out)
             ready = [task for task in self._active() if not task.measurements.pausing(now)]
-            out.extend(self.floor.dispatch(ready, now))
+            out.extend(self.dispatcher.dispatch(ready, now))
         if not self.finished:
             self._check_end(now, out)
 
@@ -282,7 +282,7 @@ class Engine:
         return [t for t in self.tasks if t.stage not in ("waiting", "done")]
 
     def _open_tasks(self, out: list[Instruction]) -> None:
-        room = self.in_flight or self.floor.tasks_at_once
+        room = self.in_flight or self.dispatcher.tasks_at_once
         room -= sum(1 for t in self.tasks if t.stage == "search")
         for task in self.tasks:
             if room <= 0 or self.draining:
@@ -328,7 +328,7 @@ class Engine:
 
     # -- builds --------------------------------------------------------------------------------
     def _order_builds(self, now: float, out: list[Instruction]) -> None:
-        room = self.builders + max(2, self.builders // _AHEAD) - self.floor.building
+        room = self.builders + max(2, self.builders // _AHEAD) - self.dispatcher.building
         tasks = [task for task in self._active() if not task.builds.pausing(now)]
         idle_rounds = 0
         while room > 0 and idle_rounds < len(tasks):
@@ -347,23 +347,23 @@ class Engine:
     def _next_order(self, task: Task, now: float, out: list[Instruction]) -> Build | None:
         """A build of the task: of a trial or, near the end, of a likely winner at its odd size."""
         unchecked = (task.finals or task.search).unchecked()
-        odd = next((t for t in unchecked if not self.floor.in_build(t, check=True)), None)
+        odd = next((t for t in unchecked if not self.dispatcher.in_build(t, check=True)), None)
         if odd is not None:
-            return self.floor.order_build(task, odd, check=True)
+            return self.dispatcher.order_build(task, odd, check=True)
         trial = self._next_build(task, now, out)
-        return None if trial is None else self.floor.order_build(task, trial)
+        return None if trial is None else self.dispatcher.order_build(task, trial)
 
     def _next_build(self, task: Task, now: float, out: list[Instruction]) -> Trial | None:
         if task.finals is not None:
             missing = task.finals.missing()
-            return next((t for t in missing if not self.floor.in_build(t)), None)
-        champion = jobs.champion_to_rebuild(task)
-        if champion is not None and not self.floor.in_build(champion):
-            return champion
+            return next((t for t in missing if not self.dispatcher.in_build(t)), None)
+        incumbent = jobs.incumbent_to_rebuild(task)
+        if incumbent is not None and not self.dispatcher.in_build(incumbent):
+            return incumbent
         asked = task.search.first(State.ASKED)
         if asked is not None:
             return asked
-        devices = self.floor.serving(task)
+        devices = self.dispatcher.serving(task)
         while not self.draining and jobs.has_room(task, devices, self.builders):
             trial = task.search.next_trial(now)
             if trial is None:
@@ -376,14 +376,14 @@ class Engine:
 
     # -- the end -------------------------------------------------------------------------------
     def _check_end(self, now: float, out: list[Instruction]) -> None:
-        if self.floor.jobs:
+        if self.dispatcher.jobs:
             self._desertion.since = None
             return
         if all(t.stage == "done" for t in self.tasks) or (self.draining and not self._active()):
             self.finished = True
             out.append(ending(self.draining, self.tasks))
             return
-        stuck = [t for t in self._active() if not self.floor.serving(t)]
+        stuck = [t for t in self._active() if not self.dispatcher.serving(t)]
         if not self._desertion.lasts(now, bool(stuck)):
             return
         if (fault := self._desertion.fault) is None:

@@ -35,7 +35,7 @@ _LOSSES = 6
 class Finals:
     """Finals and confirmation of one task; `mode` is what is to be measured next, None when over.
 
-    finalists: challengers and the default, fastest of the search first. records: what was
+    finalists: candidates and the default, fastest of the search first. records: what was
     measured of whom.
     """
 
@@ -82,7 +82,7 @@ class Finals:
         """The race of all finalists is next, or under way."""
         return self.mode is Mode.RACE
 
-    def entrants(self) -> list[Trial]:
+    def candidates(self) -> list[Trial]:
         """Who takes part in what is next; in a confirmation: winner, runner-up, default."""
         if self.mode is Mode.RACE:
             return self.finalists
@@ -93,8 +93,8 @@ class Finals:
         return named
 
     def missing(self) -> list[Trial]:
-        """Entrants whose artifact has to be built (again)."""
-        return [t for t in self.entrants() if t.artifact is None]
+        """Candidates whose artifact has to be built (again)."""
+        return [t for t in self.candidates() if t.artifact is None]
 
     def unchecked(self) -> list[Trial]:
         """Who is still to be built at its odd size: the winner, or those likely to be it.
@@ -110,7 +110,7 @@ class Finals:
         self._drop([trial])
 
     def failed(self, failure: Failure) -> None:
-        """The whole job failed; fewer entrants the next time, and after a few tries none."""
+        """The whole job failed; fewer candidates the next time, and after a few tries none."""
         self.in_flight = False
         self.tries += 1
         self.note = f"{self.mode}: {failure.message}"
@@ -120,7 +120,7 @@ class Finals:
             self.finalists = self.finalists[: max(2, len(self.finalists) // 2)]
 
     def worker_lost(self, reason: str) -> None:
-        """The worker died, not an entrant: the same again elsewhere, but not without end."""
+        """The worker died, not a candidate: the same again elsewhere, but not without end."""
         self.in_flight = False
         self.losses += 1
         if self.losses >= _LOSSES:
@@ -163,15 +163,15 @@ class Finals:
         is to be confirmed, or race and confirmation contradict each other for the first time."""
         self.in_flight = False
         self._answered = True
-        entrants = self.entrants()
+        candidates = self.candidates()
         outcomes = {
             trial.number: result
-            for trial, result in zip(entrants, measurement.outcomes, strict=True)
+            for trial, result in zip(candidates, measurement.outcomes, strict=True)
         }
-        first = outcomes[entrants[0].number]
+        first = outcomes[candidates[0].number]
         if isinstance(first, Failure):
-            self.note = f"{config_key(entrants[0].config)} failed to confirm: {first.message}"
-            self._drop([entrants[0]])
+            self.note = f"{config_key(candidates[0].config)} failed to confirm: {first.message}"
+            self._drop([candidates[0]])
             return None
         moved = self._moved(outcomes)
         if moved and not self._contradicted:
@@ -190,7 +190,7 @@ class Finals:
         )
         if moved:
             found = selection.undecided(found, moved)
-        records = [*self.records, *selection.confirm_records(entrants, measurement)]
+        records = [*self.records, *selection.confirm_records(candidates, measurement)]
         return found, selection.baselines(measurement), records
 
     def unconfirmed(self) -> SelectionRecord | None:
@@ -211,8 +211,8 @@ class Finals:
     def _moved(self, outcomes: dict[int, Timing | Failure]) -> str:
         """How a confirmation contradicts the race, in words.
 
-        It does when a rival's ratio to the winner has moved by more than the threshold and out of
-        its interval, unless the rival is clearly slower in both.
+        It does when a screened_against's ratio to the winner has moved by more than the threshold
+        and out of its interval, unless the screened_against is clearly slower in both.
         """
         winner = self.tie[0].number
         for number, confirmed in outcomes.items():
@@ -225,7 +225,7 @@ class Finals:
             moved = abs(confirmed.log_ratio - raced) > _MOVED and not inside
             if moved and min(raced, confirmed.log_ratio) < _MOVED:
                 change = math.expm1(confirmed.log_ratio - raced)
-                return f"a rival's time moved by {change:+.1%} against the winner's"
+                return f"a screened_against's time moved by {change:+.1%} against the winner's"
         return ""
 
     def _default(self) -> Trial | None:

@@ -16,18 +16,18 @@ from workers.records import (
     Check,
     MeasureJob,
     Measurement,
+    MeasurementProtocol,
     Mode,
-    Protocol,
     WorkerInfo,
 )
 
-#: Finals and confirmations hold many entrants.
+#: Finals and confirmations hold many candidates.
 _FINALS_TIME = 3.0
-#: Challengers of one duel: enough to share a champion's samples, few enough to answer soon.
+#: Candidates of one screening: enough to share an incumbent's samples, few enough to answer soon.
 _BATCH = 16
-#: An entrant of a GPU is silent this long at most, beside this many times the champion's time.
+#: A candidate of a GPU is silent this long at most, beside this many times the incumbent's time.
 _QUIET_S, _QUIET_RUNS = 5.0, 1000
-#: Before there is a champion it may be silent for the whole job's time over this.
+#: Before there is an incumbent it may be silent for the whole job's time over this.
 _QUIET_FIRST = 4
 
 
@@ -52,12 +52,12 @@ def build(task: Task, trial: Trial, job_id: str, workload: Workload | None = Non
     )
 
 
-def champion_to_rebuild(task: Task) -> Trial | None:
-    """After a resume the champion's artifact is not at hand, and duels wait for it."""
-    champion = task.search.champion
-    if champion is None or champion.artifact is not None or task.spec.compile_only:
+def incumbent_to_rebuild(task: Task) -> Trial | None:
+    """After a resume the incumbent's artifact is not at hand, and screenings wait for it."""
+    incumbent = task.search.incumbent
+    if incumbent is None or incumbent.artifact is not None or task.spec.compile_only:
         return None
-    return champion if task.search.count(State.READY) else None
+    return incumbent if task.search.count(State.READY) else None
 
 
 def has_room(task: Task, devices: int, builders: int) -> bool:
@@ -70,13 +70,13 @@ def offered(task: Task) -> bool:
     return task.finals is not None or task.search.count(State.READY) > 0
 
 
-def next_duel(task: Task, idle: int = 1) -> list[Trial]:
+def next_screening(task: Task, idle: int = 1) -> list[Trial]:
     """The ready trials that can be measured now, best prospects first, shared by `idle` devices.
 
-    Until there is a champion to pair with, one trial at a time is timed without: nothing tells yet
-    for how long one that hangs may be silent. A champion whose artifact is not at hand is being
-    built again. Who was in a job that failed goes alone. Trials whose time is known from another
-    revision go first, for they need no champion and may become one.
+    Until there is an incumbent to pair with, one trial at a time is timed without: nothing tells
+    yet for how long one that hangs may be silent. An incumbent whose artifact is not at hand is
+    being built again. Who was in a job that failed goes alone. Trials whose time is known from
+    another revision go first, for they need no incumbent and may become one.
     """
     ready = task.search.next_ready(task.search.count(State.READY))
     if not ready:
@@ -85,10 +85,10 @@ def next_duel(task: Task, idle: int = 1) -> list[Trial]:
         return ready[:1]
     if kept := [trial for trial in ready if task.search.kept_time(trial)]:
         return _batch(kept, idle)
-    champion = task.search.champion
-    if champion is None:
+    incumbent = task.search.incumbent
+    if incumbent is None:
         return [] if task.search.count(State.MEASURING) else ready[:1]
-    if champion.artifact is None:
+    if incumbent.artifact is None:
         return []
     return _batch(ready, idle)
 
@@ -105,34 +105,36 @@ def preparation(task: Task, job_id: str) -> MeasureJob:
         job_id=job_id,
         kernel=task.spec.kernel,
         workload=task.spec.workload,
-        entrants=(),
-        mode=Mode.DUEL,
+        candidates=(),
+        mode=Mode.SCREENING,
         protocol=_protocol(task),
         timeout_s=task.spec.measure_timeout_s,
     )
 
 
-def duel(task: Task, trials: Sequence[Trial], job_id: str) -> MeasureJob:
-    """Verify the trials and screen them against the champion; only verify what is not timed, or
+def screening(task: Task, trials: Sequence[Trial], job_id: str) -> MeasureJob:
+    """Verify the trials and screen them against the incumbent; only verify what is not timed, or
     has a time."""
     verify = task.spec.compile_only or task.search.kept_time(trials[0]) is not None
     for trial in trials:
         task.search.move(trial, State.MEASURING)
-        trial.rival = None if verify else task.search.champion
-    rival = trials[0].rival
-    field = [trial.artifact for trial in trials] + ([rival.artifact] if rival else [])
+        trial.screened_against = None if verify else task.search.incumbent
+    screened_against = trials[0].screened_against
+    field = [trial.artifact for trial in trials] + (
+        [screened_against.artifact] if screened_against else []
+    )
     artifacts = tuple(artifact for artifact in field if artifact is not None)
     return MeasureJob(
         job_id=job_id,
         kernel=task.spec.kernel,
         workload=task.spec.workload,
-        entrants=artifacts,
-        mode=Mode.VERIFY if verify else Mode.DUEL,
-        champion=rival is not None,
+        candidates=artifacts,
+        mode=Mode.VERIFY if verify else Mode.SCREENING,
+        incumbent=screened_against is not None,
         verified=_verified(task, artifacts),
         protocol=_protocol(task),
         timeout_s=task.spec.measure_timeout_s * max(1.0, len(artifacts) / 4),
-        entrant_timeout_s=_quiet_s(task),
+        candidate_timeout_s=_quiet_s(task),
     )
 
 
@@ -146,16 +148,16 @@ def final(task: Task, job_id: str) -> MeasureJob | None:
     if confirm and finals.unchecked():
         return None
     finals.in_flight = True
-    artifacts = tuple(t.artifact for t in finals.entrants() if t.artifact is not None)
-    odd = finals.entrants()[0].odd if confirm else None
+    artifacts = tuple(t.artifact for t in finals.candidates() if t.artifact is not None)
+    odd = finals.candidates()[0].check_artifact if confirm else None
     checks: tuple[Check, ...] = ()
-    if task.spec.odd is not None and isinstance(odd, Artifact):
-        checks = (Check(task.spec.odd, odd),)
+    if task.spec.check_size is not None and isinstance(odd, Artifact):
+        checks = (Check(task.spec.check_size, odd),)
     return MeasureJob(
         job_id=job_id,
         kernel=task.spec.kernel,
         workload=task.spec.workload,
-        entrants=artifacts,
+        candidates=artifacts,
         mode=finals.mode,
         baselines=baselines,
         verified=frozenset() if confirm else _verified(task, artifacts),
@@ -163,7 +165,7 @@ def final(task: Task, job_id: str) -> MeasureJob | None:
         protocol=_protocol(task),
         timeout_s=task.spec.measure_timeout_s * _FINALS_TIME
         + task.spec.baseline_timeout_s * len(baselines),
-        entrant_timeout_s=_quiet_s(task),
+        candidate_timeout_s=_quiet_s(task),
         baseline_timeout_s=task.spec.baseline_timeout_s,
     )
 
@@ -173,7 +175,7 @@ def method_of(result: Measurement) -> str:
     return result.method if result.method in METHODS else ""
 
 
-def _protocol(task: Task) -> Protocol:
+def _protocol(task: Task) -> MeasurementProtocol:
     """The task's protocol, with the method its variants have been timed by so far."""
     protocol = task.spec.protocol
     if task.method and protocol.method == "auto":
@@ -182,16 +184,17 @@ def _protocol(task: Task) -> Protocol:
 
 
 def _quiet_s(task: Task) -> float:
-    """How long one entrant may go without a sign of life before it is taken to hang."""
-    spec, champion = task.spec, task.search.champion
+    """How long one candidate may go without a sign of life before it is taken to hang."""
+    spec, incumbent = task.spec, task.search.incumbent
     if spec.device.kind not in ("cuda", "hip"):
         return spec.measure_timeout_s
-    if champion is None or champion.score is None:
+    if incumbent is None or incumbent.score is None:
         return spec.measure_timeout_s / _QUIET_FIRST
-    runs_s = _QUIET_RUNS * math.exp(champion.score) / 1e6
+    runs_s = _QUIET_RUNS * math.exp(incumbent.score) / 1e6
     return min(spec.measure_timeout_s, _QUIET_S + runs_s)
 
 
-def _verified(task: Task, entrants: Sequence[Artifact]) -> frozenset[str]:
-    """Which of the entrants are known to be correct; not all that are, for jobs are sent around."""
-    return frozenset(a.binary_hash for a in entrants) & task.search.verified
+def _verified(task: Task, candidates: Sequence[Artifact]) -> frozenset[str]:
+    """Which of the candidates are known to be correct; not all that are, for jobs are sent
+    around."""
+    return frozenset(a.binary_hash for a in candidates) & task.search.verified

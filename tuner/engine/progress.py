@@ -37,11 +37,11 @@ def progress(
         done=done,
         total=total,
         trials_per_s=rate,
-        busy_share=min(1.0, engine.floor.busy_s / offered_s) if offered_s > 0 else 0.0,
+        busy_share=min(1.0, engine.dispatcher.busy_s / offered_s) if offered_s > 0 else 0.0,
         elapsed_s=elapsed_s,
         left_s=left,
-        building=engine.floor.building,
-        measuring=sum(worker.job_id is not None for worker in engine.floor.workers.values()),
+        building=engine.dispatcher.building,
+        measuring=sum(worker.job_id is not None for worker in engine.dispatcher.workers.values()),
         tasks_done=sum(task.stage == "done" for task in engine.tasks),
         tasks_total=len(engine.tasks),
         tasks=tuple(_task(task, chosen.get(task.spec.task_id)) for task in shown),
@@ -62,7 +62,7 @@ def _total(engine: Engine) -> int | None:
 
 
 def _task(task: Task, chosen: SelectionRecord | None) -> TaskProgress:
-    best = task.search.champion
+    best = task.search.incumbent
     ships = None if chosen is None or task.stage != "done" else shipped(chosen)
     return TaskProgress(
         label=task.spec.label,

@@ -1,4 +1,4 @@
-"""One task's search: which configs were asked, what became of them, who is champion.
+"""One task's search: which configs were asked, what became of them, who is incumbent.
 
 Pure state. The engine calls it in one place, in the order of events.
 """
@@ -16,7 +16,7 @@ from dataclasses import replace
 from results_db.records import TrialRecord
 from search_spaces.records import Config, Status, config_key
 from tuner.engine.default_config import default_of, next_listed
-from tuner.engine.stopping_rule import Enough
+from tuner.engine.stopping_rule import StoppingRule
 from tuner.engine.trial import State, TaskSpec, Trial
 from tuner.strategies.base import Watcher
 
@@ -38,7 +38,7 @@ class Search:
         self.trials: dict[str, Trial] = {}
         self.by_binary: dict[str, Trial] = {}
         self.verified: set[str] = set()
-        self.champion: Trial | None = None
+        self.incumbent: Trial | None = None
         self.device_s = 0.0
         self.started: float | None = None
         self.stopped = False
@@ -58,7 +58,9 @@ class Search:
         self._known = {config_key(r.config): r for r in spec.known}
         self._first = deque(_first_configs(spec))
         gain = spec.budget.gain
-        self._enough = None if gain is None else Enough(spec.space, spec.strategy, gain)
+        self._stopping_rule = (
+            None if gain is None else StoppingRule(spec.space, spec.strategy, gain)
+        )
         for record in spec.finished:
             self._restore(record)
 
@@ -74,8 +76,8 @@ class Search:
 
     def likely(self, trials: Sequence[Trial]) -> list[Trial]:
         """Of trials in their order, those likely to win that are not built at their odd size."""
-        ahead = trials[:_CHECKED_AHEAD] if self.spec.odd is not None else []
-        return [trial for trial in ahead if trial.odd is None]
+        ahead = trials[:_CHECKED_AHEAD] if self.spec.check_size is not None else []
+        return [trial for trial in ahead if trial.check_artifact is None]
 
     def warm(self, configs: Iterable[Config]) -> None:
         """Try these next, in this order, after the default: winners of neighbouring workloads.
@@ -117,7 +119,7 @@ class Search:
         """Up to `n` trials to measure next, in the order asked; those that spill heavily wait.
 
         Spilling a little sometimes pays. On an H200 144 of 968 matmul configs spill, all of them
-        512 bytes per thread or more; the best of these takes 3.6 times the champion's time.
+        512 bytes per thread or more; the best of these takes 3.6 times the incumbent's time.
         """
         ready = self.in_state(State.READY)
         return heapq.nsmallest(n, ready, key=lambda trial: (_spills(trial), trial.number))
@@ -163,10 +165,10 @@ class Search:
 
     # -- results -------------------------------------------------------------------------------
     def finish(self, trial: Trial, record: TrialRecord) -> None:
-        """The trial is over: remember it, tell the strategy, maybe crown a new champion."""
+        """The trial is over: remember it, tell the strategy, maybe crown a new incumbent."""
         self.move(trial, State.DONE)
         trial.record = record
-        trial.rival = None
+        trial.screened_against = None
         self.device_s += record.device_s
         if record.build_s > 0:
             bisect.insort(self._build_s, record.build_s)
@@ -191,11 +193,12 @@ class Search:
         return self.likely(self.ranked()) if self.ending and self.open_trials else []
 
     def dethrone(self) -> None:
-        """The champion cannot be had any more: it is out of the ranking, and the next one is it."""
-        if self.champion is not None:
-            self.champion.score = None
-            self._timed = [entry for entry in self._timed if entry[2] is not self.champion]
-        self.champion = self._timed[0][2] if self._timed else None
+        """The incumbent cannot be had any more: it is out of the ranking, and the next one is
+        it."""
+        if self.incumbent is not None:
+            self.incumbent.score = None
+            self._timed = [entry for entry in self._timed if entry[2] is not self.incumbent]
+        self.incumbent = self._timed[0][2] if self._timed else None
 
     # -- inside --------------------------------------------------------------------------------
     def _next(self, now: float) -> Trial | None:
@@ -211,8 +214,10 @@ class Search:
             config, source = self._first.popleft()
             if config_key(config) not in self.trials:
                 return self._admit(config, source)
-        if self._enough is not None and self._enough.reached(len(self.trials), self.open_trials):
-            return self._polish_likely(self._enough)
+        if self._stopping_rule is not None and self._stopping_rule.reached(
+            len(self.trials), self.open_trials
+        ):
+            return self._polish_likely(self._stopping_rule)
         if self._polishing():
             return self._polish()
         suggested = self._ask()
@@ -234,20 +239,20 @@ class Search:
             trial.score = math.log(record.median_us)
             if self._contends(trial, record):
                 bisect.insort(self._timed, (trial.score, trial.number, trial))
-                if self.champion is None or trial.score < (self.champion.score or math.inf):
-                    self.champion = trial
+                if self.incumbent is None or trial.score < (self.incumbent.score or math.inf):
+                    self.incumbent = trial
         if record.binary_hash and record.source in ("measured", "built", "reused", "verified"):
             self.by_binary.setdefault(record.binary_hash, trial)
             if record.status is Status.CORRECT and record.verified_by:
                 self.verified.add(record.binary_hash)
         self.spec.strategy.tell(record.config, trial.score, record.status)
-        if self._enough is not None:
-            self._enough.told(record.config, trial.score, record.status)
+        if self._stopping_rule is not None:
+            self._stopping_rule.told(record.config, trial.score, record.status)
 
     def _contends(self, trial: Trial, record: TrialRecord) -> bool:
         """Whether a time may win: not that of who was dropped from its screening.
 
-        One sample beside an outlier of the champion's would look like a new best. A twin's time is
+        One sample beside an outlier of the incumbent's would look like a new best. A twin's time is
         that of the trial whose binary it shares, which contends for both.
         """
         return record.source != "binary" and not self.hopeless(trial)
@@ -279,8 +284,8 @@ class Search:
         trial = Trial(number, config, strategy, asked_at=self._now)
         self.trials[config_key(config)] = trial
         self.move(trial, State.ASKED)
-        if self._enough is not None:
-            self._enough.asked(config)
+        if self._stopping_rule is not None:
+            self._stopping_rule.asked(config)
         if strategy != self.spec.strategy.name and isinstance(self.spec.strategy, Watcher):
             self.spec.strategy.under_way(config)
         return trial
@@ -323,7 +328,7 @@ class Search:
         return len(self.trials) >= budget.trials - budget.polish
 
     def _polish(self) -> Trial | None:
-        """An untried neighbour of the champion, or of the next best; None while waiting for it."""
+        """An untried neighbour of the incumbent, or of the next best; None while waiting for it."""
         if self.open_trials:
             return None
         for trial in self.ranked():
@@ -333,26 +338,26 @@ class Search:
         self.stopped = True
         return None
 
-    def _polish_likely(self, enough: Enough) -> Trial | None:
-        """A neighbour of the champion that may still beat it; None while waiting for results, which
-        may also show that it is not enough."""
-        config = enough.polish(self.champion.config if self.champion else None)
+    def _polish_likely(self, enough: StoppingRule) -> Trial | None:
+        """A neighbour of the incumbent that may still beat it; None while waiting for results,
+        which may also show that it is not enough."""
+        config = enough.polish(self.incumbent.config if self.incumbent else None)
         if config is not None:
             return self._admit(config, "polish")
-        self._drop_spare(enough)
+        self._drop_surplus(enough)
         self.stopped = not self.open_trials
         return None
 
-    def _drop_spare(self, enough: Enough) -> None:
+    def _drop_surplus(self, enough: StoppingRule) -> None:
         """Give up what is being built and not worth waiting for: nothing else is to be asked."""
         building = [*self.in_state(State.ASKED), *self.in_state(State.BUILDING)]
         usual_s = self._build_s[len(self._build_s) // 2] if self._build_s else math.inf
         late = all(self._now - trial.asked_at > _LATE * usual_s for trial in building)
         configs = [trial.config for trial in building]
         last = late and len(building) == self.open_trials
-        self._give_up(enough, enough.late(configs) if last else enough.spare(configs))
+        self._give_up(enough, enough.late(configs) if last else enough.surplus(configs))
 
-    def _give_up(self, enough: Enough, configs: Sequence[Config]) -> None:
+    def _give_up(self, enough: StoppingRule, configs: Sequence[Config]) -> None:
         for config in configs:
             self._drop(self.trials[config_key(config)])
         if configs:

@@ -78,10 +78,10 @@ def race_records(
     return records
 
 
-def confirm_records(entrants: Sequence[Trial], measurement: Measurement) -> list[FinalRecord]:
+def confirm_records(candidates: Sequence[Trial], measurement: Measurement) -> list[FinalRecord]:
     """What the confirmation measured of winner, runner-up and default, against the winner."""
     records = []
-    for trial, outcome in zip(entrants, measurement.outcomes, strict=True):
+    for trial, outcome in zip(candidates, measurement.outcomes, strict=True):
         if isinstance(outcome, Failure) or not outcome.samples_us:
             records.append(_absent("confirm", trial, outcome))
             continue

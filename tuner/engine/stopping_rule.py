@@ -1,4 +1,4 @@
-"""Budget `auto`: when a search has tried enough, and which neighbours of its champion are left."""
+"""Budget `auto`: when a search has tried enough, and which neighbours of its incumbent are left."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _CALM = 3
 _RESUMED = 2.0
 #: Builds under way are not awaited if they are expected to gain less than this share of what is
 #: enough. They were ordered as the most promising, and a model that was right would not need them.
-_SPARE = 0.02
+_SURPLUS = 0.02
 #: The expected gain is computed anew after so many results.
 _EVERY = 4
-#: A neighbour of the champion is not tried where the model gives it less of a chance to win.
+#: A neighbour of the incumbent is not tried where the model gives it less of a chance to win.
 _CHANCE = 0.01
 
 
-class Enough:
+class StoppingRule:
     """Follows one search. gain: the expected relative improvement below which it has enough."""
 
     def __init__(self, space: BoundSpace, strategy: Strategy, gain: float) -> None:
@@ -77,12 +77,12 @@ class Enough:
             self._calm = self._calm + 1 if enough else 0
         return self._calm > 0
 
-    def spare(self, configs: Sequence[Config]) -> list[Config]:
+    def surplus(self, configs: Sequence[Config]) -> list[Config]:
         """Which of the configs under way are not worth waiting for, once enough is reached."""
         if not configs or self._told == self._spared_at or self._calm < _CALM:
             return []
         self._spared_at = self._told
-        return self._given_up(self._estimate.spare(configs, _SPARE * self._gain))
+        return self._given_up(self._estimate.surplus(configs, _SURPLUS * self._gain))
 
     def late(self, configs: Sequence[Config]) -> list[Config]:
         """Which of the last configs under way, whose builds take long, are not worth waiting for,
@@ -91,7 +91,7 @@ class Enough:
         if not configs or seen == self._late_at:
             return []
         self._late_at = seen
-        return self._given_up(self._estimate.spare(configs, self._gain, doubt=1.0))
+        return self._given_up(self._estimate.surplus(configs, self._gain, doubt=1.0))
 
     def _given_up(self, configs: list[Config]) -> list[Config]:
         self._spared = self._spared or bool(configs)
@@ -101,9 +101,9 @@ class Enough:
         """Configs were given up before they had a result."""
         self._estimate.drop(configs)
 
-    def polish(self, champion: Config | None) -> Config | None:
-        """The untried neighbour of the champion most likely to beat it, if that is possible."""
-        near = [] if champion is None else self._space.neighbours(champion)
+    def polish(self, incumbent: Config | None) -> Config | None:
+        """The untried neighbour of the incumbent most likely to beat it, if that is possible."""
+        near = [] if incumbent is None else self._space.neighbours(incumbent)
         chances = self._estimate.chances(near)
         best = max(range(len(near)), key=chances.__getitem__, default=None)
         return near[best] if best is not None and chances[best] >= _CHANCE else None

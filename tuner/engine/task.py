@@ -54,7 +54,7 @@ class Task:
         """End with all artifacts forgotten."""
         self.stage = "done"
         for trial in self.search.trials.values():
-            trial.artifact = trial.odd = None
+            trial.artifact = trial.check_artifact = None
 
 
 def ending(draining: bool, tasks: Iterable[Task]) -> Finish:

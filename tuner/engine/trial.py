@@ -10,9 +10,9 @@ from results_db.records import TaskInfo, TrialRecord
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import BoundSpace
 from tuner.strategies.base import Strategy
-from workers.records import Artifact, Failure, KernelRef, Protocol
+from workers.records import Artifact, Failure, KernelRef, MeasurementProtocol
 
-_PROTOCOL = Protocol()
+_PROTOCOL = MeasurementProtocol()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class TaskSpec:
     compile_only: bool = False
     verify: bool = True
     baselines: tuple[str, ...] = ()
-    protocol: Protocol = _PROTOCOL
+    protocol: MeasurementProtocol = _PROTOCOL
     finalists: int = 8
     build_timeout_s: float = 120.0
     measure_timeout_s: float = 120.0
@@ -69,7 +69,7 @@ class TaskSpec:
     timed: Mapping[str, TrialRecord] = field(default_factory=dict)
     settled: TaskInfo | None = None
     neighbours: Sequence[Config] = ()
-    odd: Workload | None = None
+    check_size: Workload | None = None
 
 
 class State(StrEnum):
@@ -99,7 +99,7 @@ class Trial:
     record: TrialRecord | None = None
     score: float | None = None
     alone: bool = False
-    odd: Artifact | Failure | None = field(default=None, repr=False)
+    check_artifact: Artifact | Failure | None = field(default=None, repr=False)
     asked_at: float = 0.0
-    #: The champion the duel in flight is against.
-    rival: Trial | None = field(default=None, repr=False)
+    #: The incumbent the screening in flight is against.
+    screened_against: Trial | None = field(default=None, repr=False)

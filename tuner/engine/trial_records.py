@@ -43,7 +43,7 @@ def of_twin(spec: TaskSpec, trial: Trial, artifact: Artifact, twin: TrialRecord)
         detail=twin.detail,
         method=twin.method,
         cache=twin.cache,
-        champion=twin.champion,
+        incumbent=twin.incumbent,
         median_us=twin.median_us,
         log_ratio=twin.log_ratio,
         log_ratio_low=twin.log_ratio_low,
@@ -74,12 +74,12 @@ def of_failed_job(spec: TaskSpec, trial: Trial, worker: str, failure: Failure) -
 def of_measurement(
     spec: TaskSpec, trial: Trial, worker: str, measurement: Measurement, index: int = 0
 ) -> TrialRecord:
-    """A challenger's outcome, at that place of the measurement, with its share of the device time.
+    """A candidate's outcome, at that place of the measurement, with its share of the device time.
 
-    A time is calibrated by the champion it was paired with.
+    A time is calibrated by the incumbent it was paired with.
     """
     outcome = measurement.outcomes[index]
-    challengers = len(measurement.outcomes) - (trial.rival is not None) or 1
+    candidates = len(measurement.outcomes) - (trial.screened_against is not None) or 1
     built = _built(trial.artifact) if trial.artifact else {}
     common: dict[str, Any] = {
         "source": "built" if spec.compile_only else "measured",
@@ -87,8 +87,8 @@ def of_measurement(
         "method": measurement.method,
         "cache": measurement.cache,
         "compiled": measurement.compiled if index == 0 else 0,
-        "device_s": measurement.device_s / challengers,
-        "timing_s": measurement.timing_s / challengers,
+        "device_s": measurement.device_s / candidates,
+        "timing_s": measurement.timing_s / candidates,
         "clocks": dict(measurement.clocks),
         **built,
     }
@@ -114,7 +114,7 @@ def of_measurement(
 
 
 def was_reached(spec: TaskSpec, outcome: Timing | Failure, kept: TrialRecord | None) -> bool:
-    """Whether a device came to an entrant before it was lost. kept: its time, if that is known."""
+    """Whether a device came to a candidate before it was lost. kept: its time, if that is known."""
     if isinstance(outcome, Failure) or spec.compile_only:
         return True
     return outcome.error >= 0 if kept is not None else bool(outcome.samples_us)
@@ -130,30 +130,34 @@ def with_time(record: TrialRecord, kept: TrialRecord | None) -> TrialRecord:
         twin=kept.attempt_id,
         method=kept.method,
         cache=kept.cache,
-        champion=kept.champion,
+        incumbent=kept.incumbent,
         median_us=kept.median_us,
         log_ratio=kept.log_ratio,
         log_ratio_low=kept.log_ratio_low,
         log_ratio_high=kept.log_ratio_high,
         samples_us=kept.samples_us,
-        champion_samples_us=kept.champion_samples_us,
+        incumbent_samples_us=kept.incumbent_samples_us,
     )
 
 
 def _ratio(trial: Trial, outcome: Timing, measurement: Measurement) -> dict[str, Any]:
-    """median_us: the champion's calibrated time times the paired ratio, else the time itself."""
+    """median_us: the incumbent's calibrated time times the paired ratio, else the time itself."""
     if not outcome.samples_us:
         return {}
-    rival, champion = trial.rival, measurement.outcomes[-1]
-    if rival is None or rival.score is None or not isinstance(champion, Timing):
+    screened_against, incumbent = trial.screened_against, measurement.outcomes[-1]
+    if (
+        screened_against is None
+        or screened_against.score is None
+        or not isinstance(incumbent, Timing)
+    ):
         return {"median_us": outcome.median_us}
     return {
-        "median_us": math.exp(rival.score + outcome.log_ratio),
-        "champion": config_key(rival.config),
+        "median_us": math.exp(screened_against.score + outcome.log_ratio),
+        "incumbent": config_key(screened_against.config),
         "log_ratio": outcome.log_ratio,
         "log_ratio_low": finite(outcome.log_ratio_low),
         "log_ratio_high": finite(outcome.log_ratio_high),
-        "champion_samples_us": champion.samples_us[: len(outcome.samples_us)],
+        "incumbent_samples_us": incumbent.samples_us[: len(outcome.samples_us)],
     }
 
 

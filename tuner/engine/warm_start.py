@@ -13,7 +13,7 @@ NEIGHBOURS = 3
 
 
 def winners_nearby(opening: TaskSpec, searches: Iterable[Search]) -> list[Config]:
-    """Champions of searches that are over, of the same kernel and device, for a task that opens.
+    """Incumbents of searches that are over, of the same kernel and device, for a task that opens.
 
     Those of the nearest workloads come first, each config once, at most NEIGHBOURS of them; configs
     that are not feasible here are left out.
@@ -22,13 +22,13 @@ def winners_nearby(opening: TaskSpec, searches: Iterable[Search]) -> list[Config
 
     found: dict[str, Config] = {}
     over = [
-        (distance(opening.workload, search.spec.workload), search.spec.task_id, search.champion)
+        (distance(opening.workload, search.spec.workload), search.spec.task_id, search.incumbent)
         for search in searches
-        if search.exhausted and search.champion is not None and _akin(opening, search.spec)
+        if search.exhausted and search.incumbent is not None and _akin(opening, search.spec)
     ]
-    for _, _, champion in sorted(over, key=lambda item: item[:2]):
-        if opening.space.feasible(champion.config):
-            found.setdefault(config_key(champion.config), champion.config)
+    for _, _, incumbent in sorted(over, key=lambda item: item[:2]):
+        if opening.space.feasible(incumbent.config):
+            found.setdefault(config_key(incumbent.config), incumbent.config)
     return list(found.values())[:NEIGHBOURS]
 
 

@@ -119,7 +119,7 @@ class StrategyConfig(Section):
     """Who suggests configs: bayes, tpe, gp, cmaes, random, grid, exhaustive, or the name of an
     entry point.
 
-    polish: trials of each task kept for the champion's neighbourhood at the end; a budget `auto`
+    polish: trials of each task kept for the incumbent's neighbourhood at the end; a budget `auto`
     polishes by itself. A name alone stands for `{name: ...}`.
     """
 
@@ -239,7 +239,8 @@ def _growing(pairs: list[int]) -> list[int]:
 
 
 class MeasureConfig(Section):
-    """The measuring protocol's constants, see `workers.records.Protocol`, and what is confirmed.
+    """The measuring protocol's constants, see `workers.records.MeasurementProtocol`, and what is
+    confirmed.
 
     finalists: how many of a task meet in its finals. baselines: names of those that confirmations
     measure, each where a kernel has it; null for all.

@@ -69,7 +69,7 @@ class ExpectedGain:
         left = gains[:, :untried].max(axis=1, initial=0.0)
         return _ahead(left, gains[:, untried:].max(axis=1, initial=0.0))
 
-    def spare(
+    def surplus(
         self, configs: Sequence[Config], gain: float, doubt: float = _DOUBTED
     ) -> list[Config]:
         """Those of the configs under way that need not be awaited: together they are expected to
@@ -86,14 +86,14 @@ class ExpectedGain:
         awaited = {number: gains[:, rows.index(number)] for number in self._under_way()}
         lost = np.zeros(len(gains))
         offered = {n: c for c in configs if (n := model.points.find(c)) in awaited}
-        spare = []
+        surplus = []
         for number in sorted(offered, key=lambda n: float(awaited[n].mean())):
             lost = np.maximum(lost, awaited.pop(number))
             others = np.array([*awaited.values()]).max(axis=0, initial=0.0)
             if _ahead(lost, others) >= gain:
                 break
-            spare.append(offered[number])
-        return spare
+            surplus.append(offered[number])
+        return surplus
 
     def drop(self, configs: Sequence[Config]) -> None:
         """Configs are not under way any more, and were not tried."""

@@ -76,7 +76,7 @@ def environment(kind: str, cache_dir: str) -> dict[str, str]:
     if kind == "interpreter":
         variables["TRITON_INTERPRET"] = "1"
     if kind == "cpu":
-        # Waiting threads must not burn the cores that the next entrant is timed on.
+        # Waiting threads must not burn the cores that the next candidate is timed on.
         variables["OMP_WAIT_POLICY"] = "passive"
         variables["OMP_DYNAMIC"] = "false"
     return variables

@@ -24,7 +24,7 @@ class Backend(Protocol):
         ...
 
     def measure(self, job: MeasureJob) -> Measurement | Failure:
-        """One outcome per entrant; a `Failure` only when the job as a whole could not be done."""
+        """One outcome per candidate; a `Failure` only when the job as a whole could not be done."""
         ...
 
     def close(self) -> None:

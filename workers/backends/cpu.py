@@ -13,15 +13,21 @@ from search_spaces.errors import TunerError
 from search_spaces.records import config_key
 from workers.build import count_compilations
 from workers.measure.gate.checks import check_variant
-from workers.measure.race.interleaving import Contestant
+from workers.measure.race.interleaving import Candidate
 from workers.measure.session import Entry
 from workers.measure.task_data import Task
 from workers.measure.timers.perf_counter import PerfCounterTimer
 from workers.measure.torch_bench import TorchBench
-from workers.records import Artifact, Calibration, Failure, MeasureJob, Measurement
-from workers.records import Protocol as Constants
+from workers.records import (
+    Artifact,
+    Calibration,
+    Failure,
+    MeasureJob,
+    Measurement,
+    MeasurementProtocol,
+)
 
-#: loaded variants kept per task: the champion comes back in every duel
+#: loaded variants kept per task: the incumbent comes back in every screening
 _LOADED = 16
 #: every variant is an entry of its own in Dynamo's cache; eager must never stand in for one
 _DYNAMO = {
@@ -79,18 +85,18 @@ class CpuBackend(TorchBench):
             return self._failed(problem)
         if isinstance(checked, Failure):
             return checked
-        contestant = Contestant(
+        candidate = Candidate(
             config_key(artifact.config),
             run=run,
             enter=lambda: _use_threads(threads),
             rotations=tuple(partial(variant, inputs) for inputs in self._copies(task)),
         )
-        return self._entry(task, contestant, checked, compiled=compilations.count)
+        return self._entry(task, candidate, checked, compiled=compilations.count)
 
-    def timer(self, constants: Constants, entries: Sequence[Entry]) -> PerfCounterTimer:
+    def timer(self, constants: MeasurementProtocol, entries: Sequence[Entry]) -> PerfCounterTimer:
         return self.plain_timer(constants)
 
-    def plain_timer(self, constants: Constants) -> PerfCounterTimer:
+    def plain_timer(self, constants: MeasurementProtocol) -> PerfCounterTimer:
         cache = "rotate" if constants.cache == "rotate" else "warm"
         return PerfCounterTimer(constants.min_batch_us, self._warmth, cache=cache)
 

@@ -16,15 +16,14 @@ from workers.measure.failures import failure_of
 from workers.measure.gate.checks import check_variant
 from workers.measure.gate.integrity import CudaWatch, Watch
 from workers.measure.monitor import Monitor, nvml_look
-from workers.measure.race.interleaving import Contestant, Timer
-from workers.measure.roofline import at_peak_us, floor_us
+from workers.measure.race.interleaving import Candidate, Timer
+from workers.measure.roofline import at_peak_us, roofline_us
 from workers.measure.session import Entry
 from workers.measure.task_data import Task
 from workers.measure.timers.methods import choose_method, gpu_timer
 from workers.measure.torch_bench import TorchBench
 from workers.measure.variants import bind, bind_copies, provide_memory
-from workers.records import Artifact, Calibration, Failure, KernelRef
-from workers.records import Protocol as Constants
+from workers.records import Artifact, Calibration, Failure, KernelRef, MeasurementProtocol
 
 if TYPE_CHECKING:
     import torch
@@ -87,7 +86,7 @@ class CudaBackend(TorchBench):
         except Exception as problem:
             return self._failed(problem)
 
-    def timer(self, constants: Constants, entries: Sequence[Entry]) -> Timer:
+    def timer(self, constants: MeasurementProtocol, entries: Sequence[Entry]) -> Timer:
         """By the method asked for; `auto` chooses it by the fastest of a few of the entries."""
         method = constants.method
         if self.kind != "cuda":
@@ -96,7 +95,7 @@ class CudaBackend(TorchBench):
             method = choose_method(self._duration_us(constants, entries), constants.cache)
         return self._timer(method, constants.cache)
 
-    def plain_timer(self, constants: Constants) -> Timer:
+    def plain_timer(self, constants: MeasurementProtocol) -> Timer:
         return self._timer("events", constants.cache)
 
     def _timer(self, method: str, cache: str) -> Timer:
@@ -106,8 +105,8 @@ class CudaBackend(TorchBench):
             self._timers[method, cache] = gpu_timer(method, flush, self._warmth, known, cache)
         return self._timers[method, cache]
 
-    def _duration_us(self, constants: Constants, entries: Sequence[Entry]) -> float:
-        few = [replace(entry.contestant, settle=_ignore) for entry in entries[-_TRIED:]]
+    def _duration_us(self, constants: MeasurementProtocol, entries: Sequence[Entry]) -> float:
+        few = [replace(entry.candidate, settle=_ignore) for entry in entries[-_TRIED:]]
         timer = self._timer("events", constants.cache)
         samples = timer.collect(few, [list(range(len(few)))] * 3)
         return min(min(row) for row in samples)
@@ -130,13 +129,13 @@ class CudaBackend(TorchBench):
     def monitor(self) -> AbstractContextManager[Monitor]:
         return Monitor(self._look)
 
-    def floor_us(self, task: Task, cache: str) -> float:
+    def roofline_us(self, task: Task, cache: str) -> float:
         """What no cache can have held, at the speed of a copy, or the products at their peak.
 
         Caches hold none of it for sure only when they are cold: else traffic knows no floor.
         """
         held_bytes = self._cache_bytes() if cache == "cold" else None
-        return floor_us(*self._work(task), held_bytes=held_bytes)
+        return roofline_us(*self._work(task), held_bytes=held_bytes)
 
     def _at_peak_us(self, task: Task) -> float | None:
         # Nothing is calibrated for it: what is only checked is not timed.
@@ -182,10 +181,10 @@ class CudaBackend(TorchBench):
         rotations: tuple[Callable[[], object], ...] = ()
         if copies := len(self._copies(task)):
             rotations = bind_copies(task, artifact.config, copies)
-        contestant = Contestant(config_key(artifact.config), variant.run, rotations=rotations)
+        candidate = Candidate(config_key(artifact.config), variant.run, rotations=rotations)
         return self._entry(
             task,
-            contestant,
+            candidate,
             checked,
             outputs=variant.outputs,
             compiled=compilations.count,

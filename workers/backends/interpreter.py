@@ -13,13 +13,12 @@ from search_spaces.records import Device, Workload
 from workers.backends.interpreter_arithmetic import extend, uninterpretable
 from workers.device import offline
 from workers.measure.gate.checks import check_variant
-from workers.measure.race.interleaving import Contestant, Timer
+from workers.measure.race.interleaving import Candidate, Timer
 from workers.measure.session import Entry
 from workers.measure.task_data import Task
 from workers.measure.torch_bench import TorchBench
 from workers.measure.variants import WritingVariant, bind
-from workers.records import Artifact, Failure, MeasureJob, Measurement, Mode
-from workers.records import Protocol as Constants
+from workers.records import Artifact, Failure, MeasureJob, Measurement, MeasurementProtocol, Mode
 
 
 class InterpreterBackend(TorchBench):
@@ -54,8 +53,8 @@ class InterpreterBackend(TorchBench):
         return replace(found, method="interpreter", cache="")
 
     def _built_for(self, job: MeasureJob) -> Device | None:
-        """The device that the entrants were built for, whose facts the kernel's modules get."""
-        targets = {entrant.target for entrant in job.entrants}
+        """The device that the candidates were built for, whose facts the kernel's modules get."""
+        targets = {candidate.target for candidate in job.candidates}
         if targets != self._targets:
             self._kernels.clear()
             self._tasks.clear()
@@ -82,18 +81,18 @@ class InterpreterBackend(TorchBench):
             return self._failed(problem)
         if isinstance(checked, Failure):
             return checked
-        contestant = Contestant(task.kernel.name, variant.run)
-        return self._entry(task, contestant, checked, outputs=variant.outputs)
+        candidate = Candidate(task.kernel.name, variant.run)
+        return self._entry(task, candidate, checked, outputs=variant.outputs)
 
     def _unchecked(self, task: Task, variant: WritingVariant, note: str) -> Entry:
         task.load(0)
-        contestant = Contestant(task.kernel.name, variant.run)
-        return self._entry(task, contestant, None, outputs=variant.outputs, note=note)
+        candidate = Candidate(task.kernel.name, variant.run)
+        return self._entry(task, candidate, None, outputs=variant.outputs, note=note)
 
-    def timer(self, constants: Constants, entries: Sequence[Entry]) -> Timer:
+    def timer(self, constants: MeasurementProtocol, entries: Sequence[Entry]) -> Timer:
         raise TypeError("the interpreter does not time")
 
-    def plain_timer(self, constants: Constants) -> Timer:
+    def plain_timer(self, constants: MeasurementProtocol) -> Timer:
         raise TypeError("the interpreter does not time")
 
     def _verify_workloads(self, kernel: Kernel, workload: Workload) -> Sequence[Workload]:

@@ -39,10 +39,10 @@ from workers.records import (
 from workers.supervision.heartbeat import note
 
 if TYPE_CHECKING:
-    from workers.measure.race.interleaving import Contestant
+    from workers.measure.race.interleaving import Candidate
 
 _PREFIX = "recorded:"
-#: Keeps the names of baselines apart from those of entrants inside one pass.
+#: Keeps the names of baselines apart from those of candidates inside one pass.
 _BASELINE = "baseline "
 _BUILD_FAILURES = (Status.CONSTRAINTS, Status.COMPILE)
 
@@ -110,12 +110,12 @@ class SimulatedBackend:
     def measure(self, job: MeasureJob) -> Measurement | Failure:
         space = _space(job.kernel)
         outcomes: list[Timing | Failure] = []
-        for index, entrant in enumerate(job.entrants):
-            note(f"entrant {index}")
-            outcomes.append(self._verify(space, entrant, job))
+        for index, candidate in enumerate(job.candidates):
+            note(f"candidate {index}")
+            outcomes.append(self._verify(space, candidate, job))
         note("timing")
-        first = config_key(job.entrants[0].config) if job.entrants else ""
-        seed, name = f"{self._seed}/{job.mode}", f"{first}/{len(job.entrants)}"
+        first = config_key(job.candidates[0].config) if job.candidates else ""
+        seed, name = f"{self._seed}/{job.mode}", f"{first}/{len(job.candidates)}"
         timer = SimulatedTimer(space.noise, seed, name, job.protocol.cache, is_warm=self._is_warm)
         self._is_warm = True
         baselines: dict[str, Timing | Failure] = {}
@@ -203,37 +203,37 @@ def _time(
     baselines: Sequence[str],
 ) -> dict[str, Timing]:
     """Timings by name of what passed the gate and of the baselines, all in one pass."""
-    from workers.measure.race.interleaving import Contestant
+    from workers.measure.race.interleaving import Candidate
     from workers.measure.race.rules import samples_of
     from workers.measure.race.statistics import paired
 
-    field: list[Contestant] = []
+    field: list[Candidate] = []
     errors = {}
-    for artifact, outcome in zip(job.entrants, outcomes, strict=True):
+    for artifact, outcome in zip(job.candidates, outcomes, strict=True):
         if isinstance(outcome, Timing):
             errors[outcome.name] = outcome.error
             source = Source.of_config(space[artifact.config], timer, outcome.name)
-            field.append(Contestant(outcome.name, source.sample))
-    champion = job.mode is Mode.DUEL and job.champion and isinstance(outcomes[-1], Timing)
-    if len(field) == int(champion):
+            field.append(Candidate(outcome.name, source.sample))
+    incumbent = job.mode is Mode.SCREENING and job.incumbent and isinstance(outcomes[-1], Timing)
+    if len(field) == int(incumbent):
         return {}
     for name in baselines:
         source = Source(space.baselines[name], (), timer, name)
-        field.append(Contestant(f"{_BASELINE}{name}", source.sample))
-    taken = samples_of(job.mode, timer, field, job.protocol, champion=champion)
-    reference = taken[-1 if champion else 0]
+        field.append(Candidate(f"{_BASELINE}{name}", source.sample))
+    taken = samples_of(job.mode, timer, field, job.protocol, incumbent=incumbent)
+    reference = taken[-1 if incumbent else 0]
     timings = {}
-    for contestant, times in zip(field, taken, strict=True):
+    for candidate, times in zip(field, taken, strict=True):
         both = min(len(times), len(reference))
         ratio = paired(times[:both], reference[:both])
-        timings[contestant.name] = Timing(
-            name=contestant.name.removeprefix(_BASELINE),
+        timings[candidate.name] = Timing(
+            name=candidate.name.removeprefix(_BASELINE),
             median_us=statistics.median(times),
             samples_us=tuple(times),
             log_ratio=ratio.log_ratio,
             log_ratio_low=ratio.low,
             log_ratio_high=ratio.high,
-            error=errors.get(contestant.name, -1.0),
+            error=errors.get(candidate.name, -1.0),
         )
     return timings
 

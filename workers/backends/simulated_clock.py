@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from search_spaces.recorded.space import Noise, RecordedConfig
 
 if TYPE_CHECKING:
-    from workers.measure.race.interleaving import Contestant
+    from workers.measure.race.interleaving import Candidate
 
 
 class SimulatedTimer:
     """A clock that advances by what is drawn; implements `workers.measure.race.interleaving.Timer`.
 
-    seed: of the contestants' own noise; pass_: what names the pass, whose drift they share.
+    seed: of the candidates' own noise; pass_: what names the pass, whose drift they share.
     is_warm: the device has worked just before, and need not be warmed. device_s: seconds the
     device has worked so far.
     """
@@ -37,18 +37,18 @@ class SimulatedTimer:
         self._drift_rng = random.Random(f"{seed}/{pass_}/drift")
         self._drift = self._drift_rng.gauss(0.0, noise.drift_sd)
 
-    def warm(self, contestant: Contestant, warm_ms: float, *, steady: bool = False) -> float:
+    def warm(self, candidate: Candidate, warm_ms: float, *, steady: bool = False) -> float:
         if not self._is_warm:
             self._advance(warm_ms / 1e3)
         return 0.0
 
     def collect(
-        self, contestants: Sequence[Contestant], orders: Sequence[Sequence[int]]
+        self, candidates: Sequence[Candidate], orders: Sequence[Sequence[int]]
     ) -> list[list[float]]:
-        times: list[list[float]] = [[] for _ in contestants]
+        times: list[list[float]] = [[] for _ in candidates]
         for order in orders:
             for position in order:
-                taken = contestants[position].run()
+                taken = candidates[position].run()
                 assert isinstance(taken, float)
                 times[position].append(taken)
                 self._advance((taken + self.noise.overhead_us) / 1e6)
@@ -68,7 +68,7 @@ class SimulatedTimer:
 
 
 class Source:
-    """Samples of one contestant: its recorded median and the noise, or its recorded samples."""
+    """Samples of one candidate: its recorded median and the noise, or its recorded samples."""
 
     def __init__(
         self, median_us: float, recorded: Sequence[float], timer: SimulatedTimer, name: str

@@ -32,7 +32,8 @@ _CRASHES, _DEATHS = 2, 4
 class WorkerLost(Exception):
     """The worker, not the job, is at fault; the pool gives the job up as lost and starts again.
 
-    remedy: what a user can do, where it is a fault of the machine (`workers.supervision.machine_faults`); else empty.
+    remedy: what a user can do, where it is a fault of the machine
+    (`workers.supervision.machine_faults`); else empty.
     """
 
     def __init__(self, message: str, remedy: str = "") -> None:

@@ -1,4 +1,4 @@
 """What a backend measures with: correctness gate, interleaved timing, statistics, monitor.
 
-`statistics` and `duel` import neither torch nor triton.
+`statistics` and `screening` import neither torch nor triton.
 """

@@ -1,4 +1,4 @@
-"""The runner role: one device, owned by one supervised child process, and a spare one."""
+"""The runner role: one device, owned by one supervised child process, and a standby one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from workers.records import (
 from workers.supervision.fault_attribution import Blame, Loss, Reply
 from workers.supervision.fork_server import ForkServer
 from workers.supervision.machine_faults import fault_of
-from workers.supervision.standby import SparedChild
+from workers.supervision.standby import StandbyChild
 from workers.supervision.supervised_child import (
     ChildDied,
     ChildError,
@@ -37,10 +37,11 @@ from workers.supervision.supervised_child import (
 _PROBE_TIMEOUT_S = 120.0
 #: Their times are what is reported; even an opening of the device may show in them.
 _UNDISTURBED = (Mode.RACE, Mode.CONFIRM)
-#: Notes about one entrant and about one baseline; while all are timed together nobody is to blame.
-_ENTRANTS, _BASELINE = ("entrant", "check"), "baseline"
-#: Kinds without a spare: theirs start fast, or (`cpu`) share the processors that are timed.
-_SPARELESS = ("cpu", "interpreter", "simulated")
+#: Notes about one candidate and about one baseline; while all are timed together nobody is to
+#: blame.
+_CANDIDATES, _BASELINE = ("candidate", "check"), "baseline"
+#: Kinds without a standby: theirs start fast, or (`cpu`) share the processors that are timed.
+_WITHOUT_STANDBY = ("cpu", "interpreter", "simulated")
 
 _log = logging.getLogger("tuner.workers")
 
@@ -50,9 +51,9 @@ class DeviceRunner:
 
     The process that holds a DeviceRunner never touches the device. The child is replaced after a
     timeout, a crash, an unexpected exception and a reply that leaves the device poisoned;
-    `workers.supervision.fault_attribution` says who answers for it and goes on with the others. A confirmation is made by a
-    process that has never seen its task: the spare one, or a new one.
-    options: the backend's, and `spare`: whether a second, initialised child stands by, by default
+    `workers.supervision.fault_attribution` says who answers for it and goes on with the others. A
+    confirmation is made by a process that has never seen its task: the standby one, or a new one.
+    options: the backend's, and `standby`: whether a second, initialised child stands by, by default
     for kinds with a device of their own. share: the processors of the child and the one that
     launches. Raises WorkerLost when the device or its process cannot be had.
     """
@@ -72,7 +73,7 @@ class DeviceRunner:
         #: by process id, the tasks it has seen
         self._seen: dict[int, set[tuple[KernelRef, Workload]]] = {}
         options, share = dict(options or {}), share or Share()
-        spare = bool(options.pop("spare", kind not in _SPARELESS))
+        standby = bool(options.pop("standby", kind not in _WITHOUT_STANDBY))
         arguments = {"kind": kind, "index": index, "options": options, "core": share.launch}
         if share.launch is not None:
             _log.info("%s launches from processor %d", self._worker_id, share.launch)
@@ -95,7 +96,7 @@ class DeviceRunner:
                 server=self._server,
             )
 
-        self._children = SparedChild(make, _ask, spare=spare)
+        self._children = StandbyChild(make, _ask, standby=standby)
 
     @property
     def pid(self) -> int | None:
@@ -103,9 +104,9 @@ class DeviceRunner:
         return self._children.current.pid
 
     @property
-    def spare_pid(self) -> int | None:
-        """The process id of the spare child once it is ready."""
-        return self._children.spare_pid
+    def standby_pid(self) -> int | None:
+        """The process id of the standby child once it is ready."""
+        return self._children.standby_pid
 
     @property
     def info(self) -> WorkerInfo:
@@ -152,9 +153,9 @@ class DeviceRunner:
                 "measure",
                 job,
                 timeout_s=job.timeout_s,
-                quiet_s=None if job.mode in _UNDISTURBED else job.entrant_timeout_s,
+                quiet_s=None if job.mode in _UNDISTURBED else job.candidate_timeout_s,
                 quiet_after={
-                    **dict.fromkeys(_ENTRANTS, job.entrant_timeout_s),
+                    **dict.fromkeys(_CANDIDATES, job.candidate_timeout_s),
                     _BASELINE: job.baseline_timeout_s,
                 },
             )
@@ -180,7 +181,7 @@ class DeviceRunner:
             return Loss(failure, child.last_note)
         if poisoned:
             child.kill()
-        if self._confirms_again(job, result) and self._has_seen(children.spare_pid, job):
+        if self._confirms_again(job, result) and self._has_seen(children.standby_pid, job):
             children.refresh()
         children.begin()
         return Reply(result, poisoned, child.last_note)
@@ -190,18 +191,18 @@ class DeviceRunner:
         child = self._children.ready()
         if not self._has_seen(child.pid, job):
             return child
-        spare = self._children.apart()
-        if spare is not None and self._has_seen(spare.pid, job):
-            spare = self._children.another()
-        if spare is not None:
-            return spare
+        standby = self._children.apart()
+        if standby is not None and self._has_seen(standby.pid, job):
+            standby = self._children.another()
+        if standby is not None:
+            return standby
         self._children.renew()
         return self._children.ready()
 
     @staticmethod
     def _confirms_again(job: MeasureJob, result: Measurement | Failure) -> bool:
         """Whether a confirmation of the task is to be expected: after a race, and after one whose
-        winner failed. Another spare may start for it while the device does something else."""
+        winner failed. Another standby may start for it while the device does something else."""
         if job.mode is not Mode.CONFIRM:
             return job.mode is Mode.RACE
         return isinstance(result, Failure) or isinstance(result.outcomes[0], Failure)
@@ -210,7 +211,7 @@ class DeviceRunner:
         return (job.kernel, job.workload) in self._seen.get(pid or 0, ())
 
     def _remember(self, child: SupervisedChild, job: MeasureJob) -> None:
-        living = {self.pid, self.spare_pid, child.pid}
+        living = {self.pid, self.standby_pid, child.pid}
         self._seen = {pid: tasks for pid, tasks in self._seen.items() if pid in living}
         if child.pid is not None:
             self._seen.setdefault(child.pid, set()).add((job.kernel, job.workload))
@@ -218,7 +219,7 @@ class DeviceRunner:
     def reset(self) -> None:
         """Forget device and child; `info` asks again."""
         self._info = None
-        self._children.drop_spare()
+        self._children.drop_standby()
         self._children.current.kill()
         self._server.close()
 
@@ -236,7 +237,7 @@ class DeviceService:
     """What lives in a runner's child process: the backend.
 
     core: the processor its main thread, which launches, keeps to from its first job on; until then
-    it may be a spare, which must not get in the way of the one that launches there.
+    it may be a standby, which must not get in the way of the one that launches there.
     """
 
     def __init__(

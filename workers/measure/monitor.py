@@ -27,7 +27,7 @@ _REASONS = {
     0x80: "hw_power_brake_slowdown",
     0x100: "display_clock_setting",
 }
-#: a pass under these says nothing about its entrants; a power cap is normal and only named
+#: a pass under these says nothing about its candidates; a power cap is normal and only named
 _VOIDING = 0x8 | 0x20 | 0x40 | 0x80
 
 

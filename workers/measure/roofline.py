@@ -25,7 +25,7 @@ _ALWAYS = {
 }
 
 
-def floor_us(
+def roofline_us(
     cost: Cost,
     dtypes: Iterable[str],
     tolerance: Tolerance,

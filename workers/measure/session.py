@@ -1,4 +1,4 @@
-"""One job, whatever the device kind: check entrants, time them, write down the outcome."""
+"""One job, whatever the device kind: check candidates, time them, write down the outcome."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Protocol
 from search_spaces.records import Device, Toolchain, config_key
 from workers.measure.gate.checks import refusal
 from workers.measure.monitor import Monitor
-from workers.measure.race.interleaving import Contestant, Timer
+from workers.measure.race.interleaving import Candidate, Timer
 from workers.measure.race.rules import samples_of
 from workers.measure.race.statistics import paired
 from workers.measure.task_data import Task
@@ -24,14 +24,14 @@ from workers.records import (
     KernelRef,
     MeasureJob,
     Measurement,
+    MeasurementProtocol,
     Mode,
     Timing,
 )
-from workers.records import Protocol as Constants
 from workers.supervision.heartbeat import note
 
 #: a time below this share of the physical floor is refused
-_FLOOR_SLACK = 0.9
+_ROOFLINE_SLACK = 0.9
 
 
 class Audit(Protocol):
@@ -48,14 +48,14 @@ class Audit(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A contestant that may be timed. error: its worst relative error, -1 when not checked.
+    """A candidate that may be timed. error: its worst relative error, -1 when not checked.
 
     deterministic: whether a repetition gave the same bits, None when not looked at. compiled: how
     many compilations its first launch took. note: why it was compiled, or not checked although it
     had not been before.
     """
 
-    contestant: Contestant
+    candidate: Candidate
     audit: Audit
     error: float
     deterministic: bool | None = None
@@ -65,7 +65,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Samples in us per contestant, and how they were taken."""
+    """Samples in us per candidate, and how they were taken."""
 
     samples: Sequence[Sequence[float]]
     method: str
@@ -81,15 +81,15 @@ class Noting:
         self._timer = timer
         self.method, self.cache, self.quantum_us = timer.method, timer.cache, timer.quantum_us
 
-    def warm(self, contestant: Contestant, warm_ms: float, *, steady: bool = False) -> float:
+    def warm(self, candidate: Candidate, warm_ms: float, *, steady: bool = False) -> float:
         note("timing")
-        return self._timer.warm(contestant, warm_ms, steady=steady)
+        return self._timer.warm(candidate, warm_ms, steady=steady)
 
     def collect(
-        self, contestants: Sequence[Contestant], orders: Sequence[Sequence[int]]
+        self, candidates: Sequence[Candidate], orders: Sequence[Sequence[int]]
     ) -> list[list[float]]:
         note("timing")
-        return self._timer.collect(contestants, orders)
+        return self._timer.collect(candidates, orders)
 
 
 class Bench(Protocol):
@@ -111,11 +111,11 @@ class Bench(Protocol):
         """Warm a baseline up and check it."""
         ...
 
-    def timer(self, constants: Constants, entries: Sequence[Entry]) -> Timer:
+    def timer(self, constants: MeasurementProtocol, entries: Sequence[Entry]) -> Timer:
         """The clock for a pass over these entries; chooses the method where that is `auto`."""
         ...
 
-    def plain_timer(self, constants: Constants) -> Timer:
+    def plain_timer(self, constants: MeasurementProtocol) -> Timer:
         """The clock for a pass over entries of which one cannot be timed the way it was chosen."""
         ...
 
@@ -125,7 +125,7 @@ class Bench(Protocol):
 
     def monitor(self) -> AbstractContextManager[Monitor]: ...
 
-    def floor_us(self, task: Task, cache: str) -> float:
+    def roofline_us(self, task: Task, cache: str) -> float:
         """The least time in us the device can take for the task, 0.0 when unknown."""
         ...
 
@@ -143,13 +143,13 @@ class Session:
         self._started = time.monotonic() if started is None else started
         self._timing_s = 0.0
         self._compiled = 0
-        self._names = [config_key(artifact.config) for artifact in job.entrants]
-        duel = job.mode is Mode.DUEL
-        #: the entrant that the others of a duel are told against
-        self._champion = len(job.entrants) - 1 if duel and job.champion else None
+        self._names = [config_key(artifact.config) for artifact in job.candidates]
+        screening = job.mode is Mode.SCREENING
+        #: the candidate that the others of a screening are told against
+        self._incumbent = len(job.candidates) - 1 if screening and job.incumbent else None
 
     def verify(self, tasks: Sequence[Task]) -> Measurement:
-        """Check every entrant on all the tasks, `verified` or not; nothing is timed."""
+        """Check every candidate on all the tasks, `verified` or not; nothing is timed."""
         entries: dict[int, Entry | Failure] = {}
         for index in self._indices():
             for task in tasks:
@@ -164,9 +164,9 @@ class Session:
         return self._measurement([self._untimed(entries, i) for i in self._indices()], {})
 
     def compete(self) -> Measurement:
-        """Check the entrants, then time those that passed."""
+        """Check the candidates, then time those that passed."""
         entries = self._prepare_all()
-        self._check_odd(entries)
+        self._verify_check_sizes(entries)
         baselines = self._prepare_baselines()
         field = self._field(entries, baselines)
         failed = {name: entry for name, entry in baselines.items() if isinstance(entry, Failure)}
@@ -185,25 +185,26 @@ class Session:
 
     # -- preparing -----------------------------------------------------------------------------
     def _indices(self) -> range:
-        return range(len(self._job.entrants))
+        return range(len(self._job.candidates))
 
     def _prepare_all(self) -> dict[int, Entry | Failure]:
-        """All entrants, the champion first: what challengers may break is then not blamed on it."""
+        """All candidates, the incumbent first: what candidates may break is then not blamed on
+        it."""
         entries: dict[int, Entry | Failure] = {}
-        order = sorted(self._indices(), key=lambda index: (index != self._champion, index))
+        order = sorted(self._indices(), key=lambda index: (index != self._incumbent, index))
         for index in order:
-            verified = self._job.entrants[index].binary_hash in self._job.verified
+            verified = self._job.candidates[index].binary_hash in self._job.verified
             entry = self._prepare(self._task, index, check=not verified)
             if entry is not None:
                 entries[index] = entry
         return entries
 
     def _prepare(self, task: Task, index: int, *, check: bool) -> Entry | Failure | None:
-        """None when the device was lost before it was this entrant's turn."""
+        """None when the device was lost before it was this candidate's turn."""
         if self._bench.poisoned:
             return None
-        note(f"entrant {index}")
-        artifact = self._job.entrants[index]
+        note(f"candidate {index}")
+        artifact = self._job.candidates[index]
         entry = self._bench.prepare(task, artifact, check=check)
         if isinstance(entry, Failure):
             return self._blamed(index, entry)
@@ -211,8 +212,8 @@ class Session:
             self._compiled += entry.compiled
         return entry
 
-    def _check_odd(self, entries: dict[int, Entry | Failure]) -> None:
-        """The first entrant must be right on the job's other sizes too."""
+    def _verify_check_sizes(self, entries: dict[int, Entry | Failure]) -> None:
+        """The first candidate must be right on the job's other sizes too."""
         for check in self._job.checks:
             if self._bench.poisoned or not isinstance(entries.get(0), Entry):
                 return
@@ -235,7 +236,7 @@ class Session:
         entries: Mapping[int, Entry | Failure],
         baselines: Mapping[str, Entry | Failure],
     ) -> dict[int | str, Entry]:
-        """Who is timed: all that are fit; in a duel nobody without a challenger."""
+        """Who is timed: all that are fit; in a screening nobody without a candidate."""
         if self._bench.poisoned:
             return {}
         fit: dict[int | str, Entry] = {}
@@ -243,7 +244,7 @@ class Session:
             entry = entries.get(index)
             if isinstance(entry, Entry):
                 fit[index] = entry
-        if not any(index != self._champion for index in fit):
+        if not any(index != self._incumbent for index in fit):
             return {}
         fit.update({n: entry for n, entry in baselines.items() if isinstance(entry, Entry)})
         return fit
@@ -254,24 +255,24 @@ class Session:
         started = time.monotonic()
         entries = list(field.values())
         timer = self._bench.timer(self._job.protocol, entries)
-        contestants = [replace(e.contestant, settle=e.audit.take) for e in entries]
-        champion = self._champion in field
+        candidates = [replace(e.candidate, settle=e.audit.take) for e in entries]
+        incumbent = self._incumbent in field
         try:
-            timed = self._watched(Noting(timer), contestants, champion=champion)
+            timed = self._watched(Noting(timer), candidates, incumbent=incumbent)
         except CaptureFailed:
             timer = self._bench.plain_timer(self._job.protocol)
-            timed = self._watched(Noting(timer), contestants, champion=champion)
+            timed = self._watched(Noting(timer), candidates, incumbent=incumbent)
         self._timing_s += time.monotonic() - started
         return timed
 
-    def _watched(self, timer: Timer, contestants: Sequence[Contestant], *, champion: bool) -> Timed:
+    def _watched(self, timer: Timer, candidates: Sequence[Candidate], *, incumbent: bool) -> Timed:
         """One pass, taken once more if the card was throttled meanwhile."""
         samples: list[list[float]] = []
         clocks: Mapping[str, float | str] = {}
         for attempt in range(2):
             with self._bench.monitor() as monitor:
                 samples = samples_of(
-                    self._job.mode, timer, contestants, self._job.protocol, champion=champion
+                    self._job.mode, timer, candidates, self._job.protocol, incumbent=incumbent
                 )
             clocks = {**monitor.summary(), **({"repeated": 1.0} if attempt else {})}
             if "throttled" not in clocks:
@@ -280,9 +281,9 @@ class Session:
 
     # -- writing down --------------------------------------------------------------------------
     def _timings(self, field: Mapping[int | str, Entry], timed: Timed) -> dict[int | str, Timing]:
-        """A duel is told against its champion, all else against the first that was timed."""
+        """A screening is told against its incumbent, all else against the first that was timed."""
         keys = list(field)
-        against = keys.index(self._champion) if self._champion in keys else 0
+        against = keys.index(self._incumbent) if self._incumbent in keys else 0
         reference = timed.samples[against]
         timings = {}
         for position, (key, entry) in enumerate(field.items()):
@@ -306,18 +307,18 @@ class Session:
     def _judged(self, index: int, entry: Entry, timing: Timing, cache: str) -> Timing | Failure:
         """The timing, unless it is impossible or the timed run left something wrong behind."""
         problem = ""
-        floor_us = self._bench.floor_us(self._task, cache)
-        if timing.median_us < _FLOOR_SLACK * floor_us:
+        roofline_us = self._bench.roofline_us(self._task, cache)
+        if timing.median_us < _ROOFLINE_SLACK * roofline_us:
             problem = (
                 f"{timing.median_us:.3g} us is faster than the device can move its bytes "
-                f"({floor_us:.3g} us)"
+                f"({roofline_us:.3g} us)"
             )
         elif left := entry.audit.problem():
             problem = f"wrong in the timed loop: {left}"
         return self._blamed(index, refusal(problem)) if problem else timing
 
     def _blamed(self, index: int, failure: Failure) -> Failure:
-        artifact = self._job.entrants[index]
+        artifact = self._job.candidates[index]
         return replace(failure, facts=artifact.facts, binary_hash=artifact.binary_hash)
 
     def _untimed(self, entries: Mapping[int, Entry | Failure], index: int) -> Timing | Failure:

@@ -39,7 +39,7 @@ class Expected:
 class Task:
     """Kernel, workload and their tensors on one device.
 
-    All entrants read the same `inputs` and write the same `outputs`. `load(position)` puts the
+    All candidates read the same `inputs` and write the same `outputs`. `load(position)` puts the
     inputs of one of the seeds there. `loaded` is what a backend keeps of
     variants. `suspect` is set when a variant wrote where it must not, so that references may be
     damaged. A variant is given the tensors of `inputs` and `outputs` and never the task, nor any
@@ -120,14 +120,14 @@ class Task:
         """How many copies of inputs and outputs together exceed `size` bytes: 3 to 255, or 1 where
         one of them does (flashinfer's `calculate_rotation_count` counts so).
 
-        An odd number, so that two entrants in turn meet the same copies.
+        An odd number, so that two candidates in turn meet the same copies.
         """
         one = sum(t.numel() * t.element_size() for t in self.inputs.values())
         one += sum(buffer.bytes.numel() for buffer in self.outputs().values())
         return 1 if one >= size else max(3, min(_MOST_COPIES, -(-size // max(1, one)) + 1) | 1)
 
     def copies(self, count: int) -> Sequence[dict[str, torch.Tensor]]:
-        """`count` sets of the first seed's inputs; kept, so that all entrants share them."""
+        """`count` sets of the first seed's inputs; kept, so that all candidates share them."""
         while len(self._copies) < count:
             self._copies.append({n: t.clone() for n, t in self._pristine[0].items()})
         return self._copies[:count]

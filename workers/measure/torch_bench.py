@@ -24,7 +24,7 @@ from workers.measure.gate.buffers import GuardedTensor
 from workers.measure.gate.checks import Checked, check_variant
 from workers.measure.gate.integrity import Watch
 from workers.measure.monitor import Monitor
-from workers.measure.race.interleaving import Contestant, Timer
+from workers.measure.race.interleaving import Candidate, Timer
 from workers.measure.session import Entry, Session
 from workers.measure.task_data import Task, TaskCache
 from workers.measure.timers.perf_counter import Warmth
@@ -36,9 +36,9 @@ from workers.records import (
     KernelRef,
     MeasureJob,
     Measurement,
+    MeasurementProtocol,
     Mode,
 )
-from workers.records import Protocol as Constants
 
 if TYPE_CHECKING:
     import torch
@@ -65,10 +65,10 @@ class TorchBench(ABC):
         self.poisoned = False
         #: None until it was measured or told
         self._calibration: Calibration | None = None
-        self._cache = Constants().cache
+        self._cache = MeasurementProtocol().cache
         # Before any kernel's module is loaded.
         self._watch = Watch()
-        self._seeds = Constants().seeds
+        self._seeds = MeasurementProtocol().seeds
         self._device = detect(self.kind, index)
         self._toolchain = toolchains.current(self.kind)
         self._cache_dir = Path(cache_dir)
@@ -107,15 +107,15 @@ class TorchBench(ABC):
     def prepare(self, task: Task, artifact: Artifact, *, check: bool) -> Entry | Failure: ...
 
     @abstractmethod
-    def timer(self, constants: Constants, entries: Sequence[Entry]) -> Timer: ...
+    def timer(self, constants: MeasurementProtocol, entries: Sequence[Entry]) -> Timer: ...
 
     @abstractmethod
-    def plain_timer(self, constants: Constants) -> Timer: ...
+    def plain_timer(self, constants: MeasurementProtocol) -> Timer: ...
 
     def monitor(self) -> AbstractContextManager[Monitor]:
         return Monitor(None)
 
-    def floor_us(self, task: Task, cache: str) -> float:
+    def roofline_us(self, task: Task, cache: str) -> float:
         return 0.0
 
     def _at_peak_us(self, task: Task) -> float | None:
@@ -161,8 +161,8 @@ class TorchBench(ABC):
         if isinstance(checked, Failure):
             return checked
         rotations = tuple(partial(function, inputs) for inputs in self._copies(task))
-        contestant = Contestant(name, run, enter=self._enter_baseline, rotations=rotations)
-        return self._entry(task, contestant, checked)
+        candidate = Candidate(name, run, enter=self._enter_baseline, rotations=rotations)
+        return self._entry(task, candidate, checked)
 
     def check(self, ref: KernelRef, check: Check) -> Failure | None:
         """Why an artifact is not fit for another workload, after the whole gate; nothing is timed.
@@ -179,7 +179,7 @@ class TorchBench(ABC):
     def _entry(
         self,
         task: Task,
-        contestant: Contestant,
+        candidate: Candidate,
         checked: Checked | None,
         *,
         outputs: Mapping[str, GuardedTensor] | None = None,
@@ -190,7 +190,7 @@ class TorchBench(ABC):
         audit = Audit(task, outputs, self._watch)
         return Entry(
             replace(
-                contestant,
+                candidate,
                 prime=audit.prime,
                 settle=audit.take,
                 at_peak_us=self._at_peak_us(task),
@@ -221,7 +221,7 @@ class TorchBench(ABC):
         self._watch.begin()
         if job.mode is not Mode.VERIFY:
             task = self._tasks.get(job.kernel, job.workload, seeds)
-            if not job.entrants:
+            if not job.candidates:
                 self._rehearse(task)
             return Session(self, job, task, started).compete()
         workloads = self._verify_workloads(kernel, job.workload)

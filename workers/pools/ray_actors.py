@@ -79,10 +79,11 @@ class RunnerActor:
     def reset(self) -> None:
         self._runner.reset()
 
-    def measure(self, job: MeasureJob, *entrants: Artifact) -> Measurement | Failure:
-        """The job, whose entrants come as arguments of their own: Ray resolves references there."""
+    def measure(self, job: MeasureJob, *candidates: Artifact) -> Measurement | Failure:
+        """The job, whose candidates come as arguments of their own: Ray resolves references
+        there."""
         kernel = self._moved.kernel(job.kernel)
-        return self._runner.measure(replace(job, entrants=entrants, kernel=kernel))
+        return self._runner.measure(replace(job, candidates=candidates, kernel=kernel))
 
     def close(self) -> None:
         self._runner.close()

@@ -182,11 +182,11 @@ class RayPool:
             state = "busy" if post is not None and post.busy else "not there"
             self._events.append(JobLost(job.job_id, f"worker {worker_id} is {state}"))
             return
-        entrants = [self._share(artifact) for artifact in job.entrants]
-        reference = post.actor.measure.remote(replace(job, entrants=()), *entrants)
-        # A job whose entrants take their process down is repeated without them, one by one.
-        each_s = min(job.timeout_s, job.entrant_timeout_s)
-        self._fly(reference, post, job.job_id, job.timeout_s + len(job.entrants) * each_s)
+        candidates = [self._share(artifact) for artifact in job.candidates]
+        reference = post.actor.measure.remote(replace(job, candidates=()), *candidates)
+        # A job whose candidates take their process down is repeated without them, one by one.
+        each_s = min(job.timeout_s, job.candidate_timeout_s)
+        self._fly(reference, post, job.job_id, job.timeout_s + len(job.candidates) * each_s)
 
     def poll(self, timeout_s: float) -> Sequence[PoolEvent]:
         deadline = time.monotonic() + timeout_s

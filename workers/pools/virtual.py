@@ -40,10 +40,11 @@ class VirtualPool:
 
     Options of kind `simulated`: those of its backend, but for faults. transport_s: seconds from a
     job's end to the start of the next one on the same worker. host_s: seconds a device waits for
-    its host per entrant (loading the binary, checking outputs), beyond the timing itself. setup_s:
-    seconds until a device has the inputs and references of a task it does not hold; it holds those
-    of its last few. Confirmations are made by a second process, which holds none. fresh_s: seconds
-    until another one is up, begun when the task that it has confirmed is raced again.
+    its host per candidate (loading the binary, checking outputs), beyond the timing itself.
+    setup_s: seconds until a device has the inputs and references of a task it does not hold; it
+    holds those of its last few. Confirmations are made by a second process, which holds none.
+    fresh_s: seconds until another one is up, begun when the task that it has confirmed is raced
+    again.
     """
 
     warm = True
@@ -102,13 +103,13 @@ class VirtualPool:
             self._at(self._now, JobLost(job.job_id, f"worker {worker_id} is not there"))
             return
         result = self._backends[worker_id].measure(job)
-        held_s = len(job.entrants) * self._host_s + self._prepare_s(worker_id, job)
+        held_s = len(job.candidates) * self._host_s + self._prepare_s(worker_id, job)
         if isinstance(result, Measurement):
             held_s += result.device_s
         self._at(self._now + self._transport_s + held_s, Measured(job.job_id, worker_id, result))
 
     def _prepare_s(self, worker_id: str, job: MeasureJob) -> float:
-        """What comes before a job's first entrant."""
+        """What comes before a job's first candidate."""
         task = (job.kernel, job.workload)
         if job.mode is Mode.CONFIRM:
             up = self._fresh_at.get((worker_id, task), self._now)

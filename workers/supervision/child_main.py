@@ -1,12 +1,13 @@
-"""The far side of `workers.supervision.supervised_child`: a fork server, forked from it guards, from each the worker.
+"""The far side of `workers.supervision.supervised_child`: a fork server, forked from it guards,
+from each the worker.
 
 The worker runs the caller's object and may crash, hang or be killed. The guard runs nothing of the
 caller's: it waits for the worker's end, or for the caller's (end of file on the lifeline, which
 works for `kill -9` too), then kills whatever the worker left behind, removes the scratch folder
 and writes down how the worker ended. As a child subreaper it finds even descendants that detached.
-The server (`workers.supervision.fork_server`) has loaded what workers need. It kills the group of a guard that
-was itself killed, and is killed in the guards' place by callers that kill their direct children
-when they leave, as Ray's processes do; guards and workers live on without it.
+The server (`workers.supervision.fork_server`) has loaded what workers need. It kills the group of
+a guard that was itself killed, and is killed in the guards' place by callers that kill their
+direct children when they leave, as Ray's processes do; guards and workers live on without it.
 
 An order for a child is a pickled mapping of scratch (its folder), name, environment (changes; None
 unsets). With it come five descriptors: requests, replies, lifeline, what it prints, its epitaph.

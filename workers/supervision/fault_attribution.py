@@ -1,10 +1,10 @@
 """Whom to blame when a job takes its device process down, so that the others are measured still.
 
-The process says what it works on (`workers.supervision.heartbeat`). Who hangs while worked on is to blame; who
-crashes is tried once more, alone, before being blamed (see `blamed`). A loss while all are timed
-names nobody: challengers are then measured one at a time, each with the champion; entrants of a
-race or confirmation, whose times count only side by side, are each tried alone, and those that
-survive are taken together again.
+The process says what it works on (`workers.supervision.heartbeat`). Who hangs while worked on is
+to blame; who crashes is tried once more, alone, before being blamed (see `blamed`). A loss while
+all are timed names nobody: candidates are then measured one at a time, each with the incumbent;
+candidates of a race or confirmation, whose times count only side by side, are each tried alone,
+and those that survive are taken together again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from workers.build.process_builder import blamed, explained, raise_if_killed, ti
 from workers.records import Failure, MeasureJob, Measurement, Mode, Timing, WorkerInfo
 from workers.supervision.supervised_child import ChildDied
 
-#: Who is to blame: ("entrant", its number), ("baseline", its name), or nobody among them.
+#: Who is to blame: ("candidate", its number), ("baseline", its name), or nobody among them.
 _Who = tuple[str, int | str]
 _TIMING: _Who = ("timing", "")
 _JOB: _Who = ("job", "")
@@ -64,21 +64,21 @@ class Blame:
         self._probes: list[Measurement] = []
         self._deaths: dict[_Who, list[str]] = {}
         self._suspects: list[int] = []
-        self._champion: int | None = None
-        if job.mode is Mode.DUEL and job.champion:
-            self._champion = len(job.entrants) - 1
-        #: the champion has been found to run alone, so that it is not what kills the process
+        self._incumbent: int | None = None
+        if job.mode is Mode.SCREENING and job.incumbent:
+            self._incumbent = len(job.candidates) - 1
+        #: the incumbent has been found to run alone, so that it is not what kills the process
         self._sound = False
         self._probed = False
 
     def measure(self) -> Measurement | Failure:
-        """Outcomes of all entrants in their order; a Failure when it is the whole job's."""
-        everybody = range(len(self._job.entrants))
+        """Outcomes of all candidates in their order; a Failure when it is the whole job's."""
+        everybody = range(len(self._job.candidates))
         if not everybody:
             only = self._attempt(self._job)
             return only.result if isinstance(only, Reply) else only.failure
         try:
-            self._together([index for index in everybody if index != self._champion])
+            self._together([index for index in everybody if index != self._incumbent])
             while self._suspects:
                 self._together([self._suspects.pop(0)])
         except _JobFailed as failed:
@@ -90,7 +90,7 @@ class Blame:
     def _together(self, members: list[int]) -> None:
         """Measure members in one job, again and again without those that are to blame."""
         while members:
-            order = members if self._champion is None else [*members, self._champion]
+            order = members if self._incumbent is None else [*members, self._incumbent]
             reply = self._attempt(self._job_of(order))
             if isinstance(reply, Reply) and isinstance(reply.result, Failure):
                 reply = Loss(reply.result, reply.note if reply.poisoned else "")
@@ -103,19 +103,19 @@ class Blame:
         whole = self._job
         return replace(
             whole,
-            entrants=tuple(whole.entrants[index] for index in order),
-            champion=whole.champion and order[-1] == len(whole.entrants) - 1,
+            candidates=tuple(whole.candidates[index] for index in order),
+            incumbent=whole.incumbent and order[-1] == len(whole.candidates) - 1,
             baselines=tuple(name for name in whole.baselines if name not in self._baselines),
             checks=whole.checks if order[0] == 0 else (),
         )
 
     def _probe(self, index: int) -> Failure | None:
-        """What becomes of an entrant all alone; None when it runs."""
-        job = replace(self._job_of([index]), mode=Mode.DUEL, champion=False, baselines=())
+        """What becomes of a candidate all alone; None when it runs."""
+        job = replace(self._job_of([index]), mode=Mode.SCREENING, incumbent=False, baselines=())
         while True:
             reply = self._attempt(job)
             if isinstance(reply, Loss):
-                if failure := self._guilt(("entrant", index), reply):
+                if failure := self._guilt(("candidate", index), reply):
                     return failure
                 continue
             if isinstance(reply.result, Failure):
@@ -147,25 +147,25 @@ class Blame:
         for index in members:
             if index not in again:
                 self._outcomes[index] = outcomes[index]
-        if self._champion is None:
+        if self._incumbent is None:
             return again
-        return self._after_champion(outcomes[self._champion], again, poisoned=reply.poisoned)
+        return self._after_incumbent(outcomes[self._incumbent], again, poisoned=reply.poisoned)
 
-    def _after_champion(
+    def _after_incumbent(
         self, outcome: Timing | Failure, again: list[int], *, poisoned: bool
     ) -> list[int]:
-        assert self._champion is not None
+        assert self._incumbent is not None
         if isinstance(outcome, Failure) and poisoned:
-            return self._after_champions_loss(Loss(outcome, ""), again)
-        before = self._outcomes.get(self._champion)
+            return self._after_incumbents_loss(Loss(outcome, ""), again)
+        before = self._outcomes.get(self._incumbent)
         if not (isinstance(before, Timing) and before.samples_us):
-            self._outcomes[self._champion] = outcome
+            self._outcomes[self._incumbent] = outcome
         if isinstance(outcome, Failure):
-            self._champion = None
+            self._incumbent = None
         return again
 
     def _unreached(self, outcome: Timing | Failure) -> bool:
-        """Whether this is the outcome of an entrant that was not measured."""
+        """Whether this is the outcome of a candidate that was not measured."""
         if isinstance(outcome, Failure):
             return False
         return outcome.error < 0 if self._job.mode is Mode.VERIFY else not outcome.samples_us
@@ -175,9 +175,9 @@ class Blame:
         """Who goes again together after a loss; the others have their outcome or are suspects."""
         who = self._culprit(loss.note, members, order)
         kind, which = who
-        if kind == "entrant" and which == self._champion:
-            return self._after_champions_loss(loss, members)
-        if kind == "entrant":
+        if kind == "candidate" and which == self._incumbent:
+            return self._after_incumbents_loss(loss, members)
+        if kind == "candidate":
             return self._after_members_loss(int(which), loss, members)
         if kind == "timing" and not (loss.death and loss.death.ended == "SIGKILL"):
             return self._divided(loss.failure, members)
@@ -194,15 +194,15 @@ class Blame:
     def _culprit(self, note: str, members: list[int], order: list[int]) -> _Who:
         kind, _, rest = note.partition(" ")
         who = _JOB if not note else _TIMING
-        if kind == "entrant" and rest.isdecimal() and int(rest) < len(order):
-            who = "entrant", order[int(rest)]
+        if kind == "candidate" and rest.isdecimal() and int(rest) < len(order):
+            who = "candidate", order[int(rest)]
         elif kind == "check" and self._job.checks and order[0] == 0:
-            who = "entrant", 0
+            who = "candidate", 0
         elif kind == "baseline":
             who = "baseline", rest
         known = bool(self._parts or self._outcomes)
         if self._separable and len(members) == 1 and (who == _TIMING or (who == _JOB and known)):
-            return "entrant", members[0]  # nobody else is there; the champion has run before
+            return "candidate", members[0]  # nobody else is there; the incumbent has run before
         return who
 
     def _guilt(self, who: _Who, loss: Loss) -> Failure | None:
@@ -219,7 +219,7 @@ class Blame:
 
     def _after_members_loss(self, index: int, loss: Loss, members: list[int]) -> list[int]:
         others = [member for member in members if member != index]
-        failure = self._guilt(("entrant", index), loss)
+        failure = self._guilt(("candidate", index), loss)
         if failure is None and others and not self._separable:
             failure = self._probe(index)
         if failure is not None:
@@ -230,13 +230,13 @@ class Blame:
             return others
         return members
 
-    def _after_champions_loss(self, loss: Loss, members: list[int]) -> list[int]:
-        """Challengers may have broken what the champion died of: it is blamed for what it does
+    def _after_incumbents_loss(self, loss: Loss, members: list[int]) -> list[int]:
+        """Candidates may have broken what the incumbent died of: it is blamed for what it does
         alone."""
-        assert self._champion is not None
+        assert self._incumbent is not None
         if self._sound and len(members) == 1:
             return self._after_members_loss(members[0], loss, members)
-        failure = self._guilt(("entrant", self._champion), loss)
+        failure = self._guilt(("candidate", self._incumbent), loss)
         if failure is None and loss.death is not None and loss.death.ended == "SIGKILL":
             return members
         return self._divided(loss.failure, members)
@@ -258,10 +258,10 @@ class Blame:
         return members
 
     def _one_at_a_time(self, members: list[int]) -> list[int]:
-        if self._champion is not None and not self._sound:
-            if failure := self._probe(self._champion):
-                self._outcomes[self._champion] = self._told(self._champion, failure)
-                self._champion = None
+        if self._incumbent is not None and not self._sound:
+            if failure := self._probe(self._incumbent):
+                self._outcomes[self._incumbent] = self._told(self._incumbent, failure)
+                self._incumbent = None
                 return members
             self._sound = True
         self._suspects += members
@@ -270,19 +270,20 @@ class Blame:
     # -- writing down ------------------------------------------------------------------------------
     @property
     def _separable(self) -> bool:
-        """Whether entrants may be measured in different jobs: a duel compares with the champion."""
-        return self._job.mode in (Mode.DUEL, Mode.VERIFY)
+        """Whether candidates may be measured in different jobs: a screening compares with the
+        incumbent."""
+        return self._job.mode in (Mode.SCREENING, Mode.VERIFY)
 
     def _told(self, index: int, failure: Failure) -> Failure:
-        artifact = self._job.entrants[index]
+        artifact = self._job.candidates[index]
         return replace(failure, facts=artifact.facts, binary_hash=artifact.binary_hash)
 
     def _merged(self) -> Measurement:
         """All that was measured, as one; how it was measured is told by the first that timed."""
         job = self._job
         outcomes = tuple(
-            self._outcomes.get(index, Timing(config_key(entrant.config), 0.0))
-            for index, entrant in enumerate(job.entrants)
+            self._outcomes.get(index, Timing(config_key(candidate.config), 0.0))
+            for index, candidate in enumerate(job.candidates)
         )
         if not self._parts:
             info = self._info()

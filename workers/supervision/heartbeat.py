@@ -1,6 +1,6 @@
 """Signs of life: what a supervised process is working on at the moment.
 
-    note("entrant 3")
+    note("candidate 3")
 
 The process that supervises it learns whom to blame for a crash, and that a long job is not a hang.
 """

@@ -1,4 +1,5 @@
-"""One incarnation of a supervised child (`workers.supervision.supervised_child`): its pipes, folder and end."""
+"""One incarnation of a supervised child (`workers.supervision.supervised_child`): its pipes,
+folder and end."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A supervised child and a second one, already initialised, that takes over when the first is gone.
 
 A device process has to be forked and to open its device, and seconds go by where its libraries are
-not loaded before (`workers.supervision.fork_server`). The spare has done so, and meanwhile does what must not
-be done by the first: what needs a process without a history.
+not loaded before (`workers.supervision.fork_server`). The standby has done so, and meanwhile does
+what must not be done by the first: what needs a process without a history.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from workers.build.process_builder import one_line, start
 from workers.supervision.supervised_child import SupervisedChild
 
 _log = logging.getLogger("tuner.workers")
-#: A spare that cannot be had this often in a row, perhaps for want of memory, is done without.
+#: A standby that cannot be had this often in a row, perhaps for want of memory, is done without.
 _FAILURES = 2
 
 
-class SparedChild:
-    """One child in use and, with `spare`, one that waits.
+class StandbyChild:
+    """One child in use and, with `standby`, one that waits.
 
     make: gives a child that is not started. prepare: initialises a started one, without timing
-    anything. `begin` has a thread start the spare; `refresh` has it start another in its place. All
-    but `retire` and `spare_pid` are for one thread, which sees a spare change under its calls only.
+    anything. `begin` has a thread start the standby; `refresh` has it start another in its place.
+    All but `retire` and `standby_pid` are for one thread, which sees a standby change under its
+    calls only.
     """
 
     def __init__(
@@ -32,16 +33,16 @@ class SparedChild:
         make: Callable[[], SupervisedChild],
         prepare: Callable[[SupervisedChild], object],
         *,
-        spare: bool,
+        standby: bool,
     ) -> None:
         self._make, self._prepare = make, prepare
-        self._wanted = spare
+        self._wanted = standby
         self._failures = 0
         self._retired = False
         self._lock = threading.Lock()
         self._current = make()
-        self._spare: SupervisedChild | None = None
-        #: being started, or up and to become the spare
+        self._standby: SupervisedChild | None = None
+        #: being started, or up and to become the standby
         self._next: SupervisedChild | None = None
         self._starter: threading.Thread | None = None
 
@@ -50,10 +51,10 @@ class SparedChild:
         return self._current
 
     @property
-    def spare_pid(self) -> int | None:
-        """The process id of the spare once it is ready, for tests and people."""
+    def standby_pid(self) -> int | None:
+        """The process id of the standby once it is ready, for tests and people."""
         coming = self._next
-        child = coming if coming is not None and not self._starting else self._spare
+        child = coming if coming is not None and not self._starting else self._standby
         return child.pid if child is not None else None
 
     def ready(self) -> SupervisedChild:
@@ -64,58 +65,59 @@ class SparedChild:
         return self._current
 
     def apart(self) -> SupervisedChild | None:
-        """The spare, waited for if it is just starting. It stays the spare; None without one."""
+        """The standby, waited for if it is just starting. It stays the standby; None without
+        one."""
         self.begin()
-        if self._spare is None:
+        if self._standby is None:
             self._settle()
-        return self._spare
+        return self._standby
 
     def another(self) -> SupervisedChild | None:
-        """A spare that was started after the present one, waited for; None where none can be."""
-        before = self._spare
+        """A standby that was started after the present one, waited for; None where none can be."""
+        before = self._standby
         self.refresh()
         self._settle()
-        if self._spare is before:
-            self.drop_spare()
-        return self._spare
+        if self._standby is before:
+            self.drop_standby()
+        return self._standby
 
     def begin(self) -> None:
-        """Start a spare in the background, unless there is one or none is wanted."""
+        """Start a standby in the background, unless there is one or none is wanted."""
         self._adopt()
-        if self._spare is None:
+        if self._standby is None:
             self.refresh()
 
     def refresh(self) -> None:
-        """Start another spare in the background, unless one is coming. The present one serves
+        """Start another standby in the background, unless one is coming. The present one serves
         until that is up."""
         with self._lock:
             if not self._wanted or self._retired or self._next is not None:
                 return
             self._next = self._make()
             self._starter = threading.Thread(
-                target=self._bring_up, args=(self._next,), name="spare", daemon=True
+                target=self._bring_up, args=(self._next,), name="standby", daemon=True
             )
             self._starter.start()
 
     def renew(self) -> None:
-        """End the child in use. The spare takes over; one that is just starting is waited for."""
+        """End the child in use. The standby takes over; one that is just starting is waited for."""
         self._current.kill()
         self._adopt()
-        if self._spare is None:
+        if self._standby is None:
             self._settle()
         with self._lock:
-            if self._spare is not None:
+            if self._standby is not None:
                 self._current.retire()
-                self._current, self._spare = self._spare, None
+                self._current, self._standby = self._standby, None
         # A pool may have been closed by force between the two.
         if self._retired:
             self._current.retire()
 
-    def drop_spare(self) -> None:
-        """End the spare, also one that is just starting."""
+    def drop_standby(self) -> None:
+        """End the standby, also one that is just starting."""
         with self._lock:
-            ended = [self._spare, self._next]
-            self._spare = self._next = None
+            ended = [self._standby, self._next]
+            self._standby = self._next = None
         _retire(*ended)
         if self._starter is not None:
             self._starter.join()
@@ -123,10 +125,10 @@ class SparedChild:
     def retire(self) -> None:
         """Kill all and start no other, also from another thread."""
         self._retired = True
-        _retire(self._current, self._spare, self._next)
+        _retire(self._current, self._standby, self._next)
 
     def close(self) -> None:
-        self.drop_spare()
+        self.drop_standby()
         self._current.close()
 
     @property
@@ -140,16 +142,16 @@ class SparedChild:
         self._adopt()
 
     def _adopt(self) -> None:
-        """Let who has come up take the spare's place, and forget a spare that has died."""
+        """Let who has come up take the standby's place, and forget a standby that has died."""
         with self._lock:
             ended = []
             if self._next is not None and not self._starting:
-                ended.append(self._spare if self._next.alive else self._next)
-                self._spare = self._next if self._next.alive else self._spare
+                ended.append(self._standby if self._next.alive else self._next)
+                self._standby = self._next if self._next.alive else self._standby
                 self._next = None
-            if self._spare is not None and not self._spare.alive:
-                ended.append(self._spare)
-                self._spare = None
+            if self._standby is not None and not self._standby.alive:
+                ended.append(self._standby)
+                self._standby = None
         _retire(*ended)
 
     def _bring_up(self, child: SupervisedChild) -> None:
@@ -162,7 +164,7 @@ class SparedChild:
             if self._next is child and not self._retired:
                 self._failures += 1
                 self._wanted = self._failures < _FAILURES
-                _log.info("no spare process: %s", one_line(f"{error}"))
+                _log.info("no standby process: %s", one_line(f"{error}"))
         if self._retired:
             child.retire()
 

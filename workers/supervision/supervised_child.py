@@ -3,11 +3,12 @@
     child = SupervisedChild("package.module:Factory", {"index": 0}, name="runner-0")
     child.request("method", 1, 2, timeout_s=10.0)
 
-The first request starts the process, forked from a server (`workers.supervision.fork_server`). It imports the
-factory and keeps what that returns; every request calls a method of that object. Messages are
-length-prefixed pickles over pipes of their own, so nothing the child prints disturbs them; notes
-(`workers.supervision.heartbeat`) come before the reply. The process dies with its parent, `kill -9` included, and
-takes its descendants and its scratch folder along (see `workers.supervision.child_main`).
+The first request starts the process, forked from a server (`workers.supervision.fork_server`). It
+imports the factory and keeps what that returns; every request calls a method of that object.
+Messages are length-prefixed pickles over pipes of their own, so nothing the child prints disturbs
+them; notes (`workers.supervision.heartbeat`) come before the reply. The process dies with its
+parent, `kill -9` included, and takes its descendants and its scratch folder along (see
+`workers.supervision.child_main`).
 """
 
 from __future__ import annotations

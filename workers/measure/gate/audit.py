@@ -12,13 +12,13 @@ from workers.measure.task_data import Task
 
 
 class Audit:
-    """Re-checks one timed call of one entrant, on the inputs of the first seed.
+    """Re-checks one timed call of one candidate, on the inputs of the first seed.
 
     outputs: the shared buffers a writing variant leaves its outputs in; None for one that returns
     them. Call `prime` right before the call that is to be audited and `take` right after it, both
     untimed; neither waits for the device nor allocates, so both may be captured in a CUDA graph.
     Storage for one set of outputs is held from the start until `problem`; where memory is short,
-    entrants share one place and only the last of them to be taken is compared.
+    candidates share one place and only the last of them to be taken is compared.
     """
 
     def __init__(
@@ -35,9 +35,9 @@ class Audit:
         self._taken = False
 
     def prime(self) -> None:
-        """Wipe what other entrants, or this one before, left in the shared outputs."""
+        """Wipe what other candidates, or this one before, left in the shared outputs."""
         if self._watch is not None:
-            # Who else changed something is not told; from here on it is this entrant.
+            # Who else changed something is not told; from here on it is this candidate.
             self._watch.tampered()
         for buffer in (self._outputs or {}).values():
             buffer.bytes.fill_(POISONS[0])

@@ -15,10 +15,10 @@ def _nothing(_: object = None) -> None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Contestant:
+class Candidate:
     """One thing to time: `run` does its work once (or enqueues it) on the shared buffers.
 
-    enter: untimed switch to this contestant (threads on a CPU), before a block of its runs.
+    enter: untimed switch to this candidate (threads on a CPU), before a block of its runs.
     prime, settle: right before and right after one run of a pass, chosen at random, and untimed;
     settle is given what the run returned.
     rotations: the same work on other copies of the inputs, the same copies in the same order for
@@ -42,8 +42,8 @@ class Timer(Protocol):
     cache: str
     quantum_us: float
 
-    def warm(self, contestant: Contestant, warm_ms: float, *, steady: bool = False) -> float:
-        """Bring clocks up by running the contestant, unless the device is still warm.
+    def warm(self, candidate: Candidate, warm_ms: float, *, steady: bool = False) -> float:
+        """Bring clocks up by running the candidate, unless the device is still warm.
 
         steady: and go on until the device is in the state it will be in: its time no longer
         changes, or a power limit may have set in. Returns for how many seconds a comparison has to
@@ -52,11 +52,11 @@ class Timer(Protocol):
         ...
 
     def collect(
-        self, contestants: Sequence[Contestant], orders: Sequence[Sequence[int]]
+        self, candidates: Sequence[Candidate], orders: Sequence[Sequence[int]]
     ) -> list[list[float]]:
-        """Times in us per contestant, in the contestants' order, each in order of its runs.
+        """Times in us per candidate, in the candidates' order, each in order of its runs.
 
-        orders: for each pass, positions of contestants in the order they are to run; a pass may
+        orders: for each pass, positions of candidates in the order they are to run; a pass may
         leave some out and name others repeatedly.
         """
         ...
@@ -77,10 +77,10 @@ def race_orders(count: int, rounds: int, first: int = 0) -> list[list[int]]:
 
 
 def run_race(
-    timer: Timer, contestants: Sequence[Contestant], rounds: int, warm_ms: float
+    timer: Timer, candidates: Sequence[Candidate], rounds: int, warm_ms: float
 ) -> list[list[float]]:
-    """Samples in us per contestant over `rounds` interleaved rounds (at least 2)."""
-    if not contestants:
+    """Samples in us per candidate over `rounds` interleaved rounds (at least 2)."""
+    if not candidates:
         return []
-    timer.warm(contestants[0], warm_ms, steady=True)
-    return timer.collect(contestants, race_orders(len(contestants), max(2, rounds)))
+    timer.warm(candidates[0], warm_ms, steady=True)
+    return timer.collect(candidates, race_orders(len(candidates), max(2, rounds)))

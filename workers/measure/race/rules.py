@@ -1,4 +1,4 @@
-"""Who is timed how often: screening of challengers, and the race that settles who is fastest.
+"""Who is timed how often: screening of candidates, and the race that settles who is fastest.
 
 Successive elimination on paired log-ratios with a union bound over looks and candidates, as for
 (epsilon, delta)-best arms (Even-Dar, Mannor and Mansour, JMLR 7, 2006). Times are only ever
@@ -13,13 +13,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from workers.measure.race.interleaving import Contestant, Timer, race_orders
+from workers.measure.race.interleaving import Candidate, Timer, race_orders
 from workers.measure.race.statistics import paired, trimmed_mean
-from workers.records import Mode
-from workers.records import Protocol as Constants
+from workers.records import MeasurementProtocol, Mode
 
-#: the champion runs once for so many challengers of a pass
-_PER_CHAMPION = 8
+#: the incumbent runs once for so many candidates of a pass
+_PER_INCUMBENT = 8
 #: a confirmation takes its passes so often at most, for those this close to the first, in ln
 _CONFIRM_TURNS, _CLOSE = 8, 0.05
 #: screening follows every few builds, and decides by margins no clock on its way up can bridge
@@ -31,10 +30,10 @@ _BY_FASTEST = 3
 
 
 @dataclass(slots=True)
-class Lane:
-    """The samples of one contestant, one per pass from the first on, and whether it is still in."""
+class Series:
+    """The samples of one candidate, one per pass from the first on, and whether it is still in."""
 
-    contestant: Contestant
+    candidate: Candidate
     samples_us: list[float] = field(default_factory=list)
     alive: bool = True
 
@@ -42,59 +41,61 @@ class Lane:
 def samples_of(
     mode: Mode,
     timer: Timer,
-    contestants: Sequence[Contestant],
-    constants: Constants,
+    candidates: Sequence[Candidate],
+    constants: MeasurementProtocol,
     *,
-    champion: bool = False,
+    incumbent: bool = False,
 ) -> list[list[float]]:
-    """Samples in us per contestant, taken as the mode asks.
+    """Samples in us per candidate, taken as the mode asks.
 
-    champion: the last one is the champion of a duel.
+    incumbent: the last one is the incumbent of a screening.
     """
     if mode is Mode.CONFIRM:
-        lanes = confirm(timer, contestants, constants)
+        all_series = confirm(timer, candidates, constants)
     elif mode is Mode.RACE:
-        lanes = race(timer, contestants, constants)
-    elif champion:
-        lanes = screen(timer, contestants[:-1], contestants[-1], constants)
+        all_series = race(timer, candidates, constants)
+    elif incumbent:
+        all_series = screen(timer, candidates[:-1], candidates[-1], constants)
     else:
-        lanes = screen(timer, contestants, None, constants)
-    return [lane.samples_us for lane in lanes]
+        all_series = screen(timer, candidates, None, constants)
+    return [series.samples_us for series in all_series]
 
 
 def screen(
     timer: Timer,
-    challengers: Sequence[Contestant],
-    champion: Contestant | None,
-    constants: Constants,
-) -> list[Lane]:
-    """Samples of the challengers and, last, of the champion.
+    candidates: Sequence[Candidate],
+    incumbent: Candidate | None,
+    constants: MeasurementProtocol,
+) -> list[Series]:
+    """Samples of the candidates and, last, of the incumbent.
 
-    At each of the checkpoints `constants.pairs` (samples per challenger so far) those are dropped
+    At each of the checkpoints `constants.pairs` (samples per candidate so far) those are dropped
     that cannot be the best of the field: after one sample beyond `cap`, up to three beyond `near`
     by their fastest sample, later beyond `hopeless` with confidence, union-bounded over looks and
-    challengers. The champion's sample of a pass is the median of its runs in that pass.
+    candidates. The incumbent's sample of a pass is the median of its runs in that pass.
     """
-    if not challengers:
+    if not candidates:
         return []
-    field_ = [*challengers, *([champion] if champion is not None else [])]
-    lanes = [Lane(contestant) for contestant in field_]
+    field_ = [*candidates, *([incumbent] if incumbent is not None else [])]
+    all_series = [Series(candidate) for candidate in field_]
     timer.warm(field_[-1], min(_SCREEN_WARM_MS, constants.warm_ms))
     taken = 0
     checkpoints = sorted({max(1, pairs) for pairs in constants.pairs})
     for look, checkpoint in enumerate(checkpoints):
-        racing = [lane for lane in lanes if lane.alive]
-        _passes(timer, racing, champion, taken, checkpoint - taken)
+        racing = [series for series in all_series if series.alive]
+        _passes(timer, racing, incumbent, taken, checkpoint - taken)
         taken = checkpoint
         if look + 1 == len(checkpoints):
             break
-        _drop_hopeless(racing, champion, len(checkpoints), constants, timer.quantum_us)
-        if all(not lane.alive or lane.contestant is champion for lane in lanes):
+        _drop_hopeless(racing, incumbent, len(checkpoints), constants, timer.quantum_us)
+        if all(not series.alive or series.candidate is incumbent for series in all_series):
             break
-    return lanes
+    return all_series
 
 
-def race(timer: Timer, contestants: Sequence[Contestant], constants: Constants) -> list[Lane]:
+def race(
+    timer: Timer, candidates: Sequence[Candidate], constants: MeasurementProtocol
+) -> list[Series]:
     """Samples of a field that is raced until its best is known; who is slower leaves early.
 
     A round is `round_pairs` passes over those still in. After it everyone is dropped who is slower
@@ -102,79 +103,82 @@ def race(timer: Timer, contestants: Sequence[Contestant], constants: Constants) 
     leader by more than `epsilon` and a swing of the clock was seen, or after `rounds`. All
     decisions together are wrong with a probability of at most `delta`.
     """
-    lanes = [Lane(contestant) for contestant in contestants]
-    if not lanes:
+    all_series = [Series(candidate) for candidate in candidates]
+    if not all_series:
         return []
-    swung_at = timer.warm(contestants[0], constants.warm_ms, steady=True) + time.monotonic()
+    swung_at = timer.warm(candidates[0], constants.warm_ms, steady=True) + time.monotonic()
     for turn in range(constants.rounds):
-        racing = [lane for lane in lanes if lane.alive]
+        racing = [series for series in all_series if series.alive]
         orders = race_orders(len(racing), constants.round_pairs, turn * constants.round_pairs)
-        times = timer.collect([lane.contestant for lane in racing], orders)
-        for lane, more in zip(racing, times, strict=True):
-            lane.samples_us += more
+        times = timer.collect([series.candidate for series in racing], orders)
+        for series, more in zip(racing, times, strict=True):
+            series.samples_us += more
         slack = 0.0 if time.monotonic() >= swung_at else _SWUNG
         if len(racing) == 1 or _settled(racing, constants, timer.quantum_us, slack):
             break
-    return lanes
+    return all_series
 
 
-def confirm(timer: Timer, contestants: Sequence[Contestant], constants: Constants) -> list[Lane]:
+def confirm(
+    timer: Timer, candidates: Sequence[Candidate], constants: MeasurementProtocol
+) -> list[Series]:
     """Samples of a field over `final_pairs` passes, or as many times that as precision needs.
 
     Who is close to the first one goes on until its ratio to it is known to within `precision` and a
     swing of the clock was seen, up to eight times the passes. It is the width of an interval that
-    stops, never what it says, so identical contestants are not declared different more often than
+    stops, never what it says, so identical candidates are not declared different more often than
     intervals promise.
     """
-    lanes = [Lane(contestant) for contestant in contestants]
-    if not lanes:
+    all_series = [Series(candidate) for candidate in candidates]
+    if not all_series:
         return []
-    swung_at = timer.warm(contestants[0], constants.warm_ms, steady=True) + time.monotonic()
+    swung_at = timer.warm(candidates[0], constants.warm_ms, steady=True) + time.monotonic()
     for turn in range(_CONFIRM_TURNS):
-        racing = [lane for lane in lanes if lane.alive]
+        racing = [series for series in all_series if series.alive]
         orders = race_orders(len(racing), max(2, constants.final_pairs), turn)
-        times = timer.collect([lane.contestant for lane in racing], orders)
-        for lane, more in zip(racing, times, strict=True):
-            lane.samples_us += more
-        first, swung = lanes[0].samples_us, time.monotonic() >= swung_at
-        for lane in racing[1:]:
-            ratio = paired(lane.samples_us, first, quantum_us=timer.quantum_us)
+        times = timer.collect([series.candidate for series in racing], orders)
+        for series, more in zip(racing, times, strict=True):
+            series.samples_us += more
+        first, swung = all_series[0].samples_us, time.monotonic() >= swung_at
+        for series in racing[1:]:
+            ratio = paired(series.samples_us, first, quantum_us=timer.quantum_us)
             close = abs(ratio.log_ratio) < _CLOSE
             vague = ratio.high - ratio.log_ratio > constants.precision
-            lane.alive = close and (vague or not swung)
-        if not any(lane.alive for lane in lanes[1:]):
+            series.alive = close and (vague or not swung)
+        if not any(series.alive for series in all_series[1:]):
             break
-    return lanes
+    return all_series
 
 
 # -- inside ----------------------------------------------------------------------------------------
 def _passes(
-    timer: Timer, racing: Sequence[Lane], champion: Contestant | None, first: int, count: int
+    timer: Timer, racing: Sequence[Series], incumbent: Candidate | None, first: int, count: int
 ) -> None:
-    """`count` passes over the lanes, every other one reversed, the champion spread over them."""
-    challengers = [i for i, lane in enumerate(racing) if lane.contestant is not champion]
+    """`count` passes over the all_series, every other one reversed, the incumbent spread over
+    them."""
+    candidates = [i for i, series in enumerate(racing) if series.candidate is not incumbent]
     orders: list[list[int]] = []
     runs = 0
     for turn in range(first, first + count):
-        shuffled = list(challengers)
+        shuffled = list(candidates)
         random.Random(turn // 2).shuffle(shuffled)
         order = shuffled
-        if champion is not None:
-            order, runs = _with_champion(shuffled, len(racing) - 1)
+        if incumbent is not None:
+            order, runs = _with_incumbent(shuffled, len(racing) - 1)
         orders.append(order if turn % 2 == 0 else order[::-1])
-    times = timer.collect([lane.contestant for lane in racing], orders)
-    for lane, more in zip(racing, times, strict=True):
-        if lane.contestant is champion:
+    times = timer.collect([series.candidate for series in racing], orders)
+    for series, more in zip(racing, times, strict=True):
+        if series.candidate is incumbent:
             more = [_middle(more[i : i + runs]) for i in range(0, len(more), runs)]
-        lane.samples_us += more
+        series.samples_us += more
 
 
-def _with_champion(order: Sequence[int], champion: int) -> tuple[list[int], int]:
-    """The order with the champion before every group of challengers, and how often it runs."""
+def _with_incumbent(order: Sequence[int], incumbent: int) -> tuple[list[int], int]:
+    """The order with the incumbent before every group of candidates, and how often it runs."""
     spread: list[int] = []
-    for start in range(0, len(order), _PER_CHAMPION):
-        spread += [champion, *order[start : start + _PER_CHAMPION]]
-    return spread, -(-len(order) // _PER_CHAMPION)
+    for start in range(0, len(order), _PER_INCUMBENT):
+        spread += [incumbent, *order[start : start + _PER_INCUMBENT]]
+    return spread, -(-len(order) // _PER_INCUMBENT)
 
 
 def _middle(values: Sequence[float]) -> float:
@@ -183,31 +187,33 @@ def _middle(values: Sequence[float]) -> float:
 
 
 def _drop_hopeless(
-    racing: Sequence[Lane],
-    champion: Contestant | None,
+    racing: Sequence[Series],
+    incumbent: Candidate | None,
     looks: int,
-    constants: Constants,
+    constants: MeasurementProtocol,
     quantum_us: float,
 ) -> None:
     taken = len(racing[0].samples_us)
-    challengers = [lane for lane in racing if lane.contestant is not champion]
+    candidates = [series for series in racing if series.candidate is not incumbent]
     if taken <= _BY_FASTEST:
         limit = constants.cap if taken == 1 else constants.near
-        fastest = min(min(lane.samples_us) for lane in racing)
-        for lane in challengers:
-            lane.alive = min(lane.samples_us) <= limit * fastest
+        fastest = min(min(series.samples_us) for series in racing)
+        for series in candidates:
+            series.alive = min(series.samples_us) <= limit * fastest
         return
     leader = _leader(racing)
-    confidence = 1 - constants.delta / (looks * max(1, len(challengers)))
-    for lane in challengers:
-        if lane is not leader:
+    confidence = 1 - constants.delta / (looks * max(1, len(candidates)))
+    for series in candidates:
+        if series is not leader:
             ratio = paired(
-                lane.samples_us, leader.samples_us, confidence=confidence, quantum_us=quantum_us
+                series.samples_us, leader.samples_us, confidence=confidence, quantum_us=quantum_us
             )
-            lane.alive = ratio.low <= math.log(constants.hopeless)
+            series.alive = ratio.low <= math.log(constants.hopeless)
 
 
-def _settled(racing: Sequence[Lane], constants: Constants, quantum_us: float, slack: float) -> bool:
+def _settled(
+    racing: Sequence[Series], constants: MeasurementProtocol, quantum_us: float, slack: float
+) -> bool:
     """Drop who is slower; whether nobody left can be faster by more than epsilon.
 
     slack: how far, in ln, ratios may yet move with the clock. While they may, nothing is settled.
@@ -215,20 +221,20 @@ def _settled(racing: Sequence[Lane], constants: Constants, quantum_us: float, sl
     leader = _leader(racing)
     confidence = 1 - constants.delta / (2 * constants.rounds * len(racing))
     over = not slack
-    for lane in racing:
-        if lane is leader:
+    for series in racing:
+        if series is leader:
             continue
         ratio = paired(
-            lane.samples_us, leader.samples_us, confidence=confidence, quantum_us=quantum_us
+            series.samples_us, leader.samples_us, confidence=confidence, quantum_us=quantum_us
         )
-        lane.alive = ratio.low <= slack
+        series.alive = ratio.low <= slack
         over = over and ratio.low > -math.log1p(constants.epsilon)
     return over
 
 
-def _leader(racing: Sequence[Lane]) -> Lane:
+def _leader(racing: Sequence[Series]) -> Series:
     """The fastest over passes that all of them took."""
-    logs = [[math.log(value) for value in lane.samples_us] for lane in racing]
+    logs = [[math.log(value) for value in series.samples_us] for series in racing]
     shared = [sum(column) / len(column) for column in zip(*logs, strict=True)]
     return min(
         zip(racing, logs, strict=True),

@@ -101,14 +101,14 @@ def tie_set(
     together as well. Raises `ValueError` for an empty field.
     """
     if not times or not all(times.values()):
-        raise ValueError("a tie set needs samples of at least one entrant")
+        raise ValueError("a tie set needs samples of at least one candidate")
     whole = max(len(samples) for samples in times.values())
     logs = {
         name: np.log(np.asarray(samples, dtype=np.float64))
         for name, samples in times.items()
         if len(samples) == whole
     }
-    # What a whole round shares (drift) says nothing of its entrants.
+    # What a whole round shares (drift) says nothing of its candidates.
     shared = np.mean(list(logs.values()), axis=0)
     winner = min(logs, key=lambda name: trimmed_mean(logs[name] - shared))
     confidence = 1 - 0.05 / (looks * max(1, len(times) - 1))

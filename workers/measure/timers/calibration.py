@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workers.measure.race.interleaving import Contestant, Timer
+from workers.measure.race.interleaving import Candidate, Timer
 from workers.measure.timers.events import EventTimer
 from workers.measure.timers.methods import METHODS, gpu_timer, overhead_key
 from workers.measure.timers.perf_counter import PerfCounterTimer
@@ -138,17 +138,17 @@ def calibrate_cpu() -> Calibration:
 
 
 def _times(timer: Timer, run: Callable[[], object], times: int = _REPEATS) -> list[float]:
-    (samples,) = timer.collect([Contestant("calibration", run)], [[0]] * times)
+    (samples,) = timer.collect([Candidate("calibration", run)], [[0]] * times)
     return samples
 
 
-def _spin(cycles: int) -> Contestant:
+def _spin(cycles: int) -> Candidate:
     import torch
 
-    return Contestant(f"spin {cycles}", lambda: torch.cuda._sleep(cycles))  # type: ignore[no-untyped-call]
+    return Candidate(f"spin {cycles}", lambda: torch.cuda._sleep(cycles))  # type: ignore[no-untyped-call]
 
 
-def _spins() -> list[Contestant]:
+def _spins() -> list[Candidate]:
     return [_spin(cycles) for cycles in _SPIN_CYCLES]
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from search_spaces.errors import TunerError
-from workers.measure.race.interleaving import Contestant
+from workers.measure.race.interleaving import Candidate
 from workers.measure.timers.events import GpuClock, spin
-from workers.measure.timers.slots import Slot, Warmth, by_contestant, chunks, no_garbage_collection
+from workers.measure.timers.slots import Slot, Warmth, by_candidate, chunks, no_garbage_collection
 
 if TYPE_CHECKING:
     import torch
@@ -62,7 +62,7 @@ def runs_of(activities: Sequence[Activity], runs: int) -> list[list[Activity]]:
 class CuptiTimer(GpuClock):
     """Time from the start of a run's first activity on the device to the end of its last.
 
-    One profiler session per `_CHUNK` runs. Every run of a contestant must show the same sequence
+    One profiler session per `_CHUNK` runs. Every run of a candidate must show the same sequence
     of activities as its first. Raises CuptiFailed.
     """
 
@@ -83,37 +83,35 @@ class CuptiTimer(GpuClock):
         self._marker: torch.Tensor | None = None
 
     def collect(
-        self, contestants: Sequence[Contestant], orders: Sequence[Sequence[int]]
+        self, candidates: Sequence[Candidate], orders: Sequence[Sequence[int]]
     ) -> list[list[float]]:
-        slots = self._plan(contestants, orders)
+        slots = self._plan(candidates, orders)
         times_us: list[float] = []
         seen: dict[int, list[str]] = {}
         for chunk in chunks(slots, self._CHUNK):
-            runs = self._runs(contestants, chunk)
+            runs = self._runs(candidates, chunk)
             for slot, run in zip(chunk, runs, strict=True):
                 names = [activity.name for activity in run]
-                if seen.setdefault(slot.contestant, names) != names:
-                    who = contestants[slot.contestant].name
+                if seen.setdefault(slot.candidate, names) != names:
+                    who = candidates[slot.candidate].name
                     raise CuptiFailed(
                         f"`{who}` did not do the same in every run: first "
-                        f"{_told(seen[slot.contestant])}, later {_told(names)}"
+                        f"{_told(seen[slot.candidate])}, later {_told(names)}"
                     )
                 span_ns = max(activity.end_ns for activity in run) - run[0].start_ns
                 times_us.append(self._corrected(span_ns / 1000))
         self._warmth.touch()
-        return by_contestant(len(contestants), slots, times_us)
+        return by_candidate(len(candidates), slots, times_us)
 
-    def _runs(
-        self, contestants: Sequence[Contestant], chunk: Sequence[Slot]
-    ) -> list[list[Activity]]:
+    def _runs(self, candidates: Sequence[Candidate], chunk: Sequence[Slot]) -> list[list[Activity]]:
         """The activities of a chunk's runs; records that were lost are asked for once more."""
         try:
-            return runs_of(self._profile(contestants, chunk, settle=True), len(chunk))
+            return runs_of(self._profile(candidates, chunk, settle=True), len(chunk))
         except CuptiFailed:
-            return runs_of(self._profile(contestants, chunk, settle=False), len(chunk))
+            return runs_of(self._profile(candidates, chunk, settle=False), len(chunk))
 
     def _profile(
-        self, contestants: Sequence[Contestant], chunk: Sequence[Slot], *, settle: bool
+        self, candidates: Sequence[Candidate], chunk: Sequence[Slot], *, settle: bool
     ) -> list[Activity]:
         import torch
         from torch.autograd.profiler import profile
@@ -126,16 +124,16 @@ class CuptiTimer(GpuClock):
                 self._mark()
             spin(len(chunk) * 60 if self._flush is None else 240)
             for slot in chunk:
-                contestant = contestants[slot.contestant]
-                contestant.enter()
+                candidate = candidates[slot.candidate]
+                candidate.enter()
                 if slot.settles and settle:
-                    contestant.prime()
+                    candidate.prime()
                 self._evict()
                 self._mark()
                 result = slot.run()
                 self._mark()
                 if slot.settles and settle:
-                    contestant.settle(result)
+                    candidate.settle(result)
                 del result
             torch.cuda.synchronize()
         return _activities(session)

@@ -6,11 +6,11 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from workers.measure.race.interleaving import Contestant
+from workers.measure.race.interleaving import Candidate
 from workers.measure.timers.slots import (
     Slot,
     Warmth,
-    by_contestant,
+    by_candidate,
     chunks,
     no_garbage_collection,
     plan_slots,
@@ -59,19 +59,19 @@ class GpuClock:
         self._warmth = warmth
         self._pairs: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
-    def warm(self, contestant: Contestant, warm_ms: float, *, steady: bool = False) -> float:
+    def warm(self, candidate: Candidate, warm_ms: float, *, steady: bool = False) -> float:
         import torch
 
         def block() -> None:
             for _ in range(8):
-                contestant.run()
+                candidate.run()
             torch.cuda.synchronize()
 
-        contestant.enter()
+        candidate.enter()
         self._warmth.run(block, warm_ms)
-        return self._steady(contestant) if steady and warm_ms > 0 else 0.0
+        return self._steady(candidate) if steady and warm_ms > 0 else 0.0
 
-    def _steady(self, contestant: Contestant) -> float:
+    def _steady(self, candidate: Candidate) -> float:
         """Run as it will be timed, in blocks of 20 ms, until three in a row take equally long.
 
         What may meet a power limit has run long enough for it instead: before, it is calm too.
@@ -85,22 +85,20 @@ class GpuClock:
             start.record()
             for _ in range(runs):
                 self._evict()
-                contestant.run()
+                candidate.run()
             stop.record()
             torch.cuda.synchronize()
             each_us = max(start.elapsed_time(stop) * 1000 / runs, 0.1)
             calm = calm + 1 if abs(each_us / last_us - 1 if last_us else 1) < _CALM else 0
             runs, last_us = max(4, min(4096, int(_STEADY_BLOCK_US / each_us))), each_us
-            hot = _is_hot(contestant, each_us)
+            hot = _is_hot(candidate, each_us)
             if calm >= _CALM_BLOCKS and not hot:
                 break
         self._warmth.touch()
         return _SWING_S if hot else 0.0
 
-    def _plan(
-        self, contestants: Sequence[Contestant], orders: Sequence[Sequence[int]]
-    ) -> list[Slot]:
-        return plan_slots(contestants, orders, rotate=self.cache == "rotate")
+    def _plan(self, candidates: Sequence[Candidate], orders: Sequence[Sequence[int]]) -> list[Slot]:
+        return plan_slots(candidates, orders, rotate=self.cache == "rotate")
 
     def _evict(self) -> None:
         if self._flush is not None:
@@ -131,17 +129,17 @@ class EventTimer(GpuClock):
     _host_us = 40.0
 
     def collect(
-        self, contestants: Sequence[Contestant], orders: Sequence[Sequence[int]]
+        self, candidates: Sequence[Candidate], orders: Sequence[Sequence[int]]
     ) -> list[list[float]]:
-        slots = self._plan(contestants, orders)
+        slots = self._plan(candidates, orders)
         times_us: list[float] = []
         with no_garbage_collection():
             for block in chunks(slots, self._BLOCK):
-                times_us += self._time(contestants, block)
+                times_us += self._time(candidates, block)
         self._warmth.touch()
-        return by_contestant(len(contestants), slots, times_us)
+        return by_candidate(len(candidates), slots, times_us)
 
-    def _time(self, contestants: Sequence[Contestant], block: Sequence[Slot]) -> list[float]:
+    def _time(self, candidates: Sequence[Candidate], block: Sequence[Slot]) -> list[float]:
         """Times of a block whose launches were all hidden, as far as a lead can hide them."""
         import torch
 
@@ -154,7 +152,7 @@ class EventTimer(GpuClock):
             spin(lead_us)
             started = time.perf_counter()
             last = attempt == self._TRIES - 1 or lead_us >= _LONGEST_SPIN_US
-            exposed = self._enqueue(contestants, block, settled, last=last)
+            exposed = self._enqueue(candidates, block, settled, last=last)
             host_us = (time.perf_counter() - started) * 1e6
             torch.cuda.synchronize()
             self._host_us = host_us / len(block)
@@ -165,7 +163,7 @@ class EventTimer(GpuClock):
 
     def _enqueue(
         self,
-        contestants: Sequence[Contestant],
+        candidates: Sequence[Candidate],
         block: Sequence[Slot],
         settled: set[int],
         *,
@@ -180,10 +178,10 @@ class EventTimer(GpuClock):
         any_exposed = False
         stream = torch.cuda.current_stream()
         for slot, (start, stop) in zip(block, self._pairs, strict=False):
-            contestant = contestants[slot.contestant]
-            contestant.enter()
+            candidate = candidates[slot.candidate]
+            candidate.enter()
             if slot.settles:
-                contestant.prime()
+                candidate.prime()
             self._evict()
             start.record(stream)
             result = slot.run()
@@ -192,7 +190,7 @@ class EventTimer(GpuClock):
             any_exposed |= exposed
             if slot.settles and slot.number not in settled and (last or not exposed):
                 settled.add(slot.number)
-                contestant.settle(result)
+                candidate.settle(result)
             del result
         return any_exposed
 
@@ -220,6 +218,6 @@ def event_pairs(
     return known[:count]
 
 
-def _is_hot(contestant: Contestant, each_us: float) -> bool:
+def _is_hot(candidate: Candidate, each_us: float) -> bool:
     """Whether a device that does this again and again may come to its power limit."""
-    return contestant.at_peak_us is None or contestant.at_peak_us > _HOT_SHARE * each_us
+    return candidate.at_peak_us is None or candidate.at_peak_us > _HOT_SHARE * each_us

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.errors import TunerError
-from workers.measure.race.interleaving import Contestant
+from workers.measure.race.interleaving import Candidate
 from workers.measure.timers.events import GpuClock, event_pairs, spin
-from workers.measure.timers.slots import Slot, by_contestant, chunks, no_garbage_collection
+from workers.measure.timers.slots import Slot, by_candidate, chunks, no_garbage_collection
 
 if TYPE_CHECKING:
     import torch
@@ -19,7 +19,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class CaptureFailed(TunerError):
-    """A contestant cannot be put into a graph. Nobody was timed; the device can still be used.
+    """A candidate cannot be put into a graph. Nobody was timed; the device can still be used.
 
     Times by different methods are not comparable: the whole set is to be timed by events instead.
     """
@@ -44,7 +44,7 @@ class GraphTimer(GpuClock):
     The first runs of a graph read slower: a run that is not timed stands before them and, without a
     flush, a spin.
 
-    Raises CaptureFailed. Contestants must have run before: what is done once at a first launch
+    Raises CaptureFailed. Candidates must have run before: what is done once at a first launch
     (loading modules, choosing algorithms) is not captured.
     """
 
@@ -55,21 +55,21 @@ class GraphTimer(GpuClock):
     _stream: torch.cuda.Stream | None = None
 
     def collect(
-        self, contestants: Sequence[Contestant], orders: Sequence[Sequence[int]]
+        self, candidates: Sequence[Candidate], orders: Sequence[Sequence[int]]
     ) -> list[list[float]]:
         import torch
 
-        slots = self._plan(contestants, orders)
+        slots = self._plan(candidates, orders)
         if not slots:
-            return [[] for _ in contestants]
-        pairs = self._event_pairs(contestants[slots[0].contestant].name, len(slots))
+            return [[] for _ in candidates]
+        pairs = self._event_pairs(candidates[slots[0].candidate].name, len(slots))
         reserved = _reserved()
         graphs: list[torch.cuda.CUDAGraph] = []
         try:
             with self._side_stream() as stream, no_garbage_collection():
                 pool = torch.cuda.graph_pool_handle()
                 for chunk in chunks(slots, self._CHUNK):
-                    graphs.append(self._capture(contestants, chunk, pool, stream))
+                    graphs.append(self._capture(candidates, chunk, pool, stream))
                     graphs[-1].replay()
         finally:
             torch.cuda.synchronize()
@@ -80,11 +80,11 @@ class GraphTimer(GpuClock):
                 torch.cuda.empty_cache()
         times_us = [self._corrected(start.elapsed_time(stop) * 1000) for start, stop in pairs]
         self._warmth.touch()
-        return by_contestant(len(contestants), slots, times_us)
+        return by_candidate(len(candidates), slots, times_us)
 
     def _capture(
         self,
-        contestants: Sequence[Contestant],
+        candidates: Sequence[Candidate],
         chunk: Sequence[Slot],
         pool: Any,
         stream: torch.cuda.Stream,
@@ -98,11 +98,11 @@ class GraphTimer(GpuClock):
         try:
             if self._flush is None:
                 spin(self._HEAD_US)
-            self._head(contestants[chunk[0].contestant], chunk[0])
+            self._head(candidates[chunk[0].candidate], chunk[0])
             for slot in chunk:
-                contestant = contestants[slot.contestant]
-                name = contestant.name
-                self._capture_slot(contestant, slot, stream)
+                candidate = candidates[slot.candidate]
+                name = candidate.name
+                self._capture_slot(candidate, slot, stream)
             graph.capture_end()
         except Exception as error:
             reason = (str(error) or type(error).__name__).splitlines()[0]
@@ -110,22 +110,22 @@ class GraphTimer(GpuClock):
             raise CaptureFailed(name, reason) from error
         return graph
 
-    def _head(self, contestant: Contestant, slot: Slot) -> None:
-        contestant.enter()
+    def _head(self, candidate: Candidate, slot: Slot) -> None:
+        candidate.enter()
         self._evict()
         slot.run()
 
-    def _capture_slot(self, contestant: Contestant, slot: Slot, stream: torch.cuda.Stream) -> None:
+    def _capture_slot(self, candidate: Candidate, slot: Slot, stream: torch.cuda.Stream) -> None:
         start, stop = self._pairs[slot.number]
-        contestant.enter()
+        candidate.enter()
         if slot.settles:
-            contestant.prime()
+            candidate.prime()
         self._evict()
         start.record(stream)
         result = slot.run()
         stop.record(stream)
         if slot.settles:
-            contestant.settle(result)
+            candidate.settle(result)
 
     def _event_pairs(
         self, name: str, count: int

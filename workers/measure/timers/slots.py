@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from workers.measure.race.interleaving import Contestant
+from workers.measure.race.interleaving import Candidate
 
 #: a device left alone for longer has lowered its clock
 _IDLE_S = 0.05
@@ -40,33 +40,33 @@ class Warmth:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One timed run: `contestant` is a position, `run` its work, on the copy whose turn it is.
+    """One timed run: `candidate` is a position, `run` its work, on the copy whose turn it is.
 
     number: how many slots of the same `collect` came before. settles: this run, of all those of
-    its contestant, is the one to look at.
+    its candidate, is the one to look at.
     """
 
     number: int
-    contestant: int
+    candidate: int
     run: Callable[[], object]
     settles: bool = False
 
 
 def plan_slots(
-    contestants: Sequence[Contestant], orders: Sequence[Sequence[int]], *, rotate: bool = False
+    candidates: Sequence[Candidate], orders: Sequence[Sequence[int]], *, rotate: bool = False
 ) -> list[Slot]:
     """The runs of the orders, one after the other.
 
     With `rotate`, slot n takes copy n modulo the number of copies, whoever runs: no two neighbours
-    share buffers, and all contestants go through the copies in one order. Which of its runs a
-    contestant must answer for is drawn from the system's secret random numbers.
+    share buffers, and all candidates go through the copies in one order. Which of its runs a
+    candidate must answer for is drawn from the system's secret random numbers.
     """
     flat = [position for order in orders for position in order]
     looked_at = {who: secrets.randbelow(runs) for who, runs in Counter(flat).items()}
     slots = []
     for number, who in enumerate(flat):
-        copies = contestants[who].rotations if rotate else ()
-        run = copies[number % len(copies)] if copies else contestants[who].run
+        copies = candidates[who].rotations if rotate else ()
+        run = copies[number % len(copies)] if copies else candidates[who].run
         slots.append(Slot(number, who, run, settles=looked_at[who] == 0))
         looked_at[who] -= 1
     return slots
@@ -80,13 +80,11 @@ def chunks(slots: Sequence[Slot], most: int) -> Iterator[Sequence[Slot]]:
         yield slots[low:high]
 
 
-def by_contestant(
-    count: int, slots: Sequence[Slot], times_us: Sequence[float]
-) -> list[list[float]]:
-    """The times of the slots, per contestant in order of its runs."""
+def by_candidate(count: int, slots: Sequence[Slot], times_us: Sequence[float]) -> list[list[float]]:
+    """The times of the slots, per candidate in order of its runs."""
     samples: list[list[float]] = [[] for _ in range(count)]
     for slot, time_us in zip(slots, times_us, strict=True):
-        samples[slot.contestant].append(time_us)
+        samples[slot.candidate].append(time_us)
     return samples
 
 
