@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.campaign.progress import Progress, TaskProgress
 from tuner.cli._campaign import interruptible
 from tuner.cli._progress import Lines, best_of, counted, duration, finished, picture
+from tuner.engine.progress import Progress, TaskProgress
 
 HEAVY = ("torch", "ray", "optuna", "plotly", "pandas", "sqlalchemy", "triton", "numpy", "scipy")
 

@@ -13,12 +13,12 @@ import pytest
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 FAMILIES = {
-    "search_spaces.kernels.softmax.kernel:Softmax": "softmax tensors kernel",
-    "search_spaces.kernels.matmul.kernel:Matmul": "matmul matmul_kernels matmul_space checks",
-    "search_spaces.kernels.attention.kernel:Attention": "attention attention_kernels",
-    "search_spaces.kernels.normalisation.kernel:LayerNorm": "layer_norm layer_norm_kernels",
-    "search_spaces.kernels.normalisation.kernel:RmsNorm": "layer_norm",
-    "search_spaces.kernels.cpu_pointwise.kernel:CpuPointwise": "cpu_pointwise",
+    "search_spaces.kernels.softmax.kernel:Softmax": "kernels/softmax/kernel tensors kernel",
+    "search_spaces.kernels.matmul.kernel:Matmul": "kernels/matmul/kernel kernels/matmul/triton_kernels kernels/matmul/space declaration/dimensions",
+    "search_spaces.kernels.attention.kernel:Attention": "kernels/attention/kernel kernels/attention/triton_kernels",
+    "search_spaces.kernels.normalisation.kernel:LayerNorm": "kernels/normalisation/kernel kernels/normalisation/triton_kernels",
+    "search_spaces.kernels.normalisation.kernel:RmsNorm": "kernels/normalisation/kernel",
+    "search_spaces.kernels.cpu_pointwise.kernel:CpuPointwise": "kernels/cpu_pointwise/kernel",
 }
 USERS = {
     "adopted:double": ["helpers.py", "device.py", "checking.py", "adopted.py"],

@@ -9,8 +9,8 @@ from tuner.campaign import findings
 from tuner.campaign.driver import Control
 from tuner.campaign.options import RunOptions, RunOutcome, adjusted, campaign_of, chosen
 from tuner.campaign.plan import PlannedTask, plan
-from tuner.campaign.progress import ProgressCallback
 from tuner.campaign.run import CampaignRun
+from tuner.engine.progress import ProgressCallback
 from tuner.settings import anchored
 from tuner.settings.models import Settings
 

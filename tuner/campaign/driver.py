@@ -16,7 +16,6 @@ from results_db import Store, StoreAwayError, StoreError, StoreMovedError, Trial
 from results_db.patience import Outage
 from results_db.records import SelectionRecord
 from tuner.campaign import lease
-from tuner.campaign.progress import ProgressCallback
 from tuner.engine import (
     Build,
     Drain,
@@ -31,6 +30,7 @@ from tuner.engine import (
     Tick,
     progress,
 )
+from tuner.engine.progress import ProgressCallback
 from workers.records import Built, WorkerInfo, WorkerReady
 from workers.roles import Pool
 

@@ -17,10 +17,10 @@ from search_spaces.records import Config, Workload, config_key, digest
 from tuner.campaign import environment, known_results, lease
 from tuner.campaign.driver import Control, Driver
 from tuner.campaign.options import RunOptions, RunOutcome
-from tuner.campaign.progress import ProgressCallback
 from tuner.campaign.tasks import RequestedTask, ScheduledTask, place, runner_kinds
 from tuner.engine import Engine, Finish, TaskBudget, TaskSpec
 from tuner.engine.default_config import default_failed
+from tuner.engine.progress import ProgressCallback
 from tuner.settings.models import CampaignConfig, Settings
 from workers.records import (
     KernelRef,

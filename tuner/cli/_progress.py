@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tuner.campaign.progress import Progress, ProgressCallback, TaskProgress
 from tuner.cli._console import console, inert
+from tuner.engine.progress import Progress, ProgressCallback, TaskProgress
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

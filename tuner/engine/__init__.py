@@ -15,7 +15,7 @@ from tuner.engine.instructions import (
     SetStage,
     Tick,
 )
-from tuner.engine.progress import progress
+from tuner.engine.snapshot import progress
 from tuner.engine.trial import TaskBudget, TaskSpec
 
 __all__ = [

@@ -1,0 +1,75 @@
+"""What people see of a running engine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from results_db.records import SelectionRecord
+from results_db.shipped import shipped
+from tuner.engine.engine import Engine
+from tuner.engine.progress import Progress, TaskProgress
+from tuner.engine.task import Task
+
+
+def progress(
+    engine: Engine,
+    *,
+    elapsed_s: float,
+    offered_s: float,
+    fresh: int,
+    chosen: Mapping[int, SelectionRecord],
+) -> Progress:
+    """A snapshot. offered_s: device seconds there were, used or not; fresh: trials that this
+    process finished, on which the rate and the time left are based; chosen: outcomes by task, of
+    tasks that are shown once more when they are done."""
+    done = sum(task.search.done for task in engine.tasks)
+    total = _total(engine)
+    rate = fresh / elapsed_s if elapsed_s > 0 else 0.0
+    left = None if total is None or rate <= 0 else max(0.0, (total - done) / rate)
+    shown = [
+        task
+        for task in engine.tasks
+        if task.stage not in ("waiting", "done")
+        or (task.stage == "done" and task.spec.task_id in chosen)
+    ]
+    return Progress(
+        done=done,
+        total=total,
+        trials_per_s=rate,
+        busy_share=min(1.0, engine.dispatcher.busy_s / offered_s) if offered_s > 0 else 0.0,
+        elapsed_s=elapsed_s,
+        left_s=left,
+        building=engine.dispatcher.building,
+        measuring=sum(worker.job_id is not None for worker in engine.dispatcher.workers.values()),
+        tasks_done=sum(task.stage == "done" for task in engine.tasks),
+        tasks_total=len(engine.tasks),
+        tasks=tuple(_task(task, chosen.get(task.spec.task_id)) for task in shown),
+    )
+
+
+def _total(engine: Engine) -> int | None:
+    """Planned trials, when every task's budget or space bounds them."""
+    total = 0
+    for task in engine.tasks:
+        if task.search.stopped:
+            total += len(task.search.trials)
+        elif task.spec.budget.trials is None:
+            return None
+        else:
+            total += task.spec.budget.trials
+    return total
+
+
+def _task(task: Task, chosen: SelectionRecord | None) -> TaskProgress:
+    best = task.search.incumbent
+    ships = None if chosen is None or task.stage != "done" else shipped(chosen)
+    return TaskProgress(
+        label=task.spec.label,
+        stage=task.stage,
+        done=task.search.done,
+        total=task.spec.budget.trials,
+        best_us=math.exp(best.score) if best is not None and best.score is not None else None,
+        confirmed_us=None if ships is None else ships.median_us,
+        speedup=None if ships is None or ships.log_ratio is None else math.exp(ships.log_ratio),
+    )
