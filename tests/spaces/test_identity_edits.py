@@ -12,13 +12,17 @@ import pytest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
+KERNELS = "search_spaces.kernels"
 FAMILIES = {
-    "search_spaces.kernels.softmax.kernel:Softmax": "kernels/softmax/kernel tensors kernel",
-    "search_spaces.kernels.matmul.kernel:Matmul": "kernels/matmul/kernel kernels/matmul/triton_kernels kernels/matmul/space declaration/dimensions",
-    "search_spaces.kernels.attention.kernel:Attention": "kernels/attention/kernel kernels/attention/triton_kernels",
-    "search_spaces.kernels.normalisation.kernel:LayerNorm": "kernels/normalisation/kernel kernels/normalisation/triton_kernels",
-    "search_spaces.kernels.normalisation.kernel:RmsNorm": "kernels/normalisation/kernel",
-    "search_spaces.kernels.cpu_pointwise.kernel:CpuPointwise": "kernels/cpu_pointwise/kernel",
+    f"{KERNELS}.softmax.kernel:Softmax": "kernels/softmax/kernel tensors kernel",
+    f"{KERNELS}.matmul.kernel:Matmul": "kernels/matmul/kernel kernels/matmul/triton_kernels "
+    "kernels/matmul/space declaration/dimensions",
+    f"{KERNELS}.attention.kernel:Attention": "kernels/attention/kernel "
+    "kernels/attention/triton_kernels",
+    f"{KERNELS}.normalisation.kernel:LayerNorm": "kernels/normalisation/kernel "
+    "kernels/normalisation/triton_kernels",
+    f"{KERNELS}.normalisation.kernel:RmsNorm": "kernels/normalisation/kernel",
+    f"{KERNELS}.cpu_pointwise.kernel:CpuPointwise": "kernels/cpu_pointwise/kernel",
 }
 USERS = {
     "adopted:double": ["helpers.py", "device.py", "checking.py", "adopted.py"],
