@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from unittest import mock
 
 from ours import WatchedPool
 from scipy.stats import kendalltau
@@ -16,7 +15,7 @@ from scipy.stats import kendalltau
 from results_db import Store
 from search_spaces.records import config_key
 from tuner import settings
-from tuner.campaign import RunOptions, run_campaign
+from tuner.campaign import RunOptions, pool_spec_of, run_campaign
 from workers import pools
 from workers.measure.race.statistics import paired
 from workers.records import Measured, MeasureJob, Measurement, Mode, Timing
@@ -102,19 +101,11 @@ def campaign(
         overrides["pool"]["simulated"] = {"runners": count, "time_scale": _SIMULATED}
         overrides["measure"] = {"baselines": None}
     loaded, _ = settings.load(config, overrides)
-    kept: list[Fleet] = []
-    create = pools.create
-
-    def watched(spec):
-        kept.append(Fleet(create(spec), compare=compare))
-        return kept[-1]
-
     options = RunOptions(base=ROOT, report=False, export=False, fresh=True)
-    with mock.patch.object(pools, "create", watched):
-        outcome = run_campaign(loaded, "many", options=options)
+    fleet = Fleet(pools.create(pool_spec_of(loaded, "many", options=options)), compare=compare)
+    outcome = run_campaign(loaded, "many", options=options, pool=fleet)
     with Store.open(loaded.database.url) as store:
         run, tasks = store.run(outcome.run_id), store.tasks(outcome.run_id)
-    (fleet,) = kept
     return {
         "status": outcome.status,
         "summary": outcome.summary,

@@ -20,7 +20,7 @@ from matmul_tasks import MatmulTask
 from search_spaces.records import Workload, config_key
 from search_spaces.registry import load
 from tuner import settings
-from tuner.campaign import RunOptions, run_campaign
+from tuner.campaign import RunOptions, pool_spec_of, run_campaign
 from workers import device as devices
 from workers import pools
 from workers.records import (
@@ -199,23 +199,16 @@ def ours(task: MatmulTask, seed: int, options: dict) -> dict:
     and `recorded`, a recorded space to search instead of a device. Seconds count from the moment
     the workers are warm: `wall_s` to the order to confirm the winner, `confirmed_s` to the answer.
     """
-    kept: list[WatchedPool] = []
-    create = pools.create
-
-    def watched(spec):
-        kept.append(WatchedPool(create(spec)))
-        return kept[-1]
-
     with tempfile.TemporaryDirectory(prefix="tuner-bench-") as folder:
         loaded = _settings(Path(folder), task, seed, options)
         _import_strategy(loaded.campaigns["task"].strategy, seed)
         run = RunOptions(base=ROOT, report=False, export=False, fresh=True)
         # Modules that Triton compiles for the host are no older than the run either.
-        empty = mock.patch.dict(os.environ, {"TRITON_HOME": folder})
-        with empty, mock.patch.object(pools, "create", watched):
-            outcome = run_campaign(loaded, "task", options=run)
+        with mock.patch.dict(os.environ, {"TRITON_HOME": folder}):
+            pool = WatchedPool(pools.create(pool_spec_of(loaded, "task", options=run)))
+            outcome = run_campaign(loaded, "task", options=run, pool=pool)
         found = _stored(loaded.database.url, outcome.run_id)
-    return {"seed": seed, "status": outcome.status, **found, **_timeline(kept[0], found)}
+    return {"seed": seed, "status": outcome.status, **found, **_timeline(pool, found)}
 
 
 def _settings(folder: Path, task: MatmulTask, seed: int, options: dict):

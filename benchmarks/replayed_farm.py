@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from unittest import mock
 
 from search_spaces.records import Device, Status, config_key
 from tuner import settings
@@ -229,21 +228,13 @@ def search(farm: Farm, name: str, wanted: RequestedTask, seed: int, options: dic
 
     options: `strategy`, `strategy_options`, `trials`, `builders`, `build_scale`, `measure`.
     """
-    control, kept = Control(), []
-
-    def replayed(spec: PoolSpec) -> Replay:
-        builders = options["builders"]
-        pool = Replay(farm, farm.built[name], control, builders, options["build_scale"])
-        kept.append(pool)
-        return pool
-
+    control = Control()
+    pool = Replay(farm, farm.built[name], control, options["builders"], options["build_scale"])
     with tempfile.TemporaryDirectory(prefix="tuner-regret-") as folder:
         loaded = _settings(Path(folder), wanted, seed, options)
         run = RunOptions(base=ROOT, report=False, export=False, fresh=True)
-        with mock.patch.object(pools, "create", replayed):
-            outcome = run_campaign(loaded, "task", options=run, control=control)
+        outcome = run_campaign(loaded, "task", options=run, control=control, pool=pool)
         trials = _trials(loaded.database.url, outcome.run_id)
-    (pool,) = kept
     return {"seed": seed, **_told(pool, trials)}
 
 

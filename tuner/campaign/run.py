@@ -17,7 +17,8 @@ from search_spaces.records import Config, Workload, config_key, digest
 from tuner.campaign import environment, known_results, lease
 from tuner.campaign.driver import Control, Driver
 from tuner.campaign.options import RunOptions, RunOutcome
-from tuner.campaign.tasks import RequestedTask, ScheduledTask, place, runner_kinds
+from tuner.campaign.pool_spec import required_pool
+from tuner.campaign.tasks import RequestedTask, ScheduledTask, place
 from tuner.engine import Engine, Finish, TaskBudget, TaskSpec
 from tuner.engine.default_config import default_failed
 from tuner.engine.progress import ProgressCallback
@@ -25,7 +26,6 @@ from tuner.settings.models import CampaignConfig, Settings
 from workers.records import (
     KernelRef,
     MeasurementProtocol,
-    PoolSpec,
     WorkerGone,
     WorkerInfo,
     WorkerReady,
@@ -52,11 +52,17 @@ class CampaignRun:
     ends_at: float | None = None
 
     def drive(
-        self, wanted: list[RequestedTask], on_progress: ProgressCallback | None
+        self,
+        wanted: list[RequestedTask],
+        on_progress: ProgressCallback | None,
+        pool: Pool | None = None,
     ) -> RunOutcome:
-        """Hold a run of the campaign from its first worker to its last product."""
+        """Hold a run of the campaign from its first worker to its last product.
+
+        pool: a pool that is not started, by default one of the kind in the settings.
+        """
         try:
-            outcome = self._drive(wanted, on_progress)
+            outcome = self._drive(wanted, on_progress, pool)
             self.store.check_place()
             return outcome
         except StoreMovedError as error:
@@ -69,7 +75,10 @@ class CampaignRun:
             lease.leave(self.store)
 
     def _drive(
-        self, wanted: list[RequestedTask], on_progress: ProgressCallback | None
+        self,
+        wanted: list[RequestedTask],
+        on_progress: ProgressCallback | None,
+        pool: Pool | None,
     ) -> RunOutcome:
         from workers import pools
 
@@ -78,7 +87,8 @@ class CampaignRun:
             under_way = self.store.unfinished_run(self.name, digest(self._run_spec()))
             if under_way is not None:
                 lease.check(under_way)
-        pool = pools.create(self._pool_spec(wanted))
+        if pool is None:
+            pool = pools.create(required_pool(self.settings, wanted, self.options.base))
         # A pool in virtual time brings its own clock.
         clock = getattr(pool, "clock", time.monotonic)
         if self.options.wall_s is not None:
@@ -108,24 +118,6 @@ class CampaignRun:
         return self._products(wanted, outcome)
 
     # -- workers -------------------------------------------------------------------------------
-    def _pool_spec(self, wanted: list[RequestedTask]) -> PoolSpec:
-        pool = self.settings.pool
-        counts: dict[str, int | None] = {
-            "cpu": pool.cpu_runners,
-            "simulated": pool.simulated.runners,
-            "interpreter": 1,
-        }
-        simulated = pool.simulated.model_dump(exclude={"runners"})
-        return PoolSpec(
-            kind=pool.kind,
-            runners={kind: counts.get(kind) for kind in sorted(runner_kinds(wanted))},
-            builders=pool.builders,
-            address=pool.address,
-            connect_timeout_s=pool.connect_timeout,
-            options={"simulated": simulated},
-            paths=(str(self.options.base.resolve()),),
-        )
-
     def _await_workers(self, pool: Pool) -> list[WorkerInfo]:
         """The workers that come up in time; at least one must."""
         ready: dict[str, WorkerInfo] = {}
