@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 import yaml
 
-from tuner.cli._configuration import schema_text
+from tuner.cli.config import schema_text
 from tuner.settings import load
 
 ROOT = Path(__file__).parents[2]

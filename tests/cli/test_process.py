@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.cli._campaign import interruptible
-from tuner.cli._progress import Lines, best_of, counted, duration, finished, picture
+from tuner.cli.progress import Lines, best_of, counted, duration, finished, picture
+from tuner.cli.run import interruptible
 from tuner.engine.progress import Progress, TaskProgress
 
 HEAVY = ("torch", "ray", "optuna", "plotly", "pandas", "sqlalchemy", "triton", "numpy", "scipy")

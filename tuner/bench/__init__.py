@@ -6,11 +6,11 @@ database is read where its winner is wanted, and never written.
 
 from __future__ import annotations
 
-from tuner.bench._measured import Pass, Row, baselines_of, bench
-from tuner.bench._session import LocalSession, Tell
-from tuner.bench._target import BenchTarget, subject
-from tuner.bench._variants import Variant, candidates, variants
-from tuner.bench._verified import Checked, points, verify
+from tuner.bench.named_configs import Variant, candidates, variants
+from tuner.bench.session import LocalSession, Tell
+from tuner.bench.side_by_side import Pass, Row, baselines_of, bench
+from tuner.bench.target import BenchTarget, subject
+from tuner.bench.verification import Checked, points, verify
 
 __all__ = [
     "LocalSession",

@@ -5,6 +5,6 @@
 
 from __future__ import annotations
 
-from tuner.cli._app import app, invoke, main
+from tuner.cli.application import app, invoke, main
 
 __all__ = ["app", "invoke", "main"]

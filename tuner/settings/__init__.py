@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.settings._load import CONFIG_NAME, anchored, load, validated
 from tuner.settings.models import ConfigError
+from tuner.settings.sources import CONFIG_NAME, anchored, load, validated
 
 __all__ = ["CONFIG_NAME", "ConfigError", "anchored", "load", "validated"]

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 import typer
 
 from search_spaces.errors import FindingError, TunerError
-from tuner.cli._console import Format, FormatOption, emit, inert, note
-from tuner.cli._progress import duration, watched
-from tuner.cli._session import LARGEST, ConfigOption, settings_of, warn_of_passing_folders
-from tuner.cli._streams import parting_words
+from tuner.cli.console import Format, FormatOption, emit, inert, note
+from tuner.cli.context import LARGEST, ConfigOption, settings_of, warn_of_passing_folders
+from tuner.cli.progress import duration, watched
+from tuner.cli.streams import parting_words
 
 if TYPE_CHECKING:
     from tuner.campaign import PlannedTask, RunOptions, RunOutcome

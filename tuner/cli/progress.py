@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tuner.cli._console import console, inert
+from tuner.cli.console import console, inert
 from tuner.engine.progress import Progress, ProgressCallback, TaskProgress
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TypeAlias
 
 from search_spaces.errors import TunerError
-from tuner.bench._target import BenchTarget
+from tuner.bench.target import BenchTarget
 from tuner.settings.models import Settings
 from workers import pools
 from workers.records import (

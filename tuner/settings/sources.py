@@ -13,9 +13,9 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
 from search_spaces.errors import TunerError
-from tuner.settings._complaints import SCHEMA_HINT, Where, dotted, nearest, translate
-from tuner.settings._yaml import Document, KeyPath, read
+from tuner.settings.messages import SCHEMA_HINT, Where, dotted, nearest, translate
 from tuner.settings.models import ConfigError, Settings
+from tuner.settings.yaml_file import Document, KeyPath, read
 
 CONFIG_NAME = "config.yaml"
 _PREFIX = "TUNER__"

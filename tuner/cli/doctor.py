@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from search_spaces.errors import TunerError
-from tuner.cli._console import Format, FormatOption, emit, note
-from tuner.cli._session import ConfigOption, settings_of
+from tuner.cli.console import Format, FormatOption, emit, note
+from tuner.cli.context import ConfigOption, settings_of
 
 if TYPE_CHECKING:
     from tuner.settings.models import Settings
@@ -136,7 +136,7 @@ def _triton_tools() -> Iterator[Finding]:
 
 
 def _devices() -> Iterator[Finding]:
-    from tuner.cli._workers import KINDS
+    from tuner.cli.workers import KINDS
     from workers.device import found
 
     count = 0
@@ -178,7 +178,7 @@ def _database(settings: Settings) -> Iterator[Finding]:
 
 def _calibration(settings: Settings) -> Iterator[Finding]:
     """What workers found the devices here to do, where one has started already."""
-    from tuner.cli._workers import KINDS, able_text, calibrations
+    from tuner.cli.workers import KINDS, able_text, calibrations
     from workers.device import found
 
     known = calibrations(settings)

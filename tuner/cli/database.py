@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from tuner.cli._console import Format, FormatOption, emit, inert, note
-from tuner.cli._session import ConfigOption, settings_of, store_of
+from tuner.cli.console import Format, FormatOption, emit, inert, note
+from tuner.cli.context import ConfigOption, settings_of, store_of
 
 app = typer.Typer(help="Upgrade, check and measure the results database.", no_args_is_help=True)
 

@@ -13,8 +13,8 @@ from results_db.shipped import shipped
 from search_spaces.errors import TunerError
 from tuner.campaign import lease
 from tuner.campaign.findings import barren
-from tuner.cli._console import Format, FormatOption, console, emit, inert, note, table
-from tuner.cli._session import ConfigOption, RunArgument, pick_run, settings_of, store_of
+from tuner.cli.console import Format, FormatOption, console, emit, inert, note, table
+from tuner.cli.context import ConfigOption, RunArgument, pick_run, settings_of, store_of
 
 if TYPE_CHECKING:
     from results_db import Store

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from search_spaces.records import Config, Status, Workload
-from tuner.bench._session import LocalSession, Tell, silent
-from tuner.bench._target import BenchTarget
-from tuner.bench._variants import Variant
+from tuner.bench.named_configs import Variant
+from tuner.bench.session import LocalSession, Tell, silent
+from tuner.bench.target import BenchTarget
 from tuner.campaign import environment
 from tuner.settings.models import Settings
 from workers.records import Artifact, BuildJob, Failure, MeasureJob, Mode, Timing

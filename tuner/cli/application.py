@@ -11,22 +11,22 @@ import typer
 
 from search_spaces.errors import TunerError
 from tuner.cli import (
-    _bench,
-    _campaign,
-    _compare,
-    _configuration,
-    _database,
-    _doctor,
-    _forget,
-    _init,
-    _results,
-    _schedule,
-    _spaces,
-    _verify,
-    _workers,
+    bench,
+    compare,
+    config,
+    database,
+    doctor,
+    forget,
+    init,
+    results,
+    run,
+    schedule,
+    spaces,
+    verify,
+    workers,
 )
-from tuner.cli._console import fail
-from tuner.cli._streams import discard_stdout, secure
+from tuner.cli.console import fail
+from tuner.cli.streams import discard_stdout, secure
 
 app = typer.Typer(
     name="tuner",
@@ -36,21 +36,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("init")(_init.init)
-app.command("run")(_campaign.run)
-app.command("status")(_results.status)
-app.command("report")(_results.report)
-app.command("export")(_results.export)
-app.command("forget")(_forget.forget)
-app.command("compare")(_compare.compare)
-app.command("bench")(_bench.bench)
-app.command("verify")(_verify.verify)
-app.add_typer(_spaces.app, name="spaces")
-app.add_typer(_workers.app, name="workers")
-app.add_typer(_schedule.app, name="schedule")
-app.add_typer(_database.app, name="db")
-app.add_typer(_configuration.app, name="config")
-app.command("doctor")(_doctor.doctor)
+app.command("init")(init.init)
+app.command("run")(run.run)
+app.command("status")(results.status)
+app.command("report")(results.report)
+app.command("export")(results.export)
+app.command("forget")(forget.forget)
+app.command("compare")(compare.compare)
+app.command("bench")(bench.bench)
+app.command("verify")(verify.verify)
+app.add_typer(spaces.app, name="spaces")
+app.add_typer(workers.app, name="workers")
+app.add_typer(schedule.app, name="schedule")
+app.add_typer(database.app, name="db")
+app.add_typer(config.app, name="config")
+app.command("doctor")(doctor.doctor)
 
 
 def _version(wanted: bool) -> None:

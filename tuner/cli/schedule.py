@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli._campaign import interruptible
-from tuner.cli._console import Format, FormatOption, emit, note
-from tuner.cli._session import ConfigOption, settings_of, store_of, warn_of_passing_folders
-from tuner.cli._streams import parting_words
+from tuner.cli.console import Format, FormatOption, emit, note
+from tuner.cli.context import ConfigOption, settings_of, store_of, warn_of_passing_folders
+from tuner.cli.run import interruptible
+from tuner.cli.streams import parting_words
 
 if TYPE_CHECKING:
     from results_db import Fire, Store
@@ -144,7 +144,7 @@ class _Service:
 
     def start(self, campaign: str) -> RunOutcome:
         from tuner.campaign import Control, RunOptions, run_campaign
-        from tuner.cli._progress import watched
+        from tuner.cli.progress import watched
 
         self._control = Control()
         if self.stop.is_set():

@@ -10,8 +10,8 @@ import typer
 from search_spaces.declaration import calls
 from search_spaces.errors import TunerError, WorkloadError
 from search_spaces.records import canonical_json
-from tuner.cli._console import Format, FormatOption, emit, inert, note
-from tuner.cli._session import ConfigOption, settings_of
+from tuner.cli.console import Format, FormatOption, emit, inert, note
+from tuner.cli.context import ConfigOption, settings_of
 
 if TYPE_CHECKING:
     from search_spaces.declaration.check import Rehearsal

@@ -14,7 +14,7 @@ from results_db.shipped import shipped
 from search_spaces.declaration import calls
 from search_spaces.errors import TunerError
 from search_spaces.records import Config, Workload, config_key
-from tuner.bench._target import BenchTarget
+from tuner.bench.target import BenchTarget
 from tuner.runtime import SCHEMA, TableError, read
 
 #: Runs that are searched for a winner, the newest first.

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import typer
 
-from tuner.cli._console import fail, note
-from tuner.cli._session import ConfigOption, settings_of
+from tuner.cli.console import fail, note
+from tuner.cli.context import ConfigOption, settings_of
 
 app = typer.Typer(help="Check, show and describe config.yaml.", no_args_is_help=True)
 

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from results_db.masking import masked
-from tuner.settings._yaml import KeyPath
 from tuner.settings.models import ConfigError, Settings
+from tuner.settings.yaml_file import KeyPath
 
 Where = Callable[[KeyPath], str]
 

@@ -10,8 +10,8 @@ import typer
 
 from results_db.shipped import shipped
 from search_spaces.records import config_key
-from tuner.cli._console import Format, FormatOption, emit, note
-from tuner.cli._session import LARGEST, ConfigOption, pick_run, settings_of, store_of
+from tuner.cli.console import Format, FormatOption, emit, note
+from tuner.cli.context import LARGEST, ConfigOption, pick_run, settings_of, store_of
 
 if TYPE_CHECKING:
     from results_db.records import SelectionRecord, TaskInfo

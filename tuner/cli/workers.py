@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from search_spaces.errors import TunerError
-from tuner.cli._console import Format, FormatOption, emit, note
-from tuner.cli._session import ConfigOption, settings_of
+from tuner.cli.console import Format, FormatOption, emit, note
+from tuner.cli.context import ConfigOption, settings_of
 
 if TYPE_CHECKING:
     from search_spaces.records import Device

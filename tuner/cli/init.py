@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from search_spaces.errors import TunerError
-from tuner.cli._console import inert, note
+from tuner.cli.console import inert, note
 
 #: What is written, by the name of its template.
 FILES = {"config.yaml": "config.yaml", "my_kernel.py": "my_kernel.py.txt"}

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from search_spaces.errors import FindingError, TunerError
 from search_spaces.kernel import Cost
 from search_spaces.records import Config, Device, Status, Toolchain, Workload
-from tuner.bench._session import LocalSession, Tell, silent
-from tuner.bench._target import BenchTarget
-from tuner.bench._variants import Variant
+from tuner.bench.named_configs import Variant
+from tuner.bench.session import LocalSession, Tell, silent
+from tuner.bench.target import BenchTarget
 from tuner.campaign import environment
 from tuner.settings.models import Settings
 from workers.measure.race.statistics import verdict

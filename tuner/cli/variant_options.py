@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from search_spaces.records import canonical_json
-from tuner.cli._console import Format, console, inert, note
-from tuner.cli._progress import LINE_EVERY_S
+from tuner.cli.console import Format, console, inert, note
+from tuner.cli.progress import LINE_EVERY_S
 
 if TYPE_CHECKING:
     from search_spaces.records import Config

@@ -9,9 +9,9 @@ import typer
 
 from search_spaces.errors import TunerError
 from search_spaces.records import Status
-from tuner.cli._console import Format, FormatOption, emit, note
-from tuner.cli._session import LARGEST, settings_of
-from tuner.cli._variants import (
+from tuner.cli.console import Format, FormatOption, emit, note
+from tuner.cli.context import LARGEST, settings_of
+from tuner.cli.variant_options import (
     KernelArgument,
     QuietOption,
     SettingsOption,

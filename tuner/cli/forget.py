@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from search_spaces.records import Status, config_key
-from tuner.cli._console import Format, FormatOption, emit, note
-from tuner.cli._session import LARGEST, ConfigOption, settings_of, store_of
+from tuner.cli.console import Format, FormatOption, emit, note
+from tuner.cli.context import LARGEST, ConfigOption, settings_of, store_of
 
 _TRIALS = ("run", "kernel", "workload", "device", "config", "status", "message")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from search_spaces.errors import TunerError
-from tuner.cli._console import note
+from tuner.cli.console import note
 
 if TYPE_CHECKING:
     from results_db import Store
