@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from difflib import get_close_matches
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
@@ -23,10 +22,10 @@ from search_spaces.absent_device.module_sets import several, world
 from search_spaces.declaration.source_positions import one_line
 from search_spaces.errors import KernelError, TunerError
 from search_spaces.kernel import Kernel
+from search_spaces.plugins import PluginGroup
 from search_spaces.records import Device
 from search_spaces.sibling_imports import make_importable
 
-GROUP = "tuner.kernels"
 _BUILT_IN = {
     "attention": "search_spaces.kernels.attention.kernel:Attention",
     "cpu_pointwise": "search_spaces.kernels.cpu_pointwise.kernel:CpuPointwise",
@@ -35,6 +34,13 @@ _BUILT_IN = {
     "rms_norm": "search_spaces.kernels.normalisation.kernel:RmsNorm",
     "softmax": "search_spaces.kernels.softmax.kernel:Softmax",
 }
+KERNELS = PluginGroup(
+    "tuner.kernels",
+    "kernel",
+    _BUILT_IN,
+    KernelError,
+    otherwise="write module:object or path/to/file.py:object",
+)
 _RECORDED = "recorded:"
 #: The spec of the kernel whose code is being imported.
 _under_import: ContextVar[str | None] = ContextVar("under_import", default=None)
@@ -59,8 +65,7 @@ def refuse_nested(what: str) -> None:
 
 def available() -> dict[str, str]:
     """Registered names and where each kernel lives; entry points do not replace built-in names."""
-    found = {point.name: point.value for point in entry_points(group=GROUP)}
-    return dict(sorted((found | _BUILT_IN).items()))
+    return KERNELS.places()
 
 
 def load(spec: str, paths: Sequence[str] = (), device: Device | None = None) -> Kernel:
@@ -156,15 +161,7 @@ def spec_of(kernel: Kernel) -> str:
 
 # -- loading ---------------------------------------------------------------------------------------
 def _load_named(name: str) -> Kernel:
-    # To look through all that is installed takes a device process longer than to check a variant.
-    place = _BUILT_IN.get(name) or available().get(name)
-    if place is None:
-        near = get_close_matches(name, available(), n=1)
-        raise KernelError(
-            f"no kernel is called {name!r}" + (f"; did you mean {near[0]}?" if near else ""),
-            f"known: {', '.join(available())}; or write module:object or path/to/file.py:object",
-        )
-    module, _, attribute = place.partition(":")
+    module, _, attribute = KERNELS.place(name).partition(":")
     return _kernel_of(_import_module(module, name), attribute, name)
 
 

@@ -67,7 +67,7 @@ def test_a_kernel_that_does_not_import(tuner, folder):
     campaign_file(folder, "nowhere.py:Small")
     refused(tuner("run", "c", "--dry-run"), "nowhere.py")
     campaign_file(folder, "sofmax")
-    refused(tuner("run", "c", "--dry-run"), "no kernel is called 'sofmax'", "softmax")
+    refused(tuner("run", "c", "--dry-run"), "unknown kernel 'sofmax'", "softmax")
 
 
 def test_a_space_with_no_feasible_point(tuner, folder):

@@ -198,7 +198,7 @@ def test_a_baseline_that_fails_is_told_and_no_finding(tuner, folder):
 
 
 BAD = {
-    "kernel": (["bench", "sofmax"], "no kernel is called 'sofmax'; did you mean softmax"),
+    "kernel": (["bench", "sofmax"], "unknown kernel 'sofmax'; did you mean 'softmax'"),
     "not JSON": (["bench", "K", "--config", "{way"], "--config {way: is not JSON (line 1, column"),
     "name twice": (["bench", "K", "--config", '{"way": 1, "way": 2}'], "a name twice"),
     "list": (["bench", "K", "--config", '{"way": ["add"]}'], "way is a list, not one value"),

@@ -54,9 +54,8 @@ def test_a_runner_that_never_comes_up_is_given_up_with_its_reason():
 
 def test_pools_are_found_by_name():
     assert {"local", "ray"} <= set(names())
-    with pytest.raises(TunerError, match="there is no pool `lokal`") as caught:
+    with pytest.raises(TunerError, match="unknown pool 'lokal'; did you mean 'local'"):
         create(PoolSpec(kind="lokal"))
-    assert "`local`" in caught.value.hint
 
 
 def test_builders_take_what_measuring_leaves(monkeypatch):

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
+from installed_plugins import install_plugins
 
-from search_spaces import registry
+from search_spaces import plugins
 from search_spaces.errors import KernelError
 from search_spaces.registry import available, load, spec_of
 
@@ -107,8 +107,8 @@ def test_what_no_other_process_can_find_is_refused(file):
 
 
 BAD = [
-    ("softmx", "did you mean softmax"),
-    ("nothing_like_it", "no kernel is called"),
+    ("softmx", "did you mean 'softmax'"),
+    ("nothing_like_it", "unknown kernel 'nothing_like_it'"),
     ("no_such_module_here:Kernel", "ModuleNotFoundError"),
     ("{file}:Min", "did you mean Mine"),
     ("{file}:Half", "does not define baselines, check_workload"),
@@ -142,14 +142,12 @@ def test_entry_points_are_listed_without_being_imported(file, tmp_path, monkeypa
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     (tmp_path / "plugin_of_test.py").write_text(SOURCE)
     (tmp_path / "broken_plugin.py").write_text("import not_installed_anywhere\n")
-    points = EntryPoints(
-        [
-            EntryPoint("mine", "plugin_of_test:Mine", registry.GROUP),
-            EntryPoint("broken", "broken_plugin:Kernel", registry.GROUP),
-            EntryPoint("softmax", "broken_plugin:Kernel", registry.GROUP),
-        ]
-    )
-    monkeypatch.setattr(registry, "entry_points", lambda group: points.select(group=group))
+    places = {
+        "mine": "plugin_of_test:Mine",
+        "broken": "broken_plugin:Kernel",
+        "softmax": "broken_plugin:Kernel",
+    }
+    install_plugins(tmp_path, "kernels-of-test", "tuner.kernels", places)
     listed = available()
     assert listed["mine"] == "plugin_of_test:Mine"
     assert listed["softmax"] == "search_spaces.kernels.softmax.kernel:Softmax"
@@ -171,7 +169,7 @@ def test_a_built_in_kernel_is_loaded_whatever_else_is_installed(monkeypatch):
     def unreadable(group):
         raise OSError("a package whose metadata cannot be read")
 
-    monkeypatch.setattr(registry, "entry_points", unreadable)
+    monkeypatch.setattr(plugins, "entry_points", unreadable)
     assert load("cpu_pointwise").spec == "cpu_pointwise"
 
 

@@ -148,6 +148,6 @@ def test_conditional_parameters_are_recorded_with_their_condition(store, run_id,
 
 
 def test_an_unknown_format_names_the_known(store, run_id, tmp_path):
-    with pytest.raises(TunerError, match="did you mean triton") as raised:
+    with pytest.raises(TunerError, match="did you mean 'triton'") as raised:
         tables.export(store, run_id, tmp_path, "tritton")
     assert "csv" in raised.value.hint

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping
-from importlib.metadata import entry_points
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 from search_spaces.errors import TunerError
 from search_spaces.params import Choice, PowerOfTwo
+from search_spaces.plugins import PluginGroup
 from search_spaces.records import Device, Status, Workload
 from search_spaces.space import BoundSpace, SearchSpace
 from tuner.strategies.base import Strategy
 
 _OPTUNA = ("tpe", "gp", "cmaes", "random", "grid")
-_GROUP = "tuner.strategies"
+STRATEGIES = PluginGroup(
+    "tuner.strategies",
+    "strategy",
+    {
+        **dict.fromkeys(_OPTUNA, "tuner.strategies.optuna_samplers:OptunaStrategy"),
+        "bayes": "tuner.strategies.bayes:BayesStrategy",
+        "exhaustive": "tuner.strategies.exhaustive:ExhaustiveStrategy",
+    },
+)
 #: What the strategies of our own take as options.
 _TAKES = {"exhaustive": "`shuffle`", "bayes": "`initial`"}
 
@@ -23,7 +30,7 @@ __all__ = ["Strategy", "check", "create", "names"]
 
 def names() -> list[str]:
     """The names `create` takes."""
-    return sorted({*_OPTUNA, *_TAKES, *(e.name for e in entry_points(group=_GROUP))})
+    return list(STRATEGIES.names())
 
 
 def check(name: str, options: Mapping[str, Any]) -> None:
@@ -54,28 +61,13 @@ def create(
     Raises `TunerError` for an unknown name or options the strategy does not take.
     """
     options = dict(options or {})
+    make = cast("Callable[..., Strategy]", STRATEGIES.load(name))
     try:
         if name in _OPTUNA:
-            from tuner.strategies.optuna_samplers import OptunaStrategy
-
-            return OptunaStrategy(space, seed, name=name, options=options)
-        if name == "exhaustive":
-            from tuner.strategies.exhaustive import ExhaustiveStrategy
-
-            return ExhaustiveStrategy(space, seed, **options)
-        if name == "bayes":
-            from tuner.strategies.bayes import BayesStrategy
-
-            return BayesStrategy(space, seed, **options)
-        for entry in entry_points(group=_GROUP):
-            if entry.name == name:
-                strategy: Strategy = entry.load()(space, seed, **options)
-                return strategy
+            return make(space, seed, name=name, options=options)
+        return make(space, seed, **options)
     except TypeError as error:
         raise _refused(name, error) from error
-    near = difflib.get_close_matches(name, names(), 1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known strategies: {', '.join(names())}"
-    raise TunerError(f"unknown strategy {name!r}", hint)
 
 
 def _refused(name: str, error: Exception) -> TunerError:

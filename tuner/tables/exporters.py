@@ -6,28 +6,28 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
-from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
-from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
+from search_spaces.plugins import PluginGroup
 from tuner.tables.reach import unreachable
 from tuner.tables.results import Results, ResultStore
 from tuner.tables.text import write_atomically
 
 _log = logging.getLogger("tuner.tables")
-GROUP = "tuner.exporters"
-_BUILT_IN = {
-    "csv": "tuner.tables.frames:Csv",
-    "parquet": "tuner.tables.frames:Parquet",
-    "space": "tuner.tables.recorded:Recorded",
-    "t4": "tuner.tables.t4:T4",
-    "triton": "tuner.tables.formats:TritonConfigs",
-    "tuner": "tuner.tables.formats:Tables",
-}
+EXPORTERS = PluginGroup(
+    "tuner.exporters",
+    "exporter",
+    {
+        "csv": "tuner.tables.frames:Csv",
+        "parquet": "tuner.tables.frames:Parquet",
+        "space": "tuner.tables.recorded:Recorded",
+        "t4": "tuner.tables.t4:T4",
+        "triton": "tuner.tables.formats:TritonConfigs",
+        "tuner": "tuner.tables.formats:Tables",
+    },
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,27 +47,12 @@ class Exporter(Protocol):
 
 def available() -> dict[str, str]:
     """Names and where each exporter lives; entry points do not replace built-in names."""
-    found = {point.name: point.value for point in entry_points(group=GROUP)}
-    return dict(sorted((found | _BUILT_IN).items()))
+    return EXPORTERS.places()
 
 
 def load(name: str) -> Exporter:
     """The exporter of that name; raises `TunerError` when there is none."""
-    known = available()
-    if name not in known:
-        near = get_close_matches(name, known, n=1)
-        raise TunerError(
-            f"no exporter is called {name!r}" + (f"; did you mean {near[0]}?" if near else ""),
-            f"known: {', '.join(known)}; more come from entry points of {GROUP}",
-        )
-    module, _, attribute = known[name].partition(":")
-    try:
-        make: Callable[[], Exporter] = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise TunerError(
-            f"exporter {name!r} cannot be loaded from {known[name]} ({error})",
-            "install what it needs, or remove its entry point",
-        ) from error
+    make = cast("Callable[[], Exporter]", EXPORTERS.load(name))
     return make()
 
 

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import difflib
-import importlib
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import cast
 
 from search_spaces.errors import TunerError
+from search_spaces.plugins import PluginGroup
 from search_spaces.records import Value
 from workers.backends.base import Backend
 from workers.build.cache import INDUCTOR, TRITON
 
 __all__ = ["Backend", "create", "environment", "names", "preload"]
 
-_BACKENDS = {
-    "cuda": "workers.backends.cuda:CudaBackend",
-    "hip": "workers.backends.cuda:HipBackend",
-    "cpu": "workers.backends.cpu:CpuBackend",
-    "interpreter": "workers.backends.interpreter:InterpreterBackend",
-    "simulated": "workers.backends.simulated:SimulatedBackend",
-}
+BACKENDS = PluginGroup(
+    "tuner.backends",
+    "backend",
+    {
+        "cuda": "workers.backends.cuda:CudaBackend",
+        "hip": "workers.backends.cuda:HipBackend",
+        "cpu": "workers.backends.cpu:CpuBackend",
+        "interpreter": "workers.backends.interpreter:InterpreterBackend",
+        "simulated": "workers.backends.simulated:SimulatedBackend",
+    },
+)
 #: What their processes spend seconds on before they open a device: torch, Triton, and the digest
 #: of Triton's own files, by which it looks for binaries.
 _GPU_LIBRARIES = (
@@ -30,12 +32,11 @@ _GPU_LIBRARIES = (
     "triton.runtime.cache:triton_key",
     "workers.backends.cuda",
 )
-_GROUP = "tuner.backends"
 
 
 def names() -> tuple[str, ...]:
     """All known device kinds: the built-in ones and those of entry points `tuner.backends`."""
-    return tuple(sorted({*_BACKENDS, *(entry.name for entry in entry_points(group=_GROUP))}))
+    return BACKENDS.names()
 
 
 def create(kind: str, *, index: int = 0, cache_dir: str, **options: Value) -> Backend:
@@ -45,7 +46,7 @@ def create(kind: str, *, index: int = 0, cache_dir: str, **options: Value) -> Ba
     process environment before torch was imported, but for what `preload` names. options: the
     backend's own keyword arguments. Raises `TunerError` for an unknown kind or option.
     """
-    factory = _find(kind)
+    factory = BACKENDS.load(kind)
     try:
         backend = factory(index=index, cache_dir=cache_dir, **options)  # type: ignore[operator]
     except TypeError as error:
@@ -88,16 +89,3 @@ def preload(kind: str) -> tuple[str, ...]:
     Nothing for kinds whose libraries read the environment once, or start threads, when imported.
     """
     return _GPU_LIBRARIES if kind in ("cuda", "hip") else ()
-
-
-def _find(kind: str) -> object:
-    for entry in entry_points(group=_GROUP, name=kind):
-        return entry.load()
-    if kind not in _BACKENDS:
-        near = difflib.get_close_matches(kind, names(), n=1)
-        raise TunerError(
-            f"there is no backend `{kind}`",
-            hint=f"did you mean `{near[0]}`?" if near else f"known: {', '.join(names())}",
-        )
-    module, _, attribute = _BACKENDS[kind].partition(":")
-    return getattr(importlib.import_module(module), attribute)
