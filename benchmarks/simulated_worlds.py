@@ -76,7 +76,7 @@ def choose(space: RecordedSpace, path: Path, world: str, seed: int) -> dict[str,
             break
     return {
         "regret": space[winner].median_us / space.best.median_us - 1,
-        "device_s": engine.floor.timing_s,
+        "device_s": engine.dispatcher.timing_s,
         "virtual_s": pool.clock(),
         "found": float(config_key(winner) == config_key(space.best.config)),
     }

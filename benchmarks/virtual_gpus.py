@@ -111,11 +111,11 @@ def campaign(
     assert end is not None
     if end.status != "finished":
         raise RuntimeError(end.message)
-    floor = engine.floor
+    dispatcher = engine.dispatcher
     return Scaled(
         wall_s=round(pool.clock(), 3),
-        busy_share=round(floor.busy_s / (devices * pool.clock()), 4),
-        configs=floor.configs,
+        busy_share=round(dispatcher.busy_s / (devices * pool.clock()), 4),
+        configs=dispatcher.configs,
         selected=len(regrets),
         regret_mean=round(sum(regrets) / len(regrets), 5),
     )

@@ -13,7 +13,7 @@ from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Value, Workload
 from tuner.campaign import RunOptions, run_campaign
-from tuner.engine.progress import ProgressCallback
+from tuner.progress import ProgressCallback
 from tuner.settings import validated
 
 if TYPE_CHECKING:

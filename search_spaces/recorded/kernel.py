@@ -124,11 +124,14 @@ class RecordedKernel(Kernel):
 
 
 def _features(recorded: RecordedSpace) -> Features | None:
-    """Those of the family that a recording names, declared in `NAME_space`, if they fit it."""
-    module = f"search_spaces.{recorded.kernel}_space"
-    if not recorded.kernel.isidentifier() or importlib.util.find_spec(module) is None:
+    """The features that the family's `space.py` declares, where they fit the recording."""
+    module = f"search_spaces.kernels.{recorded.kernel}.space"
+    if not recorded.kernel.isidentifier():
         return None
-    found: Features | None = getattr(importlib.import_module(module), "features", None)
+    try:
+        found: Features | None = getattr(importlib.import_module(module), "features", None)
+    except ModuleNotFoundError:
+        return None
     try:
         if found is not None:
             found(recorded.default, recorded.workload, recorded.device)

@@ -14,7 +14,7 @@ import pytest
 
 from tuner.cli.progress import Lines, best_of, counted, duration, finished, picture
 from tuner.cli.run import interruptible
-from tuner.engine.progress import Progress, TaskProgress
+from tuner.progress import Progress, TaskProgress
 
 HEAVY = ("torch", "ray", "optuna", "plotly", "pandas", "sqlalchemy", "triton", "numpy", "scipy")
 

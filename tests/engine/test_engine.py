@@ -208,7 +208,7 @@ def test_without_any_worker_the_run_fails_and_says_for_which_task():
         builds = [i.job for i in pending if type(i).__name__ == "Build"]
         pending = []
         for job in builds:
-            from world import build
+            from scenario import build
 
             pending += engine.handle(Built(job.job_id, build(job)), 1.0)
     engine.handle(Tick(), 2.0)

@@ -17,7 +17,9 @@ from results_db.engine import Database
 from search_spaces.errors import TunerError
 from tuner.campaign import lease, process_identity
 
-_SAYS_ITS_NAME = "from tuner import process; print(process.identity(), flush=True); input()"
+_SAYS_ITS_NAME = (
+    "from tuner.campaign import process_identity as own; print(own.identity(), flush=True); input()"
+)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -144,7 +146,7 @@ class Ahead(datetime.datetime):
 datetime.datetime = Ahead
 from results_db import Store
 from search_spaces.errors import TunerError
-from tuner import lease
+from tuner.campaign import lease
 with Store.open(sys.argv[1]) as store:
     try:
         lease.take(store, store.run(int(sys.argv[2])))
@@ -161,7 +163,7 @@ _DRIVER = """
 import sys
 from results_db import Store
 from search_spaces.errors import TunerError
-from tuner import lease
+from tuner.campaign import lease
 with Store.open(sys.argv[1]) as store:
     held = lease.take(store, store.run(int(sys.argv[2])))
     print("holds", flush=True)

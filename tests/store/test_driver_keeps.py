@@ -36,7 +36,7 @@ class Told(Engine):
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
         Engine.handle(self, event, now)
-        if len(self.floor.workers) < self.awaited:
+        if len(self.dispatcher.workers) < self.awaited:
             return []
         return [*self.instructions, Finish("finished")]
 

@@ -30,7 +30,7 @@ from tuner.engine import (
     Tick,
     progress,
 )
-from tuner.engine.progress import ProgressCallback
+from tuner.progress import ProgressCallback
 from workers.records import Built, WorkerInfo, WorkerReady
 from workers.roles import Pool
 

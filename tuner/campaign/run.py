@@ -21,7 +21,7 @@ from tuner.campaign.pool_spec import required_pool
 from tuner.campaign.tasks import RequestedTask, ScheduledTask, place
 from tuner.engine import Engine, Finish, TaskBudget, TaskSpec
 from tuner.engine.default_config import default_failed
-from tuner.engine.progress import ProgressCallback
+from tuner.progress import ProgressCallback
 from tuner.settings.models import CampaignConfig, Settings
 from workers.records import (
     KernelRef,

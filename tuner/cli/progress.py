@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tuner.cli.console import console, inert
-from tuner.engine.progress import Progress, ProgressCallback, TaskProgress
+from tuner.progress import Progress, ProgressCallback, TaskProgress
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

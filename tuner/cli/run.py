@@ -174,7 +174,7 @@ def interruptible(control: Stoppable) -> Iterator[None]:
 
 
 def _print_plan(settings: Settings, name: str, options: RunOptions, style: Format) -> None:
-    from tuner.campaign import plan
+    from tuner.campaign.plan import plan
 
     tasks = plan(settings, name, options)
     emit([_plan_row(task) for task in tasks], _PLAN, style, empty="the plan has no tasks")

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from results_db.records import SelectionRecord
 from results_db.shipped import shipped
 from tuner.engine.engine import Engine
-from tuner.engine.progress import Progress, TaskProgress
 from tuner.engine.task import Task
+from tuner.progress import Progress, TaskProgress
 
 
 def progress(

@@ -25,7 +25,7 @@ from pathlib import Path
 from workers.supervision.output import Output
 
 #: where the package lies, for children that find nothing by their own paths
-PACKAGE_ROOT = str(Path(__file__).resolve().parents[1])
+PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 #: set in the environment of every child and of what it starts
 IN_WORKER = "TUNER_IN_WORKER"
 _END_TIMEOUT_S = 10.0

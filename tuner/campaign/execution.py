@@ -1,0 +1,59 @@
+"""Execution of a campaign from its settings to its findings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from search_spaces.registry import refuse_nested
+from tuner.campaign import findings
+from tuner.campaign.driver import Control
+from tuner.campaign.options import RunOptions, RunOutcome, adjusted, campaign_of, chosen
+from tuner.campaign.pool_spec import required_pool
+from tuner.campaign.run import CampaignRun
+from tuner.progress import ProgressCallback
+from tuner.settings import anchored
+from tuner.settings.models import Settings
+
+if TYPE_CHECKING:
+    from workers.records import PoolSpec
+    from workers.roles import Pool
+
+
+def pool_spec_of(settings: Settings, name: str, *, options: RunOptions) -> PoolSpec:
+    """The spec of the pool that `run_campaign` creates for a campaign when it is given none."""
+    settings = anchored(settings, options.base)
+    tasks = chosen(settings, adjusted(campaign_of(settings, name), options), options)
+    return required_pool(settings, tasks, options.base)
+
+
+def run_campaign(
+    settings: Settings,
+    name: str,
+    *,
+    options: RunOptions,
+    on_progress: ProgressCallback | None = None,
+    control: Control | None = None,
+    pool: Pool | None = None,
+) -> RunOutcome:
+    """Run a campaign, or resume its interrupted run; returns when it is over.
+
+    pool: where builders and runners live, not yet started; by default one of the kind that
+    `settings.pool` names. The run starts it, takes its `clock` where it has one, and closes it.
+    Raises `TunerError` for whatever the user can correct. Finished trials are stored one by one, at
+    the latest half a second after they came, so that a kill loses less than a second of work.
+    """
+    from results_db import Store
+    from results_db.patience import Patience
+
+    refuse_nested("a run")
+    settings = anchored(settings, options.base)
+    campaign = adjusted(campaign_of(settings, name), options)
+    wanted = chosen(settings, campaign, options)
+    control = control or Control()
+    patience = Patience(settings.database.patience, lambda: control.killed)
+    with Store.open(settings.database.url, answer_s=settings.database.timeout) as opened:
+        store = opened.waiting(patience)
+        run = CampaignRun(settings, name, campaign, options, store, control)
+        outcome = run.drive(wanted, on_progress, pool)
+        return replace(outcome, findings=tuple(findings.of_run(store, outcome.run_id)))
