@@ -15,8 +15,7 @@ import numpy as np
 import simulated_worlds
 from scipy import stats
 
-from reports.stats import median_interval
-from workers.measure.race.statistics import TRIM, paired, trimmed_mean, verdict
+from search_spaces.statistics import TRIM, median_interval, paired, trimmed_mean, verdict
 
 #: C2: how a clock wanders, as its standard deviation and seconds until it forgets.
 DRIFTS = ((0.015, 2.0), (0.015, 0.2))

@@ -9,10 +9,13 @@ from functools import partial
 import numpy as np
 from scipy import stats
 
-from workers.measure.race.interleaving import Candidate, run_race
-from workers.measure.race.rules import race, screen
-from workers.measure.race.statistics import paired, tie_set, verdict
-from workers.measure.timers.perf_counter import PerfCounterTimer, Warmth
+from search_spaces.statistics import paired, tie_set, verdict
+from workers.measure.race.elimination import race
+from workers.measure.race.interleaving import collect_passes
+from workers.measure.race.screening import screen
+from workers.measure.timers.perf_counter import PerfCounterTimer
+from workers.measure.timers.timer import Candidate
+from workers.measure.timers.warm_up import WarmUp
 from workers.records import MeasurementProtocol
 
 SIZES = (128, 256)
@@ -30,7 +33,7 @@ _CONSTANTS = MeasurementProtocol(warm_ms=50.0)
 
 
 def _timer(cache: str = "warm") -> PerfCounterTimer:
-    return PerfCounterTimer(BATCH_US, Warmth(), cache=cache)
+    return PerfCounterTimer(BATCH_US, WarmUp(), cache=cache)
 
 
 # -- C3 --------------------------------------------------------------------------------------------
@@ -55,7 +58,7 @@ def same_twice(size: int, buffers: str, runs: int) -> dict[str, float]:
             for index, name in enumerate("ab")
         ]
         timer = _timer("rotate" if buffers == "pool" else "warm")
-        a, b = run_race(timer, candidates, PAIRS, warm_ms=20.0)
+        a, b = collect_passes(timer, candidates, PAIRS, warm_ms=20.0)
         ratio = paired(a, b)
         ratios.append(abs(ratio.log_ratio))
         found["differ"] += not ratio.low <= 0 <= ratio.high
@@ -77,7 +80,7 @@ def planted(effect: float, runs: int) -> dict[str, float]:
         rng = np.random.default_rng([4, run])
         once = _product(48, rng)
         candidates = [Candidate(f"{n}", partial(_repeat, once, n)) for n in (more, least)]
-        a, b = run_race(_timer(), candidates, PAIRS, warm_ms=20.0)
+        a, b = collect_passes(_timer(), candidates, PAIRS, warm_ms=20.0)
         ratio = paired(a, b)
         measured.append(ratio.log_ratio)
         said = verdict(ratio.log_ratio, ratio.low, ratio.high)
@@ -122,7 +125,7 @@ def _blocked(a, b, out, order: str, block: int, deep: int) -> None:
 
 def oracle(field: Sequence[Candidate], passes: int) -> dict[str, float]:
     """How much slower than the best each of these is, by many interleaved passes, as a share."""
-    logs = np.log(np.array(run_race(_timer(), field, passes, warm_ms=100.0)))
+    logs = np.log(np.array(collect_passes(_timer(), field, passes, warm_ms=100.0)))
     middle = np.median(logs - logs.mean(axis=0), axis=1)
     off = np.expm1(middle - middle.min())
     return {one.name: float(share) for one, share in zip(field, off, strict=True)}
@@ -130,7 +133,7 @@ def oracle(field: Sequence[Candidate], passes: int) -> dict[str, float]:
 
 def full_ranking(field: Sequence[Candidate], passes: int) -> list[float]:
     """ln of every variant's time against the pass it was in, as one whole run of a campaign."""
-    logs = np.log(np.array(run_race(_timer(), field, passes, warm_ms=100.0)))
+    logs = np.log(np.array(collect_passes(_timer(), field, passes, warm_ms=100.0)))
     return list(np.median(logs - logs.mean(axis=0), axis=1))
 
 
@@ -140,17 +143,17 @@ def chosen(field: Sequence[Candidate], finalists: int = 8) -> str:
     by_name = {one.name: one for one in field}
     rest = list(field[1:])
     for start in range(0, len(rest), 16):
-        all_series = screen(timer, rest[start : start + 16], incumbent, _CONSTANTS)
-        told = all_series[-1]
+        entries = screen(timer, rest[start : start + 16], incumbent, _CONSTANTS)
+        told = entries[-1]
         base = scores[incumbent.name]
-        for series in all_series[:-1]:
-            both = min(len(series.samples_us), len(told.samples_us))
-            ratio = paired(series.samples_us[:both], told.samples_us[:both])
-            scores[series.candidate.name] = base + ratio.log_ratio
+        for entry in entries[:-1]:
+            both = min(len(entry.samples_us), len(told.samples_us))
+            ratio = paired(entry.samples_us[:both], told.samples_us[:both])
+            scores[entry.candidate.name] = base + ratio.log_ratio
         incumbent = by_name[min(scores, key=scores.__getitem__)]
     named = sorted(scores, key=scores.__getitem__)[:finalists]
-    all_series = race(timer, [by_name[name] for name in named], _CONSTANTS)
-    return tie_set({series.candidate.name: series.samples_us for series in all_series}).winner
+    entries = race(timer, [by_name[name] for name in named], _CONSTANTS)
+    return tie_set({entry.candidate.name: entry.samples_us for entry in entries}).winner
 
 
 def repeated(selections: int, passes: int) -> dict[str, float]:

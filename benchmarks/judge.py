@@ -24,6 +24,7 @@ import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from statistics import median
 
 from matmul_tasks import TASKS, Problem, cold_cache, configs_of, device_here, facts, tuned, write
 
@@ -156,12 +157,6 @@ def collect(clock: Clock, runs, passes: int) -> list[list[float]]:
 
 
 # -- judging ---------------------------------------------------------------------------------------
-def median(values):
-    ordered = sorted(values)
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
-
-
 def interval(values, z: float = 1.96):
     """The 95 % interval of the median by order statistics (normal approximation to their ranks)."""
     ordered, count = sorted(values), len(values)

@@ -14,10 +14,10 @@ from scipy.stats import kendalltau
 
 from results_db import Store
 from search_spaces.records import config_key
+from search_spaces.statistics import paired
 from tuner import settings
 from tuner.campaign import RunOptions, pool_spec_of, run_campaign
 from workers import pools
-from workers.measure.race.statistics import paired
 from workers.records import Measured, MeasureJob, Measurement, Mode, Timing
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -207,7 +207,9 @@ class _Measuring:
 
     def _stage(self, timer, entries: Mapping[str, Entry], passes: int, seed: str) -> Stage:
         names = list(entries)
-        candidates = [replace(e.candidate, settle=e.audit.take) for e in entries.values()]
+        candidates = [
+            replace(e.candidate, after_checked_run=e.audit.take) for e in entries.values()
+        ]
         note(f"timing {seed}")
         timer.warm(candidates[0], self._order.protocol.warm_ms)
         # The first pass after a change of the field settles clock and caches.
@@ -234,7 +236,7 @@ class _Measuring:
             if not isinstance(prepared, Entry):
                 self.found.baseline_problems[name] = prepared.message
                 continue
-            pair = [replace(e.candidate, settle=e.audit.take) for e in (entry, prepared)]
+            pair = [replace(e.candidate, after_checked_run=e.audit.take) for e in (entry, prepared)]
             clock = timer
             for clock in (timer, self._backend.plain_timer(self._order.protocol)):
                 try:

@@ -18,8 +18,9 @@ import os
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 
-from judge import Clock, build_all, median, orders, runner
+from judge import Clock, build_all, orders, runner
 from matmul_tasks import TASKS, Problem, cold_cache, device_here, facts, write
 
 from tuner.campaign.environment import revision

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from scipy.stats import kendalltau
 
 from search_spaces.recorded.space import Noise
-from workers.measure.race.statistics import trimmed_mean
+from search_spaces.statistics import trimmed_mean
 
 #: A residual beyond so many standard deviations is an outlier.
 _OUTLIER = 5.0

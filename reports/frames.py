@@ -11,9 +11,10 @@ import pandas as pd
 from reports.finals import Finalist
 from reports.quantity import clean, pairs, plain
 from reports.source import TaskData
-from reports.stats import finite, relative_iqr
+from reports.stats import finite
 from results_db.records import TrialRecord
 from search_spaces.records import Value
+from search_spaces.statistics import relative_iqr
 
 _MOST_VALUES = 10
 

@@ -148,7 +148,7 @@ def test_finalists_that_stop_early_are_compared_over_the_passes_both_took():
     from acceptance.judging import log_ratios
     from acceptance.lab import Lab
 
-    from workers.measure.race.interleaving import Candidate
+    from workers.measure.timers.timer import Candidate
 
     us = {"first": 50.0, "known": 50.5, "doubtful": 51.0}
     field = [Candidate(name, lambda: None) for name in us]

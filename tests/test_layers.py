@@ -22,7 +22,13 @@ ALLOWED = {
         "search_spaces.errors",
         "workers.records",
     },
-    "reports": {"reports", "results_db", "search_spaces.records", "search_spaces.errors"},
+    "reports": {
+        "reports",
+        "results_db",
+        "search_spaces.records",
+        "search_spaces.errors",
+        "search_spaces.statistics",
+    },
     "tuner": {*PACKAGES},
     "tuner.runtime": {"tuner.runtime"},
 }

@@ -9,7 +9,8 @@ from scipy.stats import kendalltau
 
 from acceptance.found import Found, percent
 from acceptance.lab import Lab, Setup, candidates_of
-from workers.measure.race.interleaving import Candidate, race_orders
+from workers.measure.race.interleaving import rotated_orders
+from workers.measure.timers.timer import Candidate
 
 #: field and how many of its variants
 FIELDS = {
@@ -73,7 +74,7 @@ def _in_turns(field: list[Candidate], timers, passes: int) -> dict[str, list[flo
         turn = list(timers.items())
         for key, timer in turn if part % 2 == 0 else turn[::-1]:
             # The first passes settle clocks and caches after the other one's turn.
-            orders = race_orders(len(field), passes + _SETTLING, part * passes)
+            orders = rotated_orders(len(field), passes + _SETTLING, part * passes)
             rows = timer.collect(field, orders)
             for kept, row in zip(samples[key], rows, strict=True):
                 kept += row[_SETTLING:]

@@ -11,7 +11,8 @@ import numpy as np
 
 from acceptance.found import Found, percent
 from acceptance.lab import Lab, Setup
-from workers.measure.race.interleaving import Candidate, race_orders
+from workers.measure.race.interleaving import rotated_orders
+from workers.measure.timers.timer import Candidate
 
 _WAITS_US = (2, 5, 10, 20, 50, 200)
 #: bytes read plus written by a copy in the memory of an H200, in bytes per us
@@ -90,7 +91,7 @@ def _ladder(lab: Lab, field, passes: int) -> dict[str, list[float]]:
     for method in ("graph", "events", "cupti"):
         timer, read[method] = lab.timer(method), [[] for _ in field]
         for part in range(parts):
-            rows = timer.collect(field, race_orders(len(field), each, part * each))
+            rows = timer.collect(field, rotated_orders(len(field), each, part * each))
             for kept, row in zip(read[method], rows, strict=True):
                 kept.append(statistics.median(row))
     return {method: [statistics.fmean(row) for row in rows] for method, rows in read.items()}
@@ -173,7 +174,7 @@ def launches(setup: Setup) -> Found:
         candidate.run()
     chosen = lab.chosen_timer(field)
     for method in ("graph", "events"):
-        rows = lab.timer(method).collect(field, race_orders(3, setup.times(60, 18)))
+        rows = lab.timer(method).collect(field, rotated_orders(3, setup.times(60, 18)))
         us = [statistics.median(row) for row in rows]
         off = max(abs(value / us[0] - 1) for value in us)
         is_chosen = method == chosen.method

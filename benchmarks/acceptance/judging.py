@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from acceptance.found import Found, percent
-from workers.measure.race.statistics import THRESHOLD, paired, verdict
+from search_spaces.statistics import THRESHOLD, paired, verdict
 
 #: a planted share and the least share of its pairs in which it must be found
 FOUND_SHARES = {0.01: 0.80, 0.02: 0.95}

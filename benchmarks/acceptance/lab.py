@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from acceptance.fields import FIELDS
-from workers.measure.race.interleaving import Candidate, Timer, race_orders
-from workers.measure.race.rules import confirm
+from workers.measure.race.confirmation import confirm
+from workers.measure.race.interleaving import rotated_orders
 from workers.measure.session import Entry
 from workers.measure.timers.methods import choose_method, gpu_timer
+from workers.measure.timers.timer import Candidate, Timer
 from workers.records import (
     Artifact,
     Calibration,
@@ -60,19 +61,19 @@ class Lab:
         if setup.calibration is not None:
             self.backend._calibration = setup.calibration
         self.calibration = self.backend.calibration()
-        self.warmth = self.backend._warmth
+        self.warm_up = self.backend._warm_up
         self.flush = self.backend._flush_buffer()
         self.torch = torch
         self._verified: set[str] = set()
 
     def timer(self, method: str, cache: str = "cold", calibration=None) -> Timer:
         known = self.calibration if calibration is None else calibration
-        return gpu_timer(method, self.flush, self.warmth, known, cache)
+        return gpu_timer(method, self.flush, self.warm_up, known, cache)
 
     def chosen_timer(self, candidates: Sequence[Candidate], cache: str = "cold") -> Timer:
         """By the farm's rule: for all of them, from a few event readings of them."""
         few = list(candidates)[-4:]
-        rows = self.timer("events", cache).collect(few, race_orders(len(few), 3))
+        rows = self.timer("events", cache).collect(few, rotated_orders(len(few), 3))
         return self.timer(choose_method(min(map(min, rows)), cache), cache)
 
     def median_us(self, timer: Timer, candidate: Candidate, runs: int = 20) -> float:
@@ -88,8 +89,8 @@ class Lab:
     ):
         """Samples as a confirmation takes them."""
         constants = replace(MeasurementProtocol(), final_pairs=pairs, precision=precision)
-        all_series = confirm(timer, candidates, constants)
-        return [series.samples_us for series in all_series]
+        entries = confirm(timer, candidates, constants)
+        return [entry.samples_us for entry in entries]
 
     # -- jobs ----------------------------------------------------------------------------------
     def job(

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from acceptance.found import Found
 from acceptance.lab import Lab, Setup
-from workers.measure.race.interleaving import Candidate
+from workers.measure.timers.timer import Candidate
 
 _LAUNCHES, _SETTLING = 14, 4
 _LIMIT_S = 75.0

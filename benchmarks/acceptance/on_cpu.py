@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from acceptance.found import Found
 from acceptance.judging import compare, judge_planted, judge_same
-from workers.measure.race.interleaving import Candidate, run_race
+from workers.measure.race.interleaving import collect_passes
 from workers.measure.timers.perf_counter import PerfCounterTimer
-from workers.measure.timers.slots import Warmth
+from workers.measure.timers.timer import Candidate
+from workers.measure.timers.warm_up import WarmUp
 from workers.records import MeasurementProtocol
 
 _EFFECTS = (0.02, 0.05, 0.10)
@@ -24,7 +25,7 @@ def _counting(loops: int) -> Callable[[], object]:
 
 
 def _timer() -> PerfCounterTimer:
-    return PerfCounterTimer(MeasurementProtocol().min_batch_us, Warmth())
+    return PerfCounterTimer(MeasurementProtocol().min_batch_us, WarmUp())
 
 
 def same_on_cpu(setup) -> Found:
@@ -32,7 +33,7 @@ def same_on_cpu(setup) -> Found:
     for loops in _LOOPS:
         field = [Candidate(name, _counting(loops)) for name in ("a", "b")]
         for _ in range(setup.times(100, 4)):
-            first, second = run_race(timer, field, MeasurementProtocol().final_pairs, 5.0)
+            first, second = collect_passes(timer, field, MeasurementProtocol().final_pairs, 5.0)
             pairs.append(compare(f"{loops} loops", first, second, timer.quantum_us))
     judge_same(found, pairs)
     return found
@@ -51,7 +52,7 @@ def planted_on_cpu(setup) -> Found:
             ]
             given = {"truth": log1p(effect), "planted": effect}
             for turn in range(setup.times(50, 4)):
-                rows = run_race(
+                rows = collect_passes(
                     timer,
                     field[::-1] if turn % 2 else field,
                     MeasurementProtocol().final_pairs,

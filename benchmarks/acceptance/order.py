@@ -11,8 +11,8 @@ import time
 from acceptance.found import Found, percent
 from acceptance.judging import log_ratios
 from acceptance.lab import Lab, Setup, candidates_of, renamed
-from workers.measure.race.interleaving import Candidate
-from workers.measure.race.statistics import paired, tie_set
+from search_spaces.statistics import paired, tie_set
+from workers.measure.timers.timer import Candidate
 from workers.records import Mode, Timing
 
 _RACED = {"matmul_4096": 16, "softmax_512x1024": 16}

@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """G2, G3, G11, G16: identical pairs, planted pairs, pairs at the power limit, and their intervals.
 
-Every pair is two candidates through `run_race` with the passes of a confirmation, told by the
+Every pair is two candidates through `collect_passes` with the passes of a confirmation, told by the
 workers' interval and verdict; real variants go through whole jobs.
 """
 
@@ -13,9 +13,10 @@ import time
 from acceptance.found import Found, percent
 from acceptance.judging import Pair, compare, judge_coverage, judge_planted, judge_same, signed_rank
 from acceptance.lab import Lab, Setup
+from search_spaces.statistics import paired
 from workers.measure.monitor import reason_names
-from workers.measure.race.interleaving import Candidate, race_orders
-from workers.measure.race.statistics import paired
+from workers.measure.race.interleaving import rotated_orders
+from workers.measure.timers.timer import Candidate
 from workers.records import Mode, Timing
 
 #: real kernels of 3 us to 5 ms, through jobs
@@ -154,7 +155,7 @@ def _prepare(lab: Lab, kernel, shares):
 def _record(lab: Lab, candidates, rows, passes: int) -> None:
     """Append times by the device's own record: before and after the farm's, in several sessions."""
     for first in range(0, passes, 30):
-        orders = race_orders(len(candidates), min(30, passes - first), first)
+        orders = rotated_orders(len(candidates), min(30, passes - first), first)
         told = lab.timer("cupti").collect(list(candidates.values()), orders)
         for kept, row in zip(rows.values(), told, strict=True):
             kept += row

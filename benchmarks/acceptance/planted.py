@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from workers.measure.race.interleaving import Candidate
+from workers.measure.timers.timer import Candidate
 
 #: one warp on each multiprocessor of an H200: nothing to share, so no luck in who shares it
 _PROGRAMS, _LANES = 132, 32

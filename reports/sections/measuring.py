@@ -13,9 +13,10 @@ from reports.sections.calibration import calibration_table
 from reports.sections.finals import parts
 from reports.sections.results import Outcome, outcome
 from reports.source import RunData, TaskData
-from reports.stats import finite, usable
+from reports.stats import finite
 from reports.view import FigureView, Section, Table, figure_view, foremost
 from results_db.records import TrialRecord
+from search_spaces.statistics import finite_times
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +107,8 @@ def _capped(trial: TrialRecord) -> bool:
 
 def _device_time(trials: Sequence[TrialRecord]) -> tuple[float | None, float | None]:
     """Seconds of device time per config that held the device, and the share spent timing."""
-    held = [seconds_ for seconds_ in usable(trial.device_s for trial in trials) if seconds_]
-    timing_s = sum(usable(trial.timing_s for trial in trials))
+    held = [seconds_ for seconds_ in finite_times(trial.device_s for trial in trials) if seconds_]
+    timing_s = sum(finite_times(trial.timing_s for trial in trials))
     if not held:
         return None, None
     return sum(held) / len(held), min(timing_s / sum(held), 1.0) if timing_s else None

@@ -9,8 +9,8 @@ from reports.figures.noise import NOISY, SUSPECT
 from reports.frames import noise_frame
 from reports.quantity import count, listed, percent
 from reports.source import RunData, TaskData
-from reports.stats import relative_iqr
 from reports.view import Section, Table, figure_view, foremost
+from search_spaces.statistics import relative_iqr
 
 
 def build(data: RunData) -> Section | None:

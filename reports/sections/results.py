@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 
 from reports.peaks import roofline_us
 from reports.source import TaskData
-from reports.stats import Ratio, finite, median_interval, ratio_of
+from reports.stats import Ratio, finite, ratio_of
 from results_db.records import BaselineRecord
 from results_db.shipped import Shipped, shipped
 from search_spaces.records import Config
+from search_spaces.statistics import median_interval
 
 #: verdict -> (icon, what it means), so that nothing is said by colour alone.
 VERDICTS = {

@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from reports.quantity import count, factor, seconds
 from reports.sections.results import Outcome, outcome
 from reports.source import RunData, TaskData, compiled
-from reports.stats import Ratio, geomean, usable
+from reports.stats import Ratio
 from reports.view import Section
 from results_db.records import TrialRecord
 from search_spaces.records import Status
+from search_spaces.statistics import finite_times, geometric_mean
 
 _STATUS_NOTES = {
     "running": "The run is still going on; this is its state so far.",
@@ -57,7 +58,7 @@ def _device_sentence(results: list[Outcome]) -> str:
     over = [r.over_baseline.value for r in tuned if r.over_baseline]
     if over:
         mean = "geomean " if len(over) > 1 else ""
-        text += f", {mean}{factor(geomean(over))} over the fastest correct baseline"
+        text += f", {mean}{factor(geometric_mean(over))} over the fastest correct baseline"
     ahead = sum(r.over_baseline is not None and r.over_baseline.verdict == "slower" for r in tuned)
     if ahead:
         text += f" (which still wins on {ahead})"
@@ -112,7 +113,7 @@ def _tiles(data: RunData, outcomes: list[Outcome]) -> list[tuple[str, str, str]]
     reused = sum(trial.source == "reused" for trial in trials)
     verified = sum(trial.source == "verified" for trial in trials)
     twins = sum(trial.source == "binary" for trial in trials)
-    builds = usable(t.build_s for t in trials if t.source != "reused" and t.build_s)
+    builds = finite_times(t.build_s for t in trials if t.source != "reused" and t.build_s)
     shared = {"reused": reused, "verified again": verified, "shared a binary": twins}
     remarks = [f"{number:,} {how}" for how, number in shared.items() if number]
     return [
@@ -135,7 +136,7 @@ def _device_tile(trials: list[TrialRecord]) -> list[tuple[str, str, str]]:
         return []
     held = [trial for trial in trials if trial.source != "reused"]
     workers = len({trial.worker for trial in held if trial.worker})
-    time = seconds(sum(usable(trial.device_s for trial in held)))
+    time = seconds(sum(finite_times(trial.device_s for trial in held)))
     return [(time, "of device time", f"on {count(workers, 'worker')}" if workers else "")]
 
 
@@ -143,4 +144,4 @@ def _ratio_tile(ratios: list[Ratio | None], what: str) -> list[tuple[str, str, s
     values = [ratio.value for ratio in ratios if ratio is not None]
     if not values:
         return []
-    return [(factor(geomean(values)), what, f"geomean of {count(len(values), 'workload')}")]
+    return [(factor(geometric_mean(values)), what, f"geomean of {count(len(values), 'workload')}")]

@@ -11,11 +11,11 @@ from cheats import CHEATS, HONEST, Cheat, Cheated
 from measure_child import Child
 
 from search_spaces.records import Status, Workload
-from workers.measure.gate.audit import Audit
 from workers.measure.gate.checks import Checked, check_variant
 from workers.measure.gate.integrity import Seal, Watch
+from workers.measure.gate.timed_run_check import Audit
 from workers.measure.task_data import Task
-from workers.measure.variants import bind
+from workers.measure.triton_launch import bind
 from workers.records import Check, Failure, Mode, Timing
 
 N = 320
@@ -233,7 +233,7 @@ def test_another_workload_is_checked_as_well(tmp_path):
 
 
 def test_a_rotated_run_is_audited_where_it_wrote():
-    from workers.measure.variants import bind_copies
+    from workers.measure.triton_launch import bind_copies
 
     task = Task(Cheated(), WORKLOAD, (1, 2), "cpu")
     variant, copies = bind(task, HONEST), bind_copies(task, HONEST, 3)

@@ -10,7 +10,7 @@ import pytest
 from measure_child import QUICK, Child
 
 from search_spaces.records import Status, Toolchain, Workload, config_key
-from workers.measure.race.statistics import tie_set, verdict
+from search_spaces.statistics import tie_set, verdict
 from workers.records import BuildJob, Failure, Measurement, MeasurementProtocol, Mode, Timing
 
 WORKLOAD = Workload.of(n=20_000, dtype="float32")

@@ -12,8 +12,8 @@ import torch
 from measure_child import Child
 
 from search_spaces.records import Status, Workload, config_key
+from search_spaces.statistics import verdict
 from workers.build import build
-from workers.measure.race.statistics import verdict
 from workers.records import (
     Artifact,
     BuildJob,

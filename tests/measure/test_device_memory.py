@@ -11,7 +11,7 @@ from triton.runtime import _allocation
 
 from search_spaces.records import Workload
 from workers.build import build
-from workers.measure.variants import provide_memory
+from workers.measure.triton_launch import provide_memory
 from workers.records import (
     Artifact,
     BuildJob,

@@ -14,12 +14,12 @@ import triton.language as tl
 from timer_contract import TimerContract
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from workers.measure.race.interleaving import Candidate
 from workers.measure.timers.calibration import calibrate_gpu
 from workers.measure.timers.cupti import CuptiFailed
 from workers.measure.timers.graph import CaptureFailed, GraphTimer
 from workers.measure.timers.methods import METHODS, gpu_timer
-from workers.measure.timers.slots import Warmth
+from workers.measure.timers.timer import Candidate
+from workers.measure.timers.warm_up import WarmUp
 from workers.records import Calibration
 
 pytestmark = [
@@ -60,7 +60,7 @@ def calibration(flush):
 @pytest.fixture
 def make(flush):
     return lambda method, known=None, cache="cold": gpu_timer(
-        method, flush, Warmth(), known or Calibration(), cache
+        method, flush, WarmUp(), known or Calibration(), cache
     )
 
 
@@ -68,7 +68,7 @@ class _GpuContract(TimerContract):
     method = ""
 
     def timer(self, cache="warm"):
-        return gpu_timer(self.method, None, Warmth(), Calibration(), cache)
+        return gpu_timer(self.method, None, WarmUp(), Calibration(), cache)
 
     def work(self):
         torch.cuda._sleep(2000)
@@ -168,7 +168,7 @@ def test_triton_descriptors_and_eager_calls_can_be_captured(make):
         Candidate("descriptor", by_descriptor),
         Candidate("eager", lambda: a @ a),
     ]
-    field = [Candidate(c.name, c.run, settle=keep(c.name)) for c in field]
+    field = [Candidate(c.name, c.run, after_checked_run=keep(c.name)) for c in field]
     for candidate in field:
         candidate.run()
     samples = make("graph").collect(field, [[0, 1, 2], [2, 1, 0]] * 30)
@@ -181,7 +181,9 @@ def test_triton_descriptors_and_eager_calls_can_be_captured(make):
 
 def test_the_captured_look_sees_one_of_the_timed_runs(make):
     count, seen = torch.zeros(1, device="cuda"), torch.zeros(1, device="cuda")
-    counter = Candidate("counter", lambda: count.add_(1), settle=lambda _: seen.copy_(count))
+    counter = Candidate(
+        "counter", lambda: count.add_(1), after_checked_run=lambda _: seen.copy_(count)
+    )
     counter.run()
     drawn = set()
     for _ in range(12):

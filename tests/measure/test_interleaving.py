@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.measure.race.interleaving import Candidate, race_orders, run_race
-from workers.measure.timers.perf_counter import PerfCounterTimer, Warmth
+from workers.measure.race.interleaving import collect_passes, rotated_orders
+from workers.measure.timers.perf_counter import PerfCounterTimer
+from workers.measure.timers.timer import Candidate
+from workers.measure.timers.warm_up import WarmUp
 
 
 def _busy(us):
@@ -34,17 +36,17 @@ class _Log:
             name,
             _busy(us),
             enter=lambda: self.entered.append(name),
-            settle=lambda result: self.settled.append((name, result)),
+            after_checked_run=lambda result: self.settled.append((name, result)),
         )
 
 
 def _timer():
-    return PerfCounterTimer(0.0, Warmth())
+    return PerfCounterTimer(0.0, WarmUp())
 
 
 @given(st.integers(1, 9), st.integers(0, 50))
 def test_a_race_is_balanced(count, first):
-    orders = race_orders(count, 2 * count, first - first % 2)
+    orders = rotated_orders(count, 2 * count, first - first % 2)
     assert all(sorted(order) == list(range(count)) for order in orders)
     for position in range(count):
         seen = Counter(order[position] for order in orders)
@@ -56,10 +58,10 @@ def test_a_race_is_balanced(count, first):
 def test_a_race_times_everyone_in_every_round():
     log = _Log()
     field = [log.candidate(name, 50) for name in "ABC"]
-    samples = run_race(_timer(), field, 6, 1.0)
+    samples = collect_passes(_timer(), field, 6, 1.0)
     assert [len(row) for row in samples] == [6, 6, 6]
     assert all(time_us >= 50 for row in samples for time_us in row)
-    assert run_race(_timer(), [], 6, 1.0) == []
+    assert collect_passes(_timer(), [], 6, 1.0) == []
 
 
 def test_batches_reach_their_least_duration_and_samples_are_per_call():
@@ -70,17 +72,17 @@ def test_batches_reach_their_least_duration_and_samples_are_per_call():
         calls += 1
         return _busy(20)()
 
-    (samples,) = run_race(PerfCounterTimer(500.0, Warmth()), [Candidate("A", run)], 4, 0)
+    (samples,) = collect_passes(PerfCounterTimer(500.0, WarmUp()), [Candidate("A", run)], 4, 0)
     assert calls >= 4 * 10
     assert all(time_us >= 20 for time_us in samples)
 
 
 def test_a_warm_device_is_not_warmed_again():
-    warmth = Warmth()
+    warm_up = WarmUp()
     calls = []
-    warmth.run(lambda: calls.append(time.sleep(0.002)), 10.0)
+    warm_up.run(lambda: calls.append(time.sleep(0.002)), 10.0)
     first = len(calls)
-    warmth.run(lambda: calls.append(None), 10.0)
+    warm_up.run(lambda: calls.append(None), 10.0)
     assert first >= 1
     assert len(calls) == first
 
@@ -90,4 +92,4 @@ def test_errors_of_a_candidate_are_not_swallowed():
         raise RuntimeError("boom")
 
     with pytest.raises(RuntimeError, match="boom"):
-        run_race(_timer(), [Candidate("A", broken)], 4, 0)
+        collect_passes(_timer(), [Candidate("A", broken)], 4, 0)

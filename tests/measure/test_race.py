@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from search_spaces.recorded.kernel import WORLDS
 from search_spaces.recorded.space import Noise
+from search_spaces.statistics import paired, tie_set, verdict
 from workers.backends.simulated_clock import SimulatedTimer, Source
-from workers.measure.race.interleaving import Candidate
-from workers.measure.race.rules import confirm, race, screen
-from workers.measure.race.statistics import paired, tie_set, verdict
+from workers.measure.race.confirmation import confirm
+from workers.measure.race.elimination import race
+from workers.measure.race.screening import screen
+from workers.measure.timers.timer import Candidate
 from workers.records import MeasurementProtocol
 
 PROTOCOL = MeasurementProtocol(warm_ms=0.0)
@@ -29,18 +31,18 @@ def field(times_us, noise, seed="0"):
 
 def test_who_cannot_be_the_best_costs_few_samples():
     timer, candidates = field([500.0, 70.0, 58.0, 51.0, 50.0], Noise(sigma=0.002))
-    all_series = screen(timer, candidates[:-1], candidates[-1], PROTOCOL)
-    assert [len(series.samples_us) for series in all_series[:3]] == [1, 3, 3]
-    assert len(all_series[3].samples_us) == len(all_series[4].samples_us) >= 9
+    entries = screen(timer, candidates[:-1], candidates[-1], PROTOCOL)
+    assert [len(entry.samples_us) for entry in entries[:3]] == [1, 3, 3]
+    assert len(entries[3].samples_us) == len(entries[4].samples_us) >= 9
 
 
 def test_a_slow_incumbent_keeps_nobody_alive():
     timer, candidates = field([50.0, 90.0, 500.0], Noise(sigma=0.002))
-    all_series = screen(timer, candidates[:-1], candidates[-1], PROTOCOL)
-    assert len(all_series[0].samples_us) == 24
-    assert len(all_series[1].samples_us) == 1
-    assert all_series[-1].candidate is candidates[-1]
-    assert len(all_series[-1].samples_us) == 24
+    entries = screen(timer, candidates[:-1], candidates[-1], PROTOCOL)
+    assert len(entries[0].samples_us) == 24
+    assert len(entries[1].samples_us) == 1
+    assert entries[-1].candidate is candidates[-1]
+    assert len(entries[-1].samples_us) == 24
 
 
 @settings(max_examples=40, deadline=None)
@@ -56,18 +58,18 @@ def test_samples_of_equal_positions_are_of_one_pass(count, incumbent, pairs, see
     timer, candidates = field(times, Noise(drift_sd=0.05, drift_tau_s=5.0), f"{seed}")
     head = candidates[:-1] if incumbent else candidates
     last = candidates[-1] if incumbent else None
-    all_series = screen(
+    entries = screen(
         timer, head, last, MeasurementProtocol(warm_ms=0.0, pairs=tuple(sorted(pairs)))
     )
     if not head:
-        assert all_series == []
+        assert entries == []
         return
-    assert [series.candidate for series in all_series] == candidates
-    longest = max(len(series.samples_us) for series in all_series)
+    assert [entry.candidate for entry in entries] == candidates
+    longest = max(len(entry.samples_us) for entry in entries)
     assert longest in pairs
-    for series, us in zip(all_series, times, strict=True):
-        reference = all_series[-1].samples_us if incumbent else all_series[0].samples_us
-        for mine, theirs in zip(series.samples_us, reference, strict=False):
+    for entry, us in zip(entries, times, strict=True):
+        reference = entries[-1].samples_us if incumbent else entries[0].samples_us
+        for mine, theirs in zip(entry.samples_us, reference, strict=False):
             expected = math.log(us / (times[-1] if incumbent else times[0]))
             # One pass of twenty takes some 2 ms, in which the drift moves by about 0.1 %.
             assert math.log(mine / theirs) == pytest.approx(expected, abs=0.02)
@@ -78,12 +80,10 @@ def test_the_race_finds_the_best_and_drops_the_rest(world):
     missed = 0
     for seed in range(20):
         timer, candidates = field([51.5, 50.0, 50.6, 53.0, 60.0], WORLDS[world].noise, f"{seed}")
-        all_series = race(timer, candidates, PROTOCOL)
-        ties = tie_set({series.candidate.name: series.samples_us for series in all_series})
+        entries = race(timer, candidates, PROTOCOL)
+        ties = tie_set({entry.candidate.name: entry.samples_us for entry in entries})
         missed += ties.winner != "1"
-        assert (
-            len(all_series[4].samples_us) < len(all_series[1].samples_us) or not all_series[4].alive
-        )
+        assert len(entries[4].samples_us) < len(entries[1].samples_us) or not entries[4].active
     assert missed <= 1
 
 
@@ -91,8 +91,8 @@ def test_identical_twins_end_the_race_early_and_stay_equals():
     sure = 0
     for seed in range(40):
         timer, candidates = field([50.0, 50.0], WORLDS["W1"].noise, f"{seed}")
-        all_series = race(timer, candidates, PROTOCOL)
-        samples = {series.candidate.name: series.samples_us for series in all_series}
+        entries = race(timer, candidates, PROTOCOL)
+        samples = {entry.candidate.name: entry.samples_us for entry in entries}
         ties = tie_set(samples, looks=PROTOCOL.rounds)
         sure += len(ties.equals) == 2
         for ratio in ties.ratios.values():
@@ -103,8 +103,8 @@ def test_identical_twins_end_the_race_early_and_stay_equals():
 
 def test_a_field_of_one_takes_one_round_and_of_none_nothing():
     timer, candidates = field([50.0], Noise(sigma=0.01))
-    (series,) = race(timer, candidates, PROTOCOL)
-    assert len(series.samples_us) == PROTOCOL.round_pairs
+    (entry,) = race(timer, candidates, PROTOCOL)
+    assert len(entry.samples_us) == PROTOCOL.round_pairs
     assert race(timer, [], PROTOCOL) == []
 
 
@@ -148,7 +148,7 @@ def test_a_confirmation_goes_on_until_close_ratios_are_known():
     assert len(far.samples_us) == 16
     assert 16 < len(close.samples_us) == len(winner.samples_us) <= 8 * 16
     timer, candidates = field([50.0, 50.2], Noise(sigma=0.0005))
-    assert [len(series.samples_us) for series in confirm(timer, candidates, protocol)] == [16, 16]
+    assert [len(entry.samples_us) for entry in confirm(timer, candidates, protocol)] == [16, 16]
     assert confirm(timer, [], protocol) == []
 
 

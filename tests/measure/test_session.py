@@ -8,12 +8,13 @@ import pytest
 from measure_kernels import CpuAffine
 
 from search_spaces.records import Device, Status, Toolchain, Workload
-from workers.measure.gate.audit import Audit
+from workers.measure.gate.timed_run_check import Audit
 from workers.measure.monitor import Monitor, Sample
-from workers.measure.race.interleaving import Candidate
 from workers.measure.session import Entry, Session
 from workers.measure.task_data import Task
-from workers.measure.timers.perf_counter import PerfCounterTimer, Warmth
+from workers.measure.timers.perf_counter import PerfCounterTimer
+from workers.measure.timers.timer import Candidate
+from workers.measure.timers.warm_up import WarmUp
 from workers.records import (
     Artifact,
     Check,
@@ -55,10 +56,10 @@ class Bench:
 
     def timer(self, constants, entries):
         self.asked_after_loss |= self.poisoned
-        return PerfCounterTimer(1.0, Warmth())
+        return PerfCounterTimer(1.0, WarmUp())
 
     def plain_timer(self, constants):
-        return PerfCounterTimer(1.0, Warmth())
+        return PerfCounterTimer(1.0, WarmUp())
 
     def check(self, ref, check):
         self.asked_after_loss |= self.poisoned

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from workers.measure.race.statistics import paired, tie_set, trimmed_mean, verdict
+from search_spaces.statistics import paired, tie_set, trimmed_mean, verdict
 
 times = st.floats(0.5, 1e6)
 pairs = st.lists(st.tuples(times, times), min_size=2, max_size=60)
@@ -183,6 +183,6 @@ def test_who_left_early_is_compared_over_the_rounds_it_took_and_cannot_win():
 
 
 def test_the_statistics_need_no_torch():
-    modules = "workers.measure.race.statistics, workers.measure.race.interleaving, workers.backends"
+    modules = "search_spaces.statistics, workers.measure.race.interleaving, workers.backends"
     script = f"import {modules}, sys; sys.exit('torch' in sys.modules or 'triton' in sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from timer_contract import Log, TimerContract
 
 from search_spaces.errors import TunerError
-from workers.measure.race.interleaving import Candidate
 from workers.measure.timers.cupti import MARKER, Activity, CuptiFailed, CuptiTimer, runs_of
 from workers.measure.timers.events import EventTimer
 from workers.measure.timers.graph import CaptureFailed, GraphTimer
 from workers.measure.timers.methods import METHODS, choose_method, gpu_timer
 from workers.measure.timers.perf_counter import PerfCounterTimer
-from workers.measure.timers.slots import Slot, Warmth, by_candidate, chunks, plan_slots
+from workers.measure.timers.slots import Slot, by_candidate, chunks, plan_slots
+from workers.measure.timers.timer import Candidate
+from workers.measure.timers.warm_up import WarmUp
 from workers.records import Calibration
 
 ORDERS = st.lists(st.lists(st.integers(0, 4), max_size=6), max_size=12)
@@ -45,7 +46,7 @@ def _wait(us):
 
 class TestPerfCounterTimer(TimerContract):
     def timer(self, cache="warm"):
-        return PerfCounterTimer(0.0, Warmth(), cache=cache)
+        return PerfCounterTimer(0.0, WarmUp(), cache=cache)
 
     def work(self):
         _wait(2.0)
@@ -53,7 +54,7 @@ class TestPerfCounterTimer(TimerContract):
 
 def test_calls_of_a_batch_go_through_the_copies():
     log = Log(lambda: time.sleep(0.001))
-    timer = PerfCounterTimer(6000.0, Warmth(), cache="rotate")
+    timer = PerfCounterTimer(6000.0, WarmUp(), cache="rotate")
     timer.collect(log.field("A", copies=3), [[0]])
     used = [copy for _, copy in log.ran]
     assert len(used) >= 4 + 4
@@ -72,15 +73,15 @@ def test_equals_are_timed_in_equal_batches_however_their_first_calls_went():
     slow_at_first = Candidate("A", lambda: call("A", 900.0))
     alike = Candidate("B", lambda: call("B", 300.0))
     hopeless = Candidate("C", lambda: call("C", 9000.0))
-    timer = PerfCounterTimer(6000.0, Warmth())
+    timer = PerfCounterTimer(6000.0, WarmUp())
     timer.collect([slow_at_first, alike, hopeless], [[0, 1, 2]])
     assert calls["A"] == calls["B"] > 2 * calls["C"]
 
 
 def test_the_clocks_own_share_is_taken_off_but_never_all():
     busy = Candidate("A", lambda: time.sleep(0.0005))
-    (plain,) = PerfCounterTimer(0.0, Warmth()).collect([busy], [[0]] * 3)
-    (less,) = PerfCounterTimer(0.0, Warmth(), overhead_us=1e9).collect([busy], [[0]] * 3)
+    (plain,) = PerfCounterTimer(0.0, WarmUp()).collect([busy], [[0]] * 3)
+    (less,) = PerfCounterTimer(0.0, WarmUp(), overhead_us=1e9).collect([busy], [[0]] * 3)
     assert min(plain) >= 500
     assert all(0 < time_us < 1 for time_us in less)
 
@@ -95,7 +96,7 @@ def test_slots_are_the_orders_one_after_the_other(orders):
 
 @given(ORDERS)
 def test_of_each_candidate_one_run_settles(orders):
-    settled = Counter(slot.candidate for slot in plan_slots(_field(), orders) if slot.settles)
+    settled = Counter(slot.candidate for slot in plan_slots(_field(), orders) if slot.checked)
     assert settled == Counter({who for order in orders for who in order})
 
 
@@ -140,11 +141,11 @@ def test_a_timer_is_made_by_its_name():
     kinds = {"events": EventTimer, "graph": GraphTimer, "cupti": CuptiTimer}
     for method in METHODS:
         for cache in ("cold", "warm", "rotate"):
-            timer = gpu_timer(method, flush, Warmth(), known, cache)
+            timer = gpu_timer(method, flush, WarmUp(), known, cache)
             assert type(timer) is kinds[method]
             assert (timer.method, timer.cache) == (method, cache)
-    assert gpu_timer("graph", flush, Warmth(), known, "cold").quantum_us == 0.5
-    assert gpu_timer("graph", flush, Warmth(), Calibration(), "cold").quantum_us > 0
+    assert gpu_timer("graph", flush, WarmUp(), known, "cold").quantum_us == 0.5
+    assert gpu_timer("graph", flush, WarmUp(), Calibration(), "cold").quantum_us > 0
 
 
 @pytest.mark.parametrize(
@@ -152,12 +153,12 @@ def test_a_timer_is_made_by_its_name():
     [
         ("auto", "warm", "no timing method `auto`"),
         ("graph", "hot", "no cache policy `hot`"),
-        ("graph", "cold", "needs something to flush it with"),
+        ("graph", "cold", "needs a flush buffer"),
     ],
 )
 def test_no_timer_is_made_of_nonsense(method, cache, problem):
     with pytest.raises(TunerError, match=problem) as raised:
-        gpu_timer(method, None, Warmth(), Calibration(), cache)
+        gpu_timer(method, None, WarmUp(), Calibration(), cache)
     assert raised.value.hint
 
 

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from workers.measure.race.interleaving import Candidate
+from workers.measure.timers.timer import Candidate
 
 ORDERS = [[0], [1, 1, 2], [], [2, 0, 1, 1]]
 RUNS = [2, 4, 2]
@@ -26,7 +26,7 @@ class Log:
             name,
             self._run(name, None),
             enter=lambda: self.entered.append(name),
-            settle=lambda result: self.settled.append((name, result)),
+            after_checked_run=lambda result: self.settled.append((name, result)),
             rotations=tuple(self._run(name, copy) for copy in range(copies)),
         )
 

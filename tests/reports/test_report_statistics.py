@@ -11,8 +11,9 @@ from scipy.stats import binom
 
 from reports.peaks import peak_of, roofline_us
 from reports.quantity import NOTHING, clean, factor, plain, plot_text, seconds, size, span
-from reports.stats import Ratio, finite, geomean, median_interval, ratio_of, relative_iqr
+from reports.stats import Ratio, finite, ratio_of
 from search_spaces.records import Device, Workload
+from search_spaces.statistics import geometric_mean, median_interval, relative_iqr
 
 anything = st.one_of(st.none(), st.floats())
 
@@ -34,9 +35,11 @@ def test_few_samples_have_no_interval():
 
 @given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=50), st.floats(1e-3, 1e3))
 def test_the_geometric_mean_scales_and_is_between_the_extremes(values, scale):
-    mean = geomean(values)
+    mean = geometric_mean(values)
     assert min(values) * (1 - 1e-9) <= mean <= max(values) * (1 + 1e-9)
-    assert geomean([scale * value for value in values]) == pytest.approx(scale * mean, rel=1e-9)
+    assert geometric_mean([scale * value for value in values]) == pytest.approx(
+        scale * mean, rel=1e-9
+    )
 
 
 @given(anything, anything, anything, anything, anything)

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from search_spaces.errors import FindingError, TunerError
 from search_spaces.kernel import Cost
 from search_spaces.records import Config, Device, Status, Toolchain, Workload
+from search_spaces.statistics import verdict
 from tuner.bench.named_configs import Variant
 from tuner.bench.session import LocalSession, Tell, silent
 from tuner.bench.target import BenchTarget
 from tuner.campaign import environment
 from tuner.settings.models import Settings
-from workers.measure.race.statistics import verdict
 from workers.records import (
     Artifact,
     BuildJob,

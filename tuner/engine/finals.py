@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from results_db.records import BaselineRecord, FinalRecord, SelectionRecord
 from search_spaces.records import Status, config_key
+from search_spaces.statistics import paired, tie_set
 from tuner.engine import selection
 from tuner.engine.default_config import default_of, remark
 from tuner.engine.search import Search
 from tuner.engine.trial import Trial
-from workers.measure.race.statistics import paired, tie_set
 from workers.records import Failure, Measurement, Mode, Timing
 
 #: Only what the search saw within this ratio of the best is a finalist.

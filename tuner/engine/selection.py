@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from results_db.records import BaselineRecord, FinalRecord, SelectionRecord
 from search_spaces.records import Status, config_key
+from search_spaces.statistics import TieSet, verdict
 from tuner.engine.search import Search
 from tuner.engine.trial import Trial
 from tuner.engine.trial_records import finite
-from workers.measure.race.statistics import TieSet, verdict
 from workers.records import Failure, Measurement, Timing
 
 

@@ -13,10 +13,10 @@ from search_spaces.errors import TunerError
 from search_spaces.records import config_key
 from workers.build import count_compilations
 from workers.measure.gate.checks import check_variant
-from workers.measure.race.interleaving import Candidate
 from workers.measure.session import Entry
 from workers.measure.task_data import Task
 from workers.measure.timers.perf_counter import PerfCounterTimer
+from workers.measure.timers.timer import Candidate
 from workers.measure.torch_bench import TorchBench
 from workers.records import (
     Artifact,
@@ -98,7 +98,7 @@ class CpuBackend(TorchBench):
 
     def plain_timer(self, constants: MeasurementProtocol) -> PerfCounterTimer:
         cache = "rotate" if constants.cache == "rotate" else "warm"
-        return PerfCounterTimer(constants.min_batch_us, self._warmth, cache=cache)
+        return PerfCounterTimer(constants.min_batch_us, self._warm_up, cache=cache)
 
     def _calibrate(self) -> Calibration:
         from workers.measure.timers.calibration import calibrate_cpu

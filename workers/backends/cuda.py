@@ -16,13 +16,13 @@ from workers.measure.failures import failure_of
 from workers.measure.gate.checks import check_variant
 from workers.measure.gate.integrity import CudaWatch, Watch
 from workers.measure.monitor import Monitor, nvml_look
-from workers.measure.race.interleaving import Candidate, Timer
 from workers.measure.roofline import at_peak_us, roofline_us
 from workers.measure.session import Entry
 from workers.measure.task_data import Task
 from workers.measure.timers.methods import choose_method, gpu_timer
+from workers.measure.timers.timer import Candidate, Timer
 from workers.measure.torch_bench import TorchBench
-from workers.measure.variants import bind, bind_copies, provide_memory
+from workers.measure.triton_launch import bind, bind_copies, provide_memory
 from workers.records import Artifact, Calibration, Failure, KernelRef, MeasurementProtocol
 
 if TYPE_CHECKING:
@@ -102,11 +102,11 @@ class CudaBackend(TorchBench):
         if (method, cache) not in self._timers:
             flush = self._flush_buffer() if cache == "cold" else None
             known = self.calibration() or Calibration()
-            self._timers[method, cache] = gpu_timer(method, flush, self._warmth, known, cache)
+            self._timers[method, cache] = gpu_timer(method, flush, self._warm_up, known, cache)
         return self._timers[method, cache]
 
     def _duration_us(self, constants: MeasurementProtocol, entries: Sequence[Entry]) -> float:
-        few = [replace(entry.candidate, settle=_ignore) for entry in entries[-_TRIED:]]
+        few = [replace(entry.candidate, after_checked_run=_ignore) for entry in entries[-_TRIED:]]
         timer = self._timer("events", constants.cache)
         samples = timer.collect(few, [list(range(len(few)))] * 3)
         return min(min(row) for row in samples)
@@ -123,7 +123,7 @@ class CudaBackend(TorchBench):
         from workers.measure.timers.calibration import calibrate_gpu
 
         found = calibrate_gpu(self._flush_buffer())
-        self._warmth.touch()
+        self._warm_up.mark_busy()
         return found
 
     def monitor(self) -> AbstractContextManager[Monitor]:
@@ -175,7 +175,7 @@ class CudaBackend(TorchBench):
                 checked = None
                 variant.run()
                 torch.cuda.synchronize()
-        self._warmth.touch()
+        self._warm_up.mark_busy()
         if isinstance(checked, Failure):
             return checked
         rotations: tuple[Callable[[], object], ...] = ()

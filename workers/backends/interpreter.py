@@ -13,11 +13,11 @@ from search_spaces.records import Device, Workload
 from workers.backends.interpreter_arithmetic import extend, uninterpretable
 from workers.device import offline
 from workers.measure.gate.checks import check_variant
-from workers.measure.race.interleaving import Candidate, Timer
 from workers.measure.session import Entry
 from workers.measure.task_data import Task
+from workers.measure.timers.timer import Candidate, Timer
 from workers.measure.torch_bench import TorchBench
-from workers.measure.variants import WritingVariant, bind
+from workers.measure.triton_launch import WritingVariant, bind
 from workers.records import Artifact, Failure, MeasureJob, Measurement, MeasurementProtocol, Mode
 
 

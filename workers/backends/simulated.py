@@ -39,7 +39,7 @@ from workers.records import (
 from workers.supervision.heartbeat import note
 
 if TYPE_CHECKING:
-    from workers.measure.race.interleaving import Candidate
+    from workers.measure.timers.timer import Candidate
 
 _PREFIX = "recorded:"
 #: Keeps the names of baselines apart from those of candidates inside one pass.
@@ -203,9 +203,9 @@ def _time(
     baselines: Sequence[str],
 ) -> dict[str, Timing]:
     """Timings by name of what passed the gate and of the baselines, all in one pass."""
-    from workers.measure.race.interleaving import Candidate
-    from workers.measure.race.rules import samples_of
-    from workers.measure.race.statistics import paired
+    from search_spaces.statistics import paired
+    from workers.measure.race.modes import collect_samples
+    from workers.measure.timers.timer import Candidate
 
     field: list[Candidate] = []
     errors = {}
@@ -220,7 +220,7 @@ def _time(
     for name in baselines:
         source = Source(space.baselines[name], (), timer, name)
         field.append(Candidate(f"{_BASELINE}{name}", source.sample))
-    taken = samples_of(job.mode, timer, field, job.protocol, incumbent=incumbent)
+    taken = collect_samples(job.mode, timer, field, job.protocol, incumbent=incumbent)
     reference = taken[-1 if incumbent else 0]
     timings = {}
     for candidate, times in zip(field, taken, strict=True):

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from search_spaces.recorded.space import Noise, RecordedConfig
 
 if TYPE_CHECKING:
-    from workers.measure.race.interleaving import Candidate
+    from workers.measure.timers.timer import Candidate
 
 
 class SimulatedTimer:
-    """A clock that advances by what is drawn; implements `workers.measure.race.interleaving.Timer`.
+    """A clock that advances by what is drawn; implements `workers.measure.timers.timer.Timer`.
 
     seed: of the candidates' own noise; pass_: what names the pass, whose drift they share.
     is_warm: the device has worked just before, and need not be warmed. device_s: seconds the

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from search_spaces.records import Device, Toolchain, config_key
+from search_spaces.statistics import paired
 from workers.measure.gate.checks import refusal
 from workers.measure.monitor import Monitor
-from workers.measure.race.interleaving import Candidate, Timer
-from workers.measure.race.rules import samples_of
-from workers.measure.race.statistics import paired
+from workers.measure.race.modes import collect_samples
 from workers.measure.task_data import Task
 from workers.measure.timers.graph import CaptureFailed
+from workers.measure.timers.timer import Candidate, Timer
 from workers.records import (
     Artifact,
     Check,
@@ -255,7 +255,7 @@ class Session:
         started = time.monotonic()
         entries = list(field.values())
         timer = self._bench.timer(self._job.protocol, entries)
-        candidates = [replace(e.candidate, settle=e.audit.take) for e in entries]
+        candidates = [replace(e.candidate, after_checked_run=e.audit.take) for e in entries]
         incumbent = self._incumbent in field
         try:
             timed = self._watched(Noting(timer), candidates, incumbent=incumbent)
@@ -271,7 +271,7 @@ class Session:
         clocks: Mapping[str, float | str] = {}
         for attempt in range(2):
             with self._bench.monitor() as monitor:
-                samples = samples_of(
+                samples = collect_samples(
                     self._job.mode, timer, candidates, self._job.protocol, incumbent=incumbent
                 )
             clocks = {**monitor.summary(), **({"repeated": 1.0} if attempt else {})}

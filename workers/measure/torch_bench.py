@@ -19,15 +19,15 @@ from workers import toolchain as toolchains
 from workers.build import install
 from workers.device import detect
 from workers.measure.failures import failure_of
-from workers.measure.gate.audit import Audit
 from workers.measure.gate.buffers import GuardedTensor
 from workers.measure.gate.checks import Checked, check_variant
 from workers.measure.gate.integrity import Watch
+from workers.measure.gate.timed_run_check import Audit
 from workers.measure.monitor import Monitor
-from workers.measure.race.interleaving import Candidate, Timer
 from workers.measure.session import Entry, Session
 from workers.measure.task_data import Task, TaskCache
-from workers.measure.timers.perf_counter import Warmth
+from workers.measure.timers.timer import Candidate, Timer
+from workers.measure.timers.warm_up import WarmUp
 from workers.records import (
     Artifact,
     Calibration,
@@ -75,7 +75,7 @@ class TorchBench(ABC):
         self._installed: set[frozenset[str]] = set()
         self._kernels: dict[KernelRef, Kernel] = {}
         self._tasks = TaskCache(self._build_task, tasks)
-        self._warmth = Warmth()
+        self._warm_up = WarmUp()
 
     # -- the Backend role ----------------------------------------------------------------------
     def info(self) -> tuple[Device, Toolchain]:
@@ -191,8 +191,8 @@ class TorchBench(ABC):
         return Entry(
             replace(
                 candidate,
-                prime=audit.prime,
-                settle=audit.take,
+                before_checked_run=audit.prime,
+                after_checked_run=audit.take,
                 at_peak_us=self._at_peak_us(task),
             ),
             audit,

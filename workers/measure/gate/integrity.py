@@ -14,7 +14,7 @@ from itertools import repeat
 from operator import is_
 from typing import Any, TypeAlias
 
-from workers.measure.timers.persisting_l2 import PersistingCache
+from workers.measure.gate.persisting_l2 import PersistingCache
 
 #: what a run returned, and a function for the time it took in us
 Lap: TypeAlias = tuple[Any, Callable[[], float]]

@@ -1,8 +1,13 @@
-"""What a device and its clocks can do: measured once, when a worker starts.
+"""Calibration of a device and its timers, measured once when a worker starts.
 
-Method: section 3.1 and test G1 of the project's notes on measurement: a clock's step is the common
-divisor of many raw readings; what it adds to a kernel's time is its reading of spin kernels beyond
-the device's own record of them.
+Notation: r[k] is a timer's reading of spin kernel k and t[k] the device's own record of it (CUPTI),
+both in us.
+
+- Quantum: the largest step of which the raw readings are multiples.
+- Overhead: the median of r - t. It is accepted if r is linear in t with slope 1 and the overhead as
+  intercept, so that it does not depend on the kernel's length (test G1 of
+  docs/measurement_evidence.md).
+- Flush time, copy bandwidth and matrix peaks: the best of a few runs.
 """
 
 from __future__ import annotations
@@ -19,11 +24,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workers.measure.race.interleaving import Candidate, Timer
 from workers.measure.timers.events import EventTimer
 from workers.measure.timers.methods import METHODS, gpu_timer, overhead_key
 from workers.measure.timers.perf_counter import PerfCounterTimer
-from workers.measure.timers.slots import Warmth
+from workers.measure.timers.timer import Candidate, Timer
+from workers.measure.timers.warm_up import WarmUp
 from workers.records import Calibration
 
 if TYPE_CHECKING:
@@ -32,11 +37,11 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _SPIN_CYCLES = (4_000, 10_000, 20_000, 40_000)
-#: readings shift by several steps of the clock from one `collect` to the next: several of each
+#: Readings shift by several quanta from one `collect` to the next, so each spin is collected often.
 _SPIN_COLLECTS = 8
 _READINGS = 1024
 _WARM_MS = 50.0
-#: readings and the device's record must differ by the same for all lengths, in us and in slope
+#: Largest accepted deviation of the intercept from the overhead, in us, and of the slope from 1.
 _AGREE_US = 0.5
 _AGREE_SLOPE = 0.02
 _COPY_BYTES = 256 * 2**20
@@ -47,10 +52,10 @@ _CPU_SIDE = 512
 
 
 def step_us(readings_us: Sequence[float]) -> float:
-    """The step of a clock: the largest of which all but 1 % of its readings are multiples.
+    """The quantum of a clock: the largest step of which 99 % of its readings are multiples.
 
-    Readings may be off by 1.5 ns (events are read as milliseconds in float32). 0.0 when they show
-    no step of at least 8 ns.
+    Readings may be off by 1.5 ns, because events are read as milliseconds in float32. 0.0 when the
+    readings have no step of at least 8 ns.
     """
     values = np.unique(np.round(np.asarray(readings_us, dtype=float) * 1000))
     all_ns = np.asarray(readings_us, dtype=float) * 1000
@@ -63,7 +68,7 @@ def step_us(readings_us: Sequence[float]) -> float:
         if candidate < 8:
             break
         ticks = np.round(all_ns / candidate)
-        # A candidate that is a little off would be far off after many ticks: fit it first.
+        # A small error of the step adds up over many ticks, so the step is fitted first.
         step = float(ticks @ all_ns / (ticks @ ticks)) if ticks.any() else candidate
         off = np.abs(all_ns - step * np.round(all_ns / step))
         if np.mean(off <= 1.5) >= 0.99:
@@ -72,10 +77,10 @@ def step_us(readings_us: Sequence[float]) -> float:
 
 
 def clock_overhead_us(readings_us: Sequence[float], own_us: Sequence[float]) -> float | None:
-    """What a clock reads beyond kernels' own times, from kernels of several lengths in us.
+    """The overhead of a timer, from kernels of several lengths: the median of readings - own times.
 
-    The median difference; None when it depends on the length (slopes apart by over 2 %), when it
-    is not the difference of the intercepts at length 0 within 0.5 us, or is negative.
+    None when it depends on the length (a slope off 1 by more than 2 %), differs from the intercept
+    by more than 0.5 us, or is negative.
     """
     if len(readings_us) < 2:
         return None
@@ -87,20 +92,21 @@ def clock_overhead_us(readings_us: Sequence[float], own_us: Sequence[float]) -> 
 
 
 def calibrate_gpu(flush: torch.Tensor | None) -> Calibration:
-    """Calibrate the current GPU and its clocks, in about a second and under 2 GB.
+    """Calibrate the current GPU and its timers, in about a second and under 2 GB.
 
-    flush: zeroed to empty the last-level cache; None measures with warm caches. What there is no
-    memory or no profiler for is left 0 or out. Random numbers and settings stay as they were.
+    flush: zeroed to empty the last-level cache; None measures with warm caches. Values that need
+    more memory than there is, or a profiler that is missing, are 0 or omitted. The state of the
+    random generators and all settings are preserved.
     """
     import torch
 
-    warmth = Warmth()
+    warm_up = WarmUp()
     with torch.no_grad():
-        EventTimer(flush, warmth).warm(_spins()[0], _WARM_MS)
-        quantum_us = step_us(_raw_readings(warmth))
-        overhead_us = _overheads(flush, warmth)
+        EventTimer(flush, warm_up).warm(_spins()[0], _WARM_MS)
+        quantum_us = step_us(_raw_readings(warm_up))
+        overhead_us = _overheads(flush, warm_up)
         unflushed_us = overhead_us.get(overhead_key("events", "warm"), 0.0)
-        events = EventTimer(None, warmth, unflushed_us)
+        events = EventTimer(None, warm_up, unflushed_us)
         flush_us = 0.0
         if flush is not None:
             flush_us = statistics.median(_times(events, flush.zero_))
@@ -120,7 +126,7 @@ def calibrate_cpu() -> Calibration:
 
     readings = [time.perf_counter_ns() for _ in range(_READINGS)]
     steps = [b - a for a, b in itertools.pairwise(readings) if b > a]
-    timer = PerfCounterTimer(0.0, Warmth())
+    timer = PerfCounterTimer(0.0, WarmUp())
     nothing = min(_times(timer, lambda: None, 100))
     source = torch.ones(_CPU_COPY_BYTES, dtype=torch.uint8)
     target = torch.zeros_like(source)
@@ -152,21 +158,21 @@ def _spins() -> list[Candidate]:
     return [_spin(cycles) for cycles in _SPIN_CYCLES]
 
 
-def _raw_readings(warmth: Warmth) -> list[float]:
-    """Uncorrected readings of spins of many lengths."""
+def _raw_readings(warm_up: WarmUp) -> list[float]:
+    """Uncorrected readings of spin kernels of many lengths."""
     spins = [_spin(200 + 37 * position) for position in range(128)]
-    timer = EventTimer(None, warmth)
+    timer = EventTimer(None, warm_up)
     rows = timer.collect(spins, [list(range(len(spins)))] * (_READINGS // len(spins)))
     return [reading for row in rows for reading in row]
 
 
-def _overheads(flush: torch.Tensor | None, warmth: Warmth) -> Mapping[str, float]:
-    """Overheads of `events` and `graph` (`overhead_key`), as far as the device's own record
-    supports them."""
+def _overheads(flush: torch.Tensor | None, warm_up: WarmUp) -> Mapping[str, float]:
+    """Overheads of `events` and `graph`, by `overhead_key`; those that are not accepted are
+    missing."""
     caches = ("warm",) if flush is None else ("cold", "warm")
-    # The profiler last: what was launched under it once, events read as 0.1 to 0.3 us longer.
+    # CUPTI last: after a profiler session events read 0.1 to 0.3 us more.
     clocks = {
-        (method, cache): gpu_timer(method, flush, warmth, Calibration(), cache)
+        (method, cache): gpu_timer(method, flush, warm_up, Calibration(), cache)
         for method, cache in itertools.product(METHODS, caches)
     }
     read: dict[tuple[str, str], list[float]] = {}
@@ -174,13 +180,13 @@ def _overheads(flush: torch.Tensor | None, warmth: Warmth) -> Mapping[str, float
         try:
             read[method, cache] = _spin_means(timer)
         except Exception as problem:
-            _LOG.warning("no calibration of `%s`: %s", method, problem)
+            _LOG.warning("cannot calibrate `%s`: %s", method, problem)
     found = {}
     for method, cache in itertools.product(("events", "graph"), caches):
         if (method, cache) in read and ("cupti", cache) in read:
             overhead_us = clock_overhead_us(read[method, cache], read["cupti", cache])
             if overhead_us is None:
-                _LOG.warning("readings of `%s` do not agree with the device's record", method)
+                _LOG.warning("readings of `%s` do not agree with the device's records", method)
             else:
                 found[overhead_key(method, cache)] = overhead_us
     return found
@@ -204,7 +210,7 @@ def _unless_out_of_memory(measure: Callable[[], float]) -> float | None:
     try:
         return measure()
     except torch.OutOfMemoryError as problem:
-        _LOG.warning("no memory for a calibration: %s", str(problem).splitlines()[0])
+        _LOG.warning("not enough memory for a calibration: %s", str(problem).splitlines()[0])
         return None
 
 
@@ -217,7 +223,7 @@ def _copy_bytes_per_us(timer: Timer) -> float:
 
 
 def _flops_per_us(timer: Timer, dtype: str, side: int) -> float:
-    """The best of a few products of random square matrices, the second one transposed or not."""
+    """The best rate of products of random square matrices, with and without a transposed factor."""
     import torch
 
     drawn = torch.Generator(device="cuda").manual_seed(0)

@@ -1,4 +1,4 @@
-"""The device's own record of every kernel, through torch.profiler (CUPTI, or ROCm's tracer)."""
+"""The method `cupti`: the device's own records of kernels, read through torch.profiler."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from search_spaces.errors import TunerError
-from workers.measure.race.interleaving import Candidate
-from workers.measure.timers.events import GpuClock, spin
-from workers.measure.timers.slots import Slot, Warmth, by_candidate, chunks, no_garbage_collection
+from workers.measure.timers.gpu_timer import GpuTimer, spin
+from workers.measure.timers.slots import Slot, by_candidate, chunks, no_garbage_collection
+from workers.measure.timers.timer import Candidate
+from workers.measure.timers.warm_up import WarmUp
 
 if TYPE_CHECKING:
     import torch
 
-#: in the name of the kernel that stands before and after each run; nobody else launches it
+#: Part of the name of the marker kernel before and after each run; no candidate launches it.
 MARKER = "nextafter"
 
-#: what a profiler may call an activity that is none
+#: Records of the profiler that are waits of the host, not activities of the device.
 _WAITING = frozenset({"Context Sync", "Stream Sync", "Event Sync", "Stream Wait Event"})
 
 
 class CuptiFailed(TunerError):
-    """The profiler's records do not say when each run began and ended."""
+    """The profiler's records are incomplete or do not identify the runs."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, "measure with method `graph` or `events`")
@@ -33,7 +34,7 @@ class CuptiFailed(TunerError):
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """One kernel, copy or memset of the device; times in ns of one clock."""
+    """One kernel, copy or memset on the device; times in ns of one clock."""
 
     name: str
     start_ns: int
@@ -43,9 +44,9 @@ class Activity:
 def runs_of(activities: Sequence[Activity], runs: int) -> list[list[Activity]]:
     """The activities of each of the last `runs` runs, which lie between pairs of markers.
 
-    What lies outside (flushes, copies of an audit) belongs to nobody, whatever it is called.
-    Markers of earlier runs may be missing: profilers lose the first records of a session. Raises
-    CuptiFailed when there are too few markers or nothing between two of them.
+    Activities outside such pairs (flushes, copies for checks) are ignored, whatever their names.
+    Markers of earlier runs may be missing, because profilers lose the first records of a session.
+    Raises CuptiFailed when there are too few markers or no activity between two of them.
     """
     ordered = sorted(activities, key=lambda activity: (activity.start_ns, activity.end_ns))
     marks = [place for place, activity in enumerate(ordered) if MARKER in activity.name]
@@ -59,27 +60,28 @@ def runs_of(activities: Sequence[Activity], runs: int) -> list[list[Activity]]:
     return found
 
 
-class CuptiTimer(GpuClock):
+class CuptiTimer(GpuTimer):
     """Time from the start of a run's first activity on the device to the end of its last.
 
-    One profiler session per `_CHUNK` runs. Every run of a candidate must show the same sequence
-    of activities as its first. Raises CuptiFailed.
+    One profiler session per `_CHUNK` runs. All runs of a candidate must have the same sequence of
+    activities. Raises CuptiFailed.
     """
 
     method = "cupti"
 
     _CHUNK = 200
-    _HEAD = 2
+    #: Marker pairs at the start of a session, whose first records may be lost.
+    _LEADING_PAIRS = 2
 
     def __init__(
         self,
         flush: torch.Tensor | None,
-        warmth: Warmth,
+        warm_up: WarmUp,
         overhead_us: float = 0.0,
         cache: str | None = None,
         quantum_us: float = 0.001,
     ) -> None:
-        super().__init__(flush, warmth, overhead_us, cache, quantum_us)
+        super().__init__(flush, warm_up, overhead_us, cache, quantum_us)
         self._marker: torch.Tensor | None = None
 
     def collect(
@@ -93,26 +95,26 @@ class CuptiTimer(GpuClock):
             for slot, run in zip(chunk, runs, strict=True):
                 names = [activity.name for activity in run]
                 if seen.setdefault(slot.candidate, names) != names:
-                    who = candidates[slot.candidate].name
                     raise CuptiFailed(
-                        f"`{who}` did not do the same in every run: first "
-                        f"{_told(seen[slot.candidate])}, later {_told(names)}"
+                        f"the runs of `{candidates[slot.candidate].name}` differ: first "
+                        f"{_listed(seen[slot.candidate])}, later {_listed(names)}"
                     )
                 span_ns = max(activity.end_ns for activity in run) - run[0].start_ns
                 times_us.append(self._corrected(span_ns / 1000))
-        self._warmth.touch()
+        self._warm_up.mark_busy()
         return by_candidate(len(candidates), slots, times_us)
 
     def _runs(self, candidates: Sequence[Candidate], chunk: Sequence[Slot]) -> list[list[Activity]]:
-        """The activities of a chunk's runs; records that were lost are asked for once more."""
+        """The activities of a chunk's runs. Runs the chunk again if records were lost."""
         try:
-            return runs_of(self._profile(candidates, chunk, settle=True), len(chunk))
+            return runs_of(self._profile(candidates, chunk, pass_on=True), len(chunk))
         except CuptiFailed:
-            return runs_of(self._profile(candidates, chunk, settle=False), len(chunk))
+            return runs_of(self._profile(candidates, chunk, pass_on=False), len(chunk))
 
     def _profile(
-        self, candidates: Sequence[Candidate], chunk: Sequence[Slot], *, settle: bool
+        self, candidates: Sequence[Candidate], chunk: Sequence[Slot], *, pass_on: bool
     ) -> list[Activity]:
+        """Run a chunk under the profiler; `pass_on` its checked runs to their candidates."""
         import torch
         from torch.autograd.profiler import profile
 
@@ -120,20 +122,20 @@ class CuptiTimer(GpuClock):
         torch.cuda.synchronize()
         session = profile(use_cpu=False, use_device="cuda", use_kineto=True)
         with session, no_garbage_collection():
-            for _ in range(2 * self._HEAD):
+            for _ in range(2 * self._LEADING_PAIRS):
                 self._mark()
             spin(len(chunk) * 60 if self._flush is None else 240)
             for slot in chunk:
                 candidate = candidates[slot.candidate]
                 candidate.enter()
-                if slot.settles and settle:
-                    candidate.prime()
-                self._evict()
+                if slot.checked and pass_on:
+                    candidate.before_checked_run()
+                self._flush_cache()
                 self._mark()
                 result = slot.run()
                 self._mark()
-                if slot.settles and settle:
-                    candidate.settle(result)
+                if slot.checked and pass_on:
+                    candidate.after_checked_run(result)
                 del result
             torch.cuda.synchronize()
         return _activities(session)
@@ -147,7 +149,7 @@ class CuptiTimer(GpuClock):
 
 
 def _activities(session: torch.autograd.profiler.profile) -> list[Activity]:
-    """What the device did in a session that is over."""
+    """The activities that a finished session recorded on the device."""
     from torch._C._autograd import DeviceType
 
     results = session.kineto_results
@@ -160,6 +162,6 @@ def _activities(session: torch.autograd.profiler.profile) -> list[Activity]:
     ]
 
 
-def _told(names: Sequence[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     shown = ", ".join(name[:40] for name in names[:3])
     return f"{len(names)} activities ({shown}{', ...' if len(names) > 3 else ''})"

@@ -1,4 +1,4 @@
-"""Events inside CUDA graphs: whole interleaved passes with no host between their launches."""
+"""The method `graph`: events inside CUDA graphs, so that no launch comes from the host."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.errors import TunerError
-from workers.measure.race.interleaving import Candidate
-from workers.measure.timers.events import GpuClock, event_pairs, spin
+from workers.measure.timers.gpu_timer import GpuTimer, event_pairs, spin
 from workers.measure.timers.slots import Slot, by_candidate, chunks, no_garbage_collection
+from workers.measure.timers.timer import Candidate
 
 if TYPE_CHECKING:
     import torch
@@ -19,9 +19,9 @@ _LOG = logging.getLogger(__name__)
 
 
 class CaptureFailed(TunerError):
-    """A candidate cannot be put into a graph. Nobody was timed; the device can still be used.
+    """A candidate cannot be captured in a graph. Nothing was timed; the device is still usable.
 
-    Times by different methods are not comparable: the whole set is to be timed by events instead.
+    Times by different methods are not comparable, so all candidates must then be timed by events.
     """
 
     def __init__(self, name: str, reason: str) -> None:
@@ -35,17 +35,16 @@ class CaptureFailed(TunerError):
         return type(self), (self.name, self.reason)
 
 
-class GraphTimer(GpuClock):
+class GraphTimer(GpuTimer):
     """CUDA graphs of [flush, event, run, event] for up to `_CHUNK` runs, each replayed once.
 
-    Nothing of the host is in the times, however slow a launch is. While the device replays one
-    graph the host captures the next, so no graph is worth keeping for a second replay; and the run
-    that is looked at (`settle`, captured behind its second event) is a timed one like any other.
-    The first runs of a graph read slower: a run that is not timed stands before them and, without a
-    flush, a spin.
+    Times contain no host time, however slow a launch is. The host captures the next graph while the
+    device replays one, so a second replay would save nothing. The checked run is a timed run; the
+    copy of its outputs is captured after its second event. The first runs of a graph read slower,
+    so each graph starts with an untimed run and, without a flush, a spin.
 
-    Raises CaptureFailed. Candidates must have run before: what is done once at a first launch
-    (loading modules, choosing algorithms) is not captured.
+    Raises CaptureFailed. Candidates must have run before, because one-time work of a first launch
+    (loading modules, choosing algorithms) cannot be captured.
     """
 
     method = "graph"
@@ -76,10 +75,10 @@ class GraphTimer(GpuClock):
             for graph in graphs:
                 graph.reset()
             if _reserved() > reserved:
-                # A pool nobody uses any more is not reused by others until it is given back.
+                # The memory of an unused pool is reused only after it is released.
                 torch.cuda.empty_cache()
         times_us = [self._corrected(start.elapsed_time(stop) * 1000) for start, stop in pairs]
-        self._warmth.touch()
+        self._warm_up.mark_busy()
         return by_candidate(len(candidates), slots, times_us)
 
     def _capture(
@@ -89,7 +88,7 @@ class GraphTimer(GpuClock):
         pool: Any,
         stream: torch.cuda.Stream,
     ) -> torch.cuda.CUDAGraph:
-        """The graph of a chunk; whatever goes wrong is told as CaptureFailed."""
+        """The graph of a chunk. Turns every exception into CaptureFailed."""
         import torch
 
         graph = torch.cuda.CUDAGraph()
@@ -98,7 +97,7 @@ class GraphTimer(GpuClock):
         try:
             if self._flush is None:
                 spin(self._HEAD_US)
-            self._head(candidates[chunk[0].candidate], chunk[0])
+            self._run_untimed(candidates[chunk[0].candidate], chunk[0])
             for slot in chunk:
                 candidate = candidates[slot.candidate]
                 name = candidate.name
@@ -110,22 +109,22 @@ class GraphTimer(GpuClock):
             raise CaptureFailed(name, reason) from error
         return graph
 
-    def _head(self, candidate: Candidate, slot: Slot) -> None:
+    def _run_untimed(self, candidate: Candidate, slot: Slot) -> None:
         candidate.enter()
-        self._evict()
+        self._flush_cache()
         slot.run()
 
     def _capture_slot(self, candidate: Candidate, slot: Slot, stream: torch.cuda.Stream) -> None:
         start, stop = self._pairs[slot.number]
         candidate.enter()
-        if slot.settles:
-            candidate.prime()
-        self._evict()
+        if slot.checked:
+            candidate.before_checked_run()
+        self._flush_cache()
         start.record(stream)
         result = slot.run()
         stop.record(stream)
-        if slot.settles:
-            candidate.settle(result)
+        if slot.checked:
+            candidate.after_checked_run(result)
 
     def _event_pairs(
         self, name: str, count: int
@@ -133,11 +132,11 @@ class GraphTimer(GpuClock):
         try:
             return event_pairs(self._pairs, count, external=True)
         except RuntimeError as error:
-            raise CaptureFailed(name, f"no events in graphs here ({error})") from error
+            raise CaptureFailed(name, f"this device has no events in graphs ({error})") from error
 
     @contextlib.contextmanager
     def _side_stream(self) -> Iterator[torch.cuda.Stream]:
-        """Captures need a stream of their own; it sees all that was queued before."""
+        """A separate stream, which captures need; it waits for all work queued before."""
         import torch
 
         if self._stream is None:
@@ -148,7 +147,7 @@ class GraphTimer(GpuClock):
 
 
 def _reserved() -> int:
-    """Bytes the allocator holds; `memory_reserved` says the same, but slowly."""
+    """Bytes that the allocator holds. `torch.cuda.memory_reserved` is slower."""
     import torch
 
     held: int = torch.cuda.memory_stats_as_nested_dict()["reserved_bytes"]["all"]["current"]
@@ -156,22 +155,21 @@ def _reserved() -> int:
 
 
 def _abandon(graph: torch.cuda.CUDAGraph, pool: Any) -> None:
-    """End a capture that went wrong, and mend what torch leaves behind it.
+    """End a failed capture and restore torch's state.
 
-    When the driver calls a capture invalid, torch neither takes its memory pool out of use nor
-    the random generators out of capture. The first is done here; a capture that succeeds, if of
-    nothing, does the second.
+    After an invalid capture torch leaves its memory pool in use and its random generators in
+    capture mode. This function releases the pool; a second, empty capture resets the generators.
     """
     import torch
 
     device = torch.cuda.current_device()
-    if _quietly(graph.capture_end):
+    if _succeeds(graph.capture_end):
         graph.reset()
     elif torch.cuda.is_current_stream_capturing():
-        raise TunerError("a CUDA graph's capture cannot be ended", "restart the worker")
+        raise TunerError("the capture of a CUDA graph cannot be ended", "restart the worker")
     else:
-        _quietly(lambda: torch._C._cuda_endAllocateToPool(device, pool))
-        _quietly(lambda: torch._C._cuda_releasePool(device, pool))
+        _succeeds(lambda: torch._C._cuda_endAllocateToPool(device, pool))
+        _succeeds(lambda: torch._C._cuda_releasePool(device, pool))
     torch.cuda.synchronize()
     nothing = torch.cuda.CUDAGraph()
     nothing.capture_begin(capture_error_mode="thread_local")
@@ -181,8 +179,8 @@ def _abandon(graph: torch.cuda.CUDAGraph, pool: Any) -> None:
     torch.cuda.synchronize()
 
 
-def _quietly(action: Callable[[], object]) -> bool:
-    """Whether the action was possible."""
+def _succeeds(action: Callable[[], object]) -> bool:
+    """Whether the action raised no RuntimeError."""
     try:
         action()
     except RuntimeError as error:

@@ -1,15 +1,16 @@
-"""Which clock of a GPU times a task, and how it is made."""
+"""The choice of the GPU timing method of a task, and its timer."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from search_spaces.errors import TunerError
-from workers.measure.race.interleaving import Timer
 from workers.measure.timers.cupti import CuptiTimer
-from workers.measure.timers.events import DEFAULT_QUANTUM_US, EventTimer
+from workers.measure.timers.events import EventTimer
+from workers.measure.timers.gpu_timer import DEFAULT_QUANTUM_US
 from workers.measure.timers.graph import GraphTimer
-from workers.measure.timers.slots import Warmth
+from workers.measure.timers.timer import Timer
+from workers.measure.timers.warm_up import WarmUp
 from workers.records import Calibration
 
 if TYPE_CHECKING:
@@ -24,15 +25,16 @@ _LONG_US = 200.0
 def choose_method(duration_us: float, cache: str) -> str:
     """The method for a task whose kernels take about `duration_us` under a cache policy.
 
-    Chosen once for all candidates of a task, never per candidate: methods differ by microseconds.
-    From 200 us on, `events`: a flush and a lead of the queue hide the launches, what an event pair
-    adds is under 1.5 % and the same for everybody, and everything can be timed, captured or not.
-    Below that, `graph`, whatever the cache: launching a kernel from Python takes 10 to 60 us, more
-    than many kernels and, without a flush to hide it, part of what eager events read. A wrong
-    ranking was seen for kernels of 4 to 6 us (pytorch#179246). `cupti` needs no correction at all
-    (an event pair reads 2.3 to 2.9 us too much on an H200, eager and in a graph alike), but a
-    profiler slows the launches and costs milliseconds a session: only on request, as the measure
-    of the other two.
+    It is chosen once for all candidates of a task, because methods differ by microseconds.
+
+    - From 200 us on, `events`. A flush and a queued lead hide the launches, an event pair adds less
+      than 1.5 %, equally for all candidates, and kernels that cannot be captured can be timed.
+    - Below that, `graph`, under every cache policy. A launch from Python takes 10 to 60 us, longer
+      than many kernels; without a flush that hides it, eager events include it. They ranked kernels
+      of 4 to 6 us wrongly (pytorch#179246).
+    - `cupti` only on request, as the reference for the other two. It needs no correction (an event
+      pair reads 2.3 to 2.9 us too much on an H200, eager and in a graph alike), but a profiler
+      slows the launches and costs milliseconds per session.
     """
     if cache not in CACHES:
         raise TunerError(f"no cache policy `{cache}`", f"use one of {', '.join(CACHES)}")
@@ -40,33 +42,34 @@ def choose_method(duration_us: float, cache: str) -> str:
 
 
 def overhead_key(method: str, cache: str) -> str:
-    """Under what a calibration keeps the overhead of a method: it is another without a flush."""
+    """The key of a method's overhead in a calibration, which depends on whether L2 is flushed."""
     return method if cache == "cold" else f"{method} unflushed"
 
 
 def gpu_timer(
     method: str,
     flush: torch.Tensor | None,
-    warmth: Warmth,
+    warm_up: WarmUp,
     calibration: Calibration,
     cache: str,
 ) -> Timer:
-    """The timer of a method on the current GPU, corrected by what the calibration found.
+    """The timer of a method on the current GPU, corrected by the calibration.
 
-    flush: zeroed before every run under `cold`, not used otherwise.
+    flush: zeroed before every run under `cold`, unused otherwise. Raises `TunerError` for an
+    unknown method or cache policy, and for `cold` without a flush.
     """
     if method not in METHODS:
         raise TunerError(f"no timing method `{method}`", f"use one of {', '.join(METHODS)}")
     if cache not in CACHES:
         raise TunerError(f"no cache policy `{cache}`", f"use one of {', '.join(CACHES)}")
     if cache == "cold" and flush is None:
-        raise TunerError("a cold cache needs something to flush it with", "give a flush buffer")
+        raise TunerError("cache policy `cold` needs a flush buffer", "give a flush buffer")
     if method == "cupti":
-        return CuptiTimer(flush, warmth, cache=cache)
+        return CuptiTimer(flush, warm_up, cache=cache)
     kind = EventTimer if method == "events" else GraphTimer
     return kind(
         flush,
-        warmth,
+        warm_up,
         overhead_us=calibration.overhead_us.get(overhead_key(method, cache), 0.0),
         cache=cache,
         quantum_us=calibration.quantum_us or DEFAULT_QUANTUM_US,

@@ -1,4 +1,4 @@
-"""The processor's performance counter; GPUs have `event_timer`, `graph_timer`, `cupti_timer`."""
+"""The method `perf_counter`: wall time of calls on a CPU."""
 
 from __future__ import annotations
 
@@ -7,28 +7,26 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from workers.measure.race.interleaving import Candidate
-from workers.measure.timers.events import EventTimer
 from workers.measure.timers.slots import (
     Slot,
-    Warmth,
     by_candidate,
     no_garbage_collection,
     plan_slots,
 )
+from workers.measure.timers.timer import Candidate
+from workers.measure.timers.warm_up import WarmUp
 
-__all__ = ["EventTimer", "PerfCounterTimer", "Warmth"]
-
-#: Who takes so many times as long as the fastest wins nothing by the length of its batches.
-_HOPELESS = 4.0
+#: A candidate that takes this many times as long as the fastest may have shorter batches: their
+#: bias does not change the ranking.
+_SLOW = 4.0
 
 
 class PerfCounterTimer:
-    """Wall time of calls on the CPU, each sample the mean of a batch of at least `min_batch_us`.
+    """Wall time of calls; each sample is the mean of a batch of at least `min_batch_us`.
 
-    Caches are warm: a batch repeats the call on the same buffers, unless `cache` is `rotate`, when
-    each call takes the next of its candidate's copies. overhead_us: what reading the clock adds
-    to a batch.
+    Caches are warm, because a batch repeats the call on the same buffers. Under the cache policy
+    `rotate` each call uses the next of its candidate's copies. overhead_us: time to read the clock,
+    which is subtracted from every batch.
     """
 
     method = "perf_counter"
@@ -36,7 +34,7 @@ class PerfCounterTimer:
     def __init__(
         self,
         min_batch_us: float,
-        warmth: Warmth,
+        warm_up: WarmUp,
         overhead_us: float = 0.0,
         cache: str = "warm",
         quantum_us: float = 0.0,
@@ -45,12 +43,12 @@ class PerfCounterTimer:
         self.quantum_us = quantum_us
         self._min_batch_us = min_batch_us
         self._overhead_us = overhead_us
-        self._warmth = warmth
+        self._warm_up = warm_up
         self._once_us: dict[Candidate, float] = {}
 
     def warm(self, candidate: Candidate, warm_ms: float, *, steady: bool = False) -> float:
         candidate.enter()
-        self._warmth.run(candidate.run, warm_ms)
+        self._warm_up.run(candidate.run, warm_ms)
         return 0.0
 
     def collect(
@@ -66,18 +64,18 @@ class PerfCounterTimer:
                 calls = self._calls(candidate, slot)
                 if len(candidates) > 1:
                     next(calls)()
-                if slot.settles:
-                    candidate.prime()
+                if slot.checked:
+                    candidate.before_checked_run()
                 elapsed_us, result = self._time_batch(calls, batches[slot.candidate])
                 times_us.append(elapsed_us)
-                if slot.settles:
-                    candidate.settle(result)
+                if slot.checked:
+                    candidate.after_checked_run(result)
                 del result
-        self._warmth.touch()
+        self._warm_up.mark_busy()
         return by_candidate(len(candidates), slots, times_us)
 
     def _calls(self, candidate: Candidate, slot: Slot) -> Iterator[Callable[[], object]]:
-        """What the calls of a batch do, without end."""
+        """The calls of a batch: an endless iterator."""
         copies = candidate.rotations if self.cache == "rotate" else ()
         if not copies:
             return itertools.repeat(slot.run)
@@ -85,15 +83,15 @@ class PerfCounterTimer:
         return itertools.cycle(copies[start:] + copies[:start])
 
     def _batches(self, candidates: Sequence[Candidate]) -> list[int]:
-        """Calls per sample: as many for all that could win, however their first calls went.
+        """Calls per sample: equal for all candidates that could win.
 
-        The first calls of a batch take longer, so the mean of a short batch is above that of a long
-        one: by 3 % for a product of 128^3 in batches of two and of four.
+        The first calls of a batch take longer, so a short batch has a larger mean than a long one:
+        by 3 % for a product of 128^3 in batches of two and of four.
         """
         once_us = [self._once(candidate) for candidate in candidates]
         fastest_us = min(once_us)
-        judged_us = [us if us > _HOPELESS * fastest_us else fastest_us for us in once_us]
-        return [max(1, math.ceil(self._min_batch_us / us)) for us in judged_us]
+        relevant_us = [us if us > _SLOW * fastest_us else fastest_us for us in once_us]
+        return [max(1, math.ceil(self._min_batch_us / us)) for us in relevant_us]
 
     def _once(self, candidate: Candidate) -> float:
         """The fastest of three calls, in us."""

@@ -1,0 +1,49 @@
+"""The samples of each candidate in a comparison, and the estimate of the fastest.
+
+Notation: sample i of every candidate is from pass i, and t[k][i] is the time of candidate k in
+pass i. A candidate that was dropped has fewer samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from search_spaces.statistics import trimmed_mean
+from workers.measure.race.interleaving import rotated_orders
+from workers.measure.timers.timer import Candidate, Timer
+
+
+@dataclass(slots=True)
+class CandidateSamples:
+    """The samples of one candidate, one per pass from the first pass on."""
+
+    candidate: Candidate
+    #: Times in us.
+    samples_us: list[float] = field(default_factory=list)
+    #: Whether the candidate takes part in the next pass.
+    active: bool = True
+
+
+def collect_active(
+    timer: Timer, active: Sequence[CandidateSamples], passes: int, first: int
+) -> None:
+    """Add the samples of `passes` rotated passes, numbered from `first`."""
+    orders = rotated_orders(len(active), passes, first)
+    times = timer.collect([entry.candidate for entry in active], orders)
+    for entry, more in zip(active, times, strict=True):
+        entry.samples_us += more
+
+
+def leader(active: Sequence[CandidateSamples]) -> CandidateSamples:
+    """The fastest candidate by the passes that all of the given candidates took.
+
+    Minimises the trimmed mean over i of ln t[k][i] - mean over j of ln t[j][i].
+    """
+    logs = [[math.log(value) for value in entry.samples_us] for entry in active]
+    pass_means = [sum(column) / len(column) for column in zip(*logs, strict=True)]
+    return min(
+        zip(active, logs, strict=True),
+        key=lambda pair: trimmed_mean([a - b for a, b in zip(pair[1], pass_means, strict=True)]),
+    )[0]

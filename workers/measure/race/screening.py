@@ -1,0 +1,104 @@
+"""The screening rule: which candidates of a search are dropped after a few samples.
+
+A candidate is dropped after its n-th sample if, with t the times of the candidate and f the
+smallest time of all candidates and the incumbent,
+
+- n = 1: t > `cap` * f;
+- n <= 3: min t > `near` * f. The minimum is used because outliers only increase times;
+- n > 3: the confidence interval of ln(t / leader's t) lies above ln(`hopeless`), with confidence
+  1 - `delta` / (checkpoints * candidates): a union bound over both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from search_spaces.statistics import paired
+from workers.measure.race.interleaving import screening_orders
+from workers.measure.race.samples import CandidateSamples, leader
+from workers.measure.timers.timer import Candidate, Timer
+from workers.records import MeasurementProtocol
+
+#: Screenings follow each other every few builds, and `cap` and `near` are larger than the error of
+#: a clock that still ramps up.
+_MAX_WARM_MS = 20.0
+#: Up to this many samples a candidate is represented by its fastest one.
+_MINIMUM_UP_TO = 3
+
+
+def screen(
+    timer: Timer,
+    candidates: Sequence[Candidate],
+    incumbent: Candidate | None,
+    protocol: MeasurementProtocol,
+) -> list[CandidateSamples]:
+    """Samples of the candidates and, last, of the incumbent.
+
+    Candidates are dropped at the checkpoints `protocol.pairs`, which count samples per candidate.
+    The incumbent runs several times in a pass; its sample is the lower median of these runs.
+    """
+    if not candidates:
+        return []
+    everything = [*candidates, *([incumbent] if incumbent is not None else [])]
+    entries = [CandidateSamples(candidate) for candidate in everything]
+    timer.warm(everything[-1], min(_MAX_WARM_MS, protocol.warm_ms))
+    taken = 0
+    checkpoints = sorted({max(1, pairs) for pairs in protocol.pairs})
+    for checkpoint in checkpoints:
+        active = [entry for entry in entries if entry.active]
+        _collect(timer, active, incumbent, checkpoint - taken, taken)
+        taken = checkpoint
+        if checkpoint == checkpoints[-1]:
+            break
+        _drop_slow(active, incumbent, len(checkpoints), protocol, timer.quantum_us)
+        if all(not entry.active or entry.candidate is incumbent for entry in entries):
+            break
+    return entries
+
+
+def _collect(
+    timer: Timer,
+    active: Sequence[CandidateSamples],
+    incumbent: Candidate | None,
+    passes: int,
+    first: int,
+) -> None:
+    place = next((i for i, entry in enumerate(active) if entry.candidate is incumbent), None)
+    orders = screening_orders(len(active), place, passes, first)
+    times = timer.collect([entry.candidate for entry in active], orders)
+    for position, (entry, more) in enumerate(zip(active, times, strict=True)):
+        if position == place:
+            runs = orders[0].count(position)
+            more = [_lower_median(more[i : i + runs]) for i in range(0, len(more), runs)]
+        entry.samples_us += more
+
+
+def _lower_median(values: Sequence[float]) -> float:
+    """The lower of the middle values, so that the result is a time that was measured."""
+    return sorted(values)[(len(values) - 1) // 2]
+
+
+def _drop_slow(
+    active: Sequence[CandidateSamples],
+    incumbent: Candidate | None,
+    checkpoints: int,
+    protocol: MeasurementProtocol,
+    quantum_us: float,
+) -> None:
+    taken = len(active[0].samples_us)
+    candidates = [entry for entry in active if entry.candidate is not incumbent]
+    if taken <= _MINIMUM_UP_TO:
+        limit = protocol.cap if taken == 1 else protocol.near
+        fastest = min(min(entry.samples_us) for entry in active)
+        for entry in candidates:
+            entry.active = min(entry.samples_us) <= limit * fastest
+        return
+    best = leader(active)
+    confidence = 1 - protocol.delta / (checkpoints * max(1, len(candidates)))
+    for entry in candidates:
+        if entry is not best:
+            ratio = paired(
+                entry.samples_us, best.samples_us, confidence=confidence, quantum_us=quantum_us
+            )
+            entry.active = ratio.low <= math.log(protocol.hopeless)
