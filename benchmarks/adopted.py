@@ -114,12 +114,12 @@ def one(name: str, folder: Path, winner: Config) -> dict:
 
 def side_by_side(name: str, folder: Path, winner: Config, theirs: Config) -> dict:
     """The farm's winner and `triton.autotune`'s choice in one interleaved confirmation."""
-    from tuner.bench import Variant, bench, subject
+    from tuner.bench import Variant, bench, bench_target
 
     if config_key(winner) == config_key(theirs):
         return {"over_triton_choice": 1.0, "interval": [1.0, 1.0], "same_config": True}
     settings = settings_for([name], folder, 1)
-    looked_at = subject(settings, folder, KERNELS[name].spec)
+    looked_at = bench_target(settings, folder, KERNELS[name].spec)
     workload = looked_at.workloads[0]
     pair = [Variant("winner", winner), Variant("triton", theirs)]
     rows = next(iter(bench(settings, looked_at, {workload: pair}, baselines=("none",)))).rows

@@ -1,4 +1,4 @@
-"""`tuner verify`: which configs are right, said one by one, on a device or without it."""
+"""`tuner verify`: the status of every config, with and without the device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench_samples import RECORDED, recording, scale_kernel, text
 from search_spaces.records import config_key
 
 
-def test_every_config_of_a_recording_is_as_it_was_recorded(tuner, folder):
+def test_every_config_of_a_recording_gets_its_recorded_status(tuner, folder):
     space = recording(folder, failures=0.4)
     result = tuner("verify", RECORDED, "--all", "-f", "json")
     assert result.code == 1
@@ -38,7 +38,7 @@ def test_a_draw_is_the_same_for_the_same_seed(tuner, folder):
 
 
 @pytest.mark.slow
-def test_what_is_wrong_at_an_odd_size_only_is_found(tuner, folder):
+def test_a_config_wrong_only_on_the_check_size_is_found(tuner, folder):
     spec = scale_kernel(folder)
     assert tuner("verify", spec, "--quiet").code == 0
     result = tuner("verify", spec, "--all", "--workload", "n=1000", "-f", "json")
@@ -53,12 +53,12 @@ def test_what_is_wrong_at_an_odd_size_only_is_found(tuner, folder):
     assert rows["raises"]["status"] in ("runtime", "compile")
     assert "not today" in rows["raises"]["note"]
     assert rows["ends"]["note"].startswith("at n=37: ")
-    assert rows["add"]["odd"] == "n=37"
+    assert rows["add"]["check_size"] == "n=37"
     assert rows["add"]["checked_by"] == "device"
     assert 0 <= rows["add"]["error"] <= 1e-5
 
 
-def test_what_the_device_has_no_room_for_is_wrong_only_when_asked_for(tuner, folder):
+def test_an_infeasible_config_is_a_finding_only_when_it_is_named(tuner, folder):
     space = recording(folder, failures=0.4)
     entry = next(entry for entry in space.configs if entry.status == "constraints")
     result = tuner("verify", RECORDED, "--config", text(entry.config))

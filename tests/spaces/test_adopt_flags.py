@@ -12,7 +12,7 @@ from test_families import interpret
 from search_spaces.adoption.adopt import adopt
 from search_spaces.errors import KernelError, TunerError, WorkloadError
 from search_spaces.records import Workload, config_key
-from tuner.bench import subject
+from tuner.bench import bench_target
 from tuner.settings import validated
 
 FILE = str(Path(spaces_flags.__file__).resolve())
@@ -55,7 +55,7 @@ def test_the_text_of_a_workload_names_it_on_the_command_line(tmp_path):
     given = {"n": 301, "MODE": "None", "offset": 2}
     for flag, shift in ((True, None), (False, "True")):
         workload = Workload.of(FLAG=flag, shift=shift, **given)
-        looked_at = subject(
+        looked_at = bench_target(
             validated({"version": 1}, str),
             tmp_path,
             f"{FILE}:moded",

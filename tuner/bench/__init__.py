@@ -1,30 +1,30 @@
-"""A few variants looked at by people: measured side by side, or only checked.
+"""Measure or check a few variants on this machine, for `tuner bench` and `tuner verify`.
 
-The farm's own builders and runners do both, on this machine and with the farm's protocol. The
-database is read where its winner is wanted, and never written.
+Both use the farm's own builders and runners and its measuring protocol. They read the database
+where the config `best` is named, and never write to it.
 """
 
 from __future__ import annotations
 
-from tuner.bench.named_configs import Variant, candidates, variants
-from tuner.bench.session import LocalSession, Tell
-from tuner.bench.side_by_side import Pass, Row, baselines_of, bench
-from tuner.bench.target import BenchTarget, subject
-from tuner.bench.verification import Checked, points, verify
+from tuner.bench.named_configs import Variant, bench_variants, named_variants
+from tuner.bench.session import LocalSession, ProgressCallback
+from tuner.bench.side_by_side import Pass, Row, bench, chosen_baselines
+from tuner.bench.target import BenchTarget, bench_target
+from tuner.bench.verification import Checked, space_variants, verify
 
 __all__ = [
     "LocalSession",
     "Checked",
     "Pass",
+    "ProgressCallback",
     "Row",
     "BenchTarget",
-    "Tell",
     "Variant",
-    "baselines_of",
     "bench",
-    "candidates",
-    "points",
-    "subject",
-    "variants",
+    "bench_target",
+    "bench_variants",
+    "chosen_baselines",
+    "named_variants",
+    "space_variants",
     "verify",
 ]

@@ -1,4 +1,4 @@
-"""Which configs are meant by `best`, `default`, a file or JSON on the command line."""
+"""The values of `--config`: `best`, `default`, a JSON object, or a file with a config or table."""
 
 from __future__ import annotations
 
@@ -17,41 +17,43 @@ from search_spaces.records import Config, Workload, config_key
 from tuner.bench.target import BenchTarget
 from tuner.runtime import SCHEMA, TableError, read
 
-#: Runs that are searched for a winner, the newest first.
-_RUNS = 10_000
+#: How many runs are searched for a winner, newest first.
+_MAX_RUNS = 10_000
+#: Limits of a config file and of a JSON text in a message.
 _MAX_BYTES = 1_000_000
-_SHOWN = 80
-_WRITTEN = 'a config is written as {"BLOCK": 128, "num_warps": 4}'
-_SETTINGS = "the farm's own file is named by --settings"
+_MAX_SHOWN = 80
+_EXAMPLE = 'a config is written as {"BLOCK": 128, "num_warps": 4}'
+_SETTINGS_HINT = "--settings names the farm's configuration file"
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A config under the name people gave it. note: what they should know about its origin."""
+    """A config and the name it was given on the command line."""
 
     name: str
     config: Config
+    #: A caveat about the config's origin, for the user.
     note: str = ""
 
 
-def variants(
-    subject: BenchTarget, workload: Workload, texts: Sequence[str], database: str
+def named_variants(
+    target: BenchTarget, workload: Workload, texts: Sequence[str], database: str
 ) -> tuple[Variant, ...]:
-    """The feasible configs that the texts name, in their order, each config once.
+    """The configs that the texts name, in their order, without duplicates.
 
-    A text is `default`, `best` (the winner confirmed last for this kernel, workload and device in
-    the database), a JSON object, or a file with one or with a table that was exported. Raises
-    `TunerError` that names the text, the place and the constraint.
+    A text is `default`, `best` (what the newest run ships that confirmed this kernel, workload and
+    device), a JSON object, or a file with a config or an exported table. Raises `TunerError` with
+    the text, the place and the violated constraint when a config is not feasible.
     """
     found: dict[str, Variant] = {}
     for text in texts:
-        variant = _named(subject, workload, text, database)
-        reason = subject.space(workload).why_not(variant.config)
+        variant = _named(target, workload, text, database)
+        reason = target.space(workload).why_not(variant.config)
         if reason is not None:
             raise TunerError(
-                f"{_place(text)} is not feasible for {subject.kernel.name} [{workload.key}] on "
-                f"{subject.device.target}: {reason}",
-                f"`tuner spaces show {subject.kernel.spec} --workload '{workload.key}'` lists the "
+                f"{_place(text)} is not feasible for {target.kernel.name} [{workload.key}] on "
+                f"{target.device.target}: {reason}",
+                f"`tuner spaces show {target.kernel.spec} --workload '{workload.key}'` lists the "
                 "parameters",
             )
         key = config_key(variant.config)
@@ -61,21 +63,21 @@ def variants(
     return tuple(found.values())
 
 
-def candidates(
-    subject: BenchTarget, workload: Workload, texts: Sequence[str] | None, database: str
+def bench_variants(
+    target: BenchTarget, workload: Workload, texts: Sequence[str] | None, database: str
 ) -> tuple[Variant, ...]:
-    """The configs that are meant and the default, which comes last where it is not among them.
+    """The named configs, followed by the default config unless it is among them.
 
-    Without texts, the best known and the default.
+    Without texts: the best known config and the default.
     """
     found: tuple[Variant, ...] = ()
     if texts:
-        found = variants(subject, workload, texts, database)
-    elif best_of(subject, workload, database) is not None:
-        found = variants(subject, workload, ["best"], database)
-    default = default_of(subject, workload)
+        found = named_variants(target, workload, texts, database)
+    elif best_of(target, workload, database) is not None:
+        found = named_variants(target, workload, ["best"], database)
+    default = default_of(target, workload)
     if default is None:
-        return found or variants(subject, workload, ["default"], database)
+        return found or named_variants(target, workload, ["default"], database)
     same = [config_key(variant.config) == config_key(default.config) for variant in found]
     if not any(same):
         return (*found, default)
@@ -87,62 +89,64 @@ def candidates(
     )
 
 
-def default_of(subject: BenchTarget, workload: Workload) -> Variant | None:
-    """The default config, None where it is not feasible on this device."""
-    config = calls.default_config(subject.kernel, workload, subject.device)
-    return Variant("default", config) if subject.space(workload).feasible(config) else None
+def default_of(target: BenchTarget, workload: Workload) -> Variant | None:
+    """The default config; None where it is not feasible on this device."""
+    config = calls.default_config(target.kernel, workload, target.device)
+    return Variant("default", config) if target.space(workload).feasible(config) else None
 
 
-def best_of(subject: BenchTarget, workload: Workload, database: str) -> Variant | None:
-    """What the newest run that confirmed a winner for this task and device ships."""
+def best_of(target: BenchTarget, workload: Workload, database: str) -> Variant | None:
+    """What the newest run ships that confirmed this kernel, workload and device, if any."""
     try:
         with Store.open(database, create=False) as store:
-            task = _confirmed(store, subject, workload)
+            task = _confirmed(store, target, workload)
     except NothingStoredError:
         return None
     if task is None or task.selection is None:
         return None
     note = ""
-    if task.key.launch_hash != subject.kernel.launch_hash():
-        note = f"best: run {task.run_id} chose it for other source code of {subject.kernel.name}"
+    if task.key.launch_hash != target.kernel.launch_hash():
+        note = (
+            f"best: from run {task.run_id}, which tuned other source code of {target.kernel.name}"
+        )
     ships = shipped(task.selection)
     if ships.default_kept:
         note = "; ".join(filter(None, (note, f"best: the default, since {ships.kept_because}")))
     return Variant("best", dict(ships.config), note)
 
 
-def _confirmed(store: Store, subject: BenchTarget, workload: Workload) -> TaskInfo | None:
-    for run in store.runs(limit=_RUNS):
+def _confirmed(store: Store, target: BenchTarget, workload: Workload) -> TaskInfo | None:
+    for run in store.runs(limit=_MAX_RUNS):
         for task in reversed(store.tasks(run.run_id)):
             if (
                 task.selection is not None
                 and task.selection.median_us is not None
-                and task.key.kernel == subject.kernel.name
+                and task.key.kernel == target.kernel.name
                 and task.key.workload == workload
-                and task.key.device.fingerprint == subject.device.fingerprint
+                and task.key.device.fingerprint == target.device.fingerprint
             ):
                 return task
     return None
 
 
-def _named(subject: BenchTarget, workload: Workload, text: str, database: str) -> Variant:
+def _named(target: BenchTarget, workload: Workload, text: str, database: str) -> Variant:
     if text == "default":
-        return Variant("default", calls.default_config(subject.kernel, workload, subject.device))
+        return Variant("default", calls.default_config(target.kernel, workload, target.device))
     if text == "best":
-        best = best_of(subject, workload, database)
+        best = best_of(target, workload, database)
         if best is not None:
             return best
         raise TunerError(
-            f"no confirmed winner of {subject.kernel.name} [{workload.key}] on "
-            f"{subject.device.name} is in the database",
-            "find one with `tuner run`, or give --config default, a JSON object or a file",
+            f"the database has no confirmed winner of {target.kernel.name} [{workload.key}] on "
+            f"{target.device.name}",
+            "tune it with `tuner run`, or give --config default, a JSON object or a file",
         )
     if text.lstrip().startswith("{"):
         return Variant("given", _config(_json(text, _place(text)), _place(text)))
-    return _of_file(subject, workload, Path(text))
+    return _of_file(target, workload, Path(text))
 
 
-def _of_file(subject: BenchTarget, workload: Workload, path: Path) -> Variant:
+def _of_file(target: BenchTarget, workload: Workload, path: Path) -> Variant:
     place = f"--config {path}"
     data = _json(_text(path), place)
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
@@ -150,11 +154,11 @@ def _of_file(subject: BenchTarget, workload: Workload, path: Path) -> Variant:
     try:
         table = read(path)
     except TableError as error:
-        raise TunerError(f"{place}: {error}", "write it anew with `tuner export`") from None
-    if table.kernel != subject.kernel.name:
+        raise TunerError(f"{place}: {error}", "rewrite it with `tuner export`") from None
+    if table.kernel != target.kernel.name:
         raise TunerError(
-            f"{place}: is a table of {table.kernel}, not of {subject.kernel.name}",
-            f"`tuner export` writes those of {subject.kernel.name}",
+            f"{place}: is a table of {table.kernel}, not of {target.kernel.name}",
+            f"`tuner export` writes the tables of {target.kernel.name}",
         )
     hit = table.find(workload.as_dict())
     if hit is None:
@@ -164,15 +168,15 @@ def _of_file(subject: BenchTarget, workload: Workload, path: Path) -> Variant:
         )
     notes = []
     if hit.how != "exact":
-        notes.append(f"{path}: no entry for {workload.key}, taken is the {hit.how} one")
-    if table.device.name != subject.device.name:
-        notes.append(f"{path}: made on {table.device.name}, not on {subject.device.name}")
+        notes.append(f"{path}: no entry for {workload.key}; the {hit.how} entry is used")
+    if table.device.name != target.device.name:
+        notes.append(f"{path}: tuned on {table.device.name}, not on {target.device.name}")
     return Variant(path.stem, dict(hit.config), "; ".join(notes))
 
 
 def _text(path: Path) -> str:
     place = f"--config {path}"
-    hint = f"give best, default, a JSON object or a file; {_SETTINGS}"
+    hint = f"give best, default, a JSON object or a file; {_SETTINGS_HINT}"
     try:
         if path.is_file() and path.stat().st_size > _MAX_BYTES:
             raise TunerError(f"{place}: larger than {_MAX_BYTES} bytes", hint)
@@ -185,26 +189,26 @@ def _text(path: Path) -> str:
 
 
 def _json(text: str, place: str) -> object:
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) != len(pairs):
-            raise TunerError(f"{place}: has a name twice in one object", "write each name once")
+            raise TunerError(f"{place}: repeats a name in one object", "write each name once")
         return dict(pairs)
 
-    hint = f"{_WRITTEN}; {_SETTINGS}"
+    hint = f"{_EXAMPLE}; {_SETTINGS_HINT}"
     try:
-        return json.loads(text, object_pairs_hook=once)
+        return json.loads(text, object_pairs_hook=unique_names)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise TunerError(f"{place}: is not JSON ({where})", hint) from None
     except (RecursionError, ValueError):
-        raise TunerError(f"{place}: is no JSON that a config is made of", hint) from None
+        raise TunerError(f"{place}: is not JSON of a config", hint) from None
 
 
 def _config(data: object, place: str) -> Config:
     if not isinstance(data, Mapping):
         raise TunerError(
-            f"{place}: is a {type(data).__name__}, not one config or a table of ours",
-            _WRITTEN,
+            f"{place}: is a {type(data).__name__}, not a config or a table of tuner",
+            _EXAMPLE,
         )
     for name, value in data.items():
         if not isinstance(value, bool | int | float | str | None):
@@ -218,4 +222,4 @@ def _config(data: object, place: str) -> Config:
 
 
 def _place(text: str) -> str:
-    return f"--config {text if len(text) <= _SHOWN else text[: _SHOWN - 3] + '...'}"
+    return f"--config {text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + '...'}"

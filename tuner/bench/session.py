@@ -1,4 +1,4 @@
-"""A pool of this machine with one runner, used by one caller who waits for the answers."""
+"""A local pool with one runner for one caller, who waits for each answer."""
 
 from __future__ import annotations
 
@@ -28,44 +28,47 @@ from workers.records import (
     WorkerReady,
 )
 
-#: What is being done, how much of it is done, and how much there is.
-Tell: TypeAlias = Callable[[str, int, int], None]
+#: Called with the step, how many of its items are done, and how many there are (0: unknown).
+ProgressCallback: TypeAlias = Callable[[str, int, int], None]
 
 _POLL_S = 0.2
-#: A job that the infrastructure loses is given again this often.
-_TRIES = 3
-#: Builds in flight or waiting to be taken, per builder: enough to stay ahead of a runner.
-_AHEAD = 4
+#: How often a job is submitted before its loss by the infrastructure counts as an error.
+_ATTEMPTS = 3
+#: Builds in flight or built and not yet taken, per builder; enough to keep the runner busy.
+_BUILDS_PER_BUILDER = 4
 
 
-def silent(what: str, done: int, total: int) -> None:
-    """Progress for nobody."""
+def no_progress(what: str, done: int, total: int) -> None:
+    """The callback that shows nothing."""
 
 
 class LocalSession:
-    """Builders and one runner of the subject's kind, in `with`; the farm's own classes do the work.
+    """The farm's own local pool, reduced to the builders and one runner of the target's kind.
 
-    Raises `TunerError` when the worker does not come up or jobs are lost again and again.
+    A context manager: the pool starts on entry and closes on exit. Methods raise `TunerError` when
+    the worker does not come up or a job is lost repeatedly.
     """
 
-    def __init__(self, settings: Settings, subject: BenchTarget, tell: Tell = silent) -> None:
+    def __init__(
+        self, settings: Settings, target: BenchTarget, on_progress: ProgressCallback = no_progress
+    ) -> None:
         pool = settings.pool
         self._spec = PoolSpec(
             kind="local",
-            runners={subject.runner: 1},
+            runners={target.runner: 1},
             builders=pool.builders,
             options={"simulated": pool.simulated.model_dump(exclude={"runners"})},
-            paths=subject.ref.paths,
+            paths=target.ref.paths,
         )
         self._pool = pools.create(self._spec)
         self._wait_s = pool.connect_timeout * 4
-        self._kind = subject.runner
-        self._tell = tell
+        self._kind = target.runner
+        self._on_progress = on_progress
         self._ready: dict[str, WorkerInfo] = {}
         self._built: deque[Built | JobLost] = deque()
         self._measured: deque[Measured | JobLost] = deque()
         self._measuring = ""
-        self._gone = "it gives no sign of life"
+        self._lost_reason = "it does not answer"
 
     def __enter__(self) -> LocalSession:
         self._pool.start()
@@ -83,45 +86,45 @@ class LocalSession:
     def worker(self) -> WorkerInfo:
         """The runner with its device; waits for it to come up."""
         if not self._ready:
-            self._tell(f"bringing a {self._kind} worker up", 0, 0)
+            self._on_progress(f"starting a {self._kind} worker", 0, 0)
         deadline = time.monotonic() + self._wait_s
         while not self._ready:
             if not self._pool.runners or time.monotonic() > deadline:
                 raise TunerError(
-                    f"no {self._kind} worker came up here: {self._gone}",
+                    f"no {self._kind} worker came up here: {self._lost_reason}",
                     "run `tuner doctor`; a device may be in use or out of memory",
                 )
             self._poll()
         return next(iter(self._ready.values()))
 
     def built(self, jobs: Iterable[BuildJob]) -> Iterator[tuple[BuildJob, Artifact | Failure]]:
-        """What came of each job, in the order they end; some are built ahead of the caller."""
-        waiting, flying, tries = iter(jobs), dict[str, BuildJob](), dict[str, int]()
-        room = _AHEAD * max(1, self._pool.builders)
+        """Results of the jobs in the order they end; builds run ahead of the caller."""
+        waiting, in_flight, attempts = iter(jobs), dict[str, BuildJob](), dict[str, int]()
+        room = _BUILDS_PER_BUILDER * max(1, self._pool.builders)
         while True:
-            while len(flying) < room and (job := next(waiting, None)) is not None:
-                flying[job.job_id] = job
+            while len(in_flight) < room and (job := next(waiting, None)) is not None:
+                in_flight[job.job_id] = job
                 self._pool.submit_build(job)
-            if not flying:
+            if not in_flight:
                 return
             while not self._built:
                 self._poll()
             event = self._built.popleft()
             if isinstance(event, Built):
-                yield flying.pop(event.job_id), event.result
+                yield in_flight.pop(event.job_id), event.result
                 continue
-            tries[event.job_id] = tries.get(event.job_id, 0) + 1
-            if tries[event.job_id] >= _TRIES:
+            attempts[event.job_id] = attempts.get(event.job_id, 0) + 1
+            if attempts[event.job_id] >= _ATTEMPTS:
                 raise TunerError(
                     f"variants cannot be built here: {event.reason}",
-                    "mend the kernel, or see `tuner doctor` for what is missing",
+                    "correct the kernel, or run `tuner doctor` to find what is missing",
                 )
-            self._pool.submit_build(flying[event.job_id])
+            self._pool.submit_build(in_flight[event.job_id])
 
     def measured(self, job: MeasureJob) -> Measurement | Failure:
-        """What came of the job."""
+        """The result of one job, resubmitted when its worker is lost."""
         reason = ""
-        for _ in range(_TRIES):
+        for _ in range(_ATTEMPTS):
             self._measuring = job.job_id
             self._pool.submit_measure(self.worker.worker_id, job)
             while not self._measured:
@@ -130,7 +133,7 @@ class LocalSession:
             if isinstance(event, Measured):
                 return event.result
             reason = event.reason
-        raise TunerError(f"the worker was lost {_TRIES} times: {reason}", "run `tuner doctor`")
+        raise TunerError(f"the worker was lost {_ATTEMPTS} times: {reason}", "run `tuner doctor`")
 
     def _poll(self) -> None:
         for event in self._pool.poll(_POLL_S):
@@ -142,11 +145,11 @@ class LocalSession:
                 self._ready[event.worker.worker_id] = event.worker
             case WorkerGone():
                 self._ready.pop(event.worker_id, None)
-                self._gone = event.reason
+                self._lost_reason = event.reason
             case Built():
                 self._built.append(event)
             case Measured():
                 self._measured.append(event)
             case JobLost():
-                own = event.job_id == self._measuring
-                (self._measured if own else self._built).append(event)
+                measuring = event.job_id == self._measuring
+                (self._measured if measuring else self._built).append(event)

@@ -1,4 +1,4 @@
-"""`bench`: some variants, the default and baselines side by side in one confirmation."""
+"""`bench`: one confirmation of a few variants, the default config and baselines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from search_spaces.kernel import Cost
 from search_spaces.records import Config, Device, Status, Toolchain, Workload
 from search_spaces.statistics import verdict
 from tuner.bench.named_configs import Variant
-from tuner.bench.session import LocalSession, Tell, silent
+from tuner.bench.session import LocalSession, ProgressCallback, no_progress
 from tuner.bench.target import BenchTarget
 from tuner.campaign import environment
 from tuner.settings.models import Settings
@@ -27,36 +27,40 @@ from workers.records import (
     Timing,
 )
 
-#: Words in the names of baselines that are compiled anew in every process.
-_DEAR = ("compile", "autotune", "tuned")
-#: Confirmations hold several candidates, each of which gets a share of the time at least.
-_LEAST_SHARES = 3
+#: Parts of the names of baselines that every process compiles anew.
+_COMPILED_BASELINES = ("compile", "autotune", "tuned")
+#: A pass may take `measure_timeout` per candidate, for at least this many candidates.
+_MIN_TIME_LIMITS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What the pass found of one candidate.
+    """The result of one candidate in a pass; a value that was not measured is None."""
 
-    kind: `config` or `baseline`. ratio is its time over that of the first candidate that was
-    timed, with its 95 % interval, and verdict what that says (empty for the first itself). speedup
-    is the default config's time over its own. What was not found out is None.
-    """
-
+    #: The config's name on the command line, or the baseline's name.
     variant: str
+    #: `config` or `baseline`.
     kind: str
     config: Config | None = None
     status: Status = Status.CORRECT
     message: str = ""
     median_us: float | None = None
+    #: Its time over the first timed candidate's.
     ratio: float | None = None
+    #: The 95 % interval of `ratio`.
     ratio_low: float | None = None
     ratio_high: float | None = None
+    #: `faster`, `slower`, `same` or `undecided`, from the interval; empty for the first candidate.
     verdict: str = ""
+    #: The default config's time over its own.
     speedup: float | None = None
     gb_per_s: float | None = None
     tflop_per_s: float | None = None
+    #: Its bandwidth over the device's calibrated copy bandwidth.
     copy_share: float | None = None
+    #: ||out - reference|| / ||reference||, the largest over all seeds.
     error: float | None = None
+    #: Whether a repetition gave the same bits.
     deterministic: bool | None = None
     registers: int | None = None
     samples_us: tuple[float, ...] = field(default=(), repr=False)
@@ -64,7 +68,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One interleaved pass in a fresh process. clocks: what was seen of the card beside it."""
+    """One interleaved pass in a fresh process."""
 
     kernel: str
     workload: Workload
@@ -74,49 +78,56 @@ class Pass:
     rows: tuple[Row, ...]
     method: str = ""
     cache: str = ""
+    #: Launches that compiled on the device worker instead of hitting the build cache.
     compiled: int = 0
     timing_s: float = 0.0
+    #: Device telemetry during the pass: clocks, power, temperature, throttle reasons.
     clocks: Mapping[str, float | str] = field(default_factory=dict)
     calibration: Calibration | None = None
 
 
 def bench(
     settings: Settings,
-    subject: BenchTarget,
+    target: BenchTarget,
     chosen: Mapping[Workload, Sequence[Variant]],
     *,
     baselines: Sequence[str] | None = None,
-    tell: Tell = silent,
+    on_progress: ProgressCallback = no_progress,
 ) -> Iterator[Pass]:
-    """Measure the chosen variants of each workload beside baselines, one pass per workload.
+    """Measure the chosen variants of each workload together with baselines, one pass per workload.
 
-    Each pass is the farm's confirmation: in a fresh process, everything verified first, then
-    interleaved `measure.final_pairs` times; the first variant must be right on the kernel's odd
-    size too. baselines: names; None for those that need no compiling. Nothing is stored. Raises
-    `TunerError` for baselines the kernel lacks, and `FindingError` when a pass fails as a whole.
+    A pass is the farm's confirmation: a fresh process verifies all candidates, then times them
+    interleaved, `measure.final_pairs` times. The first variant must also be correct on the check
+    size. baselines: names; None selects those that need no compiling. Nothing is stored. Raises
+    `TunerError` for a baseline that the kernel lacks, and `FindingError` when a pass fails as a
+    whole.
     """
-    named = {workload: baselines_of(subject, workload, baselines) for workload in chosen}
-    with LocalSession(settings, subject, tell) as bed:
+    named = {workload: chosen_baselines(target, workload, baselines) for workload in chosen}
+    with LocalSession(settings, target, on_progress) as session:
         for workload, variants in chosen.items():
-            yield _Bench(settings, subject, bed, workload, variants, named[workload], tell).run()
+            yield _Bench(
+                settings, target, session, workload, variants, named[workload], on_progress
+            ).run()
 
 
-def baselines_of(
-    subject: BenchTarget, workload: Workload, names: Sequence[str] | None
+def chosen_baselines(
+    target: BenchTarget, workload: Workload, names: Sequence[str] | None
 ) -> tuple[str, ...]:
-    """The names, checked. `all` and `none` are words for what they say; None is for those of the
-    kernel's baselines that need no compiling."""
-    known = sorted(subject.kernel.baselines(workload))
+    """The baselines to measure: the given names, `all`, `none`, or by default (None) those that
+    need no compiling. Raises `TunerError` for a name that the kernel lacks."""
+    known = sorted(target.kernel.baselines(workload))
     if names in (["all"], ("all",)):
         return tuple(known)
     if names in (["none"], ("none",)):
         return ()
     if names is None:
-        return tuple(name for name in known if not any(word in name for word in _DEAR))
+        return tuple(
+            name for name in known if not any(word in name for word in _COMPILED_BASELINES)
+        )
     for name in names:
         if name not in known:
             raise TunerError(
-                f"{subject.kernel.name} has no baseline {name!r}",
+                f"{target.kernel.name} has no baseline {name!r}",
                 f"it has {', '.join(known) or 'none'}; also: all, none",
             )
     return tuple(dict.fromkeys(names))
@@ -124,25 +135,25 @@ def baselines_of(
 
 @dataclass(frozen=True, slots=True)
 class _Bench:
-    """One pass on its way."""
+    """Builds and measures the variants of one workload."""
 
     settings: Settings
-    subject: BenchTarget
-    bed: LocalSession
+    target: BenchTarget
+    session: LocalSession
     workload: Workload
     variants: Sequence[Variant]
     baselines: Sequence[str]
-    tell: Tell
+    on_progress: ProgressCallback
 
     def run(self) -> Pass:
-        worker = self.bed.worker
-        built, odd = self._build(worker.device)
+        worker = self.session.worker
+        built, check = self._build(worker.device)
         artifacts = {at: item for at, item in built.items() if isinstance(item, Artifact)}
         protocol = environment.protocol(self.settings.measure)
         empty = Pass(
-            self.subject.kernel.name,
+            self.target.kernel.name,
             self.workload,
-            self.subject.device if self.subject.runner == "simulated" else worker.device,
+            self.target.device if self.target.runner == "simulated" else worker.device,
             worker.toolchain,
             protocol,
             self._rows(built, {}, worker.calibration),
@@ -150,12 +161,12 @@ class _Bench:
         )
         if not artifacts:
             return empty
-        self.tell(f"measuring {len(artifacts) + len(self.baselines)} side by side", 0, 0)
-        result = self.bed.measured(self._job(tuple(artifacts.values()), odd, protocol))
+        self.on_progress(f"measuring {len(artifacts) + len(self.baselines)} side by side", 0, 0)
+        result = self.session.measured(self._job(tuple(artifacts.values()), check, protocol))
         if isinstance(result, Failure):
             raise FindingError(
                 f"the pass failed as a whole: {result.message}",
-                "bench fewer configs at once to see which it was, or raise pool.measure_timeout",
+                "bench fewer configs at once to find it, or raise pool.measure_timeout",
             )
         outcomes: dict[int, Artifact | Timing | Failure] = {**built}
         outcomes.update(zip(artifacts, result.outcomes, strict=True))
@@ -171,46 +182,48 @@ class _Bench:
         )
 
     def _build(self, device: Device) -> tuple[dict[int, Artifact | Failure], Check | None]:
-        """All variants in their order, and the first for the odd size, where it can be."""
-        if self.subject.runner == "simulated":
-            device = self.subject.device
+        """Build all variants, and the first one for the check size where it is feasible there."""
+        if self.target.runner == "simulated":
+            device = self.target.device
         jobs = [
             self._build_job(f"{at}", v, self.workload, device) for at, v in enumerate(self.variants)
         ]
-        small = self.subject.odd(self.workload)
-        if small is not None and self.subject.space(small).feasible(self.variants[0].config):
-            jobs.append(self._build_job("odd", self.variants[0], small, device))
-        found: dict[str, Artifact | Failure] = {}
-        for job, result in self.bed.built(jobs):
-            found[job.job_id] = result
-            self.tell("building", len(found), len(jobs))
-        odd = found.pop("odd", None)
-        check = Check(small, odd) if small is not None and isinstance(odd, Artifact) else None
-        return {at: found[f"{at}"] for at in range(len(self.variants))}, check
+        size = self.target.check_size(self.workload)
+        if size is not None and self.target.space(size).feasible(self.variants[0].config):
+            jobs.append(self._build_job("check", self.variants[0], size, device))
+        results: dict[str, Artifact | Failure] = {}
+        for job, result in self.session.built(jobs):
+            results[job.job_id] = result
+            self.on_progress("building", len(results), len(jobs))
+        artifact = results.pop("check", None)
+        built = {at: results[f"{at}"] for at in range(len(self.variants))}
+        if size is None or not isinstance(artifact, Artifact):
+            return built, None
+        return built, Check(size, artifact)
 
     def _build_job(
         self, job_id: str, variant: Variant, workload: Workload, device: Device
     ) -> BuildJob:
         timeout_s = self.settings.pool.build_timeout
-        return BuildJob(job_id, self.subject.ref, workload, variant.config, device, timeout_s)
+        return BuildJob(job_id, self.target.ref, workload, variant.config, device, timeout_s)
 
     def _job(
-        self, candidates: tuple[Artifact, ...], odd: Check | None, protocol: MeasurementProtocol
+        self, candidates: tuple[Artifact, ...], check: Check | None, protocol: MeasurementProtocol
     ) -> MeasureJob:
-        first = odd is not None and candidates[0].config == odd.artifact.config
+        first = check is not None and candidates[0].config == check.artifact.config
         limit_s = self.settings.pool.measure_timeout
         baseline_s = self.settings.pool.baseline_timeout
         return MeasureJob(
             job_id=f"bench {self.workload.key}",
-            kernel=self.subject.ref,
+            kernel=self.target.ref,
             workload=self.workload,
             candidates=candidates,
             mode=Mode.CONFIRM,
             baselines=tuple(self.baselines),
-            checks=(odd,) if first and odd is not None else (),
+            checks=(check,) if first and check is not None else (),
             protocol=protocol,
-            calibration=self.bed.worker.calibration,
-            timeout_s=limit_s * max(_LEAST_SHARES, len(candidates))
+            calibration=self.session.worker.calibration,
+            timeout_s=limit_s * max(_MIN_TIME_LIMITS, len(candidates))
             + baseline_s * len(self.baselines),
             candidate_timeout_s=limit_s,
             baseline_timeout_s=baseline_s,
@@ -223,26 +236,26 @@ class _Bench:
         calibration: Calibration | None,
         built: Mapping[int, Artifact | Failure] | None = None,
     ) -> tuple[Row, ...]:
-        cost = self.subject.kernel.cost(self.workload)
+        cost = self.target.kernel.cost(self.workload)
         timed = [o for o in (*outcomes.values(), *baselines.values()) if _is_timed(o)]
         default = next(
             (o for at, o in outcomes.items() if "default" in self.variants[at].name.split(", ")),
             None,
         )
-        reader = _Reader(timed[0] if timed else None, default, cost, calibration)
+        reader = _RowReader(timed[0] if timed else None, default, cost, calibration)
         rows = []
         for at, outcome in outcomes.items():
             artifact = (built or outcomes)[at]
             registers = artifact.facts.registers or None if isinstance(artifact, Artifact) else None
             row = Row(self.variants[at].name, "config", self.variants[at].config)
             rows.append(reader.read(replace(row, registers=registers), outcome))
-        beside = [reader.read(Row(name, "baseline"), found) for name, found in baselines.items()]
-        return (*rows, *beside)
+        rows += [reader.read(Row(name, "baseline"), item) for name, item in baselines.items()]
+        return tuple(rows)
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
-    """Turns outcomes into rows: against the first that was timed, the default and the device."""
+class _RowReader:
+    """Turns outcomes into rows, relative to the first timed candidate and the default."""
 
     first: object
     default: object
@@ -280,8 +293,8 @@ class _Reader:
         return math.exp(self.default.log_ratio - outcome.log_ratio)
 
     def _copy_share(self, bytes_per_us: float) -> float | None:
-        known = self.calibration.copy_bytes_per_us if self.calibration else 0.0
-        return bytes_per_us / known if known and bytes_per_us else None
+        copy = self.calibration.copy_bytes_per_us if self.calibration else 0.0
+        return bytes_per_us / copy if copy and bytes_per_us else None
 
 
 def _is_timed(outcome: Artifact | Timing | Failure) -> bool:

@@ -1,4 +1,4 @@
-"""What is to be looked at: a kernel, its workloads, and the device of this machine it runs on."""
+"""The target of `tuner bench` and `tuner verify`: a kernel, workloads and a device."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from tuner.settings.models import Settings
 from workers import device as devices
 from workers.records import KernelRef
 
-#: Of several kinds a kernel runs on, the first that is here; and what stands in for none.
+#: Where a kernel runs on several kinds, the first with a device on this machine is used.
 _PREFERRED = ("cuda", "hip", "cpu")
+#: The target to compile for where this machine has no device of that kind.
 _OFFLINE = {"cuda": "cuda:90", "hip": "hip:gfx942"}
 _TARGETS = (*_PREFERRED, "simulated")
 
 
 @dataclass(frozen=True, slots=True)
 class BenchTarget:
-    """A kernel, some of its workloads and a device.
-
-    runner: the kind of the runner that takes its jobs; `interpreter` where no such device is here,
-    so that variants are compiled for it and verified, never timed.
-    """
+    """A kernel, some of its workloads and a device."""
 
     kernel: Kernel
     workloads: tuple[Workload, ...]
     device: Device
+    #: The kind of runner that takes the jobs. `interpreter` where this machine has no such device:
+    #: variants are then compiled for it and verified, and never timed.
     runner: str
     ref: KernelRef
 
     def space(self, workload: Workload) -> BoundSpace:
+        """The kernel's search space for a workload on this device."""
         return calls.bind(self.kernel, workload, self.device)
 
-    def odd(self, workload: Workload) -> Workload | None:
-        """The odd size a variant must be right on as well, if that is another one."""
+    def check_size(self, workload: Workload) -> Workload | None:
+        """The check size of a workload; None where it is the workload itself."""
         with calls.asking(self.kernel, "small_workload", workload):
             small = self.kernel.small_workload(workload)
         return None if small == workload else small
 
 
-def subject(
+def bench_target(
     settings: Settings,
     base: Path,
     kernel: str,
@@ -59,12 +59,13 @@ def subject(
     target: str | None = None,
     timed: bool = True,
 ) -> BenchTarget:
-    """The subject that people's words name; touches no device.
+    """Resolve the command line's words for kernel, workloads and device; touches no device.
 
     kernel: a name, `module:object`, `file.py:object` or `recorded:FILE`. workloads: each either
-    words that choose some of the kernel's own, as `M=32 dtype=float16`, or all dims of another;
-    by default the kernel's first. target: `cuda`, `hip`, `cpu`, `cuda:90`...; by default the best
-    device here. timed: whether a device is needed that can time. Raises `TunerError`.
+    selects some of the kernel's own by dims, as `M=32 dtype=float16`, or gives all dims of another
+    one; by default the kernel's first. target: `cuda`, `hip`, `cpu`, `cuda:90`...; by default the
+    best device of this machine. timed: whether the device must be able to time. Raises
+    `TunerError`.
     """
     paths = (str(base.resolve()),)
     likely = devices.assumed([target] if target else ["cuda"])
@@ -92,7 +93,7 @@ def _place(kernel: Kernel, target: str | None, timed: bool) -> tuple[Device, str
                     "hide the others, as with CUDA_VISIBLE_DEVICES",
                 )
             return here[0], kind
-    wanted = target or " or ".join(kinds)
+    sought = target or " or ".join(kinds)
     for kind in kinds:
         if kind in _OFFLINE and not timed:
             code = target if target and ":" in target else _OFFLINE[kind]
@@ -100,13 +101,13 @@ def _place(kernel: Kernel, target: str | None, timed: bool) -> tuple[Device, str
         if target and target != kind and kind in _OFFLINE:
             devices.offline(target)
     raise TunerError(
-        f"kernel {kernel.name!r}: there is no {wanted} device here to time it on",
-        "`tuner workers list` shows those that are; `tuner verify` compiles for one that is not",
+        f"kernel {kernel.name!r}: there is no {sought} device here to time it on",
+        "`tuner workers list` shows the devices here; `tuner verify` needs none of that kind",
     )
 
 
 def _kinds(kernel: Kernel, target: str | None) -> Sequence[str]:
-    """The kinds of device to look for, the best first."""
+    """The kinds of device to look for, in order of preference."""
     if target is None:
         known = [kind for kind in _PREFERRED if kind in kernel.kinds]
         return [*known, *(kind for kind in kernel.kinds if kind not in known)]
@@ -140,25 +141,25 @@ def _workloads(kernel: Kernel, texts: Sequence[str]) -> tuple[Workload, ...]:
 
 
 def _written(kernel: Kernel, own: Sequence[Workload], text: str, words: Sequence[str]) -> Workload:
-    """The workload whose dims the words give, all of those that the kernel's own have."""
+    """A workload of the user's own; `words` must give every dim of the kernel's own workloads."""
     dims = dict(word.split("=", 1) for word in words if "=" in word)
     if len(dims) < max(1, len(words)):
         raise WorkloadError(
-            f"--workload {text!r} is not made of dims, each once",
+            f"--workload {text!r} is not a list of distinct dims",
             f"write them as {own[0].key!r}",
         )
     missing = [name for name in own[0] if name not in dims and name != "tolerance"]
     if missing:
         raise WorkloadError(
-            f"--workload {text!r}: {kernel.name} lists none with these dims, and for one of your "
-            f"own {', '.join(missing)} is missing",
+            f"--workload {text!r}: {kernel.name} lists none with these dims, and a workload of "
+            f"your own also needs {', '.join(missing)}",
             f"its first is {own[0].key!r}; `tuner spaces show {kernel.spec}` lists all",
         )
     return Workload.of(**{name: _value(dim) for name, dim in dims.items()})
 
 
 def _value(text: str) -> Value:
-    """A number, truth or null where the text is one, also as `Workload.key` has it; else text."""
+    """The text as a number, boolean or None where it is one (JSON or Python); else the text."""
     named: dict[str, Value] = {"True": True, "False": False, "None": None}
     if text in named:
         return named[text]

@@ -1,4 +1,4 @@
-"""`verify`: whether variants are right, and nothing else."""
+"""`verify`: check the results of variants without timing them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from search_spaces.records import Config, Status, Workload
 from tuner.bench.named_configs import Variant
-from tuner.bench.session import LocalSession, Tell, silent
+from tuner.bench.session import LocalSession, ProgressCallback, no_progress
 from tuner.bench.target import BenchTarget
 from tuner.campaign import environment
 from tuner.settings.models import Settings
@@ -17,25 +17,27 @@ from workers.records import Artifact, BuildJob, Failure, MeasureJob, Mode, Timin
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What is known of one variant. checked_by: `device`, `interpreter`, or nothing where it did
-    not get that far. error: ||out - ref|| / ||ref||, the worst; odd: the size it was checked on
-    besides."""
+    """The check of one variant."""
 
+    #: The config's name on the command line; empty for one that was enumerated or drawn.
     variant: str
     config: Config
     workload: Workload
     status: Status
     message: str = ""
+    #: `device` or `interpreter`; empty where the variant was not run.
     checked_by: str = ""
-    odd: Workload | None = None
+    #: The check size on which the variant was correct as well, if any.
+    check_size: Workload | None = None
+    #: ||out - reference|| / ||reference||, the largest over all seeds and sizes.
     error: float | None = None
 
 
-def points(
-    subject: BenchTarget, workload: Workload, count: int | None = None, seed: int = 0
+def space_variants(
+    target: BenchTarget, workload: Workload, count: int | None = None, seed: int = 0
 ) -> tuple[Variant, ...]:
-    """Every config of the space, or `count` of them drawn at random."""
-    space = subject.space(workload)
+    """All configs of the space, or `count` of them drawn at random."""
+    space = target.space(workload)
     space.require_feasible()
     if count is None:
         return tuple(Variant("", config) for config in space.enumerate())
@@ -44,24 +46,25 @@ def points(
 
 def verify(
     settings: Settings,
-    subject: BenchTarget,
+    target: BenchTarget,
     chosen: Mapping[Workload, Sequence[Variant]],
     *,
-    tell: Tell = silent,
+    on_progress: ProgressCallback = no_progress,
 ) -> Iterator[Checked]:
-    """Build the variants of each workload and check their results, one by one, odd size included.
+    """Build the variants of each workload and check their results, also on the check size.
 
-    Where no such device is here they are compiled for it and run by Triton's interpreter, on the
-    odd size alone. Comes in the order the builds end; a variant that is wrong is a value.
+    Where this machine has no such device, variants are compiled for it and run by Triton's
+    interpreter, on the check size alone. Yields in the order in which builds end. A wrong variant
+    is a value, not an exception.
     """
     total = sum(map(len, chosen.values()))
     done = 0
-    with LocalSession(settings, subject, tell) as bed:
+    with LocalSession(settings, target, on_progress) as session:
         for workload, variants in chosen.items():
-            check = _Check(settings, subject, bed, workload)
-            for checked in check.all(variants):
+            verifier = _Verifier(settings, target, session, workload)
+            for checked in verifier.all(variants):
                 done += 1
-                tell("verifying", done, total)
+                on_progress("verifying", done, total)
                 yield checked
 
 
@@ -70,78 +73,89 @@ def _passed(checked: Checked) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Check:
+class _Verifier:
+    """Checks variants of one workload."""
+
     settings: Settings
-    subject: BenchTarget
-    bed: LocalSession
+    target: BenchTarget
+    session: LocalSession
     workload: Workload
 
     def all(self, variants: Sequence[Variant]) -> Iterator[Checked]:
-        small = self.subject.odd(self.workload)
-        # A GPU's runner and the interpreter look at the odd size themselves.
-        apart = small is not None and self.subject.runner not in ("cuda", "hip", "interpreter")
-        right: list[Checked] = []
+        """Check the variants on the workload, then those that pass on the check size."""
+        size = self.target.check_size(self.workload)
+        # The runners of GPUs and the interpreter include the check size in their own check.
+        separate = size is not None and self.target.runner not in ("cuda", "hip", "interpreter")
+        passed: list[Checked] = []
         for _, checked in self._round(variants, self.workload):
-            if apart and _passed(checked):
-                right.append(checked)
+            if separate and _passed(checked):
+                passed.append(checked)
             else:
-                yield replace(
-                    checked, odd=small if checked.checked_by and _passed(checked) else None
-                )
-        if small is None or not right:
-            return
-        space = self.subject.space(small)
-        again = {id(item.config): item for item in right}
-        fit = [Variant(item.variant, item.config) for item in right if space.feasible(item.config)]
-        for variant, odd in self._round(fit, small):
-            checked = again.pop(id(variant.config))
-            errors = [error for error in (checked.error, odd.error) if error is not None]
-            message = f"at {small.key}: {odd.message}" if odd.message else ""
-            error = max(errors, default=None)
-            yield replace(odd, workload=self.workload, odd=small, error=error, message=message)
-        yield from again.values()
+                included = checked.checked_by and _passed(checked)
+                yield replace(checked, check_size=size if included else None)
+        if size is not None and passed:
+            yield from self._on_check_size(passed, size)
+
+    def _on_check_size(self, passed: Sequence[Checked], size: Workload) -> Iterator[Checked]:
+        """Check variants again that passed; those infeasible at the check size stay as they are."""
+        space = self.target.space(size)
+        by_config = {id(item.config): item for item in passed}
+        again = [
+            Variant(item.variant, item.config) for item in passed if space.feasible(item.config)
+        ]
+        for variant, second in self._round(again, size):
+            first = by_config.pop(id(variant.config))
+            errors = [error for error in (first.error, second.error) if error is not None]
+            yield replace(
+                second,
+                workload=self.workload,
+                check_size=size,
+                error=max(errors, default=None),
+                message=f"at {size.key}: {second.message}" if second.message else "",
+            )
+        yield from by_config.values()
 
     def _round(
         self, variants: Sequence[Variant], workload: Workload
     ) -> Iterator[tuple[Variant, Checked]]:
         by_id = {f"{at}": variant for at, variant in enumerate(variants)}
         jobs = (self._build_job(job_id, v, workload) for job_id, v in by_id.items())
-        for job, built in self.bed.built(jobs):
+        for job, built in self.session.built(jobs):
             variant = by_id[job.job_id]
             yield variant, self._checked(variant, workload, job.job_id, built)
 
     def _build_job(self, job_id: str, variant: Variant, workload: Workload) -> BuildJob:
-        subject = self.subject
-        here = subject.runner not in ("simulated", "interpreter")
-        device = self.bed.worker.device if here else subject.device
+        target = self.target
+        here = target.runner not in ("simulated", "interpreter")
+        device = self.session.worker.device if here else target.device
         timeout_s = self.settings.pool.build_timeout
-        return BuildJob(job_id, subject.ref, workload, variant.config, device, timeout_s)
+        return BuildJob(job_id, target.ref, workload, variant.config, device, timeout_s)
 
     def _checked(
         self, variant: Variant, workload: Workload, job_id: str, built: Artifact | Failure
     ) -> Checked:
-        found = Checked(variant.name, variant.config, workload, Status.CORRECT)
+        checked = Checked(variant.name, variant.config, workload, Status.CORRECT)
         if isinstance(built, Failure):
-            return replace(found, status=built.status, message=built.message)
+            return replace(checked, status=built.status, message=built.message)
         limit_s = self.settings.pool.measure_timeout
         job = MeasureJob(
             job_id=f"verify {job_id}",
-            kernel=self.subject.ref,
+            kernel=self.target.ref,
             workload=workload,
             candidates=(built,),
             mode=Mode.VERIFY,
             protocol=environment.protocol(self.settings.measure),
-            calibration=self.bed.worker.calibration,
+            calibration=self.session.worker.calibration,
             timeout_s=limit_s,
             candidate_timeout_s=limit_s,
         )
-        result = self.bed.measured(job)
-        by = "interpreter" if self.subject.runner == "interpreter" else "device"
+        result = self.session.measured(job)
+        by = "interpreter" if self.target.runner == "interpreter" else "device"
         outcome = result if isinstance(result, Failure) else result.outcomes[0]
         if isinstance(outcome, Timing):
             error = outcome.error if outcome.error >= 0 else None
             unchecked = by == "interpreter" and error is None
             return replace(
-                found, checked_by="" if unchecked else by, error=error, message=outcome.note
+                checked, checked_by="" if unchecked else by, error=error, message=outcome.note
             )
-        return replace(found, status=outcome.status, message=outcome.message, checked_by=by)
+        return replace(checked, status=outcome.status, message=outcome.message, checked_by=by)

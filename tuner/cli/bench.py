@@ -1,4 +1,4 @@
-"""`tuner bench`: a few configs of one kernel side by side, here and now."""
+"""`tuner bench`: measure a few configs of one kernel side by side on this machine."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from tuner.cli.variant_options import (
     VariantOption,
     WorkloadOption,
     config_cell,
-    tell_origins,
-    told,
-    told_columns,
+    filled_columns,
+    note_origins,
+    step_progress,
 )
 
 if TYPE_CHECKING:
@@ -91,8 +91,8 @@ def bench(
     baseline: Annotated[
         list[str] | None,
         typer.Option(
-            help="A baseline's name, all or none; may be repeated. Those that need no compiling "
-            "by default.",
+            help="A baseline's name, all or none; may be repeated. By default those that need no "
+            "compiling.",
             show_default=False,
         ),
     ] = None,
@@ -104,7 +104,7 @@ def bench(
         int | None, typer.Option(min=8, max=100_000, help="Interleaved passes.")
     ] = None,
     samples: Annotated[
-        Path | None, typer.Option(help="Write the raw samples there, as JSON.")
+        Path | None, typer.Option(help="Write the raw samples to this file, as JSON.")
     ] = None,
     settings_file: SettingsOption = None,
     quiet: QuietOption = False,
@@ -112,7 +112,7 @@ def bench(
 ) -> None:
     """Measure configs side by side with the default and baselines; writes nothing to the database.
 
-    One confirmation as the farm makes it: a fresh process, everything verified first, then
+    This is the farm's confirmation: a fresh process verifies all candidates, then times them
     interleaved. Ratios are to the first row, with their 95 % intervals. Exits with 1 if a config is
     wrong or cannot be run.
     """
@@ -122,35 +122,41 @@ def bench(
     given = {key: value for key, value in overrides.items() if value is not None}
     settings, base = settings_of(settings_file, given)
     _check_writable(samples)
-    subject = library.subject(settings, base, kernel, workloads=workload or (), target=target)
+    bench_target = library.bench_target(
+        settings, base, kernel, workloads=workload or (), target=target
+    )
     chosen = {
-        item: library.candidates(subject, item, config, settings.database.url)
-        for item in subject.workloads
+        item: library.bench_variants(bench_target, item, config, settings.database.url)
+        for item in bench_target.workloads
     }
-    tell_origins(chosen.values())
-    with told(quiet=quiet) as tell:
-        passes = list(library.bench(settings, subject, chosen, baselines=baseline, tell=tell))
+    note_origins(chosen.values())
+    with step_progress(quiet=quiet) as on_progress:
+        passes = list(
+            library.bench(
+                settings, bench_target, chosen, baselines=baseline, on_progress=on_progress
+            )
+        )
     _emit_passes(passes, style)
     if samples is not None:
         samples.write_text(json.dumps([_raw(item) for item in passes], indent=1) + "\n")
     for item in passes:
         _note_pass(item)
-    note("nothing of this is stored; `tuner run` keeps what it finds")
+    note("these results are not stored; `tuner run` stores its results")
     configs = [row for item in passes for row in item.rows if row.kind == "config"]
     if any(row.status is not Status.CORRECT for row in configs):
         raise typer.Exit(1)
 
 
 def _check_writable(path: Path | None) -> None:
-    """Before anything is measured for it."""
+    """Refuse a path that cannot be written before time is spent on measuring."""
     if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-        raise TunerError(f"--samples {path}: no file can be written there", "name another file")
+        raise TunerError(f"--samples {path}: cannot be written", "name another file")
 
 
 def _emit_passes(passes: Sequence[Pass], style: Format) -> None:
     rows = [_row(item, row, style) for item in passes for row in item.rows]
     several = ("workload",) if len(passes) > 1 else ()
-    columns = (*several, *told_columns(_COLUMNS, rows)) if style is Format.TABLE else _EVERYTHING
+    columns = (*several, *filled_columns(_COLUMNS, rows)) if style is Format.TABLE else _EVERYTHING
     emit(rows, columns, style)
 
 
@@ -183,7 +189,7 @@ def _joined(row: Row) -> str:
 
 
 def _note_pass(item: Pass) -> None:
-    """What holds for a whole pass, for people."""
+    """Print the facts of a whole pass to stderr."""
     count = max((len(row.samples_us) for row in item.rows), default=0)
     place = f"{item.kernel} {item.workload.key} on {item.device.name}"
     if not count:
@@ -191,14 +197,14 @@ def _note_pass(item: Pass) -> None:
         return
     text = f"{place}: {count} interleaved passes by {item.method}, cache {item.cache}"
     if item.cache != item.protocol.cache:
-        text += f" ({item.protocol.cache} is not to be had there)"
+        text += f" ({item.protocol.cache} is not available on it)"
     if item.compiled:
-        text += f", {item.compiled} launches compiled on the device's worker"
+        text += f", {item.compiled} launches compiled on the device worker"
     note(text)
     if item.clocks:
         note(" ".join(["clocks:", *(_reading(*pair) for pair in sorted(item.clocks.items()))]))
     if "throttled" in item.clocks:
-        note("the device was throttled while this was measured; measure again when it is cool")
+        note("the device was throttled during this pass; measure again when it has cooled down")
 
 
 def _reading(name: str, value: float | str) -> str:
@@ -206,7 +212,7 @@ def _reading(name: str, value: float | str) -> str:
 
 
 def _raw(item: Pass) -> dict[str, object]:
-    """A pass with its samples, for other programs."""
+    """A pass with its samples, as `--samples` writes it."""
     return {
         "kernel": item.kernel,
         "workload": item.workload.as_dict(),

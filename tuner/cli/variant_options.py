@@ -1,4 +1,4 @@
-"""What `tuner bench` and `tuner verify` share: options that name variants, progress, columns."""
+"""Options, progress and columns that `tuner bench` and `tuner verify` share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tuner.cli.progress import LINE_EVERY_S
 
 if TYPE_CHECKING:
     from search_spaces.records import Config
-    from tuner.bench import Tell, Variant
+    from tuner.bench import ProgressCallback, Variant
 
 SettingsOption = Annotated[
     Path | None,
@@ -25,7 +25,7 @@ SettingsOption = Annotated[
         "--settings",
         "-c",
         envvar="TUNER_CONFIG",
-        help="The farm's configuration file; config.yaml in this folder by default.",
+        help="The farm's configuration file; by default config.yaml in this folder.",
         show_default=False,
     ),
 ]
@@ -36,7 +36,7 @@ VariantOption = Annotated[
     list[str] | None,
     typer.Option(
         "--config",
-        help="best (the database's winner), default, a JSON object, or a file with one or with an "
+        help="best (the database's winner), default, a JSON object, or a file with a config or an "
         "exported table; may be repeated.",
         metavar="best|default|JSON|FILE",
         show_default=False,
@@ -45,22 +45,22 @@ VariantOption = Annotated[
 WorkloadOption = Annotated[
     list[str] | None,
     typer.Option(
-        help="The kernel's workloads with these dims, as 'M=32 dtype=float16', or one of your own "
-        "with all of them; may be repeated. The kernel's first by default.",
+        help="The kernel's workloads with these dims, as 'M=32 dtype=float16', or all dims of a "
+        "workload of your own; may be repeated. By default the kernel's first.",
         show_default=False,
     ),
 ]
 TargetOption = Annotated[
     str | None,
     typer.Option(
-        "--target", "--device", help="cuda, hip, cpu or cuda:90; the best device here by default."
+        "--target", "--device", help="cuda, hip, cpu or cuda:90; by default the best device here."
     ),
 ]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
-def tell_origins(chosen: Iterable[Sequence[Variant]]) -> None:
-    """What people should know of where configs come from."""
+def note_origins(chosen: Iterable[Sequence[Variant]]) -> None:
+    """Print caveats about the origin of configs, to stderr."""
     for variants in chosen:
         for variant in variants:
             if variant.note:
@@ -68,8 +68,8 @@ def tell_origins(chosen: Iterable[Sequence[Variant]]) -> None:
 
 
 @contextmanager
-def told(*, quiet: bool) -> Iterator[Tell]:
-    """Progress on stderr: one line that changes on a terminal, a line now and then elsewhere."""
+def step_progress(*, quiet: bool) -> Iterator[ProgressCallback]:
+    """Progress on stderr: one changing line on a terminal, a line every few seconds elsewhere."""
     if quiet:
         yield lambda what, done, total: None
     elif sys.stderr.isatty():
@@ -79,29 +79,29 @@ def told(*, quiet: bool) -> Iterator[Tell]:
         yield _lines(note)
 
 
-def _lines(write: Callable[[object], None]) -> Tell:
+def _lines(write: Callable[[object], None]) -> ProgressCallback:
     next_s = 0.0
 
-    def tell(what: str, done: int, total: int) -> None:
+    def show(what: str, done: int, total: int) -> None:
         nonlocal next_s
         if time.monotonic() >= next_s or (total and done == total):
             next_s = time.monotonic() + LINE_EVERY_S
             write(_progress(what, done, total))
 
-    return tell
+    return show
 
 
 def _progress(what: str, done: int, total: int) -> str:
     return inert(f"{what} {done}/{total}" if total else what)
 
 
-def told_columns(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> Iterator[str]:
-    """Those that say something of some row: a screen is narrow."""
+def filled_columns(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> Iterator[str]:
+    """The columns with a value in some row; empty ones would waste the width of the screen."""
     return (name for name in columns if any(row[name] not in (None, "") for row in rows))
 
 
 def config_cell(config: Config | None, style: Format) -> object:
-    """A config as a listing of that style holds it."""
+    """A config as a listing in that format shows it."""
     if config is None or style in (Format.JSON, Format.TABLE):
         return None if config is None else dict(config)
     return canonical_json(dict(config))

@@ -1,4 +1,4 @@
-"""`tuner verify`: whether configs of one kernel compute what they should."""
+"""`tuner verify`: check the results of a kernel's configs."""
 
 from __future__ import annotations
 
@@ -19,73 +19,73 @@ from tuner.cli.variant_options import (
     VariantOption,
     WorkloadOption,
     config_cell,
-    tell_origins,
-    told,
-    told_columns,
+    filled_columns,
+    note_origins,
+    step_progress,
 )
 
 if TYPE_CHECKING:
     from tuner.bench import Checked
 
 _COLUMNS = ("variant", "status", "checked_by", "error", "config", "note")
-_EVERYTHING = ("kernel", "workload", "device", "target", *_COLUMNS, "odd")
-#: Statuses that say nothing against a config that was not asked for by name.
+_EVERYTHING = ("kernel", "workload", "device", "target", *_COLUMNS, "check_size")
+#: Statuses that are no finding for a config that was enumerated or drawn, not named.
 _HARMLESS = (Status.CORRECT, Status.CONSTRAINTS)
 
 
 def verify(
     kernel: KernelArgument,
     config: VariantOption = None,
-    every: Annotated[bool, typer.Option("--all", help="Every config of the space.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="All configs of the space.")] = False,
     sample: Annotated[
-        int | None, typer.Option(min=1, max=LARGEST, help="So many configs, drawn at random.")
+        int | None, typer.Option(min=1, max=LARGEST, help="Number of configs, drawn at random.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=LARGEST, help="Seed of the draw.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST, help="Seed of the random draw.")] = 0,
     workload: WorkloadOption = None,
     target: TargetOption = None,
     settings_file: SettingsOption = None,
     quiet: QuietOption = False,
     style: FormatOption = Format.TABLE,
 ) -> None:
-    """Check that configs compute what they should, odd size included; nothing is timed or stored.
+    """Check the results of configs, also on the check size; nothing is timed or stored.
 
-    Where no such GPU is here they are compiled for it and run by Triton's interpreter; what that
-    cannot run is told and no error. Exits with 1 if any is wrong. The default config by itself,
-    unless others are named.
+    Where this machine has no such GPU, configs are compiled for it and run by Triton's interpreter.
+    A config that the interpreter cannot run is listed and is no error. Without --config, --all or
+    --sample, the default config is checked. Exits with 1 if a config is wrong.
     """
     from tuner import bench as library
 
     if sum((bool(config), every, sample is not None)) > 1:
         raise TunerError("--config, --all and --sample exclude each other", "give one of them")
     settings, base = settings_of(settings_file)
-    subject = library.subject(
+    bench_target = library.bench_target(
         settings, base, kernel, workloads=workload or (), target=target, timed=False
     )
     url, drawn = settings.database.url, every or sample is not None
     chosen = {
-        item: library.points(subject, item, sample, seed)
+        item: library.space_variants(bench_target, item, sample, seed)
         if drawn
-        else library.variants(subject, item, config or ["default"], url)
-        for item in subject.workloads
+        else library.named_variants(bench_target, item, config or ["default"], url)
+        for item in bench_target.workloads
     }
-    tell_origins(chosen.values())
-    with told(quiet=quiet) as tell:
-        found = list(library.verify(settings, subject, chosen, tell=tell))
+    note_origins(chosen.values())
+    with step_progress(quiet=quiet) as on_progress:
+        checks = list(library.verify(settings, bench_target, chosen, on_progress=on_progress))
     rows = [
         {
-            "kernel": subject.kernel.name,
-            "device": subject.device.name,
-            "target": subject.device.target,
+            "kernel": bench_target.kernel.name,
+            "device": bench_target.device.name,
+            "target": bench_target.device.target,
             **_checked_row(item, style),
         }
-        for item in found
+        for item in checks
     ]
     several = ("workload",) if len(chosen) > 1 else ()
-    columns = (*several, *told_columns(_COLUMNS, rows)) if style is Format.TABLE else _EVERYTHING
+    columns = (*several, *filled_columns(_COLUMNS, rows)) if style is Format.TABLE else _EVERYTHING
     emit(rows, columns, style)
-    _note_checked(found, subject.device.name, subject.runner)
+    _note_checked(checks, bench_target.device.name, bench_target.runner)
     harmless = _HARMLESS if drawn else (Status.CORRECT,)
-    if any(item.status not in harmless for item in found):
+    if any(item.status not in harmless for item in checks):
         raise typer.Exit(1)
 
 
@@ -95,7 +95,7 @@ def _checked_row(item: Checked, style: Format) -> dict[str, object]:
         "variant": item.variant or None,
         "status": f"{item.status}",
         "checked_by": item.checked_by or None,
-        "odd": item.odd.key if item.odd else None,
+        "check_size": item.check_size.key if item.check_size else None,
         "error": item.error,
         "config": config_cell(item.config, style),
         "note": item.message,
