@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tuner.import_names import lazy_names
+
 if TYPE_CHECKING:
     from reports.source import ReportSource
 
 __all__ = ["render", "write"]
+
+__getattr__ = lazy_names(__name__, {})
 
 
 def render(store: ReportSource, run_id: int | None = None) -> str:

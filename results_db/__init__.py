@@ -5,7 +5,7 @@ SQLAlchemy is loaded at the first use of `Store`, not when this package is impor
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from results_db.errors import (
     LeaseLostError,
@@ -29,6 +29,7 @@ from results_db.records import (
     TrialFilter,
     TrialRecord,
 )
+from tuner.import_names import lazy_names
 
 if TYPE_CHECKING:
     from results_db.frames import BASELINE_COLUMNS, SELECTION_COLUMNS, TRIAL_COLUMNS
@@ -59,17 +60,12 @@ __all__ = [
     "TrialRecord",
 ]
 
-_HOMES = {
-    "Store": "results_db.store",
-    "BASELINE_COLUMNS": "results_db.frames",
-    "SELECTION_COLUMNS": "results_db.frames",
-    "TRIAL_COLUMNS": "results_db.frames",
-}
-
-
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "BASELINE_COLUMNS": "results_db.frames",
+        "SELECTION_COLUMNS": "results_db.frames",
+        "Store": "results_db.store",
+        "TRIAL_COLUMNS": "results_db.frames",
+    },
+)

@@ -10,6 +10,7 @@ from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, Status, Toolchain, Workload
 from search_spaces.registry import available, load, spec_of
 from search_spaces.space import SearchSpace
+from tuner.import_names import lazy_names
 
 __all__ = [
     "Boolean",
@@ -38,3 +39,5 @@ __all__ = [
     "load",
     "spec_of",
 ]
+
+__getattr__ = lazy_names(__name__, {})

@@ -25,6 +25,7 @@ from search_spaces.kernel import Kernel
 from search_spaces.plugins import PluginGroup
 from search_spaces.records import Device
 from search_spaces.sibling_imports import make_importable
+from tuner.import_names import ImportClash
 
 _BUILT_IN = {
     "attention": "search_spaces.kernels.attention.kernel:Attention",
@@ -221,6 +222,8 @@ def _importing(spec: str) -> Iterator[None]:
 
 
 def _import_failed(spec: str, error: BaseException) -> KernelError:
+    if isinstance(error, ImportClash):
+        return KernelError(f"kernel {spec}: {error}", error.remedy)
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     hint = "mend the module, and try `python -c 'import ...'` on it"
     if missing:
@@ -266,9 +269,7 @@ def _instance(found: object, spec: str) -> Kernel:
     adoptable = hasattr(found, "configs") and hasattr(found, "keys")
     raise KernelError(
         f"kernel {spec}: it is a {type(found).__name__}, not a Kernel",
-        "wrap it with search_spaces.adoption.adopt.adopt(...)"
-        if adoptable
-        else "see docs/search_spaces.md",
+        "wrap it with tuner.adopt(...)" if adoptable else "see docs/search_spaces.md",
     )
 
 

@@ -45,8 +45,8 @@ def make_importable(file: Path, spec: str) -> None:
                 raise KernelError(
                     f"kernel {spec}: {importer.name} imports {name}, which is "
                     f"{found or 'a part of Python'} and not {beside}",
-                    f"rename {name} there: the standard library, installed packages and what is "
-                    "imported already come first",
+                    f"rename {beside}: the standard library, installed packages and modules that "
+                    "are already imported come first",
                 )
             seen.add(beside)
             waiting.append(beside)

@@ -14,10 +14,11 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = ("search_spaces", "workers", "results_db", "reports", "tuner")
 #: What each package may import of ours: a package, or a module of one.
 ALLOWED = {
-    "search_spaces": {"search_spaces", "tuner.runtime.identity"},
-    "workers": {"workers", "search_spaces"},
+    "search_spaces": {"search_spaces", "tuner.runtime.identity", "tuner.import_names"},
+    "workers": {"workers", "search_spaces", "tuner.import_names"},
     "results_db": {
         "results_db",
+        "tuner.import_names",
         "search_spaces.records",
         "search_spaces.errors",
         "workers.records",
@@ -28,6 +29,7 @@ ALLOWED = {
         "search_spaces.records",
         "search_spaces.errors",
         "search_spaces.statistics",
+        "tuner.import_names",
     },
     "tuner": {*PACKAGES},
     "tuner.runtime": {"tuner.runtime"},

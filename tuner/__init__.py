@@ -1,28 +1,119 @@
 """tuner: a farm that tunes and benchmarks kernels, and ships the winners as tables.
 
-`tuner.tune(...)` from Python, the command `tuner` from a shell, `tuner.runtime` inside a kernel
-library. Importing this package loads none of the heavy dependencies.
+Everything that users need is imported from here: `from tuner import Kernel, Workload, tune`. The
+command `tuner` runs campaigns from a shell; `tuner.runtime` is for kernel libraries. Names are
+imported at first use, so importing this package loads none of the heavy dependencies.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
-__all__ = ["TuneResult", "TunerError", "__version__", "tune"]
+from tuner.import_names import lazy_names
 
 if TYPE_CHECKING:
-    from search_spaces.errors import TunerError
+    from reports import render as render_report
+    from reports import write as write_report
+    from results_db.store import Store
+    from search_spaces.adoption.adopt import adopt
+    from search_spaces.bound import BoundSpace
+    from search_spaces.constraints import Constraint
+    from search_spaces.declaration.dimensions import check_dims, tolerance_of
+    from search_spaces.errors import KernelError, SpaceError, TunerError, WorkloadError
+    from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+    from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo
+    from search_spaces.recorded.space import RecordedSpace
+    from search_spaces.recorded.synthetic import synthesise
+    from search_spaces.records import Config, Device, Status, Toolchain, Value, Workload
+    from search_spaces.registry import available as available_kernels
+    from search_spaces.registry import load as load_kernel
+    from search_spaces.space import SearchSpace
     from tuner.api import TuneResult, tune
+    from tuner.campaign import RunOptions, RunOutcome, run_campaign
 
+__version__ = "0.1.0"
+__all__ = [
+    "Boolean",
+    "BoundSpace",
+    "Choice",
+    "Config",
+    "Constraint",
+    "Cost",
+    "Device",
+    "Integer",
+    "Kernel",
+    "KernelError",
+    "Launch",
+    "Parameter",
+    "PowerOfTwo",
+    "RecordedSpace",
+    "RunOptions",
+    "RunOutcome",
+    "SearchSpace",
+    "SpaceError",
+    "Status",
+    "Store",
+    "TensorSpec",
+    "Tolerance",
+    "Toolchain",
+    "TuneResult",
+    "TunerError",
+    "Value",
+    "Workload",
+    "WorkloadError",
+    "__version__",
+    "adopt",
+    "available_kernels",
+    "check_dims",
+    "load_kernel",
+    "render_report",
+    "run_campaign",
+    "synthesise",
+    "tolerance_of",
+    "tune",
+    "write_report",
+]
 
-def __getattr__(name: str) -> Any:
-    if name in ("tune", "TuneResult"):
-        from tuner import api
-
-        return getattr(api, name)
-    if name == "TunerError":
-        from search_spaces.errors import TunerError
-
-        return TunerError
-    raise AttributeError(f"module 'tuner' has no attribute {name!r}")
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "Boolean": "search_spaces.params",
+        "BoundSpace": "search_spaces.bound",
+        "Choice": "search_spaces.params",
+        "Config": "search_spaces.records",
+        "Constraint": "search_spaces.constraints",
+        "Cost": "search_spaces.kernel",
+        "Device": "search_spaces.records",
+        "Integer": "search_spaces.params",
+        "Kernel": "search_spaces.kernel",
+        "KernelError": "search_spaces.errors",
+        "Launch": "search_spaces.kernel",
+        "Parameter": "search_spaces.params",
+        "PowerOfTwo": "search_spaces.params",
+        "RecordedSpace": "search_spaces.recorded.space",
+        "RunOptions": "tuner.campaign",
+        "RunOutcome": "tuner.campaign",
+        "SearchSpace": "search_spaces.space",
+        "SpaceError": "search_spaces.errors",
+        "Status": "search_spaces.records",
+        "Store": "results_db.store",
+        "TensorSpec": "search_spaces.kernel",
+        "Tolerance": "search_spaces.kernel",
+        "Toolchain": "search_spaces.records",
+        "TuneResult": "tuner.api",
+        "TunerError": "search_spaces.errors",
+        "Value": "search_spaces.records",
+        "Workload": "search_spaces.records",
+        "WorkloadError": "search_spaces.errors",
+        "adopt": "search_spaces.adoption.adopt",
+        "available_kernels": "search_spaces.registry:available",
+        "check_dims": "search_spaces.declaration.dimensions",
+        "load_kernel": "search_spaces.registry:load",
+        "render_report": "reports:render",
+        "run_campaign": "tuner.campaign",
+        "synthesise": "search_spaces.recorded.synthetic",
+        "tolerance_of": "search_spaces.declaration.dimensions",
+        "tune": "tuner.api",
+        "write_report": "reports:write",
+    },
+)

@@ -5,8 +5,9 @@ Names are loaded where they are used, so that importing this package stays cheap
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from tuner.import_names import lazy_names
 
 if TYPE_CHECKING:
     from workers.build.process_builder import ProcessBuilder, WorkerLost
@@ -30,21 +31,16 @@ __all__ = [
     "create_pool",
 ]
 
-_HOMES = {
-    "ChildDied": "workers.supervision.supervised_child:ChildDied",
-    "ChildError": "workers.supervision.supervised_child:ChildError",
-    "ChildTimeout": "workers.supervision.supervised_child:ChildTimeout",
-    "DeviceRunner": "workers.measure.device_runner:DeviceRunner",
-    "ProcessBuilder": "workers.build.process_builder:ProcessBuilder",
-    "SupervisedChild": "workers.supervision.supervised_child:SupervisedChild",
-    "WorkerLost": "workers.build.process_builder:WorkerLost",
-    "create_pool": "workers.pools:create",
-}
-
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, _, attribute = home.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "ChildDied": "workers.supervision.supervised_child",
+        "ChildError": "workers.supervision.supervised_child",
+        "ChildTimeout": "workers.supervision.supervised_child",
+        "DeviceRunner": "workers.measure.device_runner",
+        "ProcessBuilder": "workers.build.process_builder",
+        "SupervisedChild": "workers.supervision.supervised_child",
+        "WorkerLost": "workers.build.process_builder",
+        "create_pool": "workers.pools:create",
+    },
+)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 KERNEL = """
 import torch
-from search_spaces.kernel import Cost, Kernel, TensorSpec, Tolerance
-from search_spaces.params import Choice
-from search_spaces.records import Workload
-from search_spaces.space import SearchSpace
+from tuner import Choice, Cost, Kernel, SearchSpace, TensorSpec, Tolerance, Workload
 
 class Double(Kernel):
     name = "double"

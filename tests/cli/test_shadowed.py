@@ -1,4 +1,4 @@
-"""A folder of a user's that holds modules named as those of the standard library or of ours."""
+"""A user's folder with modules that have names of the standard library or of the farm."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 from cpu_samples import KERNEL
 
 ROOT = Path(__file__).parents[2]
-MODULES = ("copy", "random", "queue", "types", "statistics", "socket", "torch", "workers")
+LIBRARIES = ("copy", "random", "queue", "types", "statistics", "socket", "torch")
+MODULES = (*LIBRARIES, "search_spaces", "workers", "results_db")
 CONFIG = """version: 1
 pool: {{kind: {pool}, builders: 1, cpu_runners: 1}}
 measure: {{final_pairs: 8, warm_ms: 1}}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from search_spaces.errors import TunerError
+from tuner.import_names import PACKAGES, user_module
 from workers.pools.ray_local import LocalRay, isolated, namespace, python_path, quiet, sigterm_kept
 from workers.pools.ray_local import ray as ray
 
@@ -61,6 +62,7 @@ def connect(address: str | None, timeout_s: float, local_cpus: int) -> Cluster:
     answer within `timeout_s` seconds.
     """
     if ray.is_initialized():
+        _check_import_names()
         return Cluster(connected_here=False, runtime_env=_runtime_env())
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     if address == "local":
@@ -80,6 +82,23 @@ def connect(address: str | None, timeout_s: float, local_cpus: int) -> Cluster:
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise _refused(address, f"{error.__context__}\n{error}") from None
     return Cluster(connected_here=True, runtime_env=_runtime_env())
+
+
+def _check_import_names() -> None:
+    """Raise TunerError where actors of a connection of the caller's would import other modules.
+
+    Ray puts the script's folder and the working folder first on the import path of such actors.
+    """
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    folders = [f"{Path(script).resolve().parent}", os.getcwd()] if script else [os.getcwd()]
+    for package in PACKAGES:
+        theirs = user_module(package, folders)
+        if theirs is not None:
+            raise TunerError(
+                f"Ray was connected before tuner, so its actors import {package} from {theirs}, "
+                f"not from {_PACKAGE_ROOT / package}",
+                f"let tuner connect to Ray (no ray.init before), or rename {theirs}",
+            )
 
 
 def _runtime_env() -> dict[str, Any]:
