@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from itertools import islice
 from typing import TypeAlias
 
 from search_spaces.constraints import Constraint
 from search_spaces.declaration.source_positions import one_line
 from search_spaces.errors import SpaceError, TunerError
+from search_spaces.near_names import did_you_mean
 from search_spaces.params import Parameter, Restricted, is_member
 from search_spaces.records import Config, Device, Value, Workload, config_key
 
@@ -161,7 +161,7 @@ class BoundSpace:
         """Why a config is not a feasible point, in one line; None when it is one."""
         for name in config:
             if name not in self._by_name:
-                return f"unknown parameter {name}{_nearest(name, self._by_name)}"
+                return f"unknown parameter {name}{did_you_mean(name, self._by_name)}"
         for parameter in self.parameters:
             name = parameter.name
             if not _is_active(parameter, config):
@@ -243,7 +243,7 @@ class BoundSpace:
         for name, values in allowed.items():
             if name not in self._by_name:
                 raise SpaceError(
-                    f"{self._where()}: no parameter {name}{_nearest(name, self._by_name)}",
+                    f"{self._where()}: no parameter {name}{did_you_mean(name, self._by_name)}",
                     f"the parameters are {', '.join(self._by_name)}",
                 )
             known = self._by_name[name].values()
@@ -293,8 +293,3 @@ def _condition(parameter: Parameter) -> str:
 def _listing(values: Sequence[Value], shown: int = 12) -> str:
     text = ", ".join(repr(value) for value in values[:shown])
     return text if len(values) <= shown else f"{text}, ... {values[-1]!r}"
-
-
-def _nearest(name: str, names: Mapping[str, object]) -> str:
-    near = get_close_matches(name, names, n=1)
-    return f"; did you mean {near[0]}?" if near else ""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 
 from search_spaces.errors import TunerError
+from search_spaces.near_names import did_you_mean
 
 
 class PluginGroup:
@@ -87,9 +87,8 @@ class PluginGroup:
     def unknown(self, name: str) -> TunerError:
         """The error of an unknown name."""
         known = self.names()
-        near = get_close_matches(name, known, n=1)
         return self._error(
-            f"unknown {self.noun} {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
+            f"unknown {self.noun} {name!r}{did_you_mean(name, known)}",
             f"known: {', '.join(known)}; others come from the entry point group {self.group}"
             + (f", or {self._otherwise}" if self._otherwise else ""),
         )

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 
@@ -22,6 +21,7 @@ from search_spaces.absent_device.module_sets import several, world
 from search_spaces.declaration.source_positions import one_line
 from search_spaces.errors import KernelError, TunerError
 from search_spaces.kernel import Kernel
+from search_spaces.near_names import did_you_mean
 from search_spaces.plugins import PluginGroup
 from search_spaces.records import Device
 from search_spaces.sibling_imports import make_importable
@@ -237,10 +237,9 @@ def _kernel_of(module: ModuleType, attribute: str, spec: str) -> Kernel:
     found: object = module
     for part in attribute.split("."):
         if not hasattr(found, part):
-            near = get_close_matches(part, vars(module), n=1)
             raise KernelError(
                 f"kernel {spec}: {module.__name__} has no {attribute}"
-                + (f"; did you mean {near[0]}?" if near else ""),
+                f"{did_you_mean(part, vars(module))}",
                 "name a Kernel class, an instance, or a function that returns one",
             )
         found = getattr(found, part)

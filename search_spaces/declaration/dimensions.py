@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from math import isfinite
 
 from search_spaces.errors import WorkloadError
+from search_spaces.near_names import did_you_mean
 from search_spaces.records import Value, Workload
 
 
@@ -112,8 +112,7 @@ def _check_names(
     )
     for name in workload:
         if name not in known:
-            near = get_close_matches(name, known, n=1)
-            guess = f"; did you mean {near[0]}?" if near else ""
+            guess = did_you_mean(name, known)
             raise WorkloadError(f"{where}: unknown dim {name}{guess}", takes)
     for name in needed:
         if name not in workload:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
 from search_spaces.kernel import Launch
+from search_spaces.near_names import did_you_mean
 
 #: What every launch takes besides the function's parameters and its backend's options.
 _ALWAYS = ("debug", "instrumentation_mode")
@@ -82,8 +82,7 @@ def _misnamed(fn: Any, given: Mapping[str, Any], kind: str) -> str:
     parameters = inspect.signature(fn.fn).parameters
     for name in given:
         if name not in parameters and name not in _options(kind):
-            near = get_close_matches(name, parameters, n=1)
-            guess = f"; did you mean {near[0]}?" if near else ""
+            guess = did_you_mean(name, parameters)
             return f"an unknown argument {name}{guess} (its parameters are {', '.join(parameters)})"
     missing = [
         name

@@ -212,7 +212,7 @@ BAD = {
     "number": (["verify", "K", "--config", "five.json"], "is a int, not a config or a table"),
     "unknown parameter": (
         ["bench", "K", "--config", '{"wya": "add"}'],
-        "is not feasible for scale [n=1000] on cpu:", "unknown parameter wya; did you mean way?",
+        "is not feasible for scale [n=1000] on cpu:", "unknown parameter wya; did you mean 'way'?",
     ),
     "unknown value": (["bench", "K", "--config", '{"way": "fly"}'], "way is 'fly', not one of"),
     "infinite": (["bench", "K", "--config", '{"way": Infinity}'], "way is inf, not one of"),

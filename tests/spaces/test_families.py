@@ -217,7 +217,7 @@ BAD = [
     ("softmax", {"rows": 4, "cols": True, "dtype": "float32"}, "not an integer"),
     ("softmax", {"rows": 4, "cols": "<b>", "dtype": "float32"}, "not an integer"),
     ("softmax", {"rows": 4, "cols": 4, "dtype": "int8"}, "'int8' is not supported"),
-    ("softmax", {"rows": 4, "col": 4, "dtype": "float32"}, "did you mean cols"),
+    ("softmax", {"rows": 4, "col": 4, "dtype": "float32"}, "did you mean 'cols'"),
     ("matmul", {"M": 4, "N": 4, "K": 4, "dtype": "float64"}, "not supported"),
     ("matmul", {"M": 4, "N": 4, "K": 4, "dtype": "float32", "tolerance": -1}, "not a positive"),
     ("matmul", {"M": 4, "N": 4, "K": 4, "dtype": "float32", "tolerance": "x"}, "not a positive"),

@@ -110,7 +110,7 @@ BAD = [
     ("softmx", "did you mean 'softmax'"),
     ("nothing_like_it", "unknown kernel 'nothing_like_it'"),
     ("no_such_module_here:Kernel", "ModuleNotFoundError"),
-    ("{file}:Min", "did you mean Mine"),
+    ("{file}:Min", "did you mean 'Mine'"),
     ("{file}:Half", "does not define baselines, check_workload"),
     ("{file}:number", "it is a int, not a Kernel"),
     ("{file}:failing", "ValueError: two lines"),

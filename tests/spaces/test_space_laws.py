@@ -188,7 +188,7 @@ def test_why_not_names_the_thing():
     )
     bound = space.bind(WORKLOAD, DEVICE)
     assert bound.why_not({"BLOCK": 16}) is None
-    assert bound.why_not({"BLOK": 16}) == "unknown parameter BLOK; did you mean BLOCK?"
+    assert bound.why_not({"BLOK": 16}) == "unknown parameter BLOK; did you mean 'BLOCK'?"
     assert bound.why_not({}) == "BLOCK is missing"
     assert bound.why_not({"BLOCK": 64}) == "stages is missing"
     assert bound.why_not({"BLOCK": 32.0}) == "BLOCK is 32.0, not one of 16, 32, 64"
@@ -224,7 +224,7 @@ def test_an_empty_space_names_the_constraint_to_blame():
 
 def test_restricting_wrongly_says_what_is_allowed():
     bound = SearchSpace([PowerOfTwo("BLOCK", 16, 64)]).bind(WORKLOAD, DEVICE)
-    with pytest.raises(SpaceError, match=r"no parameter BLOCKS; did you mean BLOCK\?"):
+    with pytest.raises(SpaceError, match=r"no parameter BLOCKS; did you mean 'BLOCK'\?"):
         bound.restrict({"BLOCKS": [16]})
     for wrong in ([48], [], "16", [16, "<script>"]):
         with pytest.raises(SpaceError, match="BLOCK cannot be") as caught:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 from search_spaces import registry
@@ -13,6 +12,7 @@ from search_spaces.bound import BoundSpace
 from search_spaces.declaration import calls
 from search_spaces.errors import TunerError, WorkloadError
 from search_spaces.kernel import Kernel
+from search_spaces.near_names import did_you_mean
 from search_spaces.recorded.kernel import RecordedKernel
 from search_spaces.records import Device, Value, Workload
 from tuner.campaign.tasks import kernel_named
@@ -113,10 +113,8 @@ def _kinds(kernel: Kernel, target: str | None) -> Sequence[str]:
         return [*known, *(kind for kind in kernel.kinds if kind not in known)]
     kind = target.partition(":")[0]
     if kind not in (*_TARGETS, *kernel.kinds):
-        near = get_close_matches(kind, _TARGETS, n=1)
         raise TunerError(
-            f"--target: unknown target {target!r}"
-            + (f"; did you mean {near[0]!r}?" if near else ""),
+            f"--target: unknown target {target!r}{did_you_mean(kind, _TARGETS)}",
             f"targets are {', '.join(_TARGETS)}, or a code target such as cuda:90",
         )
     if kind not in kernel.kinds:

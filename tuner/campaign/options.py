@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from search_spaces.errors import TunerError
+from search_spaces.near_names import did_you_mean
 from tuner.campaign.declaration_check import rehearse
 from tuner.campaign.tasks import RequestedTask, requested_tasks
 from tuner.engine.instructions import Fault
@@ -60,10 +60,11 @@ def campaign_of(settings: Settings, name: str) -> CampaignConfig:
     """The campaign of that name; `TunerError` with the nearest name otherwise."""
     if name in settings.campaigns:
         return settings.campaigns[name]
-    near = difflib.get_close_matches(name, settings.campaigns, 1)
     known = ", ".join(sorted(settings.campaigns)) or "none"
-    hint = f"did you mean {near[0]!r}?" if near else f"campaigns in config.yaml: {known}"
-    raise TunerError(f"no campaign {name!r} in the configuration", hint)
+    raise TunerError(
+        f"no campaign {name!r} in the configuration{did_you_mean(name, settings.campaigns)}",
+        f"campaigns in config.yaml: {known}",
+    )
 
 
 def adjusted(campaign: CampaignConfig, options: RunOptions) -> CampaignConfig:

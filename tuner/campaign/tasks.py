@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 
 from results_db.records import TaskKey
@@ -13,6 +12,7 @@ from search_spaces.absent_device.answers import told
 from search_spaces.declaration import calls
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
+from search_spaces.near_names import did_you_mean
 from search_spaces.records import Device, Toolchain, Workload
 from search_spaces.space import BoundSpace
 from tuner import strategies
@@ -147,10 +147,9 @@ def _check_baselines(found: Sequence[RequestedTask], names: Sequence[str]) -> No
         has.update(wanted.kernel.baselines(wanted.workload))
     for name in names:
         if not any(name in has for has in known.values()):
-            near = get_close_matches(name, set().union(*known.values()), n=1)
             raise TunerError(
                 f"measure.baselines: no kernel of the campaign has a baseline {name!r}"
-                + (f"; did you mean {near[0]!r}?" if near else ""),
+                f"{did_you_mean(name, sorted(set().union(*known.values())))}",
                 "; ".join(
                     f"{k} has {', '.join(sorted(has)) or 'none'}" for k, has in known.items()
                 ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, get_args, get_origin
 
@@ -10,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from results_db.masking import masked
+from search_spaces.near_names import did_you_mean
 from tuner.settings.models import ConfigError, Settings
 from tuner.settings.yaml_file import KeyPath
 
@@ -25,12 +25,6 @@ def dotted(path: KeyPath) -> str:
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
     return text
-
-
-def nearest(name: str, known: Sequence[str]) -> str:
-    """`; did you mean 'budget'?`, or nothing when no known name is near."""
-    found = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"; did you mean {found[0]!r}?" if found else ""
 
 
 def translate(error: ValidationError, data: Mapping[str, object], where: Where) -> ConfigError:
@@ -87,7 +81,7 @@ def _complaint(path: KeyPath, items: Sequence[ErrorDetails], where: Where) -> tu
     known = _keys_at(path[:-1])
     if item["type"] == "extra_forbidden":
         hint = f"valid keys here: {', '.join(known)}" if known else ""
-        return f"{place}: unknown key{nearest(str(path[-1]), known)}", hint
+        return f"{place}: unknown key{did_you_mean(str(path[-1]), known)}", hint
     if item["type"] == "missing":
         return f"{place}: missing", SCHEMA_HINT
     if path == ("version",):

@@ -13,7 +13,8 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
 from search_spaces.errors import TunerError
-from tuner.settings.messages import SCHEMA_HINT, Where, dotted, nearest, translate
+from search_spaces.near_names import did_you_mean
+from tuner.settings.messages import SCHEMA_HINT, Where, dotted, translate
 from tuner.settings.models import ConfigError, Settings
 from tuner.settings.yaml_file import Document, KeyPath, read
 
@@ -87,7 +88,7 @@ def _environment() -> dict[str, Any]:
             if section not in known:
                 raise ConfigError(
                     f"environment variable {variable}: unknown section "
-                    f"{section!r}{nearest(section, known)}",
+                    f"{section!r}{did_you_mean(section, known)}",
                     f"sections: {', '.join(known)}",
                 )
     source = _Environment(
@@ -169,7 +170,7 @@ def _unknown(
     at: KeyPath, what: str, name: str, known: Sequence[str]
 ) -> Iterator[tuple[KeyPath, str]]:
     if name not in known:
-        hint = nearest(name, known) or f"; known: {', '.join(known)}"
+        hint = did_you_mean(name, known) or f"; known: {', '.join(known)}"
         yield at, f"unknown {what} {name!r}{hint}"
 
 
@@ -181,7 +182,7 @@ def _target_problems(at: KeyPath, targets: list[str] | None) -> Iterator[tuple[K
     for index, target in enumerate(targets or ()):
         kind = target.partition(":")[0]
         if kind not in _TARGETS:
-            yield (*at, index), f"unknown target {target!r}{nearest(kind, _TARGETS)}"
+            yield (*at, index), f"unknown target {target!r}{did_you_mean(kind, _TARGETS)}"
         elif kind in ("cuda", "hip") and target != kind:
             try:
                 device.offline(target)
