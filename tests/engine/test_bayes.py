@@ -17,7 +17,7 @@ from search_spaces.recorded.kernel import RecordedKernel, RecordedSpace
 from search_spaces.records import Device, Status, Workload, config_key
 from search_spaces.space import SearchSpace
 from tuner import strategies
-from tuner.strategies.candidate_points import Points
+from tuner.strategies.candidate_points import CandidatePoints
 from tuner.strategies.expected_gain import ExpectedGain
 
 MATMUL = Path(__file__).parents[2] / "benchmarks/spaces/h200/matmul_4096_bf16.space.json"
@@ -81,7 +81,7 @@ def test_what_is_under_way_elsewhere_is_not_asked():
     space = toy_space()
     strategy = strategies.create("bayes", space, 0)
     other = list(space.enumerate())[3]
-    strategy.under_way(other)
+    strategy.start(other)
     asked = {config_key(c) for c in strategy.ask(1000)}
     assert config_key(other) not in asked
     assert len(asked) == space.size() - 1
@@ -159,7 +159,7 @@ def test_failures_do_not_hide_what_is_beside_them(seed):
 def test_a_space_too_large_to_list_is_sampled_and_extended():
     space = SearchSpace([PowerOfTwo(name, 1, 256) for name in "abcdef"])
     bound = space.bind(Workload.of(n=1), Device("cpu", "x", "cpu"))
-    points = Points(bound, seed=1, limit=150)
+    points = CandidatePoints(bound, seed=1, limit=150)
     assert len(points) == 150
     assert not points.complete
     before = len(points)
@@ -206,12 +206,12 @@ def test_what_may_still_win_is_awaited_and_what_cannot_is_surplus():
             score = math.log2(config["a"]) + math.log2(config["b"])
             gain.tell(config, score / 20, Status.CORRECT)
     for config in (low, high):
-        gain.ask(config)
+        gain.start(config)
     assert gain.surplus([low, high], 1e-4) == [high]
     assert gain.surplus([], 1e-4) == []
     assert gain.surplus([low, high], 1.0) == [high, low]
     before = gain.expected_gain()
-    gain.drop([low])
+    gain.withdraw([low])
     assert gain.expected_gain() > before  # it may be asked again, and would win
 
 
@@ -226,8 +226,8 @@ def test_features_of_a_space_stand_beside_its_parameters():
     device = Device("simulated", "toy", "simulated")
     plain = SearchSpace(parameters).bind(Workload.of(n=1), device)
     space = SearchSpace(parameters, features=features).bind(Workload.of(n=1), device)
-    x = Points(space.restrict({"b": [2, 4]})).x
-    assert x.shape == (8, Points(plain).x.shape[1] + 2)
+    x = CandidatePoints(space.restrict({"b": [2, 4]})).x
+    assert x.shape == (8, CandidatePoints(plain).x.shape[1] + 2)
     products = [config["a"] * config["b"] for config in calls]
     assert x[:, -2].tolist() == [(p - 2) / 30 for p in products]
     assert set(x[:, -1]) == {0.0}  # the same for all, whatever it is

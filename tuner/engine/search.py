@@ -18,7 +18,7 @@ from search_spaces.records import Config, Status, config_key
 from tuner.engine.default_config import default_of, next_listed
 from tuner.engine.stopping_rule import StoppingRule
 from tuner.engine.trial import State, TaskSpec, Trial
-from tuner.strategies.base import Watcher
+from tuner.strategies.strategy import PendingAware
 
 #: A strategy that learns may repeat itself this often before any unseen config is taken.
 _REPEATS = 20
@@ -286,8 +286,8 @@ class Search:
         self.move(trial, State.ASKED)
         if self._stopping_rule is not None:
             self._stopping_rule.asked(config)
-        if strategy != self.spec.strategy.name and isinstance(self.spec.strategy, Watcher):
-            self.spec.strategy.under_way(config)
+        if strategy != self.spec.strategy.name and isinstance(self.spec.strategy, PendingAware):
+            self.spec.strategy.start(config)
         return trial
 
     def _ask(self) -> Config | None:
@@ -362,6 +362,9 @@ class Search:
             self._drop(self.trials[config_key(config)])
         if configs:
             enough.drop(configs)
+        if isinstance(self.spec.strategy, PendingAware):
+            for config in configs:
+                self.spec.strategy.withdraw(config)
 
     def _drop(self, trial: Trial) -> None:
         """The trial is over without a result, as if it had not been asked."""

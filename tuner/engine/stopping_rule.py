@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from search_spaces.records import Config, Status
 from search_spaces.space import BoundSpace
-from tuner.strategies.base import Strategy
+from tuner.strategies.strategy import Strategy
 
 if TYPE_CHECKING:
     from tuner.strategies.expected_gain import ExpectedGain
@@ -55,7 +55,7 @@ class StoppingRule:
         return ExpectedGain(self._space, surrogate=shared)
 
     def asked(self, config: Config) -> None:
-        self._estimate.ask(config)
+        self._estimate.start(config)
 
     def told(self, config: Config, score: float | None, status: Status) -> None:
         self._told += 1
@@ -91,7 +91,7 @@ class StoppingRule:
         if not configs or seen == self._late_at:
             return []
         self._late_at = seen
-        return self._given_up(self._estimate.surplus(configs, self._gain, doubt=1.0))
+        return self._given_up(self._estimate.surplus(configs, self._gain, widening=1.0))
 
     def _given_up(self, configs: list[Config]) -> list[Config]:
         self._spared = self._spared or bool(configs)
@@ -99,7 +99,7 @@ class StoppingRule:
 
     def drop(self, configs: Sequence[Config]) -> None:
         """Configs were given up before they had a result."""
-        self._estimate.drop(configs)
+        self._estimate.withdraw(configs)
 
     def polish(self, incumbent: Config | None) -> Config | None:
         """The untried neighbour of the incumbent most likely to beat it, if that is possible."""

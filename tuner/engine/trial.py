@@ -9,7 +9,7 @@ from enum import StrEnum
 from results_db.records import TaskInfo, TrialRecord
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import BoundSpace
-from tuner.strategies.base import Strategy
+from tuner.strategies.strategy import Strategy
 from workers.records import Artifact, Failure, KernelRef, MeasurementProtocol
 
 _PROTOCOL = MeasurementProtocol()

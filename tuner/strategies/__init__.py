@@ -3,29 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
 
 from search_spaces.errors import TunerError
 from search_spaces.params import Choice, PowerOfTwo
 from search_spaces.plugins import PluginGroup
 from search_spaces.records import Device, Status, Workload
 from search_spaces.space import BoundSpace, SearchSpace
-from tuner.strategies.base import Strategy
+from tuner.strategies.strategy import PendingAware, Strategy
+
+if TYPE_CHECKING:
+    from tuner.strategies.discrete_gp_sampler import DiscreteGPSampler
+    from tuner.strategies.study_strategy import StudyStrategy
 
 _OPTUNA = ("tpe", "gp", "cmaes", "random", "grid")
+#: The options of the strategies of our own.
+_OPTIONS = {"exhaustive": "`shuffle`", "bayes": "`initial`"}
 STRATEGIES = PluginGroup(
     "tuner.strategies",
     "strategy",
-    {
-        **dict.fromkeys(_OPTUNA, "tuner.strategies.optuna_samplers:OptunaStrategy"),
-        "bayes": "tuner.strategies.bayes:BayesStrategy",
-        "exhaustive": "tuner.strategies.exhaustive:ExhaustiveStrategy",
-    },
+    {name: f"tuner.strategies.samplers:{name}" for name in (*_OPTUNA, *_OPTIONS)},
 )
-#: What the strategies of our own take as options.
-_TAKES = {"exhaustive": "`shuffle`", "bayes": "`initial`"}
+#: Imported at first use: they need Optuna.
+_LAZY = {
+    "DiscreteGPSampler": "tuner.strategies.discrete_gp_sampler",
+    "StudyStrategy": "tuner.strategies.study_strategy",
+}
 
-__all__ = ["Strategy", "check", "create", "names"]
+__all__ = [
+    "DiscreteGPSampler",
+    "PendingAware",
+    "Strategy",
+    "StudyStrategy",
+    "check",
+    "create",
+    "names",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def names() -> list[str]:
@@ -56,24 +76,30 @@ def check(name: str, options: Mapping[str, Any]) -> None:
 def create(
     name: str, space: BoundSpace, seed: int = 0, options: Mapping[str, Any] | None = None
 ) -> Strategy:
-    """A strategy over a bound space; a callable `(space, seed, **options)` per entry point.
+    """A strategy over a bound space.
 
-    Raises `TunerError` for an unknown name or options the strategy does not take.
+    An entry point is a callable `(space, seed, **options)` that returns an Optuna sampler or a
+    `Strategy`. Raises `TunerError` for an unknown name or options the strategy does not take.
     """
-    options = dict(options or {})
-    make = cast("Callable[..., Strategy]", STRATEGIES.load(name))
+    make = cast("Callable[..., Any]", STRATEGIES.load(name))
+    from optuna.samplers import BaseSampler
+
+    from tuner.strategies.study_strategy import StudyStrategy
+
     try:
-        if name in _OPTUNA:
-            return make(space, seed, name=name, options=options)
-        return make(space, seed, **options)
+        made = make(space, seed, **(options or {}))
     except TypeError as error:
         raise _refused(name, error) from error
+    if isinstance(made, BaseSampler):
+        return StudyStrategy(space, seed, made, name=name)
+    strategy: Strategy = made
+    return strategy
 
 
 def _refused(name: str, error: Exception) -> TunerError:
-    takes = _TAKES.get(name, "those of its Optuna sampler")
-    known = name in _OPTUNA or name in _TAKES
+    options = _OPTIONS.get(name, "those of its Optuna sampler")
+    known = name in _OPTUNA or name in _OPTIONS
     return TunerError(
         f"strategy {name!r} cannot use these options: {' '.join(f'{error}'.split())}",
-        f"its options are {takes}" if known else "see its documentation",
+        f"its options are {options}" if known else "see its documentation",
     )

@@ -1,4 +1,14 @@
-"""The configs of a bound space as points of a unit cube, the form in which a model sees them."""
+"""The configs of a bound space as points of a unit cube: the input of a model.
+
+Notation: x (m, d) holds one row per point, in [0, 1]. Its columns are those of the parameters, then
+the features of the space, scaled from their least to their greatest value so far.
+
+    power of two     one column, by the exponent
+    integer          one column, by the value
+    two values       one column, 0 or 1
+    more choices     one column per value, 1 for the value that the config has
+    inactive         0.5 in every column; the parameter that switches it off tells the two apart
+"""
 
 from __future__ import annotations
 
@@ -6,33 +16,30 @@ import random
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from search_spaces.params import Choice, Parameter, Restricted
 from search_spaces.records import Config, config_key
 from search_spaces.space import BoundSpace
+from tuner.strategies.gaussian_process import Floats
 
-Floats = NDArray[np.float64]
-
-#: Raw configs up to which a space is listed; a larger one is sampled.
+#: Configs, before constraints, up to which a space is listed; a larger one is sampled.
 _LISTED = 60_000
-#: Points a model predicts at: all of a space that has no more, a sample of a larger one.
+#: Most points of a model: all configs of a smaller space, a sample of a larger one.
 MAX_POINTS = 3_000
+#: Configs drawn at a time.
 _CHUNK = 100
 
 
-class Points:
-    """Numbered configs and their coordinates, one row of `x` each, in [0, 1]: those of parameters,
-    then the features of the space, from their least to their greatest value so far.
+class CandidatePoints:
+    """Numbered configs and their coordinates.
 
-    Powers of two are placed by their exponent and integers by their value; a choice among more than
-    two values has one column per value; a parameter that a config does not have stands halfway, for
-    the one that switches it off tells the two apart already. Spaces of more than MAX_POINTS configs
-    start with a sample by the seed and grow by `add`.
+    space: the space of the configs. seed: of the sample, where the space is too large to list.
+    limit: configs above which a space is sampled. A sampled space grows by `add`.
     """
 
     def __init__(self, space: BoundSpace, seed: int = 0, limit: int = MAX_POINTS) -> None:
         self.space = space
+        #: The config of every point, by number.
         self.configs: list[Config] = []
         self._number: dict[str, int] = {}
         self._parameters = [p for p in space.parameters if len(p.values()) > 1]
@@ -40,6 +47,7 @@ class Points:
         self._features: list[tuple[float, ...]] = []
         self._x: Floats | None = None
         self._neighbours: dict[int, list[int]] = {}
+        #: `complete`: the points are all feasible configs of the space.
         found, self.complete = _draw(space, random.Random(seed), limit)
         for config in found:
             self._append(config)
@@ -49,6 +57,7 @@ class Points:
 
     @property
     def x(self) -> Floats:
+        """Coordinates of all points: (m, d)."""
         if self._x is None:
             width = len(self._rows[0]) if self._rows else 0
             x = np.array(self._rows, dtype=float).reshape(len(self._rows), width)
@@ -72,10 +81,11 @@ class Points:
         return number
 
     def find(self, config: Config) -> int | None:
+        """The number of a config, or None if it is not among the points."""
         return self._number.get(config_key(config))
 
     def neighbours(self, number: int) -> list[int]:
-        """The points one parameter step away; in a sampled space they are added."""
+        """The points one parameter step away; those of a sampled space are added to it."""
         if number not in self._neighbours:
             near = (self.add(config) for config in self.space.neighbours(self.configs[number]))
             self._neighbours[number] = [n for n in near if n is not None]
@@ -115,7 +125,7 @@ def _draw(space: BoundSpace, rng: random.Random, limit: int) -> tuple[list[Confi
     while len(found) < limit:
         before = len(found)
         found.update({config_key(c): c for c in space.sample(rng, _CHUNK)})
-        # Where feasible points are rare every further chunk would cost as much as this one did.
+        # Feasible configs are rare: every further chunk would cost as much as this one did.
         if len(found) - before < _CHUNK // 2:
             break
     return list(found.values())[:limit], False

@@ -1,4 +1,14 @@
-"""When to stop: what the configs not tried yet can still be expected to gain."""
+"""The gain that untried configs can still be expected to bring, by which budget `auto` stops.
+
+Notation: rows are the c most promising untried points, then the p pending ones. T (k, c + p) holds
+k joint draws of their targets from the posterior. A draw follows Student's t with 5 degrees of
+freedom, scaled to the posterior covariance S:
+
+    T = mean + sqrt(5 / chi2_5) Z S^(1/2),   Z (k, c + p) standard normal
+
+A point's gain in a draw is how far its target is below the best, as ln of the ratio of times, or 0.
+The expected gain is the mean over draws of the best untried gain in excess of the best pending one.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +20,28 @@ from scipy.special import ndtr
 
 from search_spaces.records import Config, Status
 from search_spaces.space import BoundSpace
-from tuner.strategies.candidate_points import Floats
-from tuner.strategies.surrogate import Beliefs, Rows, Surrogate
+from tuner.strategies.blas_threads import one_blas_thread
+from tuner.strategies.gaussian_process import Floats
+from tuner.strategies.strategy import time_score
+from tuner.strategies.surrogate import Posterior, Rows, Surrogate
 
-#: Points whose joint distribution is drawn from: the most promising.
+#: At most so many untried, and so many pending, points enter the joint distribution.
 _CANDIDATES = 128
 _DRAWS = 256
-#: Degrees of freedom of the draws: a few dozen results leave the model's own parameters open.
-_TAILS = 5.0
-#: Deviations that builds are given up by, in those of the model, which they might prove wrong.
-_DOUBTED = 2.0
+#: Degrees of freedom of the draws: a few dozen results leave the hyperparameters uncertain.
+_FREEDOM = 5.0
+#: By how much deviations are widened before a pending build is given up: its result might have
+#: proven the model wrong.
+_CAUTION = 2.0
 
 
 class ExpectedGain:
-    """Estimates, whatever strategy is at work, what further trials of a space are worth.
+    """Estimates what further trials of a space are worth, for any strategy.
 
-    Draws from the joint posterior of a Gaussian process over the most promising untried points and
-    those under way, and averages by how much the best untried one beats all others. The deviations
-    are widened by how far off the model's latest predictions were: a model is believed as far as it
-    has been right. And draws follow Student's t, as where the variance is known from few results:
-    the best is often a config that the model did not foresee. A strategy's own surrogate may be
-    shared; it is then told by the strategy.
+    The deviations are those of the model times its calibration error, so a model that predicted
+    badly makes the search go on. The tails are heavy, because the best config is often one that the
+    model did not predict. surrogate: a strategy's own model, which the strategy then keeps up to
+    date; without one, a model is made.
     """
 
     def __init__(
@@ -39,109 +50,110 @@ class ExpectedGain:
         self.shared = surrogate is not None
         self.surrogate = surrogate or Surrogate(space, seed)
 
-    def ask(self, config: Config) -> None:
-        """A config is under way."""
+    def start(self, config: Config) -> None:
+        """A config is being evaluated."""
         number = self.surrogate.points.add(config)
         if number is not None:
-            # What the model thinks of it now is what its result is held against.
-            self.surrogate.beliefs()
-            self.surrogate.ask(number)
+            # Bring the prediction up to date, because the result will be compared with it.
+            self.surrogate.posterior()
+            self.surrogate.start(number)
 
     def tell(self, config: Config, score: float | None, status: Status) -> None:
-        """A result; see `Strategy.tell`."""
-        if not self.shared:
-            self.surrogate.tell(config, score, status)
+        """A result; see `Strategy.tell`. The strategy tells a shared model itself."""
+        number = None if self.shared else self.surrogate.points.add(config)
+        if number is not None:
+            self.surrogate.tell(number, time_score(score, status))
 
     def expected_gain(self) -> float:
-        """Expected relative improvement, 0.005 being 0.5 % of the best time.
+        """Expected relative improvement; 0.005 is 0.5 % of the best time.
 
-        Infinite while too little is known, 0 when every point was asked.
+        Infinite while too little is known; 0 when no point is untried.
         """
-        beliefs = self.surrogate.beliefs()
-        fresh = self.surrogate.fresh()
-        if beliefs is None:
-            return math.inf if len(fresh) or self.surrogate.pending else 0.0
-        if not len(fresh):
+        posterior = self.surrogate.posterior()
+        untried = self.surrogate.untried()
+        if posterior is None:
+            return math.inf if len(untried) or self.surrogate.pending else 0.0
+        if not len(untried):
             return 0.0
-        rows = self._candidates(beliefs, fresh)
-        untried = len(rows) - len(self._under_way())
-        gains = self._gains(beliefs, rows)
-        left = gains[:, :untried].max(axis=1, initial=0.0)
-        return _ahead(left, gains[:, untried:].max(axis=1, initial=0.0))
+        rows = self._candidates(posterior, untried)
+        count = len(rows) - len(self._pending())
+        gains = self._gains(posterior, rows)
+        return _mean_excess(
+            gains[:, :count].max(axis=1, initial=0.0), gains[:, count:].max(axis=1, initial=0.0)
+        )
 
     def surplus(
-        self, configs: Sequence[Config], gain: float, doubt: float = _DOUBTED
+        self, configs: Sequence[Config], gain: float, widening: float = _CAUTION
     ) -> list[Config]:
-        """Those of the configs under way that need not be awaited: together they are expected to
-        gain less than `gain` over the others. As many as possible, the least promising first.
+        """The pending configs that need not be awaited, as many as possible.
 
-        doubt: how many times the model's deviations are taken.
+        Together they are expected to gain less than `gain` over the others. The least promising
+        come first. widening: the factor of the model's deviations.
         """
         model = self.surrogate
-        beliefs = model.beliefs()
-        if beliefs is None:
+        posterior = model.posterior()
+        if posterior is None:
             return []
-        rows = self._candidates(beliefs, model.fresh()).tolist()
-        gains = self._gains(beliefs, np.array(rows), doubt)
-        awaited = {number: gains[:, rows.index(number)] for number in self._under_way()}
+        rows = self._candidates(posterior, model.untried()).tolist()
+        gains = self._gains(posterior, np.array(rows), widening)
+        awaited = {number: gains[:, rows.index(number)] for number in self._pending()}
         lost = np.zeros(len(gains))
         offered = {n: c for c in configs if (n := model.points.find(c)) in awaited}
         surplus = []
         for number in sorted(offered, key=lambda n: float(awaited[n].mean())):
             lost = np.maximum(lost, awaited.pop(number))
             others = np.array([*awaited.values()]).max(axis=0, initial=0.0)
-            if _ahead(lost, others) >= gain:
+            if _mean_excess(lost, others) >= gain:
                 break
             surplus.append(offered[number])
         return surplus
 
-    def drop(self, configs: Sequence[Config]) -> None:
-        """Configs are not under way any more, and were not tried."""
+    def withdraw(self, configs: Sequence[Config]) -> None:
+        """Pending configs get no result; they are untried again."""
         numbers = (self.surrogate.points.find(config) for config in configs)
-        self.surrogate.drop([number for number in numbers if number is not None])
+        self.surrogate.withdraw([number for number in numbers if number is not None])
 
     def chances(self, configs: Sequence[Config]) -> list[float]:
-        """The probability of each config to be faster than the best: 1 while little is known, 0 for
-        one that was tried, is under way or infeasible."""
+        """The probability that each config is faster than the best: 1 while little is known, 0 for
+        one that was tried, is pending or infeasible."""
         model = self.surrogate
         numbers = [model.points.add(config) for config in configs]
-        beliefs = model.beliefs()
-        return [0.0 if n is None else self._chance(beliefs, n) for n in numbers]
+        posterior = model.posterior()
+        return [0.0 if n is None else self._chance(posterior, n) for n in numbers]
 
-    def _chance(self, beliefs: Beliefs | None, number: int) -> float:
-        if number in self.surrogate.told or number in self.surrogate.pending:
+    def _chance(self, posterior: Posterior | None, number: int) -> float:
+        if number in self.surrogate.results or number in self.surrogate.pending:
             return 0.0
-        if beliefs is None:
+        if posterior is None:
             return 1.0
-        variance = self.surrogate.covariance(beliefs, np.array([number]))[0, 0]
-        below = (beliefs.best - float(beliefs.mean[number])) / math.sqrt(float(variance))
-        return float(beliefs.works[number] * ndtr(below))
+        variance = self.surrogate.covariance(posterior, np.array([number]))[0, 0]
+        gap = posterior.scale.best - float(posterior.mean[number])
+        return float(posterior.success[number] * ndtr(gap / math.sqrt(float(variance))))
 
-    def _gains(self, beliefs: Beliefs, rows: Rows, doubt: float = 1.0) -> Floats:
-        """Draws (rows) of what each candidate (columns) gains over the best, as ln of the ratio.
-
-        doubt: how many times the model's deviations are taken.
-        """
-        # The same draws every time: the estimate moves with what is known, not with luck.
+    def _gains(self, posterior: Posterior, rows: Rows, widening: float = 1.0) -> Floats:
+        """Draws (k, rows) of the gain of each point over the best, as ln of the ratio of times."""
+        # The same draws every time: the estimate changes with the results, not by chance.
         rng = np.random.default_rng(0)
-        covariance = self.surrogate.covariance(beliefs, rows)
-        values, vectors = np.linalg.eigh(covariance)
-        root = doubt * vectors * np.sqrt(np.maximum(values, 0.0))
-        scale = np.sqrt(_TAILS / rng.chisquare(_TAILS, (_DRAWS, 1)))
-        targets = beliefs.mean[rows] + scale * rng.standard_normal((_DRAWS, len(rows))) @ root.T
-        works = rng.random((_DRAWS, len(rows))) < beliefs.works[rows]
-        return np.where(works, self.surrogate.gains(beliefs, targets), 0.0)
+        covariance = self.surrogate.covariance(posterior, rows)
+        with one_blas_thread():
+            values, vectors = np.linalg.eigh(covariance)
+            root = widening * vectors * np.sqrt(np.maximum(values, 0.0))
+            scale = np.sqrt(_FREEDOM / rng.chisquare(_FREEDOM, (_DRAWS, 1)))
+            normal = rng.standard_normal((_DRAWS, len(rows)))
+            targets = posterior.mean[rows] + scale * normal @ root.T
+        success = rng.random((_DRAWS, len(rows))) < posterior.success[rows]
+        return np.where(success, self.surrogate.gains(posterior, targets), 0.0)
 
-    def _candidates(self, beliefs: Beliefs, fresh: Rows) -> Rows:
-        """The untried points with the lowest bounds, then those under way."""
-        bound = beliefs.mean[fresh] - 2.0 * beliefs.deviation[fresh]
+    def _candidates(self, posterior: Posterior, untried: Rows) -> Rows:
+        """The untried points with the lowest confidence bounds, then the pending points."""
+        bound = posterior.mean[untried] - 2.0 * posterior.deviation[untried]
         order = np.argsort(bound, kind="stable")[:_CANDIDATES]
-        return np.concatenate([fresh[order], np.array(self._under_way(), dtype=np.int64)])
+        return np.concatenate([untried[order], np.array(self._pending(), dtype=np.int64)])
 
-    def _under_way(self) -> list[int]:
+    def _pending(self) -> list[int]:
         return list(self.surrogate.pending)[-_CANDIDATES:]
 
 
-def _ahead(left: Floats, awaited: Floats) -> float:
-    """Mean relative gain, over draws, of the best that is left over the best that is awaited."""
-    return float(np.mean(-np.expm1(-np.maximum(0.0, left - awaited))))
+def _mean_excess(gains: Floats, others: Floats) -> float:
+    """Mean over draws (k,) of the relative gain over the others, 0 where there is none."""
+    return float(np.mean(-np.expm1(-np.maximum(0.0, gains - others))))

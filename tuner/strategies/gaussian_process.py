@@ -1,8 +1,25 @@
-"""A Gaussian process with a Matern-5/2 kernel and one length scale per column, in plain numpy.
+"""A Gaussian process with a Matern-5/2 kernel and one length scale per column.
 
-Hyperparameters maximise the marginal likelihood times log-normal priors; the amplitude is profiled
-out. Formulas: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), chapters 2
-and 5.
+Notation: n results, m points, d columns.
+
+    x (m, d)    coordinates of the points, every column about 1 wide
+    y (n,)      targets at some rows of x, of mean 0
+    l (d,)      length scales;  s  noise variance in units of the amplitude;  a  amplitude
+    theta (d+1) ln(l), then ln(s)
+    K(p, q)     (1 + r + r^2/3) exp(-r),  r = sqrt(5) |(p - q) / l|     correlation
+    C           K(x_rows, x_rows) + s I = L L^T     (n, n), L lower triangular
+    alpha       C^-1 y
+
+    mean(p)     K(p, x_rows) alpha
+    variance(p) a (1 - |L^-1 K(x_rows, p)|^2)
+    a           y^T alpha / n, which maximises the likelihood for given l and s
+
+Formulas: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), chapters 2 and 5.
+The hyperparameters maximise the marginal likelihood times log-normal priors.
+
+Why not scikit-learn, which the golden tests compare with: a search predicts at every point of the
+space after each suggestion. `PosteriorVariance` then adds one row to the factor in O(n m), where a
+library factorises and solves anew, and scikit-learn has neither priors nor a profiled amplitude.
 """
 
 from __future__ import annotations
@@ -11,25 +28,29 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_solve, cholesky
 from scipy.optimize import minimize
 
-from tuner.strategies.candidate_points import Floats
+Floats = NDArray[np.float64]
 
 _ROOT5 = math.sqrt(5.0)
-#: Of ln(length scale), where a column is 1 wide: mean and standard deviation.
+#: Mean and standard deviation of the prior of ln(length scale).
 _LENGTH_PRIOR = (0.0, 0.7)
-#: Of ln(noise variance / amplitude). Timings repeat within fractions of a percent; what this stands
-#: for is mostly roughness that no smooth function follows.
+#: Of the prior of ln(noise). Timings repeat within fractions of a percent, so this variance mostly
+#: covers roughness that no smooth function follows.
 _NOISE_PRIOR = (-6.0, 1.0)
+#: Bounds of ln(length scale), and of ln(noise).
 _BOUNDS = ((-3.0, 4.0), (-10.0, 0.0))
 
 
 @dataclass(slots=True)
-class Matern:
-    """The correlation function and its noise; `theta` holds ln of lengths and, last, of noise."""
+class Matern52:
+    """The correlation function with its noise."""
 
+    #: How many columns points have: d.
     columns: int
+    #: ln of the length scales and, last, of the noise variance: shape (d + 1,).
     theta: Floats = field(init=False)
 
     def __post_init__(self) -> None:
@@ -37,22 +58,28 @@ class Matern:
 
     @property
     def noise(self) -> float:
-        """Variance of what is no function of the columns, in units of the amplitude."""
+        """Variance that is no function of the columns, in units of the amplitude."""
         return math.exp(self.theta[-1])
 
     def correlation(self, a: Floats, b: Floats) -> Floats:
-        """Of every row of `a` with every row of `b`."""
+        """K of every row of `a` with every row of `b`, without noise: shape (len(a), len(b))."""
         lengths = np.exp(self.theta[:-1])
         a, b = a / lengths, b / lengths
         squares = (a * a).sum(1)[:, None] + (b * b).sum(1)[None, :] - 2.0 * (a @ b.T)
         r = _ROOT5 * np.sqrt(np.maximum(squares, 0.0))
         return np.asarray((1.0 + r + r * r / 3.0) * np.exp(-r))
 
+    def log_marginal_likelihood(self, x: Floats, y: Floats) -> float:
+        """ln p(y | x, theta) with the amplitude that maximises it; -inf where C is singular."""
+        found = _misfit(self.theta, _squared_gaps(x), y)
+        constant = 0.5 * len(y) * (1.0 + math.log(2.0 * math.pi))
+        return -math.inf if found is None else -found[0] - constant
+
     def fit(self, x: Floats, y: Floats, steps: int = 25) -> None:
-        """Fit to targets `y` of mean 0, starting from the present hyperparameters."""
-        gaps = [(x[:, [j]] - x[:, j]) ** 2 for j in range(self.columns)]
+        """Fit `theta` to targets `y` (n,) of mean 0 at `x` (n, d), from its present value."""
+        gaps = _squared_gaps(x)
         found = minimize(  # type: ignore[call-overload]  # scipy-stubs want an array of shape (n,)
-            lambda theta: _loss(theta, gaps, y),
+            lambda theta: loss(theta, gaps, y),
             self.theta,
             jac=True,
             method="L-BFGS-B",
@@ -63,8 +90,28 @@ class Matern:
             self.theta = found.x
 
 
-def _loss(theta: Floats, gaps: list[Floats], y: Floats) -> tuple[float, Floats]:
-    """Minus the log posterior of the hyperparameters, up to a constant, and its gradient."""
+def _squared_gaps(x: Floats) -> list[Floats]:
+    """Per column the squared differences of all pairs of rows: d arrays of shape (n, n)."""
+    return [(x[:, [j]] - x[:, j]) ** 2 for j in range(x.shape[1])]
+
+
+def loss(theta: Floats, gaps: list[Floats], y: Floats) -> tuple[float, Floats]:
+    """Minus the log posterior of the hyperparameters, up to a constant, and its gradient.
+
+    theta: (d + 1,). gaps: d arrays (n, n) of squared differences. y: (n,), of mean 0.
+    """
+    found = _misfit(theta, gaps, y)
+    if found is None:
+        return 1e10, np.zeros_like(theta)
+    value, gradient = found
+    away = np.append((theta[:-1] - _LENGTH_PRIOR[0]), theta[-1] - _NOISE_PRIOR[0])
+    spread = np.append(np.full(len(gaps), _LENGTH_PRIOR[1]), _NOISE_PRIOR[1])
+    return value + 0.5 * float(((away / spread) ** 2).sum()), gradient + away / spread**2
+
+
+def _misfit(theta: Floats, gaps: list[Floats], y: Floats) -> tuple[float, Floats] | None:
+    """Minus the log marginal likelihood with its best amplitude, up to a constant, and its gradient
+    in theta; None where C is singular."""
     n = len(y)
     weights = np.exp(-2.0 * theta[:-1])
     noise = math.exp(theta[-1])
@@ -77,38 +124,38 @@ def _loss(theta: Floats, gaps: list[Floats], y: Floats) -> tuple[float, Floats]:
     try:
         root = cholesky(correlation + noise * np.eye(n), lower=True)
     except LinAlgError:
-        return 1e10, np.zeros_like(theta)
+        return None
     alpha = cho_solve((root, True), y)
     amplitude = max(float(y @ alpha) / n, 1e-12)
-    loss = 0.5 * n * math.log(amplitude) + float(np.log(np.diag(root)).sum())
+    value = 0.5 * n * math.log(amplitude) + float(np.log(np.diag(root)).sum())
+    # Twice the derivative of `value` with respect to each entry of C.
     sensitivity = cho_solve((root, True), np.eye(n)) - np.outer(alpha, alpha) / amplitude
     slope = sensitivity * ((5.0 / 3.0) * (1.0 + r) * decay)
     gradient = np.empty_like(theta)
     for j, (gap, weight) in enumerate(zip(gaps, weights, strict=True)):
         gradient[j] = 0.5 * weight * float((slope * gap).sum())
     gradient[-1] = 0.5 * noise * float(np.trace(sensitivity))
-    away = np.append((theta[:-1] - _LENGTH_PRIOR[0]), theta[-1] - _NOISE_PRIOR[0])
-    spread = np.append(np.full(len(gaps), _LENGTH_PRIOR[1]), _NOISE_PRIOR[1])
-    loss += 0.5 * float(((away / spread) ** 2).sum())
-    return loss, gradient + away / spread**2
+    return value, gradient
 
 
-class Posterior:
-    """What targets at some rows say of all `points` rows: mean, and variance as more is asked.
+class PosteriorVariance:
+    """The variance of the process at all m points, given which rows of them were asked.
 
-    Variance depends on where was asked alone, so rows without a target yet count for it, and one
-    more row costs one product. Means use the rows that have a target.
+    The variance depends on where targets are, not on their values, so pending rows count as well.
+    One more row costs one product of shape (n,) by (n, m).
     """
 
-    def __init__(self, kernel: Matern, points: Floats, rows: list[int]) -> None:
+    def __init__(self, kernel: Matern52, points: Floats, rows: list[int]) -> None:
         self.kernel = kernel
+        #: Coordinates of all points: (m, d).
         self.points = points
+        #: In units of the amplitude, without noise: (m,).
+        self.variance: Floats = np.ones(len(points))
         self._at: dict[int, int] = {}
-        self._used = 0
         capacity = 2 * len(rows) + 64
+        # Per asked row its correlations K(x_row, x), and its row of L^-1 K(x_rows, x).
         self._k = np.empty((capacity, len(points)))
         self._v = np.empty((capacity, len(points)))
-        self.variance: Floats = np.ones(len(points))
         for row in rows:
             self.append(row)
 
@@ -119,19 +166,18 @@ class Posterior:
         """Ask at one more row: one step of an incomplete Cholesky factorisation."""
         if row in self._at:
             return
-        if self._used == len(self._k):
+        at = self._at[row] = len(self._at)
+        if at == len(self._k):
             self._k = np.vstack([self._k, np.empty_like(self._k)])
             self._v = np.vstack([self._v, np.empty_like(self._v)])
-        at = self._at[row] = self._used
-        self._used += 1
         self._k[at] = self.kernel.correlation(self.points[[row]], self.points)[0]
         v = self._k[at] - self._v[:at, row] @ self._v[:at]
         pivot = math.sqrt(max(v[row] + self.kernel.noise, 1e-10))
         self._v[at] = v / pivot
         self.variance = np.maximum(self.variance - self._v[at] ** 2, 1e-12)
 
-    def condition(self, rows: list[int], y: Floats) -> Conditioned:
-        """The process given targets `y` of mean 0 at rows that were appended."""
+    def mean_given(self, rows: list[int], y: Floats) -> PosteriorMean:
+        """The mean at all points, given targets `y` (n,) of mean 0 at rows that were appended."""
         k = self._k[[self._at[row] for row in rows]]
         noise = self.kernel.noise
         while True:
@@ -142,14 +188,18 @@ class Posterior:
                 noise *= 10.0
         alpha = cho_solve((root, True), y)
         amplitude = max(float(y @ alpha) / len(y), 1e-12)
-        return Conditioned(k, root, alpha @ k, amplitude)
+        return PosteriorMean(k, root, alpha @ k, amplitude)
 
 
 @dataclass(frozen=True, slots=True)
-class Conditioned:
-    """correlations: of targets' rows (in order) with all points; root: Cholesky, lower."""
+class PosteriorMean:
+    """The mean of the process given n targets, and the factor it was computed with."""
 
+    #: K of the rows with targets, in their order, with all points: (n, m).
     correlations: Floats
+    #: L, the lower Cholesky factor of C: (n, n).
     root: Floats
+    #: At all points: (m,).
     mean: Floats
+    #: a, the variance of the process before any target.
     amplitude: float

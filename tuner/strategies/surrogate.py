@@ -1,210 +1,188 @@
-"""A model of one space's times, told of results as they come: what a search believes by now."""
+"""A model of the scores over one search space, which learns results as they come.
+
+Notation: the space has m points, numbered; n of them have a score.
+
+    score       ln(time in us) of a search; any value to be minimised in a user's study
+    excess      (score - best score) / scale
+    target      ln(1 + excess), shifted and divided by `unit` to have mean 0 and deviation 1
+    mean, deviation, success (m,)   the posterior of the targets, and the chance to work at all
+
+Failed configs are no targets, because a penalty would bend the function around them. They lower
+the estimated chance that nearby configs work.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
-from scipy.special import erfcx, ndtr
 
-from search_spaces.records import Config, Status
 from search_spaces.space import BoundSpace
-from tuner.strategies.blas import one_thread
-from tuner.strategies.candidate_points import Floats, Points
-from tuner.strategies.gaussian_process import Conditioned, Matern, Posterior
+from tuner.strategies.blas_threads import one_blas_thread
+from tuner.strategies.calibration import Calibration, Prediction, TargetScale
+from tuner.strategies.candidate_points import CandidatePoints
+from tuner.strategies.expected_improvement import log_h
+from tuner.strategies.gaussian_process import Floats, Matern52, PosteriorMean, PosteriorVariance
 
 Rows = NDArray[np.int64]
 
-#: Times this far above the best (a share) are compressed: what is slow need not be told apart.
-_SCALE = 0.05
-#: Deviations of all targets that a certain failure is taken to be slower by.
-_FAILING = 2.0
+#: The scale for scores that are ln(time): times 5 % above the best are compressed.
+LOG_TIME_SCALE = 0.05
+#: The scale of unknown scores, as a share of their interquartile range.
+_SCALE_SHARE = 0.1
+#: Deviations of all targets by which a certain failure is taken to be slower.
+_FAILURE_PENALTY = 2.0
 #: Results below which nothing is modelled.
 MIN_TIMED = 4
-#: Results the hyperparameters, and the predictions, rest on at most.
+#: At most so many results determine the hyperparameters, and the predictions.
 _FITTED, _USED = 200, 400
 #: Hyperparameters are fitted again after this share of new results, within the bounds.
 _REFIT, _REFIT_MIN, _REFIT_MAX = 0.25, 3, 50
-#: How fast a failure stops to count with distance: the power of its correlation.
+#: How fast the influence of a failure falls with distance: the power of its correlation.
 _SHARPNESS = 4
-#: Of the latest predictions so many are held against the model, none for more than so many squared
-#: deviations, beside so many that count as exactly right.
-_RECENT, _WORST_ERROR, _TRUST = 30, 16.0, 8
 
 
 @dataclass(frozen=True, slots=True)
-class Beliefs:
-    """The model at all points: mean and standard deviation of the target, chance to work at all.
+class Posterior:
+    """The model at all m points."""
 
-    The target is (ln time - ln best) / 0.05 below the best and the logarithm of one plus that above
-    it, shifted and scaled to be of mean 0 and deviation 1; `best` is the best in that unit, `unit`
-    the deviation by which it was divided.
-    """
-
+    #: Mean of the target: (m,).
     mean: Floats
+    #: Standard deviation of the target, given results and pending points: (m,).
     deviation: Floats
-    works: Floats
-    best: float
-    unit: float
-    given: Conditioned
-
-
-@dataclass(frozen=True, slots=True)
-class _Prediction:
-    """A predicted target, with the best score at that time and the target's scale."""
-
-    mean: float
-    variance: float
-    low: float
-    best: float
-    unit: float
-
-    def squared_error(self, score: float) -> float:
-        above = (score - self.low) / _SCALE
-        target = self.best + (math.log1p(above) if above > 0 else above) / self.unit
-        return (target - self.mean) ** 2 / self.variance
+    #: The chance that a point works at all: (m,).
+    success: Floats
+    #: How scores become targets; `scale.best` is the best target.
+    scale: TargetScale
+    #: The mean with the factor it was computed with.
+    given: PosteriorMean
 
 
 class Surrogate:
-    """Learns ln(time) over the points of a space; see `Beliefs`.
+    """A Gaussian process over the points of a space; see `Posterior`.
 
-    Failed configs are no targets: a penalty would bend the function around them. They lower the
-    estimated chance that configs near them work. Deterministic: the same calls give the same model.
+    scale: the excess over the best score at which targets are compressed, in units of the score;
+    None takes a tenth of the scores' interquartile range. Deterministic: the same calls give the
+    same model.
     """
 
-    def __init__(self, space: BoundSpace, seed: int = 0) -> None:
-        one_thread()
-        self.points = Points(space, seed)
-        #: ln(time) by number of the point; None where it failed.
-        self.told: dict[int, float | None] = {}
-        #: Asked and not told yet, in order.
+    def __init__(
+        self, space: BoundSpace, seed: int = 0, scale: float | None = LOG_TIME_SCALE
+    ) -> None:
+        self.points = CandidatePoints(space, seed)
+        #: The score by number of the point; None where it failed.
+        self.results: dict[int, float | None] = {}
+        #: Points under evaluation, in order.
         self.pending: dict[int, None] = {}
+        self._scale = scale
         self._timed: list[int] = []
-        self._kernel = Matern(self.points.x.shape[1])
-        self._posterior: Posterior | None = None
+        self._kernel = Matern52(self.points.x.shape[1])
+        self._variance: PosteriorVariance | None = None
         self._refit_at = 0
-        #: What was predicted of pending points, and squared errors of what has come true since.
-        self._predicted: dict[int, _Prediction] = {}
-        self._errors: list[float] = []
-        self._given: tuple[Conditioned, float, float] | None = None
+        self._calibration = Calibration()
+        self._given: tuple[PosteriorMean, TargetScale] | None = None
 
-    # -- what happened -------------------------------------------------------------------------
-    def ask(self, number: int) -> None:
-        """The point is under way."""
-        if number in self.told:
+    # -- events --------------------------------------------------------------------------------
+    def start(self, number: int) -> None:
+        """The point is under evaluation."""
+        if number in self.results:
             return
         if number not in self.pending:
             self._predict(number)
         self.pending.setdefault(number)
-        if self._posterior is not None and number < len(self._posterior.points):
-            self._posterior.append(number)
+        if self._variance is not None and number < len(self._variance.points):
+            with one_blas_thread():
+                self._variance.append(number)
 
-    def drop(self, numbers: Iterable[int]) -> None:
-        """Points that are not under way any more and were not tried; they may be asked again."""
+    def withdraw(self, numbers: Iterable[int]) -> None:
+        """Pending points get no result; they are untried again."""
         for number in numbers:
             self.pending.pop(number, None)
-            self._predicted.pop(number, None)
-        if self._posterior is not None:
-            self._refactor()
+            self._calibration.drop(number)
+        if self._variance is not None:
+            self._factorise()
 
-    def tell(self, config: Config, score: float | None, status: Status) -> None:
-        """A result; see `Strategy.tell`. A config that is not of the space is no news."""
-        number = self.points.add(config)
-        if number is None:
-            return
-        self.ask(number)
+    def tell(self, number: int, score: float | None) -> None:
+        """A result; None for a failure."""
+        self.start(number)
         self.pending.pop(number, None)
-        right = status is Status.CORRECT and score is not None and math.isfinite(score)
-        if self.told.get(number) is None and right:
+        if self.results.get(number) is None and score is not None:
             self._timed.append(number)
-        elif not right and number in self._timed:
+        elif score is None and number in self._timed:
             self._timed.remove(number)
-        said = self._predicted.pop(number, None)
-        if said is not None and right and score is not None:
-            self._errors.append(said.squared_error(score))
-        self.told[number] = score if right else None
+        if score is None:
+            self._calibration.drop(number)
+        else:
+            self._calibration.observe(number, score)
+        self.results[number] = score
         self._given = None
 
-    @property
-    def timed(self) -> int:
-        return len(self._timed)
-
-    def best(self) -> int | None:
-        """The number of the fastest point so far."""
-        return min(self._timed, key=lambda n: (self.told[n], n), default=None)
-
-    def score(self, number: int) -> float:
-        value = self.told[number]
-        assert value is not None
-        return value
-
-    def fresh(self) -> Rows:
-        """Points that were not asked."""
+    def untried(self) -> Rows:
+        """Points without a result that are not pending."""
         unseen = np.ones(len(self.points), dtype=bool)
-        unseen[[*self.told, *self.pending]] = False
+        unseen[[*self.results, *self.pending]] = False
         return np.flatnonzero(unseen)
 
-    # -- what follows --------------------------------------------------------------------------
-    def beliefs(self) -> Beliefs | None:
-        """The model given everything told and asked; None while too little is known."""
+    # -- predictions ---------------------------------------------------------------------------
+    def posterior(self) -> Posterior | None:
+        """The model given all results and pending points; None with fewer than 4 results."""
         if len(self._timed) < MIN_TIMED:
             return None
-        if self._posterior is None or len(self.told) >= self._refit_at:
-            self._refit()
-        posterior = self._grown()
-        if self._given is None:
-            rows = [n for n in self._chosen(_USED) if n in posterior]
-            y, best, unit = self._targets(rows)
-            self._given = posterior.condition(rows, y), best, unit
-        given, best, unit = self._given
-        deviation = np.sqrt(given.amplitude * posterior.variance)
-        return Beliefs(given.mean, deviation, self._works(), best, unit, given)
+        with one_blas_thread():
+            if self._variance is None or len(self.results) >= self._refit_at:
+                self._refit()
+            factor = self._factor()
+            if self._given is None:
+                rows = [n for n in self._chosen(_USED) if n in factor]
+                y, scale = self._targets(rows)
+                self._given = factor.mean_given(rows, y), scale
+            given, scale = self._given
+            deviation = np.sqrt(given.amplitude * factor.variance)
+            return Posterior(given.mean, deviation, self._success(), scale, given)
 
-    def log_improvement(self, beliefs: Beliefs, rows: Rows) -> Floats:
-        """ln of the expected improvement over the best, in units of the target, given that what is
-        pending will be told. It tells who is next also where improvement is next to impossible.
+    def log_improvement(self, posterior: Posterior, rows: Rows) -> Floats:
+        """ln of the expected improvement over the best, in units of the target: (len(rows),).
 
-        What fails has no time, so its region would stay uncertain, and tempting, for good: the less
-        a point is likely to work, the slower and the surer it is taken to be.
+        It still ranks points whose improvement is nearly impossible. A failing config has no time,
+        so its region would stay uncertain and attractive for good. The less likely a point is to
+        work, the slower and the more certain its target is therefore taken to be.
         """
-        works = beliefs.works[rows]
-        deviation = beliefs.deviation[rows] * self.doubt() * works
-        mean = beliefs.mean[rows] + _FAILING * (1.0 - works)
-        return np.asarray(np.log(deviation) + _log_gain((beliefs.best - mean) / deviation))
+        success = posterior.success[rows]
+        deviation = posterior.deviation[rows] * self.calibration_error() * success
+        mean = posterior.mean[rows] + _FAILURE_PENALTY * (1.0 - success)
+        return np.asarray(np.log(deviation) + log_h((posterior.scale.best - mean) / deviation))
 
-    def covariance(self, beliefs: Beliefs, rows: Rows) -> Floats:
-        """Of the targets at some points, given the results alone (not what is pending)."""
+    def covariance(self, posterior: Posterior, rows: Rows) -> Floats:
+        """Of the targets at some points, given results but not pending points: (rows, rows)."""
         x = self.points.x[rows]
-        given = beliefs.given
-        half = solve_triangular(given.root, given.correlations[:, rows], lower=True)
-        left = self._kernel.correlation(x, x) - half.T @ half
-        # What no smooth function follows is a property of the config, and may make it the best.
+        given = posterior.given
+        with one_blas_thread():
+            half = solve_triangular(given.root, given.correlations[:, rows], lower=True)
+            left = self._kernel.correlation(x, x) - half.T @ half
+        # Roughness that no smooth function follows belongs to the config, and may make it the best.
         left += self._kernel.noise * np.eye(len(rows))
-        return np.asarray(given.amplitude * left * self.doubt() ** 2)
+        return np.asarray(given.amplitude * left * self.calibration_error() ** 2)
 
-    def doubt(self) -> float:
-        """How far off the latest predictions were, in their own standard deviations; at least 1."""
-        recent = np.array(self._errors[-_RECENT:])
-        total = float(np.minimum(recent, _WORST_ERROR).sum())
-        return max(1.0, math.sqrt((total + _TRUST) / (len(recent) + _TRUST)))
+    def calibration_error(self) -> float:
+        """How far off the latest predictions were, in their own deviations; at least 1."""
+        return self._calibration.error()
 
-    def gains(self, beliefs: Beliefs, targets: Floats) -> Floats:
-        """How far below the best such targets are, as ln of the ratio; 0 where they are not."""
-        return np.asarray(_SCALE * np.maximum(0.0, (beliefs.best - targets) * beliefs.unit))
+    def gains(self, posterior: Posterior, targets: Floats) -> Floats:
+        """How far targets are below the best, in units of the score; 0 where they are not."""
+        scale = posterior.scale
+        return np.asarray(scale.scale * np.maximum(0.0, (scale.best - targets) * scale.unit))
 
     # -- inside --------------------------------------------------------------------------------
     def _predict(self, number: int) -> None:
-        """Note what the model says of a point that is asked now, to be held against it later."""
-        if self._given is None or self._posterior is None or number >= len(self._given[0].mean):
+        """Keep the present prediction of a point, to compare it with its result later."""
+        if self._given is None or self._variance is None or number >= len(self._given[0].mean):
             return
-        given, best, unit = self._given
-        variance = given.amplitude * (self._posterior.variance[number] + self._kernel.noise)
-        low = min(self.score(n) for n in self._timed)
-        self._predicted[number] = _Prediction(given.mean[number], variance, low, best, unit)
+        given, scale = self._given
+        variance = given.amplitude * (self._variance.variance[number] + self._kernel.noise)
+        self._calibration.predict(number, Prediction(given.mean[number], variance, scale))
 
     def _refit(self) -> None:
         """New hyperparameters and, in a sampled space, the neighbours of the best as new points."""
@@ -212,57 +190,55 @@ class Surrogate:
             self.points.neighbours(number)
         rows = self._chosen(_FITTED)
         self._kernel.fit(self.points.x[rows], self._targets(rows)[0])
-        self._refactor()
-        more = min(max(_REFIT * len(self.told), _REFIT_MIN), _REFIT_MAX)
-        self._refit_at = len(self.told) + int(more)
+        self._factorise()
+        more = min(max(_REFIT * len(self.results), _REFIT_MIN), _REFIT_MAX)
+        self._refit_at = len(self.results) + int(more)
 
-    def _refactor(self) -> None:
-        failed = [n for n, score in self.told.items() if score is None][-_USED:]
+    def _factorise(self) -> None:
+        failed = [n for n, score in self.results.items() if score is None][-_USED:]
         rows = [*self._chosen(_USED), *failed, *self.pending]
-        self._posterior = Posterior(self._kernel, self.points.x, rows)
+        with one_blas_thread():
+            self._variance = PosteriorVariance(self._kernel, self.points.x, rows)
         self._given = None
 
-    def _grown(self) -> Posterior:
-        if self._posterior is None or len(self._posterior.points) < len(self.points):
-            self._refactor()
-        assert self._posterior is not None
-        return self._posterior
+    def _factor(self) -> PosteriorVariance:
+        if self._variance is None or len(self._variance.points) < len(self.points):
+            self._factorise()
+        assert self._variance is not None
+        return self._variance
+
+    def _score(self, number: int) -> float:
+        value = self.results[number]
+        assert value is not None
+        return value
 
     def _chosen(self, limit: int) -> list[int]:
         """Up to `limit` timed points: the fastest half of them, the rest spread over the others."""
         if len(self._timed) <= limit:
             return list(self._timed)
-        ranked = sorted(self._timed, key=lambda n: (self.told[n], n))
+        ranked = sorted(self._timed, key=lambda n: (self.results[n], n))
         rest = ranked[limit // 2 :]
         picks = np.linspace(0, len(rest) - 1, limit - limit // 2).astype(int)
         return ranked[: limit // 2] + [rest[i] for i in dict.fromkeys(picks.tolist())]
 
-    def _targets(self, rows: list[int]) -> tuple[Floats, float, float]:
-        scores = np.array([self.score(n) for n in rows])
-        above = np.log1p((scores - scores.min()) / _SCALE)
-        mean, unit = float(above.mean()), float(above.std())
+    def _targets(self, rows: list[int]) -> tuple[Floats, TargetScale]:
+        scores = np.array([self._score(n) for n in rows])
+        low, scale = float(scores.min()), self._scale
+        if scale is None:
+            scale = _SCALE_SHARE * float(np.subtract(*np.percentile(scores, [75, 25]))) or 1.0
+        excess = np.log1p((scores - low) / scale)
+        mean, unit = float(excess.mean()), float(excess.std())
         unit = unit if unit > 1e-9 else 1.0
-        return (above - mean) / unit, -mean / unit, unit
+        return (excess - mean) / unit, TargetScale(low, scale, -mean / unit, unit)
 
-    def _works(self) -> Floats:
-        """The share of successes among results, the near ones counting most."""
-        failed = [n for n, score in self.told.items() if score is None][-_USED:]
+    def _success(self) -> Floats:
+        """The share of successes among results, the near ones counting most: (m,)."""
+        failed = [n for n, score in self.results.items() if score is None][-_USED:]
         if not failed:
             return np.ones(len(self.points))
         rows = self._chosen(_USED)
-        share = len(self._timed) / len(self.told)
+        share = len(self._timed) / len(self.results)
         x = self.points.x
         bad = (self._kernel.correlation(x[failed], x) ** _SHARPNESS).sum(0)
         good = (self._kernel.correlation(x[rows], x) ** _SHARPNESS).sum(0)
         return np.asarray((good + share) / (good + bad + 1.0))
-
-
-def _log_gain(z: Floats) -> Floats:
-    """ln(z Phi(z) + phi(z)), also far below 0, where both terms are no more than rounding errors
-    (Ament et al., Unexpected Improvements to Expected Improvement, NeurIPS 2023)."""
-    density = -0.5 * z**2 - 0.5 * math.log(2.0 * math.pi)
-    low = np.minimum(z, -1.0)
-    tail = 1.0 + low * math.sqrt(0.5 * math.pi) * erfcx(-low / math.sqrt(2.0))
-    near = np.maximum(z, -1.0)
-    plain = near * ndtr(near) + np.exp(-0.5 * near**2) / math.sqrt(2.0 * math.pi)
-    return np.where(z < -1.0, density + np.log(np.maximum(tail, 1e-17)), np.log(plain))

@@ -1,0 +1,87 @@
+"""Configs as parameters of an Optuna trial, and back.
+
+A power of two is an integer exponent, an integer is itself, and any other value is the index of a
+categorical choice. Conditional parameters are always suggested, and dropped where inactive, so that
+every sampler sees one static space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+
+from search_spaces.params import Integer, Parameter, PowerOfTwo, same_value
+from search_spaces.records import Config, Value
+from search_spaces.space import BoundSpace
+
+#: The user attribute of a failed trial that says nothing about its config.
+WITHDRAWN = "withdrawn"
+
+
+class TrialParams(Protocol):
+    """A search space and its representation in the trials of a study."""
+
+    space: BoundSpace
+    #: One Optuna distribution per parameter of a trial.
+    distributions: dict[str, BaseDistribution]
+    #: The space has every config of the study.
+    complete: bool
+
+    def config(self, params: Mapping[str, Any]) -> Config | None:
+        """The config of a trial, which may be infeasible; None if parameters are missing."""
+        ...
+
+    def params(self, config: Config) -> dict[str, Any] | None:
+        """The parameters of a trial for a config; None where a value is out of range."""
+        ...
+
+
+class ConfigParams:
+    """The `TrialParams` of a bound space; inactive parameters take their default."""
+
+    def __init__(self, space: BoundSpace) -> None:
+        self.space = space
+        self.complete = True
+        self.distributions = {p.name: _distribution(p) for p in space.parameters}
+
+    def config(self, params: Mapping[str, Any]) -> Config | None:
+        if not self.distributions.keys() <= params.keys():
+            return None
+        return self.space.complete(
+            {p.name: _value(p, params[p.name]) for p in self.space.parameters}
+        )
+
+    def params(self, config: Config) -> dict[str, Any] | None:
+        found = {}
+        for parameter in self.space.parameters:
+            value = config.get(parameter.name, parameter.default)
+            if not parameter.contains(value):
+                return None
+            found[parameter.name] = _raw(parameter, value)
+        return found
+
+
+def _distribution(parameter: Parameter) -> BaseDistribution:
+    if isinstance(parameter, PowerOfTwo):
+        values = parameter.values()
+        return IntDistribution(int(parameter.encode(values[0])), int(parameter.encode(values[-1])))
+    if isinstance(parameter, Integer):
+        # The last value, because Optuna warns of a `high` that the step does not reach.
+        high = range(parameter.low, parameter.high + 1, parameter.step)[-1]
+        return IntDistribution(parameter.low, high, step=parameter.step)
+    return CategoricalDistribution(tuple(range(len(parameter.values()))))
+
+
+def _value(parameter: Parameter, raw: int) -> Value:
+    if isinstance(parameter, PowerOfTwo):
+        return parameter.decode(raw)
+    return raw if isinstance(parameter, Integer) else parameter.values()[raw]
+
+
+def _raw(parameter: Parameter, value: Value) -> int:
+    if isinstance(parameter, PowerOfTwo | Integer):
+        return int(parameter.encode(value))
+    # Not `index(value)`: among choices, True is not 1.
+    return next(i for i, v in enumerate(parameter.values()) if same_value(v, value))

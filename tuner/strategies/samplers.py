@@ -1,0 +1,60 @@
+"""The built-in strategies: one function per name, which makes its Optuna sampler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import optuna
+from optuna.distributions import CategoricalDistribution, IntDistribution
+from optuna.samplers import BaseSampler
+
+from search_spaces.space import BoundSpace
+from tuner.strategies.config_params import ConfigParams
+from tuner.strategies.listed_sampler import ListedSampler
+
+
+def bayes(space: BoundSpace, seed: int, *, initial: int = 15) -> BaseSampler:
+    """A Gaussian process over the listed space. initial: configs spread over the space first."""
+    from tuner.strategies.discrete_gp_sampler import LOG_TIME_SCALE, DiscreteGPSampler
+
+    if initial < 1:
+        raise TypeError(f"initial={initial} must be positive")
+    return DiscreteGPSampler(space, seed=seed, n_startup_trials=initial, scale=LOG_TIME_SCALE)
+
+
+def exhaustive(space: BoundSpace, seed: int, *, shuffle: bool = False) -> BaseSampler:
+    """Every feasible config once."""
+    return ListedSampler(space, seed, shuffle=shuffle)
+
+
+def tpe(space: BoundSpace, seed: int, **options: Any) -> BaseSampler:
+    """Optuna's tree-structured Parzen estimator."""
+    return optuna.samplers.TPESampler(seed=seed, **options)
+
+
+def gp(space: BoundSpace, seed: int, **options: Any) -> BaseSampler:
+    """Optuna's Gaussian process."""
+    return optuna.samplers.GPSampler(seed=seed, **options)
+
+
+def cmaes(space: BoundSpace, seed: int, **options: Any) -> BaseSampler:
+    """The covariance matrix adaptation evolution strategy."""
+    return optuna.samplers.CmaEsSampler(
+        seed=seed, **{"warn_independent_sampling": False, **options}
+    )
+
+
+def random(space: BoundSpace, seed: int, **options: Any) -> BaseSampler:
+    """Uniform draws."""
+    return optuna.samplers.RandomSampler(seed=seed, **options)
+
+
+def grid(space: BoundSpace, seed: int, **options: Any) -> BaseSampler:
+    """Every point of the grid of parameter values, in an order by the seed."""
+    values: dict[str, list[Any]] = {}
+    for name, distribution in ConfigParams(space).distributions.items():
+        if isinstance(distribution, CategoricalDistribution):
+            values[name] = list(distribution.choices)
+        elif isinstance(distribution, IntDistribution):
+            values[name] = list(range(distribution.low, distribution.high + 1, distribution.step))
+    return optuna.samplers.GridSampler(values, seed=seed, **options)
