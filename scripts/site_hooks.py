@@ -1,0 +1,92 @@
+"""Hooks of the documentation site: pages that are generated, and links that leave `docs/`.
+
+A page that contains the line `<!-- generated: NAME -->` gets the output of the generator NAME there.
+Links to files of the repository outside `docs/` point to the source repository's browser.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+_MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
+_OUTSIDE = re.compile(r"\[([^\]]*)\]\((?:\.\./)+(?!tutorials/|reference/|decisions/)([^)#]*)[^)]*\)")
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """mkdocs calls this with the text of every page."""
+    markdown = _MARK.sub(lambda match: GENERATORS[match[1]](), markdown)
+    depth = page.file.src_uri.count("/")
+    return _OUTSIDE.sub(lambda match: _outside(match, depth), markdown)
+
+
+def _outside(match: re.Match[str], depth: int) -> str:
+    """A link that leaves `docs/` becomes the path in the repository; other links stay."""
+    climbs = match[0].count("../")
+    if climbs <= depth:
+        return match[0]
+    return f"{match[1]} (`{match[2]}` in the repository)"
+
+
+def commands() -> str:
+    """The help of every command, as Markdown."""
+    done = subprocess.run(
+        [sys.executable, "-m", "typer", "tuner.cli.application", "utils", "docs", "--name", "tuner"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    text = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
+    return text.split("\n", 1)[1]
+
+
+def configuration() -> str:
+    """Every key of config.yaml with type, default and meaning, from its JSON schema."""
+    schema = json.loads((ROOT / "docs" / "config.schema.json").read_text())
+    sections = [("config.yaml", schema)]
+    sections += [(name, part) for name, part in schema["$defs"].items() if "properties" in part]
+    return "\n\n".join(_section(name, part) for name, part in sections)
+
+
+def _section(name: str, schema: dict[str, Any]) -> str:
+    rows = [f"## {name}", "", schema.get("description", ""), ""]
+    rows += ["| key | type | default | meaning |", "|---|---|---|---|"]
+    required = schema.get("required", [])
+    for key, part in schema["properties"].items():
+        default = "required" if key in required else f"`{json.dumps(part.get('default'))}`"
+        meaning = " ".join(part.get("description", "").split())
+        rows.append(f"| `{key}` | {_type(part)} | {default} | {_cell(meaning)} |")
+    return "\n".join(rows)
+
+
+def _type(part: dict[str, Any]) -> str:
+    if "$ref" in part:
+        name = part["$ref"].rsplit("/", 1)[1]
+        return f"[{name}](#{name.lower()})"
+    for group in ("anyOf", "oneOf"):
+        if group in part:
+            return " or ".join(dict.fromkeys(_type(each) for each in part[group]))
+    if "const" in part:
+        return f"`{part['const']}`"
+    if "enum" in part:
+        return ", ".join(f"`{value}`" for value in part["enum"])
+    kind = part.get("type", "any")
+    if kind == "array" and isinstance(part.get("items"), dict):
+        return f"list of {_type(part['items'])}"
+    if kind == "object" and isinstance(part.get("additionalProperties"), dict):
+        return f"mapping to {_type(part['additionalProperties'])}"
+    return str(kind)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+GENERATORS: dict[str, Callable[[], str]] = {"commands": commands, "configuration": configuration}
