@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: quickstart test lint types check clean
+.PHONY: quickstart test lint types docs check clean
 
 quickstart: $(VENV)/.base  ## tune on this machine: database, report and tables under results/
 	$(BIN)/tuner run quickstart
@@ -23,7 +23,10 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
-check: lint types test
+docs: $(VENV)/.dev  ## the documentation site, in build/site
+	$(BIN)/mkdocs build --strict
+
+check: lint types docs test
 
 $(VENV)/.base: pyproject.toml constraints.txt scripts/system-packages
 	scripts/system-packages build

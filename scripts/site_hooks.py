@@ -1,6 +1,6 @@
 """Hooks of the documentation site: pages that are generated, and links that leave `docs/`.
 
-A page that contains the line `<!-- generated: NAME -->` gets the output of the generator NAME there.
+The line `<!-- generated: NAME -->` of a page is replaced by the output of the generator NAME.
 Links to files of the repository outside `docs/` point to the source repository's browser.
 """
 
@@ -16,7 +16,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 _MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
-_OUTSIDE = re.compile(r"\[([^\]]*)\]\((?:\.\./)+(?!tutorials/|reference/|decisions/)([^)#]*)[^)]*\)")
+_OUTSIDE = re.compile(
+    r"\[([^\]]*)\]\((?:\.\./)+(?!tutorials/|reference/|decisions/)([^)#]*)[^)]*\)"
+)
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
@@ -37,7 +39,16 @@ def _outside(match: re.Match[str], depth: int) -> str:
 def commands() -> str:
     """The help of every command, as Markdown."""
     done = subprocess.run(
-        [sys.executable, "-m", "typer", "tuner.cli.application", "utils", "docs", "--name", "tuner"],
+        [
+            sys.executable,
+            "-m",
+            "typer",
+            "tuner.cli.application",
+            "utils",
+            "docs",
+            "--name",
+            "tuner",
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -51,7 +62,11 @@ def configuration() -> str:
     """Every key of config.yaml with type, default and meaning, from its JSON schema."""
     schema = json.loads((ROOT / "docs" / "config.schema.json").read_text())
     sections = [("config.yaml", schema)]
-    sections += [(name, part) for name, part in schema["$defs"].items() if "properties" in part]
+    for name, part in schema["$defs"].items():
+        objects = [each for each in (part, *part.get("anyOf", ())) if "properties" in each]
+        sections += [
+            (name, {**each, "description": part.get("description", "")}) for each in objects
+        ]
     return "\n\n".join(_section(name, part) for name, part in sections)
 
 
