@@ -66,7 +66,7 @@ _TRIAL: _Columns = {
     "status": (Trial.status, "str", "how it ended; T4 names"),
     "source": (Trial.source, "str", "measured, built, binary, reused or verified"),
     "strategy": (Trial.strategy, "str", "who asked for it"),
-    "twin": (Trial.twin, "str", "attempt a binary or reused result was taken from"),
+    "copied_from": (Trial.copied_from, "str", "attempt a binary or reused result was taken from"),
     "message": (Trial.message, "str", "one line on a failure"),
     "binary_hash": (Trial.binary_hash, "str", "equal hashes run the same machine code"),
     "registers": (Trial.registers, "Int64", "32-bit registers per thread"),

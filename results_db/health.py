@@ -63,7 +63,9 @@ def _damage(connection: Connection) -> list[str]:
 
 def _orphans(connection: Connection) -> list[str]:
     attempts = select(Trial.attempt_id)
-    twins = select(Trial.id, Trial.twin).where(Trial.twin != "", Trial.twin.not_in(attempts))
+    copies = select(Trial.id, Trial.copied_from).where(
+        Trial.copied_from != "", Trial.copied_from.not_in(attempts)
+    )
     timed = select(Measurement.trial_id)
     untimed = select(Trial.id).where(
         Trial.source == "measured", Trial.status == "correct", Trial.id.not_in(timed)
@@ -79,8 +81,8 @@ def _orphans(connection: Connection) -> list[str]:
     ]
     return (
         [
-            f"trial {row[0]} is the twin of the unknown {row[1]!r}"
-            for row in connection.execute(twins)
+            f"trial {row[0]} was copied from the unknown attempt {row[1]!r}"
+            for row in connection.execute(copies)
         ]
         + [f"trial {row[0]} has no measurement" for row in connection.execute(untimed)]
         + open_ended

@@ -199,7 +199,7 @@ class Trial(Base):
     message: Mapped[str]
     detail: Mapped[str]
     strategy: Mapped[str]
-    twin: Mapped[str]
+    copied_from: Mapped[str]
     binary_hash: Mapped[str]
     registers: Mapped[int | None]
     spill_bytes: Mapped[int | None]

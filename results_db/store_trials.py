@@ -105,9 +105,13 @@ def _related(connection: Connection, attempts: set[str]) -> set[str]:
     while new:
         found: set[str] = set()
         for part in _parts(sorted(new)):
-            found |= set(connection.scalars(select(Trial.attempt_id).where(Trial.twin.in_(part))))
-            twins = select(Trial.twin).where(Trial.attempt_id.in_(part), Trial.twin != "")
-            found |= set(connection.scalars(twins))
+            found |= set(
+                connection.scalars(select(Trial.attempt_id).where(Trial.copied_from.in_(part)))
+            )
+            sources = select(Trial.copied_from).where(
+                Trial.attempt_id.in_(part), Trial.copied_from != ""
+            )
+            found |= set(connection.scalars(sources))
         new = found - known
         known |= new
     return known - attempts

@@ -97,8 +97,8 @@ def test_no_binary_is_measured_twice_and_followers_get_the_result():
     assert twins
     by_attempt = {r.attempt_id: r for _, r in world.records}
     for record in twins:
-        assert toy_binary(by_attempt[record.twin].config) == toy_binary(record.config)
-        assert record.median_us == by_attempt[record.twin].median_us
+        assert toy_binary(by_attempt[record.copied_from].config) == toy_binary(record.config)
+        assert record.median_us == by_attempt[record.copied_from].median_us
 
 
 @SIMPLE
@@ -349,6 +349,6 @@ def test_times_of_equal_binaries_are_kept_and_their_outputs_verified_again():
     assert {r.binary_hash for r in kept} == timed.keys()
     for record in kept:
         was = timed[record.binary_hash]
-        assert (record.median_us, record.twin) == (was.median_us, was.attempt_id)
+        assert (record.median_us, record.copied_from) == (was.median_us, was.attempt_id)
         assert record.error == 1e-7
     assert second.selections[1].median_us is not None

@@ -230,7 +230,7 @@ def assert_sound(farm: Farm) -> None:
         assert record.source in ("measured", "binary")
         assert record.binary_hash == "" or record.binary_hash == farm.space[record.config].binary
         if record.source == "binary":
-            twin = by_attempt[record.twin]
+            twin = by_attempt[record.copied_from]
             assert twin.source == "measured"
             assert (twin.status, twin.median_us, twin.binary_hash) == (
                 record.status,

@@ -85,7 +85,7 @@ class StoreContract(RoundTrips, Events, Forgetting):
         store.record_trial(new.task_id, again)
         store.record_trial(new.task_id, trial(9, source="built", attempt_id="built"))
         for number, source in ((0, "reused"), (2, "binary")):
-            copy = trial(number, source=source, twin=f"a{number}", attempt_id=f"c{number}")
+            copy = trial(number, source=source, copied_from=f"a{number}", attempt_id=f"c{number}")
             store.record_trial(copies.task_id, copy)
         known = {record.attempt_id: record for record in store.known_trials(KEY)}
         assert set(known) == {"a0", "c2", "again", "built"}

@@ -113,7 +113,7 @@ class Events:
         assert stats["revision"] == stats["head"]
         assert stats["file_bytes"] > 0
         assert store.check() == []
-        store.record_trial(task.task_id, trial(7, source="binary", twin="nobody"))
+        store.record_trial(task.task_id, trial(7, source="binary", copied_from="nobody"))
         (problem,) = store.check()
         assert "nobody" in problem
 

@@ -54,8 +54,8 @@ class Forgetting:
     def test_copies_go_with_what_they_were_copied_from(self, store: Store) -> None:
         first, second, third = (new_task(store) for _ in range(3))
         store.record_trial(first.task_id, trial(1, **FULL))
-        store.record_trial(first.task_id, trial(2, source="binary", twin="a1", **FULL))
-        copy = trial(1, source="reused", twin="a1", attempt_id="c1", **FULL)
+        store.record_trial(first.task_id, trial(2, source="binary", copied_from="a1", **FULL))
+        copy = trial(1, source="reused", copied_from="a1", attempt_id="c1", **FULL)
         store.record_trial(second.task_id, copy)
         store.record_trial(third.task_id, trial(4, **FULL))
         store.finish_run(first.run_id, "finished", {})

@@ -28,8 +28,8 @@ from workers.records import (
 
 
 @dataclass(slots=True)
-class Told(Engine):
-    """An engine that gives these instructions once it knows so many workers, then ends."""
+class ScriptedEngine(Engine):
+    """An engine that returns fixed instructions once `awaited` workers are known, then finishes."""
 
     instructions: list[Instruction] = field(default_factory=list)
     awaited: int = 1
@@ -48,8 +48,8 @@ def store(sqlite_url: str) -> Iterator[Store]:
 
 
 def _drive(store: Store, workers: list[WorkerInfo], *instructions: Instruction) -> None:
-    engine = Told([], builders=0, instructions=list(instructions), awaited=len(workers))
-    # It ends before any pool is asked.
+    engine = ScriptedEngine([], builders=0, instructions=list(instructions), awaited=len(workers))
+    # The engine finishes before the driver uses a pool.
     driver = Driver(engine, cast("Any", None), store, run_id=1)
     assert driver.run(workers) == Finish("finished")
 

@@ -49,8 +49,8 @@ def test_a_killed_driver_loses_less_than_a_second_of_results(
         os.kill(driver.pid, signal.SIGKILL)
         lines += driver.stdout.read().splitlines()
     assert driver.returncode == -signal.SIGKILL
-    told = [(int(number), float(moment)) for number, moment in map(str.split, lines)]
+    printed = [(int(number), float(moment)) for number, moment in map(str.split, lines)]
     with Store.open(sqlite_url) as store:
         stored = {record.number for record in store.trials(task.task_id)}
-    end = told[-1][1]
-    assert {number for number, moment in told if moment <= end - 1.0} <= stored
+    end = printed[-1][1]
+    assert {number for number, moment in printed if moment <= end - 1.0} <= stored

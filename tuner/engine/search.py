@@ -150,7 +150,7 @@ class Search:
             attempt_id=f"{self.spec.task_id}:{trial.number}:reused",
             number=trial.number,
             source="reused",
-            twin=known.attempt_id,
+            copied_from=known.attempt_id,
             strategy=trial.strategy,
             build_s=0.0,
             device_s=0.0,

@@ -38,7 +38,7 @@ def of_twin(spec: TaskSpec, trial: Trial, artifact: Artifact, twin: TrialRecord)
         trial,
         twin.status,
         source="binary",
-        twin=twin.attempt_id,
+        copied_from=twin.attempt_id,
         message=twin.message,
         detail=twin.detail,
         method=twin.method,
@@ -127,7 +127,7 @@ def with_time(record: TrialRecord, kept: TrialRecord | None) -> TrialRecord:
     return replace(
         record,
         source="verified",
-        twin=kept.attempt_id,
+        copied_from=kept.attempt_id,
         method=kept.method,
         cache=kept.cache,
         incumbent=kept.incumbent,
