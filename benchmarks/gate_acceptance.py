@@ -112,10 +112,10 @@ def gate_cost(backend, folder: Path) -> dict:
             started = time.perf_counter()
             entry = backend.prepare(task, artifact, check=True)
             host_ms.append((time.perf_counter() - started) * 1e3)
-            entry.audit.prime()
+            entry.check.before()
             entry.candidate.run()
-            entry.audit.take()
-            assert entry.audit.problem() == ""
+            entry.check.after()
+            assert entry.check.problem() == ""
         events = [
             (event.name(), event.duration_ns() / 1e3)
             for event in session.kineto_results.events()

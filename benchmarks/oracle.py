@@ -19,8 +19,8 @@ from rankings import Stage, fastest, orders
 
 from search_spaces.records import Device, Status, Toolchain, Workload, config_key
 from workers.measure.gate.checks import refusal
-from workers.measure.session import Entry
-from workers.measure.task_data import Task
+from workers.measure.session_backend import PreparedCandidate
+from workers.measure.task_data import TaskData
 from workers.measure.timers.graph import CaptureFailed
 from workers.records import Artifact, Calibration, Failure, KernelRef, MeasurementProtocol
 from workers.supervision.heartbeat import note
@@ -163,15 +163,15 @@ class _Measuring:
         self._audit(entries)
         self.found.timing_s = time.monotonic() - started
 
-    def _task(self) -> Task:
+    def _task(self) -> TaskData:
         from search_spaces.registry import load
 
         order = self._order
         kernel = load(order.kernel.spec, order.kernel.paths)
         seeds = order.protocol.seeds
-        return Task(kernel, order.workload, seeds, self._backend.torch_device)
+        return TaskData(kernel, order.workload, seeds, self._backend.torch_device)
 
-    def _prepared(self) -> dict[str, Entry]:
+    def _prepared(self) -> dict[str, PreparedCandidate]:
         """Those that pass the gate. One that wrote where it must not may have damaged references:
         everybody is then checked anew, without it."""
         while True:
@@ -182,7 +182,7 @@ class _Measuring:
                     continue
                 note(key)
                 entry = self._backend.prepare(self.task, artifact, check=True)
-                if isinstance(entry, Entry):
+                if isinstance(entry, PreparedCandidate):
                     entries[key] = entry
                     continue
                 self.found.failures[key] = entry
@@ -194,7 +194,7 @@ class _Measuring:
             else:
                 return entries
 
-    def _time(self, entries: Mapping[str, Entry], timer) -> None:
+    def _time(self, entries: Mapping[str, PreparedCandidate], timer) -> None:
         order = self._order
         self.found.method, self.found.cache = timer.method, timer.cache
         everybody = self._stage(timer, entries, order.passes, f"{order.seed}/all")
@@ -205,10 +205,12 @@ class _Measuring:
         (best,) = fastest(again.samples, 0.0, 1)
         self._time_baselines(timer, best, entries[best])
 
-    def _stage(self, timer, entries: Mapping[str, Entry], passes: int, seed: str) -> Stage:
+    def _stage(
+        self, timer, entries: Mapping[str, PreparedCandidate], passes: int, seed: str
+    ) -> Stage:
         names = list(entries)
         candidates = [
-            replace(e.candidate, after_checked_run=e.audit.take) for e in entries.values()
+            replace(e.candidate, after_checked_run=e.check.after) for e in entries.values()
         ]
         note(f"timing {seed}")
         timer.warm(candidates[0], self._order.protocol.warm_ms)
@@ -228,15 +230,17 @@ class _Measuring:
         runs = passes * len(names)
         return Stage(samples, (held_s * 1e6 - busy_us) / max(1, runs))
 
-    def _time_baselines(self, timer, best: str, entry: Entry) -> None:
+    def _time_baselines(self, timer, best: str, entry: PreparedCandidate) -> None:
         """Each against the best config, in passes of their own."""
         for name in self._order.baselines:
             note(f"baseline {name}")
             prepared = self._backend.prepare_baseline(self.task, name)
-            if not isinstance(prepared, Entry):
+            if not isinstance(prepared, PreparedCandidate):
                 self.found.baseline_problems[name] = prepared.message
                 continue
-            pair = [replace(e.candidate, after_checked_run=e.audit.take) for e in (entry, prepared)]
+            pair = [
+                replace(e.candidate, after_checked_run=e.check.after) for e in (entry, prepared)
+            ]
             clock = timer
             for clock in (timer, self._backend.plain_timer(self._order.protocol)):
                 try:
@@ -246,12 +250,12 @@ class _Measuring:
                 self.found.baselines[name] = best, [b / a for a, b in zip(mine, its, strict=True)]
                 break
 
-    def _audit(self, entries: Mapping[str, Entry]) -> None:
+    def _audit(self, entries: Mapping[str, PreparedCandidate]) -> None:
         """Who was wrong in the timed loop, or faster than physics, has no time."""
         roofline_us = self._backend.roofline_us(self.task, self.found.cache)
         everybody = self.found.stages[0].samples
         for key, entry in entries.items():
-            left = entry.audit.problem()
+            left = entry.check.problem()
             fastest_us = sorted(everybody[key])[len(everybody[key]) // 2]
             if fastest_us < _ROOFLINE_SLACK * roofline_us:
                 left = (

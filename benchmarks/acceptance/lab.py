@@ -10,7 +10,7 @@ from pathlib import Path
 from acceptance.fields import FIELDS
 from workers.measure.race.confirmation import confirm
 from workers.measure.race.interleaving import rotated_orders
-from workers.measure.session import Entry
+from workers.measure.session_backend import PreparedCandidate
 from workers.measure.timers.methods import choose_method, gpu_timer
 from workers.measure.timers.timer import Candidate, Timer
 from workers.records import (
@@ -120,20 +120,20 @@ class Lab:
                 self._verified.add(artifact.binary_hash)
         return found
 
-    def entries(self, name: str, count: int) -> dict[str, tuple[Artifact, Entry]]:
+    def entries(self, name: str, count: int) -> dict[str, tuple[Artifact, PreparedCandidate]]:
         """Up to so many variants of a field that passed the gate, ready to be timed."""
         wanted = FIELDS[name]
-        self.backend._watch.begin()
+        self.backend._observer.begin_job()
         task = self.backend._tasks.get(wanted.ref, wanted.workload, MeasurementProtocol().seeds)
         ready = {}
         for at, artifact in enumerate(self.setup.built[name][:count]):
             entry = self.backend.prepare(task, artifact, check=True)
-            if isinstance(entry, Entry):
+            if isinstance(entry, PreparedCandidate):
                 ready[f"{name}#{at}"] = artifact, entry
         return ready
 
 
-def candidates_of(ready: dict[str, tuple[Artifact, Entry]]) -> list[Candidate]:
+def candidates_of(ready: dict[str, tuple[Artifact, PreparedCandidate]]) -> list[Candidate]:
     """Without what a session would look at: nobody is audited here."""
     return [
         Candidate(name, entry.candidate.run, rotations=entry.candidate.rotations)

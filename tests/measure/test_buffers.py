@@ -105,4 +105,4 @@ def test_what_was_read_first_counts_whatever_is_written_later():
     expected = Expected(values, math.sqrt(5), values.float())
     comparison = Comparison("y", actual, expected, Tolerance(1e-2, 1e-2))
     actual[1] = 2.0
-    assert "cannot match" in comparison.judge(*(float(scalar) for scalar in comparison.found))
+    assert "cannot match" in comparison.evaluate(*(float(scalar) for scalar in comparison.scalars))

@@ -12,9 +12,10 @@ from measure_child import Child
 
 from search_spaces.records import Status, Workload
 from workers.measure.gate.checks import Checked, check_variant
-from workers.measure.gate.integrity import Seal, Watch
-from workers.measure.gate.timed_run_check import Audit
-from workers.measure.task_data import Task
+from workers.measure.gate.harness_snapshot import HarnessSnapshot
+from workers.measure.gate.run_observer import RunObserver
+from workers.measure.gate.timed_run_check import TimedRunCheck
+from workers.measure.task_data import TaskData
 from workers.measure.triton_launch import bind
 from workers.records import Check, Failure, Mode, Timing
 
@@ -40,24 +41,24 @@ def child(tmp_path_factory):
 
 
 @pytest.fixture
-def watch():
+def observer():
     """One that leaves the process as it was, and no thread of a cheat behind."""
-    watch = Watch()
+    observer = RunObserver()
     # Times mean little where two threads wait for each other on a busy machine.
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield watch
+    yield observer
     torch.set_num_threads(threads)
-    watch.tampered()
+    observer.harness_change()
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join(5)
 
 
-def _checked(task: Task, config, watch: Watch | None):
+def _checked(task: TaskData, config, observer: RunObserver | None):
     variant = bind(task, config)
     return check_variant(
-        task, variant.run, outputs=variant.outputs, scratch=variant.scratch, watch=watch
+        task, variant.run, outputs=variant.outputs, scratch=variant.scratch, observer=observer
     )
 
 
@@ -79,12 +80,12 @@ def test_the_list_is_that_of_the_acceptance_test():
 
 
 @_named(writing)
-def test_a_writing_cheat_is_refused_with_its_name(cheat, watch):
-    task = Task(Cheated(), cheat.workload(_size(cheat)), (1, 2), "cpu")
-    assert _is_refused(_checked(task, cheat.config, watch), cheat)
+def test_a_writing_cheat_is_refused_with_its_name(cheat, observer):
+    task = TaskData(Cheated(), cheat.workload(_size(cheat)), (1, 2), "cpu")
+    assert _is_refused(_checked(task, cheat.config, observer), cheat)
     # What it did is not blamed on the next one.
     if not cheat.dims and not task.suspect and cheat.name != "thread":
-        assert isinstance(_checked(task, HONEST, watch), Checked)
+        assert isinstance(_checked(task, HONEST, observer), Checked)
 
 
 @_named(returning)
@@ -102,23 +103,23 @@ def test_an_honest_variant_passes_and_says_that_it_is_deterministic(child):
     assert 0 < timing.error < 1e-6
 
 
-def test_a_seal_names_what_was_changed_and_puts_it_back():
+def test_a_snapshot_names_and_restores_replaced_functions():
     import time
 
     before = time.perf_counter, torch.cuda.Event.elapsed_time
-    seal = Seal()
-    assert seal.broken() == ""
+    snapshot = HarnessSnapshot()
+    assert snapshot.restore() == ""
     time.perf_counter = lambda: 0.0
     torch.cuda.Event.elapsed_time = lambda self, other: 0.0
-    Audit.problem, kept = (lambda self: ""), Audit.problem
-    assert seal.broken() == "time.perf_counter"
-    assert seal.broken() == ""
+    TimedRunCheck.problem, kept = (lambda self: ""), TimedRunCheck.problem
+    assert snapshot.restore() == "time.perf_counter"
+    assert snapshot.restore() == ""
     assert (time.perf_counter, torch.cuda.Event.elapsed_time) == before
-    assert Audit.problem is kept
+    assert TimedRunCheck.problem is kept
 
 
 # -- what differs from run to run ------------------------------------------------------------------
-def _noisy(task: Task, errors):
+def _noisy(task: TaskData, errors):
     """The right product, off by the next of the errors."""
     left = iter(errors)
     buffers = task.outputs()
@@ -131,7 +132,7 @@ def _noisy(task: Task, errors):
 
 
 def test_runs_may_differ_within_the_tolerance_only():
-    task = Task(Cheated(), WORKLOAD, (1, 2), "cpu")
+    task = TaskData(Cheated(), WORKLOAD, (1, 2), "cpu")
     assert _noisy(task, [0.0, 0.0, 0.0]).deterministic
     assert not _noisy(task, [0.0, 0.0, 1e-5]).deterministic
     racy = _noisy(task, [0.0, 0.0, 0.1, 0.0, 0.0])
@@ -139,16 +140,17 @@ def test_runs_may_differ_within_the_tolerance_only():
     assert "repeated" in racy.message
 
 
-# -- the audit by itself ---------------------------------------------------------------------------
+# -- the check of a timed run
+# -------------------------------------------------------------------------
 def test_an_audit_looks_at_the_run_it_was_primed_for():
-    task = Task(Cheated(), WORKLOAD, (1, 2), "cpu")
+    task = TaskData(Cheated(), WORKLOAD, (1, 2), "cpu")
     variant = bind(task, HONEST)
-    idle, right, never = (Audit(task, variant.outputs) for _ in range(3))
-    for audit, run in ((right, variant.run), (idle, lambda: None)):
+    idle, right, never = (TimedRunCheck(task, variant.outputs) for _ in range(3))
+    for check, run in ((right, variant.run), (idle, lambda: None)):
         variant.run()
-        audit.prime()
+        check.before()
         run()
-        audit.take()
+        check.after()
     variant.run()
     assert right.problem() == ""
     assert idle.problem().startswith(f"output `y` not written: {N * N} of")
@@ -156,39 +158,39 @@ def test_an_audit_looks_at_the_run_it_was_primed_for():
 
 
 def test_what_is_returned_is_audited_as_it_was_then():
-    task = Task(Cheated(), WORKLOAD, (1, 2), "cpu")
+    task = TaskData(Cheated(), WORKLOAD, (1, 2), "cpu")
     result = {"y": task.inputs["x"] @ task.inputs["w"]}
-    right, wrong, misfit = (Audit(task) for _ in range(3))
-    right.take(result)
+    right, wrong, invalid = (TimedRunCheck(task) for _ in range(3))
+    right.after(result)
     result["y"].add_(1)
-    wrong.take(result)
-    misfit.take({"y": result["y"].double()})
+    wrong.after(result)
+    invalid.after({"y": result["y"].double()})
     assert right.problem() == ""
     assert "relative error" in wrong.problem()
-    assert "is float64" in misfit.problem()
+    assert "is float64" in invalid.problem()
 
 
 def test_memory_of_the_harness_is_no_output():
-    task = Task(Cheated(), WORKLOAD, (1, 2), "cpu")
+    task = TaskData(Cheated(), WORKLOAD, (1, 2), "cpu")
     failure = check_variant(task, lambda: {"y": task.expected[0]["y"].values})
     assert "lies in memory of the harness" in failure.message
 
 
-def test_who_changes_the_harness_in_the_timed_loop_voids_the_pass(watch):
-    task = Task(Cheated(), WORKLOAD, (1, 2), "cpu")
+def test_who_changes_the_harness_in_the_timed_loop_voids_the_pass(observer):
+    task = TaskData(Cheated(), WORKLOAD, (1, 2), "cpu")
     variant = bind(task, HONEST)
-    culprit, bystander = (Audit(task, variant.outputs, watch) for _ in range(2))
+    responsible, bystander = (TimedRunCheck(task, variant.outputs, observer) for _ in range(2))
     torch.cuda.Event.elapsed_time = None
-    bystander.prime()
+    bystander.before()
     variant.run()
-    bystander.take()
-    assert "the pass is void, someone changed" in bystander.problem()
-    watch.begin()
-    culprit.prime()
+    bystander.after()
+    assert "the pass is void: another variant changed" in bystander.problem()
+    observer.begin_job()
+    responsible.before()
     torch.cuda.Event.elapsed_time = None
     variant.run()
-    culprit.take()
-    assert culprit.problem().startswith("changed torch.cuda")
+    responsible.after()
+    assert responsible.problem().startswith("changed torch.cuda")
 
 
 # -- honest kernels --------------------------------------------------------------------------------
@@ -235,15 +237,15 @@ def test_another_workload_is_checked_as_well(tmp_path):
 def test_a_rotated_run_is_audited_where_it_wrote():
     from workers.measure.triton_launch import bind_copies
 
-    task = Task(Cheated(), WORKLOAD, (1, 2), "cpu")
+    task = TaskData(Cheated(), WORKLOAD, (1, 2), "cpu")
     variant, copies = bind(task, HONEST), bind_copies(task, HONEST, 3)
     idle = bind_copies(task, {"cheat": "stale output"}, 3)
     for copy in copies:
         copy()
     for run, problem in ((copies[1], ""), (idle[1], f"output `y` not written: {N * N} of")):
-        audit = Audit(task, variant.outputs)
-        audit.prime()
-        audit.take(run())
-        found = audit.problem()
+        check = TimedRunCheck(task, variant.outputs)
+        check.before()
+        check.after(run())
+        found = check.problem()
         assert found.startswith(problem)
         assert bool(found) == bool(problem)

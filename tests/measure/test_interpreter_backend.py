@@ -119,4 +119,4 @@ def test_faults_do_not_outlive_their_variant(child):
 def test_a_kernel_at_fault_fails_the_job(child):
     found = child.measure(WORKLOAD.with_dims(broken_reference=True), {"block": 64})
     assert isinstance(found, Failure)
-    assert "gives nothing for output `y`" in found.message
+    assert "returns nothing for output `y`" in found.message

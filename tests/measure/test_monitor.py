@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.measure.monitor import Monitor, Sample, nvml_look, reason_names
+from workers.measure.monitor import Monitor, Sample, nvml_reader, reason_names
 
 
 def _watched(samples, seconds=0.0):
@@ -49,7 +49,7 @@ def test_a_card_that_tells_nothing_and_no_card_at_all():
     with Monitor(None) as monitor:
         pass
     assert monitor.summary() == {}
-    assert nvml_look("GPU-00000000-0000-0000-0000-000000000000") is None
+    assert nvml_reader("GPU-00000000-0000-0000-0000-000000000000") is None
 
 
 @given(st.integers(0, 0xFFFF))

@@ -8,10 +8,11 @@ import pytest
 from measure_kernels import CpuAffine
 
 from search_spaces.records import Device, Status, Toolchain, Workload
-from workers.measure.gate.timed_run_check import Audit
+from workers.measure.gate.timed_run_check import TimedRunCheck
 from workers.measure.monitor import Monitor, Sample
-from workers.measure.session import Entry, Session
-from workers.measure.task_data import Task
+from workers.measure.session import Session
+from workers.measure.session_backend import PreparedCandidate
+from workers.measure.task_data import TaskData
 from workers.measure.timers.perf_counter import PerfCounterTimer
 from workers.measure.timers.timer import Candidate
 from workers.measure.timers.warm_up import WarmUp
@@ -74,7 +75,9 @@ class Bench:
 
     def _entry(self, task, name):
         run = task.baselines["eager"]
-        return Entry(Candidate(name, lambda: run(task.inputs)), Audit(task), 0.0, compiled=1)
+        return PreparedCandidate(
+            Candidate(name, lambda: run(task.inputs)), TimedRunCheck(task), 0.0, compiled=1
+        )
 
 
 def _compete(bench, *configs, mode=Mode.SCREENING, baselines=(), incumbent=None, checks=()):
@@ -93,7 +96,7 @@ def _compete(bench, *configs, mode=Mode.SCREENING, baselines=(), incumbent=None,
         checks=checks,
         protocol=constants,
     )
-    found = Session(bench, job, Task(CpuAffine(), WORKLOAD, (1,), "cpu")).compete()
+    found = Session(bench, job, TaskData(CpuAffine(), WORKLOAD, (1,), "cpu")).compete()
     assert not bench.asked_after_loss
     return found
 

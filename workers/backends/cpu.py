@@ -13,11 +13,11 @@ from search_spaces.errors import TunerError
 from search_spaces.records import config_key
 from workers.build import count_compilations
 from workers.measure.gate.checks import check_variant
-from workers.measure.session import Entry
-from workers.measure.task_data import Task
+from workers.measure.session_backend import PreparedCandidate
+from workers.measure.task_data import TaskData
 from workers.measure.timers.perf_counter import PerfCounterTimer
 from workers.measure.timers.timer import Candidate
-from workers.measure.torch_bench import TorchBench
+from workers.measure.torch_backend import TorchBackend
 from workers.records import (
     Artifact,
     Calibration,
@@ -37,7 +37,7 @@ _DYNAMO = {
 }
 
 
-class CpuBackend(TorchBench):
+class CpuBackend(TorchBackend):
     """Times functions of the inputs on one CPU; caches are warm unless the protocol rotates inputs.
 
     cores: the cores the process may use, such as `0,2-5`; by default all it is given.
@@ -67,7 +67,9 @@ class CpuBackend(TorchBench):
         with torch._dynamo.config.patch(_DYNAMO), _threads_restored():
             return super().measure(job)
 
-    def prepare(self, task: Task, artifact: Artifact, *, check: bool) -> Entry | Failure:
+    def prepare(
+        self, task: TaskData, artifact: Artifact, *, check: bool
+    ) -> PreparedCandidate | Failure:
         try:
             if refused := self._install(artifact):
                 return refused
@@ -80,7 +82,7 @@ class CpuBackend(TorchBench):
 
             with count_compilations("cpu") as compilations:
                 variant(task.inputs)
-                checked = check_variant(task, run, watch=self._watch) if check else None
+                checked = check_variant(task, run, observer=self._observer) if check else None
         except Exception as problem:
             return self._failed(problem)
         if isinstance(checked, Failure):
@@ -91,9 +93,11 @@ class CpuBackend(TorchBench):
             enter=lambda: _use_threads(threads),
             rotations=tuple(partial(variant, inputs) for inputs in self._copies(task)),
         )
-        return self._entry(task, candidate, checked, compiled=compilations.count)
+        return self._prepared(task, candidate, checked, compiled=compilations.count)
 
-    def timer(self, constants: MeasurementProtocol, entries: Sequence[Entry]) -> PerfCounterTimer:
+    def timer(
+        self, constants: MeasurementProtocol, entries: Sequence[PreparedCandidate]
+    ) -> PerfCounterTimer:
         return self.plain_timer(constants)
 
     def plain_timer(self, constants: MeasurementProtocol) -> PerfCounterTimer:
@@ -110,7 +114,7 @@ class CpuBackend(TorchBench):
     def _enter_baseline(self) -> None:
         _use_threads(self._baseline_threads)
 
-    def _variant(self, task: Task, artifact: Artifact) -> Callable[..., Mapping[str, Any]]:
+    def _variant(self, task: TaskData, artifact: Artifact) -> Callable[..., Mapping[str, Any]]:
         key = artifact.binary_hash + config_key(artifact.config)
         if key not in task.loaded:
             while len(task.loaded) >= _LOADED:

@@ -14,14 +14,14 @@ from workers.build import count_compilations
 from workers.build.launch_key import LaunchKey, difference
 from workers.measure.failures import failure_of
 from workers.measure.gate.checks import check_variant
-from workers.measure.gate.integrity import CudaWatch, Watch
-from workers.measure.monitor import Monitor, nvml_look
+from workers.measure.gate.run_observer import CudaRunObserver, RunObserver
+from workers.measure.monitor import Monitor, nvml_reader
 from workers.measure.roofline import at_peak_us, roofline_us
-from workers.measure.session import Entry
-from workers.measure.task_data import Task
+from workers.measure.session_backend import PreparedCandidate
+from workers.measure.task_data import TaskData
 from workers.measure.timers.methods import choose_method, gpu_timer
 from workers.measure.timers.timer import Candidate, Timer
-from workers.measure.torch_bench import TorchBench
+from workers.measure.torch_backend import TorchBackend
 from workers.measure.triton_launch import bind, bind_copies, provide_memory
 from workers.records import Artifact, Calibration, Failure, KernelRef, MeasurementProtocol
 
@@ -43,7 +43,7 @@ def _compiled_why(artifact: Artifact, missed: Sequence[LaunchKey]) -> str:
     return f"compiled on the device worker: {difference(artifact.keys, missed[0])}"
 
 
-class CudaBackend(TorchBench):
+class CudaBackend(TorchBackend):
     """One GPU of this process; `index` counts those that are visible to it."""
 
     kind = "cuda"
@@ -66,12 +66,14 @@ class CudaBackend(TorchBench):
         _ = triton.runtime.driver.active.utils
         triton_key()
         torch.cuda.current_blas_handle()  # type: ignore[no-untyped-call]
-        self._look = nvml_look(self._device.uuid) if self.kind == "cuda" else None
-        self._watch = CudaWatch() if self.kind == "cuda" else Watch()
+        self._read_sample = nvml_reader(self._device.uuid) if self.kind == "cuda" else None
+        self._observer = CudaRunObserver() if self.kind == "cuda" else RunObserver()
         self._timers: dict[tuple[str, str], Timer] = {}
         self._flush: torch.Tensor | None = None
 
-    def prepare(self, task: Task, artifact: Artifact, *, check: bool) -> Entry | Failure:
+    def prepare(
+        self, task: TaskData, artifact: Artifact, *, check: bool
+    ) -> PreparedCandidate | Failure:
         import torch
 
         try:
@@ -86,7 +88,7 @@ class CudaBackend(TorchBench):
         except Exception as problem:
             return self._failed(problem)
 
-    def timer(self, constants: MeasurementProtocol, entries: Sequence[Entry]) -> Timer:
+    def timer(self, constants: MeasurementProtocol, entries: Sequence[PreparedCandidate]) -> Timer:
         """By the method asked for; `auto` chooses it by the fastest of a few of the entries."""
         method = constants.method
         if self.kind != "cuda":
@@ -105,7 +107,9 @@ class CudaBackend(TorchBench):
             self._timers[method, cache] = gpu_timer(method, flush, self._warm_up, known, cache)
         return self._timers[method, cache]
 
-    def _duration_us(self, constants: MeasurementProtocol, entries: Sequence[Entry]) -> float:
+    def _duration_us(
+        self, constants: MeasurementProtocol, entries: Sequence[PreparedCandidate]
+    ) -> float:
         few = [replace(entry.candidate, after_checked_run=_ignore) for entry in entries[-_TRIED:]]
         timer = self._timer("events", constants.cache)
         samples = timer.collect(few, [list(range(len(few)))] * 3)
@@ -127,9 +131,9 @@ class CudaBackend(TorchBench):
         return found
 
     def monitor(self) -> AbstractContextManager[Monitor]:
-        return Monitor(self._look)
+        return Monitor(self._read_sample)
 
-    def roofline_us(self, task: Task, cache: str) -> float:
+    def roofline_us(self, task: TaskData, cache: str) -> float:
         """What no cache can have held, at the speed of a copy, or the products at their peak.
 
         Caches hold none of it for sure only when they are cold: else traffic knows no floor.
@@ -137,11 +141,11 @@ class CudaBackend(TorchBench):
         held_bytes = self._cache_bytes() if cache == "cold" else None
         return roofline_us(*self._work(task), held_bytes=held_bytes)
 
-    def _at_peak_us(self, task: Task) -> float | None:
+    def _at_peak_us(self, task: TaskData) -> float | None:
         # Nothing is calibrated for it: what is only checked is not timed.
         return at_peak_us(*self._work(task)) if self._calibration else None
 
-    def _work(self, task: Task) -> tuple[Cost, set[str], Tolerance, Calibration]:
+    def _work(self, task: TaskData) -> tuple[Cost, set[str], Tolerance, Calibration]:
         """What a floor is reckoned from."""
         return (
             task.kernel.cost(task.workload),
@@ -158,7 +162,9 @@ class CudaBackend(TorchBench):
         if not self.poisoned:
             torch.cuda.empty_cache()
 
-    def _prepare(self, task: Task, artifact: Artifact, check: bool) -> Entry | Failure:
+    def _prepare(
+        self, task: TaskData, artifact: Artifact, check: bool
+    ) -> PreparedCandidate | Failure:
         import torch
 
         variant = bind(task, artifact.config)
@@ -169,7 +175,7 @@ class CudaBackend(TorchBench):
                     variant.run,
                     outputs=variant.outputs,
                     scratch=variant.scratch,
-                    watch=self._watch,
+                    observer=self._observer,
                 )
             else:
                 checked = None
@@ -182,7 +188,7 @@ class CudaBackend(TorchBench):
         if copies := len(self._copies(task)):
             rotations = bind_copies(task, artifact.config, copies)
         candidate = Candidate(config_key(artifact.config), variant.run, rotations=rotations)
-        return self._entry(
+        return self._prepared(
             task,
             candidate,
             checked,
@@ -191,15 +197,15 @@ class CudaBackend(TorchBench):
             note=_compiled_why(artifact, compilations.missed),
         )
 
-    def _rehearse(self, task: Task) -> None:
-        """Have the gate refuse what does nothing: what it calls is loaded when it is first used."""
-        check_variant(task, lambda: None, outputs=task.outputs(), watch=self._watch)
+    def _preload(self, task: TaskData) -> None:
+        """Run the gate on a variant that does nothing, which loads what the gate calls."""
+        check_variant(task, lambda: None, outputs=task.outputs(), observer=self._observer)
 
     def _verify_workloads(self, kernel: Kernel, workload: Workload) -> Sequence[Workload]:
         small = kernel.small_workload(workload)
         return (workload,) if small == workload else (workload, small)
 
-    def _build_task(self, ref: KernelRef, workload: Workload, seeds: tuple[int, ...]) -> Task:
+    def _build_task(self, ref: KernelRef, workload: Workload, seeds: tuple[int, ...]) -> TaskData:
         import torch
 
         try:
@@ -219,7 +225,7 @@ class CudaBackend(TorchBench):
             self.poisoned = True
         return failure
 
-    def _make_room(self, task: Task | None) -> None:
+    def _make_room(self, task: TaskData | None) -> None:
         import torch
 
         self._tasks.clear_all_but(task)

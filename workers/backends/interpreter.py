@@ -13,15 +13,15 @@ from search_spaces.records import Device, Workload
 from workers.backends.interpreter_arithmetic import extend, uninterpretable
 from workers.device import offline
 from workers.measure.gate.checks import check_variant
-from workers.measure.session import Entry
-from workers.measure.task_data import Task
+from workers.measure.session_backend import PreparedCandidate
+from workers.measure.task_data import TaskData
 from workers.measure.timers.timer import Candidate, Timer
-from workers.measure.torch_bench import TorchBench
+from workers.measure.torch_backend import TorchBackend
 from workers.measure.triton_launch import WritingVariant, bind
 from workers.records import Artifact, Failure, MeasureJob, Measurement, MeasurementProtocol, Mode
 
 
-class InterpreterBackend(TorchBench):
+class InterpreterBackend(TorchBackend):
     """Runs a variant's launches on CPU tensors of the kernel's small workload.
 
     Whatever the mode of a job, it is verified. Of an artifact only the config is used; the
@@ -64,7 +64,9 @@ class InterpreterBackend(TorchBench):
         except TunerError:
             return None
 
-    def prepare(self, task: Task, artifact: Artifact, *, check: bool) -> Entry | Failure:
+    def prepare(
+        self, task: TaskData, artifact: Artifact, *, check: bool
+    ) -> PreparedCandidate | Failure:
         import numpy
 
         variant: WritingVariant | None = None
@@ -82,14 +84,14 @@ class InterpreterBackend(TorchBench):
         if isinstance(checked, Failure):
             return checked
         candidate = Candidate(task.kernel.name, variant.run)
-        return self._entry(task, candidate, checked, outputs=variant.outputs)
+        return self._prepared(task, candidate, checked, outputs=variant.outputs)
 
-    def _unchecked(self, task: Task, variant: WritingVariant, note: str) -> Entry:
+    def _unchecked(self, task: TaskData, variant: WritingVariant, note: str) -> PreparedCandidate:
         task.load(0)
         candidate = Candidate(task.kernel.name, variant.run)
-        return self._entry(task, candidate, None, outputs=variant.outputs, note=note)
+        return self._prepared(task, candidate, None, outputs=variant.outputs, note=note)
 
-    def timer(self, constants: MeasurementProtocol, entries: Sequence[Entry]) -> Timer:
+    def timer(self, constants: MeasurementProtocol, entries: Sequence[PreparedCandidate]) -> Timer:
         raise TypeError("the interpreter does not time")
 
     def plain_timer(self, constants: MeasurementProtocol) -> Timer:

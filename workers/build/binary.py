@@ -1,12 +1,13 @@
-"""What a GPU binary says of itself: its identity, registers, spills.
+"""Static facts of a GPU binary: the hash of its code, registers, spills.
 
-Cubins and code objects are ELF files. Sections that hold debug information, notes and names vary
-with paths and the moment of building; the rest is what the device executes.
+Cubins and code objects are ELF files. Sections with debug information, notes and names depend on
+paths and on the time of the build; the other sections are what the device executes.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 import struct
 import subprocess
@@ -16,64 +17,51 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import Section
+
 _VOLATILE = re.compile(r"(\.rela?)?\.(debug|nv_debug|note|comment|shstrtab|strtab|symtab)")
 _RESOURCES = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)")
-_NO_BITS = 8
-#: attributes of the `.nv.info` section: registers per thread and bytes of stack, per function.
+#: Attributes of the `.nv.info` section, one of each per function: registers per thread, stack bytes.
 _REGISTERS, _FRAME_BYTES = 0x2F, 0x11
+#: Format of an attribute that is followed by its size and its value.
 _SIZED_VALUE = 0x04
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """32-bit registers and bytes of local memory of one thread."""
+    """What one thread needs."""
 
+    #: 32-bit registers.
     registers: int
+    #: Bytes of local memory.
     spill_bytes: int
 
 
-def sections(binary: bytes) -> Iterator[tuple[str, int, bytes]]:
-    """Name, size in bytes and contents of each section of a 64-bit little-endian ELF file.
-
-    Raises `ValueError` for anything else.
-    """
-    if binary[:6] != b"\x7fELF\x02\x01":
-        raise ValueError("not a 64-bit little-endian ELF file")
-    try:
-        (table,) = struct.unpack_from("<Q", binary, 0x28)
-        entry, count, names_at = struct.unpack_from("<HHH", binary, 0x3A)
-        headers = [
-            struct.unpack_from("<IIQQQQ", binary, table + index * entry) for index in range(count)
-        ]
-        names = binary[headers[names_at][4] :]
-    except (struct.error, IndexError, OverflowError) as error:
-        raise ValueError(f"damaged ELF file: {error}") from None
-    for name_at, kind, _, _, offset, size in headers:
-        name = names[name_at : names.find(b"\0", name_at)].decode("latin-1")
-        yield name, size, b"" if kind == _NO_BITS else binary[offset : offset + size]
-
-
 def code_hash(binary: bytes) -> str:
-    """SHA-256 over what the device executes, as hexadecimal; the whole file if it is not ELF."""
+    """SHA-256 of what the device executes, as hexadecimal; of the whole file if it is not ELF."""
     sha = hashlib.sha256()
     try:
-        for name, size, content in sections(binary):
-            if not _VOLATILE.match(name):
-                sha.update(f"{name} {size} {len(content)}\n".encode())
+        for section in _sections(binary):
+            if not _VOLATILE.match(section.name):
+                content = _content(binary, section)
+                sha.update(f"{section.name} {section['sh_size']} {len(content)}\n".encode())
                 sha.update(content)
-    except ValueError:
+    except (ELFError, ArithmeticError, LookupError, ValueError):  # not ELF, or damaged
         return hashlib.sha256(binary).hexdigest()
     return sha.hexdigest()
 
 
 def cubin_resources(cubin: bytes) -> Resources:
-    """Resources of a cubin by `cuobjdump`, or from its own attributes where there is none."""
+    """Resources of a cubin from `cuobjdump`, or from its attributes where that is missing."""
     return _by_cuobjdump(cubin) or resources_of_attributes(cubin)
 
 
 def resources_of_attributes(cubin: bytes) -> Resources:
-    """Resources from the `.nv.info` section: the largest of the cubin's functions."""
-    info = next((content for name, _, content in sections(cubin) if name == ".nv.info"), b"")
+    """Resources from the `.nv.info` section: the maximum over the cubin's functions."""
+    found_sections = (section for section in _sections(cubin) if section.name == ".nv.info")
+    info = next((_content(cubin, section) for section in found_sections), b"")
     found = {_REGISTERS: 0, _FRAME_BYTES: 0}
     at = 0
     while at + 4 <= len(info):
@@ -86,13 +74,25 @@ def resources_of_attributes(cubin: bytes) -> Resources:
 
 
 def code_object_resources(assembly: str) -> Resources:
-    """Resources from the metadata that ends AMD assembly text; the largest of its kernels."""
+    """Resources from the metadata in AMD assembly text: the maximum over its kernels."""
 
     def largest(name: str) -> int:
         values = re.findall(rf"^\s*\.{name}:\s*(\d+)", assembly, re.MULTILINE)
         return max(map(int, values), default=0)
 
     return Resources(largest("vgpr_count"), largest("private_segment_fixed_size"))
+
+
+def _sections(binary: bytes) -> Iterator[Section]:
+    """The sections of an ELF file. Raises `ELFError` for anything else."""
+    return ELFFile(io.BytesIO(binary)).iter_sections()
+
+
+def _content(binary: bytes, section: Section) -> bytes:
+    """The bytes of a section as they are in the file; none for a section without contents."""
+    if section["sh_type"] == "SHT_NOBITS":
+        return b""
+    return binary[section["sh_offset"] : section["sh_offset"] + section["sh_size"]]
 
 
 def _by_cuobjdump(cubin: bytes) -> Resources | None:

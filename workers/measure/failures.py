@@ -1,4 +1,4 @@
-"""Exceptions of kernels and compilers turned into values."""
+"""Exceptions of kernels and compilers as `Failure` values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workers.supervision.machine_faults import fault_of
 
 _LINE_CHARS = 300
 _DETAIL_CHARS = 20_000
-#: by class name, so that neither triton nor torch is imported to look at an error
+#: By class name, so that inspecting an error imports neither triton nor torch.
 _STATUSES = {
     "OutOfResources": Status.CONSTRAINTS,
     "CompilationError": Status.COMPILE,
@@ -22,20 +22,20 @@ _STATUSES = {
 
 
 def failure_of(error: Exception, *, doing: str = "", artifact: Artifact | None = None) -> Failure:
-    """The failure an exception amounts to: its status, one line for people, the traceback.
+    """The failure that an exception stands for: its status, a one-line message, the traceback.
 
-    doing: what was being done, put before the message. The line ends with the file and line of the
-    user's own code, if the error comes from there, and the traceback then holds no other frames.
-    Raises `MachineFault` where the exception comes from a fault of the machine, which is no failure
-    of what was being done.
+    doing: the operation that failed; the message begins with it. If the error comes from the user's
+    own code, the message ends with its file and line, and the traceback contains only frames of
+    that code. Raises `MachineFault` where the machine caused the exception, because that says
+    nothing about the variant.
     """
     if fault := fault_of(error):
         raise fault from error
     if isinstance(error, TunerError):
         line = error.message + (f" ({error.hint})" if error.hint else "")
     else:
-        said = f"{error}".strip().splitlines()
-        line = f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
+        lines = f"{error}".strip().splitlines()
+        line = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     where = source_positions.place(error)
     line = f"{doing}: {line}" if doing else line
     message = line[: max(0, _LINE_CHARS - len(where))] + where

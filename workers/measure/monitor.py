@@ -1,6 +1,6 @@
-"""What the card did beside the timing: clocks, power, temperature, throttle reasons.
+"""Monitoring of the device during timing: clocks, power, temperature, throttle reasons.
 
-Reads NVML and never changes a setting. Reasons are NVML's `nvmlClocksEventReasons`.
+Reads NVML and never changes a setting. Reasons are the bits of NVML's `nvmlClocksEventReasons`.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ _REASONS = {
     0x80: "hw_power_brake_slowdown",
     0x100: "display_clock_setting",
 }
-#: a pass under these says nothing about its candidates; a power cap is normal and only named
+#: Reasons that void a pass. A power cap is the normal state of a large kernel and is only recorded.
 _VOIDING = 0x8 | 0x20 | 0x40 | 0x80
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One look at the card; None is what it would not tell. reasons: NVML's bits."""
+    """One reading of the device; None where the device does not report a value."""
 
     sm_mhz: float | None = None
     power_w: float | None = None
     temperature_c: float | None = None
+    #: NVML's bits.
     reasons: int = 0
 
 
 def reason_names(bits: int) -> str:
-    """The reasons in words, comma-separated; unknown bits in hexadecimal."""
+    """The names of the reasons, separated by commas; unknown bits in hexadecimal."""
     names = [name for bit, name in _REASONS.items() if bits & bit]
     if unknown := bits & ~sum(_REASONS):
         names.append(hex(unknown))
@@ -50,21 +51,21 @@ def reason_names(bits: int) -> str:
 
 
 class Monitor:
-    """Samples while its `with` block runs: at the start, 20 times a second, and at the end.
+    """Reads the device during its `with` block: at the start, 20 times a second, and at the end.
 
-    look: takes one sample; None where there is nothing to look at, and `summary` is then empty.
+    read: takes one sample; None where the device cannot be monitored, and `summary` is then empty.
     """
 
-    def __init__(self, look: Callable[[], Sample] | None) -> None:
-        self._look = look
+    def __init__(self, read: Callable[[], Sample] | None) -> None:
+        self._read = read
         self._samples: list[Sample] = []
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Monitor:
-        if self._look is not None:
-            self._samples.append(self._look())
-            self._thread = threading.Thread(target=self._watch, name="monitor", daemon=True)
+        if self._read is not None:
+            self._samples.append(self._read())
+            self._thread = threading.Thread(target=self._sample, name="monitor", daemon=True)
             self._thread.start()
         return self
 
@@ -74,43 +75,46 @@ class Monitor:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._look is None or self._thread is None:
+        if self._read is None or self._thread is None:
             return
-        self._samples.append(self._look())
+        self._samples.append(self._read())
         self._stop.set()
         self._thread.join(_JOIN_S)
 
     def summary(self) -> Mapping[str, float | str]:
-        """sm_mhz (median), sm_mhz_min, power_w and temperature_c (highest), throttle (all reasons
-        seen, in words) and, only when the pass is void, throttled (the reasons that void it)."""
+        """The values that are stored with a measurement.
+
+        sm_mhz (median), sm_mhz_min, power_w and temperature_c (maximum), throttle (names of all
+        reasons seen) and, only for a void pass, throttled (the names of the reasons that void it).
+        """
         if not self._samples:
             return {}
-        found: dict[str, float | str] = {}
+        summary: dict[str, float | str] = {}
         clocks = [sample.sm_mhz for sample in self._samples if sample.sm_mhz is not None]
         if clocks:
-            found["sm_mhz"] = statistics.median(clocks)
-            found["sm_mhz_min"] = min(clocks)
+            summary["sm_mhz"] = statistics.median(clocks)
+            summary["sm_mhz_min"] = min(clocks)
         powers = [sample.power_w for sample in self._samples if sample.power_w is not None]
         if powers:
-            found["power_w"] = max(powers)
-        heats = [s.temperature_c for s in self._samples if s.temperature_c is not None]
-        if heats:
-            found["temperature_c"] = max(heats)
+            summary["power_w"] = max(powers)
+        temperatures = [s.temperature_c for s in self._samples if s.temperature_c is not None]
+        if temperatures:
+            summary["temperature_c"] = max(temperatures)
         reasons = 0
         for sample in self._samples:
             reasons |= sample.reasons
-        found["throttle"] = reason_names(reasons)
+        summary["throttle"] = reason_names(reasons)
         if reasons & _VOIDING:
-            found["throttled"] = reason_names(reasons & _VOIDING)
-        return found
+            summary["throttled"] = reason_names(reasons & _VOIDING)
+        return summary
 
-    def _watch(self) -> None:
-        assert self._look is not None
+    def _sample(self) -> None:
+        assert self._read is not None
         while not self._stop.wait(_INTERVAL_S):
-            self._samples.append(self._look())
+            self._samples.append(self._read())
 
 
-def nvml_look(uuid: str) -> Callable[[], Sample] | None:
+def nvml_reader(uuid: str) -> Callable[[], Sample] | None:
     """A function that takes one sample of the NVIDIA card with this UUID, None without NVML."""
     try:
         import pynvml
@@ -118,21 +122,21 @@ def nvml_look(uuid: str) -> Callable[[], Sample] | None:
         pynvml.nvmlInit()
         name = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
         handle = pynvml.nvmlDeviceGetHandleByUUID(name)
-    except Exception:  # no driver, no library, no such card: all the same here
+    except Exception:  # no driver, no library or no such card
         return None
 
-    def ask(question: Callable[..., Any], *args: object) -> float | None:
+    def query(function: Callable[..., Any], *args: object) -> float | None:
         with suppress(pynvml.NVMLError):
-            return float(question(handle, *args))
+            return float(function(handle, *args))
         return None
 
-    def look() -> Sample:
-        power_mw = ask(pynvml.nvmlDeviceGetPowerUsage)
+    def read() -> Sample:
+        power_mw = query(pynvml.nvmlDeviceGetPowerUsage)
         return Sample(
-            sm_mhz=ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM),
+            sm_mhz=query(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM),
             power_w=None if power_mw is None else power_mw / 1000,
-            temperature_c=ask(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU),
-            reasons=int(ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons) or 0),
+            temperature_c=query(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU),
+            reasons=int(query(pynvml.nvmlDeviceGetCurrentClocksEventReasons) or 0),
         )
 
-    return look
+    return read

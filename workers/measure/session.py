@@ -1,81 +1,44 @@
-"""One job, whatever the device kind: check candidates, time them, write down the outcome."""
+"""One job on a device of any kind: check the candidates, time them, compose the result."""
 
 from __future__ import annotations
 
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from search_spaces.records import Device, Toolchain, config_key
+from search_spaces.records import config_key
 from search_spaces.statistics import paired
 from workers.measure.gate.checks import refusal
-from workers.measure.monitor import Monitor
 from workers.measure.race.modes import collect_samples
-from workers.measure.task_data import Task
+from workers.measure.session_backend import PreparedCandidate, SessionBackend
+from workers.measure.task_data import TaskData
 from workers.measure.timers.graph import CaptureFailed
 from workers.measure.timers.timer import Candidate, Timer
-from workers.records import (
-    Artifact,
-    Check,
-    Failure,
-    KernelRef,
-    MeasureJob,
-    Measurement,
-    MeasurementProtocol,
-    Mode,
-    Timing,
-)
+from workers.records import Failure, MeasureJob, Measurement, Mode, Timing
 from workers.supervision.heartbeat import note
 
-#: a time below this share of the physical floor is refused
-_ROOFLINE_SLACK = 0.9
-
-
-class Audit(Protocol):
-    """Looks at what one timed run left."""
-
-    def take(self, result: object) -> None:
-        """Keep what the run left, without waiting for the device."""
-        ...
-
-    def problem(self) -> str:
-        """What is wrong with it; empty when it is right or nothing was taken."""
-        ...
+#: A median below this share of the roofline bound is refused.
+_ROOFLINE_SHARE = 0.9
+#: A pass during which the device was throttled is repeated this often.
+_ATTEMPTS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A candidate that may be timed. error: its worst relative error, -1 when not checked.
+class TimedPass:
+    """The samples of one comparison and the conditions they were taken under."""
 
-    deterministic: whether a repetition gave the same bits, None when not looked at. compiled: how
-    many compilations its first launch took. note: why it was compiled, or not checked although it
-    had not been before.
-    """
-
-    candidate: Candidate
-    audit: Audit
-    error: float
-    deterministic: bool | None = None
-    compiled: int = 0
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """Samples in us per candidate, and how they were taken."""
-
+    #: Times in us per candidate.
     samples: Sequence[Sequence[float]]
     method: str
     cache: str
     quantum_us: float
+    #: The monitor's summary.
     clocks: Mapping[str, float | str]
 
 
-class Noting:
-    """A timer that gives a sign of life with every collect."""
+class HeartbeatTimer:
+    """A timer that sends a heartbeat with every call."""
 
     def __init__(self, timer: Timer) -> None:
         self._timer = timer
@@ -92,52 +55,20 @@ class Noting:
         return self._timer.collect(candidates, orders)
 
 
-class Bench(Protocol):
-    """What a device kind contributes to a session.
+class Session:
+    """The state of one job.
 
-    Every method turns what goes wrong with one variant into a `Failure`. Once `poisoned`, the
-    device is lost and nothing more is asked.
+    started: when the device began with the job, by `time.monotonic`; making the task counts.
     """
 
-    poisoned: bool
-
-    def info(self) -> tuple[Device, Toolchain]: ...
-
-    def prepare(self, task: Task, artifact: Artifact, *, check: bool) -> Entry | Failure:
-        """Install the artifact, launch it and, with `check`, pass it through the gate."""
-        ...
-
-    def prepare_baseline(self, task: Task, name: str) -> Entry | Failure:
-        """Warm a baseline up and check it."""
-        ...
-
-    def timer(self, constants: MeasurementProtocol, entries: Sequence[Entry]) -> Timer:
-        """The clock for a pass over these entries; chooses the method where that is `auto`."""
-        ...
-
-    def plain_timer(self, constants: MeasurementProtocol) -> Timer:
-        """The clock for a pass over entries of which one cannot be timed the way it was chosen."""
-        ...
-
-    def check(self, ref: KernelRef, check: Check) -> Failure | None:
-        """Pass an artifact through the gate on another workload."""
-        ...
-
-    def monitor(self) -> AbstractContextManager[Monitor]: ...
-
-    def roofline_us(self, task: Task, cache: str) -> float:
-        """The least time in us the device can take for the task, 0.0 when unknown."""
-        ...
-
-
-class Session:
-    """The state of one job on a bench. started: when the device began with it, by
-    `time.monotonic`; the task may have had to be made."""
-
     def __init__(
-        self, bench: Bench, job: MeasureJob, task: Task, started: float | None = None
+        self,
+        backend: SessionBackend,
+        job: MeasureJob,
+        task: TaskData,
+        started: float | None = None,
     ) -> None:
-        self._bench = bench
+        self._backend = backend
         self._job = job
         self._task = task
         self._started = time.monotonic() if started is None else started
@@ -145,203 +76,213 @@ class Session:
         self._compiled = 0
         self._names = [config_key(artifact.config) for artifact in job.candidates]
         screening = job.mode is Mode.SCREENING
-        #: the candidate that the others of a screening are told against
+        #: Position of the incumbent, the reference of a screening.
         self._incumbent = len(job.candidates) - 1 if screening and job.incumbent else None
 
-    def verify(self, tasks: Sequence[Task]) -> Measurement:
+    def verify(self, tasks: Sequence[TaskData]) -> Measurement:
         """Check every candidate on all the tasks, `verified` or not; nothing is timed."""
-        entries: dict[int, Entry | Failure] = {}
+        prepared: dict[int, PreparedCandidate | Failure] = {}
         for index in self._indices():
             for task in tasks:
-                entry = self._prepare(task, index, check=True)
-                before = entries.get(index)
-                if isinstance(entry, Entry) and isinstance(before, Entry):
-                    entry = replace(entry, error=max(entry.error, before.error))
-                if entry is not None:
-                    entries[index] = entry
-                if not isinstance(entry, Entry):
+                outcome = self._prepare(task, index, check=True)
+                before = prepared.get(index)
+                if isinstance(outcome, PreparedCandidate) and isinstance(before, PreparedCandidate):
+                    outcome = replace(outcome, error=max(outcome.error, before.error))
+                if outcome is not None:
+                    prepared[index] = outcome
+                if not isinstance(outcome, PreparedCandidate):
                     break
-        return self._measurement([self._untimed(entries, i) for i in self._indices()], {})
+        return self._measurement([self._untimed(prepared, i) for i in self._indices()], {})
 
     def compete(self) -> Measurement:
         """Check the candidates, then time those that passed."""
-        entries = self._prepare_all()
-        self._verify_check_sizes(entries)
+        prepared = self._prepare_all()
+        self._verify_check_sizes(prepared)
         baselines = self._prepare_baselines()
-        field = self._field(entries, baselines)
-        failed = {name: entry for name, entry in baselines.items() if isinstance(entry, Failure)}
-        if not field:
-            return self._measurement([self._untimed(entries, i) for i in self._indices()], failed)
-        timing = self._time(field)
-        timings = self._timings(field, timing)
+        timeable = self._timeable(prepared, baselines)
+        failed = {name: one for name, one in baselines.items() if isinstance(one, Failure)}
+        if not timeable:
+            return self._measurement([self._untimed(prepared, i) for i in self._indices()], failed)
+        timed = self._time(timeable)
+        timings = self._timings(timeable, timed)
         outcomes = [
-            self._judged(index, field[index], timings[index], timing.cache)
+            self._accepted(index, timeable[index], timings[index], timed.cache)
             if index in timings
-            else self._untimed(entries, index)
+            else self._untimed(prepared, index)
             for index in self._indices()
         ]
         compared = {name: failed.get(name) or timings[name] for name in baselines}
-        return self._measurement(outcomes, compared, timing)
+        return self._measurement(outcomes, compared, timed)
 
     # -- preparing -----------------------------------------------------------------------------
     def _indices(self) -> range:
         return range(len(self._job.candidates))
 
-    def _prepare_all(self) -> dict[int, Entry | Failure]:
-        """All candidates, the incumbent first: what candidates may break is then not blamed on
-        it."""
-        entries: dict[int, Entry | Failure] = {}
+    def _prepare_all(self) -> dict[int, PreparedCandidate | Failure]:
+        """Prepare all candidates, the incumbent first, so that no candidate can make it fail."""
+        prepared: dict[int, PreparedCandidate | Failure] = {}
         order = sorted(self._indices(), key=lambda index: (index != self._incumbent, index))
         for index in order:
             verified = self._job.candidates[index].binary_hash in self._job.verified
-            entry = self._prepare(self._task, index, check=not verified)
-            if entry is not None:
-                entries[index] = entry
-        return entries
+            outcome = self._prepare(self._task, index, check=not verified)
+            if outcome is not None:
+                prepared[index] = outcome
+        return prepared
 
-    def _prepare(self, task: Task, index: int, *, check: bool) -> Entry | Failure | None:
-        """None when the device was lost before it was this candidate's turn."""
-        if self._bench.poisoned:
+    def _prepare(
+        self, task: TaskData, index: int, *, check: bool
+    ) -> PreparedCandidate | Failure | None:
+        """None when the device was lost before this candidate."""
+        if self._backend.poisoned:
             return None
         note(f"candidate {index}")
-        artifact = self._job.candidates[index]
-        entry = self._bench.prepare(task, artifact, check=check)
-        if isinstance(entry, Failure):
-            return self._blamed(index, entry)
+        outcome = self._backend.prepare(task, self._job.candidates[index], check=check)
+        if isinstance(outcome, Failure):
+            return self._with_facts(index, outcome)
         if task is self._task:
-            self._compiled += entry.compiled
-        return entry
+            self._compiled += outcome.compiled
+        return outcome
 
-    def _verify_check_sizes(self, entries: dict[int, Entry | Failure]) -> None:
-        """The first candidate must be right on the job's other sizes too."""
+    def _verify_check_sizes(self, prepared: dict[int, PreparedCandidate | Failure]) -> None:
+        """The first candidate must be correct at the job's check sizes, too."""
         for check in self._job.checks:
-            if self._bench.poisoned or not isinstance(entries.get(0), Entry):
+            if self._backend.poisoned or not isinstance(prepared.get(0), PreparedCandidate):
                 return
             note("check")
-            wrong = self._bench.check(self._job.kernel, check)
+            wrong = self._backend.check(self._job.kernel, check)
             if wrong is not None:
-                said = f"{wrong.message} (at {check.workload.key})"
-                entries[0] = self._blamed(0, replace(wrong, message=said))
+                message = f"{wrong.message} (at {check.workload.key})"
+                prepared[0] = self._with_facts(0, replace(wrong, message=message))
 
-    def _prepare_baselines(self) -> dict[str, Entry | Failure]:
-        entries: dict[str, Entry | Failure] = {}
+    def _prepare_baselines(self) -> dict[str, PreparedCandidate | Failure]:
+        prepared: dict[str, PreparedCandidate | Failure] = {}
         for name in self._job.baselines if self._job.mode is Mode.CONFIRM else ():
-            if not self._bench.poisoned:
+            if not self._backend.poisoned:
                 note(f"baseline {name}")
-                entries[name] = self._bench.prepare_baseline(self._task, name)
-        return entries
+                prepared[name] = self._backend.prepare_baseline(self._task, name)
+        return prepared
 
-    def _field(
+    def _timeable(
         self,
-        entries: Mapping[int, Entry | Failure],
-        baselines: Mapping[str, Entry | Failure],
-    ) -> dict[int | str, Entry]:
-        """Who is timed: all that are fit; in a screening nobody without a candidate."""
-        if self._bench.poisoned:
+        prepared: Mapping[int, PreparedCandidate | Failure],
+        baselines: Mapping[str, PreparedCandidate | Failure],
+    ) -> dict[int | str, PreparedCandidate]:
+        """All that can be timed; nothing where only the incumbent is left."""
+        if self._backend.poisoned:
             return {}
-        fit: dict[int | str, Entry] = {}
+        timeable: dict[int | str, PreparedCandidate] = {}
         for index in self._indices():
-            entry = entries.get(index)
-            if isinstance(entry, Entry):
-                fit[index] = entry
-        if not any(index != self._incumbent for index in fit):
+            one = prepared.get(index)
+            if isinstance(one, PreparedCandidate):
+                timeable[index] = one
+        if not any(index != self._incumbent for index in timeable):
             return {}
-        fit.update({n: entry for n, entry in baselines.items() if isinstance(entry, Entry)})
-        return fit
+        timeable.update(
+            {name: one for name, one in baselines.items() if isinstance(one, PreparedCandidate)}
+        )
+        return timeable
 
     # -- timing --------------------------------------------------------------------------------
-    def _time(self, field: Mapping[int | str, Entry]) -> Timed:
-        """The field's samples; all of it plainly once more if one cannot be timed as chosen."""
+    def _time(self, timeable: Mapping[int | str, PreparedCandidate]) -> TimedPass:
+        """Samples of all candidates, by the plain timer if one of them cannot be captured."""
         started = time.monotonic()
-        entries = list(field.values())
-        timer = self._bench.timer(self._job.protocol, entries)
-        candidates = [replace(e.candidate, after_checked_run=e.audit.take) for e in entries]
-        incumbent = self._incumbent in field
+        prepared = list(timeable.values())
+        timer = self._backend.timer(self._job.protocol, prepared)
+        candidates = [replace(p.candidate, after_checked_run=p.check.after) for p in prepared]
+        incumbent = self._incumbent in timeable
         try:
-            timed = self._watched(Noting(timer), candidates, incumbent=incumbent)
+            timed = self._time_monitored(HeartbeatTimer(timer), candidates, incumbent=incumbent)
         except CaptureFailed:
-            timer = self._bench.plain_timer(self._job.protocol)
-            timed = self._watched(Noting(timer), candidates, incumbent=incumbent)
+            timer = self._backend.plain_timer(self._job.protocol)
+            timed = self._time_monitored(HeartbeatTimer(timer), candidates, incumbent=incumbent)
         self._timing_s += time.monotonic() - started
         return timed
 
-    def _watched(self, timer: Timer, candidates: Sequence[Candidate], *, incumbent: bool) -> Timed:
-        """One pass, taken once more if the card was throttled meanwhile."""
+    def _time_monitored(
+        self, timer: Timer, candidates: Sequence[Candidate], *, incumbent: bool
+    ) -> TimedPass:
+        """One comparison, repeated once if the device was throttled meanwhile."""
         samples: list[list[float]] = []
         clocks: Mapping[str, float | str] = {}
-        for attempt in range(2):
-            with self._bench.monitor() as monitor:
+        for attempt in range(_ATTEMPTS):
+            with self._backend.monitor() as monitor:
                 samples = collect_samples(
                     self._job.mode, timer, candidates, self._job.protocol, incumbent=incumbent
                 )
             clocks = {**monitor.summary(), **({"repeated": 1.0} if attempt else {})}
             if "throttled" not in clocks:
                 break
-        return Timed(samples, timer.method, timer.cache, timer.quantum_us, clocks)
+        return TimedPass(samples, timer.method, timer.cache, timer.quantum_us, clocks)
 
-    # -- writing down --------------------------------------------------------------------------
-    def _timings(self, field: Mapping[int | str, Entry], timed: Timed) -> dict[int | str, Timing]:
-        """A screening is told against its incumbent, all else against the first that was timed."""
-        keys = list(field)
-        against = keys.index(self._incumbent) if self._incumbent in keys else 0
-        reference = timed.samples[against]
+    # -- results -------------------------------------------------------------------------------
+    def _timings(
+        self, timeable: Mapping[int | str, PreparedCandidate], timed: TimedPass
+    ) -> dict[int | str, Timing]:
+        """Timings with ratios to the incumbent of a screening, else to the first candidate."""
+        keys = list(timeable)
+        reference_at = keys.index(self._incumbent) if self._incumbent in keys else 0
+        reference = timed.samples[reference_at]
         timings = {}
-        for position, (key, entry) in enumerate(field.items()):
-            mine = timed.samples[position]
-            both = min(len(mine), len(reference))
-            ratio = paired(mine[:both], reference[:both], quantum_us=timed.quantum_us)
-            told = position != against
+        for position, (key, one) in enumerate(timeable.items()):
+            samples = timed.samples[position]
+            common = min(len(samples), len(reference))
+            ratio = paired(samples[:common], reference[:common], quantum_us=timed.quantum_us)
+            is_reference = position == reference_at
             timings[key] = Timing(
                 name=key if isinstance(key, str) else self._names[key],
-                median_us=statistics.median(mine),
-                samples_us=tuple(mine),
-                log_ratio=ratio.log_ratio if told else 0.0,
-                log_ratio_low=ratio.low if told else 0.0,
-                log_ratio_high=ratio.high if told else 0.0,
-                error=entry.error,
-                deterministic=entry.deterministic,
-                note=entry.note,
+                median_us=statistics.median(samples),
+                samples_us=tuple(samples),
+                log_ratio=0.0 if is_reference else ratio.log_ratio,
+                log_ratio_low=0.0 if is_reference else ratio.low,
+                log_ratio_high=0.0 if is_reference else ratio.high,
+                error=one.error,
+                deterministic=one.deterministic,
+                note=one.note,
             )
         return timings
 
-    def _judged(self, index: int, entry: Entry, timing: Timing, cache: str) -> Timing | Failure:
-        """The timing, unless it is impossible or the timed run left something wrong behind."""
+    def _accepted(
+        self, index: int, prepared: PreparedCandidate, timing: Timing, cache: str
+    ) -> Timing | Failure:
+        """The timing, or its refusal if the time is impossible or the timed run was wrong."""
         problem = ""
-        roofline_us = self._bench.roofline_us(self._task, cache)
-        if timing.median_us < _ROOFLINE_SLACK * roofline_us:
+        roofline_us = self._backend.roofline_us(self._task, cache)
+        if timing.median_us < _ROOFLINE_SHARE * roofline_us:
             problem = (
                 f"{timing.median_us:.3g} us is faster than the device can move its bytes "
                 f"({roofline_us:.3g} us)"
             )
-        elif left := entry.audit.problem():
-            problem = f"wrong in the timed loop: {left}"
-        return self._blamed(index, refusal(problem)) if problem else timing
+        elif wrong := prepared.check.problem():
+            problem = f"wrong in the timed loop: {wrong}"
+        return self._with_facts(index, refusal(problem)) if problem else timing
 
-    def _blamed(self, index: int, failure: Failure) -> Failure:
+    def _with_facts(self, index: int, failure: Failure) -> Failure:
         artifact = self._job.candidates[index]
         return replace(failure, facts=artifact.facts, binary_hash=artifact.binary_hash)
 
-    def _untimed(self, entries: Mapping[int, Entry | Failure], index: int) -> Timing | Failure:
-        entry = entries.get(index)
-        if isinstance(entry, Failure):
-            return entry
-        if entry is None:
+    def _untimed(
+        self, prepared: Mapping[int, PreparedCandidate | Failure], index: int
+    ) -> Timing | Failure:
+        one = prepared.get(index)
+        if isinstance(one, Failure):
+            return one
+        if one is None:
             return Timing(self._names[index], 0.0)
         return Timing(
             self._names[index],
             0.0,
-            error=entry.error,
-            deterministic=entry.deterministic,
-            note=entry.note,
+            error=one.error,
+            deterministic=one.deterministic,
+            note=one.note,
         )
 
     def _measurement(
         self,
         outcomes: Sequence[Timing | Failure],
         baselines: Mapping[str, Timing | Failure],
-        timed: Timed | None = None,
+        timed: TimedPass | None = None,
     ) -> Measurement:
-        device, toolchain = self._bench.info()
+        device, toolchain = self._backend.info()
         return Measurement(
             device=device,
             toolchain=toolchain,

@@ -1,4 +1,4 @@
-"""What consecutive jobs of one task share on a device: inputs, references, output buffers."""
+"""The tensors of a task on a device, kept between jobs: inputs, references, output buffers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from workers.records import KernelRef
 if TYPE_CHECKING:
     import torch
 
-#: dtypes whose references float32 holds well enough, while squares neither vanish nor overflow
+#: Output dtypes for which float32 references are precise enough, if their norm is within the limits
+#: below, where squares neither underflow nor overflow.
 _COARSE = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 _SMALLEST_NORM = 1e-6
 _LARGEST_NORM = 1e12
@@ -25,25 +26,22 @@ _MOST_COPIES = 255
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One reference output: its values, their norm, and the bound of each element.
+    """One reference output."""
 
-    values: float64 or, for outputs no finer than float32, float32, which halves the traffic of
-    every comparison.
-    """
-
+    #: float64; float32 where that is precise enough, which halves the traffic of every comparison.
     values: torch.Tensor
+    #: Euclidean norm over all elements.
     norm: float
+    #: The largest absolute error allowed for each element.
     bound: torch.Tensor
 
 
-class Task:
+class TaskData:
     """Kernel, workload and their tensors on one device.
 
-    All candidates read the same `inputs` and write the same `outputs`. `load(position)` puts the
-    inputs of one of the seeds there. `loaded` is what a backend keeps of
-    variants. `suspect` is set when a variant wrote where it must not, so that references may be
-    damaged. A variant is given the tensors of `inputs` and `outputs` and never the task, nor any
-    view of the references. Raises what the kernel's own functions raise.
+    All candidates read the same `inputs` and write the same `outputs`; `load(position)` copies the
+    inputs of one seed there. Variants receive these tensors, never the task or a view of the
+    references. Raises what the kernel's own functions raise.
     """
 
     def __init__(
@@ -53,9 +51,11 @@ class Task:
         self.workload = workload
         self.seeds = seeds
         self.tolerance = kernel.tolerance(workload)
+        #: Whether a variant wrote where it must not, so that references may be damaged.
         self.suspect = False
-        #: which audit filled the shared storage last
-        self.last_audited: object = None
+        #: The check of a timed run that filled the shared storage last.
+        self.last_check: object = None
+        #: Variants that a backend keeps loaded, by its own keys.
         self.loaded: OrderedDict[str, Any] = OrderedDict()
         self.specs = dict(kernel.outputs(workload))
         self._pristine = [dict(kernel.make_inputs(workload, seed, device)) for seed in seeds]
@@ -63,8 +63,8 @@ class Task:
         self.inputs = {name: tensor.clone() for name, tensor in self._pristine[0].items()}
         self._copies: list[dict[str, torch.Tensor]] = []
         self._output_copies: list[dict[str, torch.Tensor]] = []
-        #: the memory of the copies, by output
-        self._rotated: dict[str, torch.Tensor] = {}
+        #: Memory of the output copies, by output.
+        self._copy_memory: dict[str, torch.Tensor] = {}
         self._arenas: dict[str, Arena] = {}
         self.device_type = device
         self._shared_storage: dict[str, torch.Tensor] | None = None
@@ -78,87 +78,87 @@ class Task:
             for expected in references.values()
             for tensor in (expected.values, expected.bound)
         }
-        # Tensors without elements have no memory.
+        # Tensors without elements have the address 0.
         self._own_memory.discard(0)
         self._baselines: Mapping[str, Callable[..., Any]] | None = None
 
     @property
     def baselines(self) -> Mapping[str, Callable[..., Any]]:
-        """The kernel's baselines, made once so that what they compile is kept."""
+        """The kernel's baselines, created once, because some compile on their first call."""
         if self._baselines is None:
             self._baselines = self.kernel.baselines(self.workload)
         return self._baselines
 
     def outputs(self) -> dict[str, GuardedTensor]:
-        """The guarded outputs every writing variant shares."""
+        """The guarded outputs that all writing variants share."""
         return {name: self._arena(name).tensor(spec) for name, spec in self.specs.items()}
 
     def scratch(self, specs: Mapping[str, TensorSpec]) -> dict[str, GuardedTensor]:
-        """Guarded work space of one variant, in memory shared with the other variants."""
+        """Guarded scratch buffers of one variant, in memory that all variants share."""
         return {name: self._arena(f"scratch {name}").tensor(spec) for name, spec in specs.items()}
 
     def load(self, position: int) -> None:
-        """Make `inputs` hold the inputs of seed number `position`."""
+        """Copy the inputs of seed number `position` into `inputs`."""
         for name, tensor in self._pristine[position].items():
             self.inputs[name].copy_(tensor)
 
     def roll(self, places: int) -> bool:
-        """Make `inputs` hold the first seed's with each floating-point tensor's elements moved
-        cyclically by `places`; False, and nothing is changed, when there is no such tensor.
+        """Copy the first seed's inputs into `inputs`, floating-point tensors rolled by `places`.
 
-        The values stay what they were, so whatever a kernel demands of them still holds.
+        Rolling keeps the set of values, and with it whatever the kernel requires of them. False,
+        with nothing changed, if there is no floating-point tensor.
         """
         moved = False
         for name, tensor in self._pristine[0].items():
             if tensor.is_floating_point() and tensor.numel() > 1:
-                rolled = whole(tensor).roll(places).view(tensor.dtype)
+                rolled = as_integers(tensor).roll(places).view(tensor.dtype)
                 self.inputs[name].copy_(rolled.view(tensor.shape))
                 moved = True
         return moved
 
     def copies_beyond(self, size: int) -> int:
-        """How many copies of inputs and outputs together exceed `size` bytes: 3 to 255, or 1 where
-        one of them does (flashinfer's `calculate_rotation_count` counts so).
+        """The number of copies of inputs and outputs that together exceed `size` bytes.
 
-        An odd number, so that two candidates in turn meet the same copies.
+        1 where one copy does, else an odd number from 3 to 255; odd, so that two candidates that
+        alternate use the same copies. Source: flashinfer's `calculate_rotation_count`.
         """
         one = sum(t.numel() * t.element_size() for t in self.inputs.values())
         one += sum(buffer.bytes.numel() for buffer in self.outputs().values())
         return 1 if one >= size else max(3, min(_MOST_COPIES, -(-size // max(1, one)) + 1) | 1)
 
     def copies(self, count: int) -> Sequence[dict[str, torch.Tensor]]:
-        """`count` sets of the first seed's inputs; kept, so that all candidates share them."""
+        """`count` sets of the first seed's inputs, shared by all candidates."""
         while len(self._copies) < count:
             self._copies.append({n: t.clone() for n, t in self._pristine[0].items()})
         return self._copies[:count]
 
     def output_copies(self, count: int) -> Sequence[dict[str, torch.Tensor]]:
-        """`count` sets of outputs, shared like the copies of the inputs, as aligned as outputs."""
+        """`count` sets of outputs, shared by all candidates, with the alignment of outputs."""
         import torch
 
         if len(self._output_copies) < count:
-            self._rotated = {}
+            self._copy_memory = {}
             self._output_copies = [{} for _ in range(count)]
             for name, buffer in self.outputs().items():
                 size = buffer.bytes.numel()
                 padded = -(-size // ALIGNMENT) * ALIGNMENT
                 memory = torch.empty((count, padded), dtype=torch.uint8, device=self.device_type)
-                self._rotated[name] = memory
+                self._copy_memory[name] = memory
                 for index, copy in enumerate(self._output_copies):
                     flat = memory[index, :size].view(buffer.tensor.dtype)
                     copy[name] = flat.view(buffer.spec.shape)
         return self._output_copies[:count]
 
-    def wipe_output_copies(self, byte: int) -> None:
-        """Fill the copies of the outputs, if there are any, with `byte`."""
-        for memory in self._rotated.values():
+    def fill_output_copies(self, byte: int) -> None:
+        """Fill all copies of the outputs with `byte`."""
+        for memory in self._copy_memory.values():
             memory.fill_(byte)
 
     def storage(self) -> tuple[dict[str, torch.Tensor], bool]:
-        """Room for one copy of the outputs, and whether it is shared for want of memory."""
+        """Storage for one set of outputs, and whether it is shared because memory is short."""
         import torch
 
-        def room() -> dict[str, torch.Tensor]:
+        def allocate() -> dict[str, torch.Tensor]:
             return {
                 name: torch.empty(
                     spec.shape, dtype=getattr(torch, spec.dtype), device=self.device_type
@@ -167,20 +167,21 @@ class Task:
             }
 
         if self._shared_storage is None:
-            self._shared_storage = room()
+            self._shared_storage = allocate()
         try:
-            return room(), False
+            return allocate(), False
         except torch.OutOfMemoryError:
             return self._shared_storage, True
 
     def owns(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor lies in memory of the references or of the inputs' originals."""
+        """Whether a tensor lies in the memory of the references or of the original inputs."""
         return tensor.untyped_storage().data_ptr() in self._own_memory
 
     def input_changes(self, position: int) -> list[torch.Tensor]:
-        """Per input, whether a bit of it is not what `load(position)` put there; not waited for."""
+        """Per input, whether any bit differs from what `load(position)` wrote; scalars on the
+        device."""
         return [
-            (whole(self.inputs[name]) != whole(tensor)).any()
+            (as_integers(self.inputs[name]) != as_integers(tensor)).any()
             for name, tensor in self._pristine[position].items()
         ]
 
@@ -196,7 +197,7 @@ class Task:
             if name not in reference or tuple(reference[name].shape) != tuple(spec.shape):
                 found = tuple(reference[name].shape) if name in reference else "nothing"
                 raise KernelError(
-                    f"reference of `{self.kernel.name}` gives {found} for output `{name}` of "
+                    f"reference of `{self.kernel.name}` returns {found} for output `{name}` of "
                     f"shape {tuple(spec.shape)}",
                     hint="make `reference` and `outputs` of the kernel agree",
                 )
@@ -210,16 +211,16 @@ class Task:
 
 
 class TaskCache:
-    """The tasks of the last few jobs; the least recently used one makes room."""
+    """The tasks of the last few jobs; drops the least recently used one."""
 
     def __init__(
-        self, build: Callable[[KernelRef, Workload, tuple[int, ...]], Task], size: int
+        self, build: Callable[[KernelRef, Workload, tuple[int, ...]], TaskData], size: int
     ) -> None:
         self._build = build
         self._size = size
-        self._tasks: OrderedDict[object, Task] = OrderedDict()
+        self._tasks: OrderedDict[object, TaskData] = OrderedDict()
 
-    def get(self, ref: KernelRef, workload: Workload, seeds: tuple[int, ...]) -> Task:
+    def get(self, ref: KernelRef, workload: Workload, seeds: tuple[int, ...]) -> TaskData:
         key = (ref, workload, seeds)
         if key not in self._tasks:
             while len(self._tasks) >= self._size:
@@ -229,21 +230,21 @@ class TaskCache:
         return self._tasks[key]
 
     def drop_suspects(self) -> None:
-        """Forget tasks whose tensors may be damaged; they are made anew."""
+        """Drop tasks whose tensors may be damaged, so that they are made again."""
         for key in [key for key, task in self._tasks.items() if task.suspect]:
             del self._tasks[key]
 
     def clear(self) -> None:
         self._tasks.clear()
 
-    def clear_all_but(self, task: Task | None) -> None:
-        """Make room for this task by forgetting all others."""
+    def clear_all_but(self, task: TaskData | None) -> None:
+        """Drop all tasks but this one, to free memory."""
         for key in [key for key, other in self._tasks.items() if other is not task]:
             del self._tasks[key]
 
 
-def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """The bits of a tensor in as few integers as its size allows."""
+def as_integers(tensor: torch.Tensor) -> torch.Tensor:
+    """The bits of a tensor, flat, as the widest integers that its size allows."""
     import torch
 
     flat = tensor.contiguous().view(-1)

@@ -1,4 +1,4 @@
-"""Triton variants as functions to call: their launches bound to shared, guarded tensors."""
+"""The launches of a Triton variant, bound to the tensors of a task."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from search_spaces.records import Config
 from workers.measure.gate.buffers import GuardedTensor
-from workers.measure.task_data import Task
+from workers.measure.task_data import TaskData
 
 if TYPE_CHECKING:
     import torch
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WritingVariant:
-    """`run` launches everything in order, reading `task.inputs` and writing `outputs`."""
+    """A variant that reads `task.inputs` and writes `outputs`."""
 
+    #: Makes all launches in order.
     run: Callable[[], None]
     outputs: dict[str, GuardedTensor]
     scratch: tuple[GuardedTensor, ...]
 
 
-def bind(task: Task, config: Config) -> WritingVariant:
-    """The variant of a task; raises what the kernel's own functions raise."""
+def bind(task: TaskData, config: Config) -> WritingVariant:
+    """The variant of a config; raises what the kernel's own functions raise."""
     outputs = task.outputs()
     scratch = task.scratch(task.kernel.scratch(task.workload, config))
     tensors: dict[str, torch.Tensor] = dict(task.inputs)
@@ -34,11 +35,11 @@ def bind(task: Task, config: Config) -> WritingVariant:
 
 
 def bind_copies(
-    task: Task, config: Config, count: int
+    task: TaskData, config: Config, count: int
 ) -> tuple[Callable[[], dict[str, torch.Tensor]], ...]:
     """The variant on each of `count` copies of inputs and outputs, which all variants share.
 
-    Each returns the outputs it writes.
+    Each function returns the outputs that it writes.
     """
     scratch = task.scratch(task.kernel.scratch(task.workload, config))
     shared = {name: buffer.tensor for name, buffer in scratch.items()}
@@ -58,7 +59,7 @@ def _returning(
     return returning
 
 
-def _runner(task: Task, config: Config, tensors: dict[str, torch.Tensor]) -> Callable[[], None]:
+def _runner(task: TaskData, config: Config, tensors: dict[str, torch.Tensor]) -> Callable[[], None]:
     launches = [
         (launch.fn[launch.grid], launch.args, dict(launch.kwargs))
         for launch in task.kernel.launches(task.workload, config, tensors)
@@ -72,10 +73,10 @@ def _runner(task: Task, config: Config, tensors: dict[str, torch.Tensor]) -> Cal
 
 
 def provide_memory(device: str) -> None:
-    """Give launches of this thread the global memory they ask for, from torch's own allocator.
+    """Let Triton allocate global memory for launches of this thread from torch's allocator.
 
-    Kernels that make tensor descriptors on the device ask for it. A library that sets an allocator
-    of its own when it is imported, afterwards, has its own. device: torch's name of it.
+    Kernels that create tensor descriptors on the device need such memory. A library that later sets
+    its own allocator on import replaces this one. device: torch's name of the device.
     """
     import torch
     import triton

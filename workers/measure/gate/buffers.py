@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 GUARD_BYTES = 64 * 1024
 ALIGNMENT = 256
-#: fill bytes of the first and the second seed: NaN in every float type, then huge, mostly finite
+#: Fill bytes of the first and the second seed: NaN in every float type; huge, mostly finite values.
 POISONS = (0xFF, 0x7F)
 _CANARY = 0xC7
 
 
 def holding(tensor: torch.Tensor, byte: int) -> torch.Tensor:
-    """Which elements of a tensor are `byte` throughout, as booleans of its shape."""
+    """Which elements consist of `byte` only, as booleans of the tensor's shape."""
     import torch
 
     width = tensor.element_size()
@@ -27,7 +27,7 @@ def holding(tensor: torch.Tensor, byte: int) -> torch.Tensor:
 
 
 class GuardedTensor:
-    """A tensor aligned to 256 bytes, with a band of 64 KiB of canaries on either side of it."""
+    """A tensor aligned to 256 bytes between two guard bands of 64 KiB each."""
 
     def __init__(self, name: str, spec: TensorSpec, memory: torch.Tensor, start: int) -> None:
         import torch
@@ -48,23 +48,23 @@ class GuardedTensor:
         self.bytes.fill_(byte)
 
     def unwritten(self, byte: int) -> torch.Tensor:
-        """Which elements still hold `byte` throughout, as booleans of the tensor's shape."""
+        """Which elements still consist of `byte` only, as booleans of the tensor's shape."""
         return holding(self.tensor, byte)
 
     def band_changes(self) -> list[torch.Tensor]:
-        """Whether the bands before and after have been written to; not waited for."""
+        """Whether the bands before and after were written to, as scalars on the device."""
         return [(self._before != _CANARY).any(), (self._after != _CANARY).any()]
 
     def broken_band(self) -> str:
-        """Which guard band has been written to: `before`, `after` or, empty, neither."""
+        """The guard band that was written to: `before`, `after` or, for neither, empty."""
         before, after = (bool(change) for change in self.band_changes())
         return "before" if before else "after" if after else ""
 
 
 class Arena:
-    """Memory for one named buffer, grown to the largest tensor asked of it.
+    """Memory of one named buffer, as large as the largest tensor requested so far.
 
-    Variants with scratch of different sizes so share one place; they run one after another.
+    Variants with scratch of different sizes share this memory, because they run one after another.
     """
 
     def __init__(self, name: str, device: str) -> None:

@@ -1,4 +1,9 @@
-"""Outputs against references: few passes over the device's memory, one transfer of the findings."""
+"""Comparison of outputs with references, in few passes over memory and one transfer to the host.
+
+Notation: a is an output, e its reference, both of the same shape; ||.|| is the Euclidean norm over
+all elements. The relative error is ||a - e|| / ||e||, and |a - e| <= elementwise (1 + |e|) must
+hold for every element.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +13,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from search_spaces.kernel import Tolerance
 from workers.measure.gate.buffers import holding
-from workers.measure.task_data import Expected, Task
+from workers.measure.task_data import Expected, TaskData
 
 if TYPE_CHECKING:
     import torch
 
     Results: TypeAlias = Mapping[str, torch.Tensor]
 
-#: dtypes that arithmetic promotes by itself, without a copy in the reference's dtype
+#: Dtypes that torch's arithmetic promotes without a copy in the reference's dtype.
 _PROMOTED = ("float64", "float32", "float16", "bfloat16")
 
 
 class Comparison:
-    """Enqueues the comparison of one output with its reference; judges once `found` was fetched.
-
-    found: two scalars on the device, ||actual - expected|| and the largest |actual - expected|,
-    both NaN or infinite when an element cannot be subtracted. Shapes are equal.
-    """
+    """Enqueues the comparison of one output with its reference; `evaluate` decides on it."""
 
     def __init__(
         self, name: str, actual: torch.Tensor, expected: Expected, tolerance: Tolerance
@@ -42,42 +43,46 @@ class Comparison:
             if actual.numel()
             else torch.zeros((), device=actual.device)
         )
-        self.found = [torch.linalg.vector_norm(self._difference), largest]
+        #: On the device: ||actual - expected|| and the largest |actual - expected|. Both are NaN or
+        #: infinite where an element cannot be subtracted.
+        self.scalars = [torch.linalg.vector_norm(self._difference), largest]
 
-    def judge(self, distance: float, largest: float) -> float | str:
-        """||actual - expected|| / ||expected||, or why the output does not match.
+    def evaluate(self, distance: float, largest: float) -> float | str:
+        """The relative error, or why the output does not match, from the fetched scalars.
 
         Infinities match only themselves, NaN matches nothing.
         """
         if not (math.isfinite(distance) and math.isfinite(largest)):
-            return self._judge_strange()
-        return self._judge(self._difference, distance, largest)
+            return self._evaluate_nonfinite()
+        return self._evaluate(self._difference, distance, largest)
 
-    def _judge_strange(self) -> float | str:
-        """The same where something is infinite or no number, or overflowed in the reference's
-        dtype."""
+    def _evaluate_nonfinite(self) -> float | str:
+        """The same where an element is infinite or NaN, or overflowed in the reference's dtype."""
         import torch
 
         actual, values = self._actual, self._expected.values.double()
-        # What was read then counts: the output may have been written since, on another stream.
+        # Uses the values read at the time: work on another stream may have changed the output
+        # since.
         difference = self._difference.to(torch.float64, copy=True)
         same_infinity = actual.isinf() & (actual == values)
         difference.masked_fill_(same_infinity, 0.0)
-        strange = int((~difference.isfinite()).sum())
-        if strange:
+        nonfinite = int((~difference.isfinite()).sum())
+        if nonfinite:
             kinds = f"{int(actual.isnan().sum())} NaN, {int(actual.isinf().sum())} infinite"
-            return f"{strange} of {actual.numel()} elements of `{self._name}` cannot match: {kinds}"
+            return (
+                f"{nonfinite} of {actual.numel()} elements of `{self._name}` cannot match: {kinds}"
+            )
         distance = float(torch.linalg.vector_norm(difference))
-        return self._judge(difference, distance, float(difference.abs().max()))
+        return self._evaluate(difference, distance, float(difference.abs().max()))
 
-    def _judge(self, difference: torch.Tensor, distance: float, largest: float) -> float | str:
+    def _evaluate(self, difference: torch.Tensor, distance: float, largest: float) -> float | str:
         tolerance = self._tolerance
         error = _relative(distance, self._expected)
         if not error <= tolerance.relative:
             worst = self._worst(difference, difference.abs())
             allowed = f"over {tolerance.relative:.2g}, {worst}"
             return f"relative error {error:.2g} of `{self._name}` {allowed}"
-        # The bound of an element is never below `elementwise`: most outputs need no second look.
+        # The bound of an element is at least `elementwise`, so most outputs need no second pass.
         outside = 0
         if largest > tolerance.elementwise:
             outside = int((difference.abs() > self._expected.bound).sum())
@@ -89,25 +94,23 @@ class Comparison:
             )
         return error
 
-    def _worst(self, difference: torch.Tensor, badness: torch.Tensor) -> str:
-        """The element with the largest badness: where it is, what was read and what is right."""
+    def _worst(self, difference: torch.Tensor, excess: torch.Tensor) -> str:
+        """The element with the largest excess: its index, its value and the reference."""
         import torch
 
-        at = int(badness.argmax())
-        place = ", ".join(str(int(i)) for i in torch.unravel_index(torch.tensor(at), badness.shape))
-        wanted = float(self._expected.values.reshape(-1)[at])
-        found = wanted + float(difference.reshape(-1)[at])
-        return f"the worst at [{place}]: {found:.4g}, not {wanted:.4g}"
+        at = int(excess.argmax())
+        place = ", ".join(str(int(i)) for i in torch.unravel_index(torch.tensor(at), excess.shape))
+        expected = float(self._expected.values.reshape(-1)[at])
+        actual = expected + float(difference.reshape(-1)[at])
+        return f"the worst at [{place}]: {actual:.4g}, not {expected:.4g}"
 
 
 class Comparisons:
-    """All outputs of a task against one seed's references, enqueued when made.
+    """Enqueues the comparison of all outputs of a task with the references of one seed."""
 
-    problem: what is wrong before any number is looked at; empty otherwise.
-    """
-
-    def __init__(self, task: Task, position: int, results: Any) -> None:
-        self.problem = misfit(task, results)
+    def __init__(self, task: TaskData, position: int, results: Any) -> None:
+        #: Why the results are not valid outputs; empty otherwise.
+        self.problem = invalid_outputs(task, results)
         self._parts: list[Comparison] = []
         if not self.problem:
             self._parts = [
@@ -116,25 +119,28 @@ class Comparisons:
             ]
 
     @property
-    def found(self) -> list[torch.Tensor]:
-        return [scalar for part in self._parts for scalar in part.found]
+    def scalars(self) -> list[torch.Tensor]:
+        """Scalars on the device; fetch their values for `evaluate`."""
+        return [scalar for part in self._parts for scalar in part.scalars]
 
-    def judge(self, found: Sequence[float]) -> float | str:
+    def evaluate(self, values: Sequence[float]) -> float | str:
         """The worst relative error, or the first problem."""
         worst: float = 0.0
         if self.problem:
             return self.problem
         for index, part in enumerate(self._parts):
-            error = part.judge(found[2 * index], found[2 * index + 1])
+            error = part.evaluate(values[2 * index], values[2 * index + 1])
             if isinstance(error, str):
                 return error
             worst = max(worst, error)
         return worst
 
 
-def misfit(task: Task, results: Any) -> str:
-    """Why these cannot be the outputs of a task: not plain tensors of the promised shape and
-    dtype, or memory of the harness itself. Empty when they can."""
+def invalid_outputs(task: TaskData, results: Any) -> str:
+    """Why these are not outputs of a task, or empty.
+
+    Outputs are plain tensors of the declared shape and dtype outside the harness's memory.
+    """
     import torch
 
     if type(results) is not dict:
@@ -158,12 +164,12 @@ def misfit(task: Task, results: Any) -> str:
     return ""
 
 
-def unwritten(task: Task, position: int, results: Results, poison: int) -> str:
-    """Explain a mismatch by what was never written over the poison; empty when all was."""
+def unwritten(task: TaskData, position: int, results: Results, poison: int) -> str:
+    """How much of an output still holds the poison; empty when all of it was written."""
     for name in task.specs:
         stale = holding(results[name], poison)
         expected = task.expected[position][name].values
-        # An element whose right value looks like the poison may have been written.
+        # An element whose reference equals the poison may have been written.
         stale &= results[name].to(expected.dtype) != expected
         if count := int(stale.sum()):
             return (
@@ -176,20 +182,20 @@ def unwritten(task: Task, position: int, results: Results, poison: int) -> str:
 def compare(
     name: str, actual: torch.Tensor, expected: Expected, tolerance: Tolerance
 ) -> float | str:
-    """||actual - expected|| / ||expected||, or why the output does not match. Shapes are equal."""
+    """The relative error of one output of the right shape, or why it does not match."""
     comparison = Comparison(name, actual, expected, tolerance)
-    distance, largest = fetch(comparison.found)
-    return comparison.judge(distance, largest)
+    distance, largest = fetch(comparison.scalars)
+    return comparison.evaluate(distance, largest)
 
 
-def compare_all(task: Task, position: int, results: Any) -> float | str:
-    """`compare` over all outputs, and that they are there in the promised shape and dtype."""
+def compare_all(task: TaskData, position: int, results: Any) -> float | str:
+    """The largest relative error over all outputs, or the first problem."""
     comparisons = Comparisons(task, position, results)
-    return comparisons.judge(fetch(comparisons.found))
+    return comparisons.evaluate(fetch(comparisons.scalars))
 
 
 def fetch(scalars: Sequence[torch.Tensor]) -> list[float]:
-    """Scalars on a device as numbers, in one transfer."""
+    """The values of scalars on a device, in one transfer."""
     import torch
 
     if not scalars:

@@ -1,7 +1,7 @@
-"""The part of a GPU's L2 cache that can be reserved for data that is to stay in it.
+"""The part of a GPU's L2 cache that is reserved for persisting accesses.
 
-CUDA's driver interface, device memory L2 access management: a context's limit says how much is set
-aside, and accesses of a kernel or stream with an access-policy window may use it.
+Source: CUDA driver API, L2 access management. A limit of the context sets the reserved size;
+kernels and streams with an access-policy window may use it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ _LIMIT = 0x06  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE
 
 
 class PersistingCache:
-    """The reservation of the current context, given up when this is made.
+    """The reservation of the current context, which the constructor releases.
 
-    A context begins with some (11.25 MiB on an H200), which a variant could use without a trace.
-
-    On a machine without NVIDIA's driver, or a driver that knows no such limit, nothing is done.
+    A new context reserves some L2 (11.25 MiB on an H200), which a variant could use unnoticed. Does
+    nothing without NVIDIA's driver or with a driver that has no such limit.
     """
 
     def __init__(self) -> None:
@@ -26,7 +25,7 @@ class PersistingCache:
         self._bytes = self._limit()
 
     def restore(self) -> int:
-        """How many bytes are reserved now that were not; they are given up again. 0 for none."""
+        """Release what was reserved since the start; its size in bytes, 0 for nothing."""
         found = self._limit()
         if self._driver is None or found == self._bytes:
             return 0
@@ -34,7 +33,7 @@ class PersistingCache:
         return found
 
     def reset(self) -> None:
-        """Make lines that are to stay ordinary ones."""
+        """Turn persisting cache lines into normal ones."""
         if self._driver is not None:
             self._driver.cuCtxResetPersistingL2Cache()
 

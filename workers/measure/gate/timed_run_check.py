@@ -1,4 +1,4 @@
-"""What one timed call left behind, copied unseen and compared with the reference afterwards."""
+"""The check of one timed run: its outputs are copied and compared with the reference afterwards."""
 
 from __future__ import annotations
 
@@ -6,80 +6,82 @@ from collections.abc import Mapping
 from typing import Any
 
 from workers.measure.gate.buffers import POISONS, GuardedTensor
-from workers.measure.gate.comparison import Comparisons, fetch, misfit, unwritten
-from workers.measure.gate.integrity import Watch
-from workers.measure.task_data import Task
+from workers.measure.gate.comparison import Comparisons, fetch, invalid_outputs, unwritten
+from workers.measure.gate.run_observer import RunObserver
+from workers.measure.task_data import TaskData
 
 
-class Audit:
-    """Re-checks one timed call of one candidate, on the inputs of the first seed.
+class TimedRunCheck:
+    """Checks one timed run of one candidate, on the inputs of the first seed.
 
-    outputs: the shared buffers a writing variant leaves its outputs in; None for one that returns
-    them. Call `prime` right before the call that is to be audited and `take` right after it, both
-    untimed; neither waits for the device nor allocates, so both may be captured in a CUDA graph.
-    Storage for one set of outputs is held from the start until `problem`; where memory is short,
-    candidates share one place and only the last of them to be taken is compared.
+    outputs: the shared buffers that a writing variant leaves its outputs in; None for a variant
+    that returns them. Call `before` right before the run and `after` right after it, both untimed.
+    Neither waits for the device nor allocates memory, so a CUDA graph can capture both. Storage for
+    one set of outputs is held until `problem`. Where memory is short, candidates share one storage,
+    and only the last of them is compared.
     """
 
     def __init__(
         self,
-        task: Task,
+        task: TaskData,
         outputs: Mapping[str, GuardedTensor] | None = None,
-        watch: Watch | None = None,
+        observer: RunObserver | None = None,
     ) -> None:
         self._task = task
         self._outputs = dict(outputs) if outputs is not None else None
-        self._watch = watch
+        self._observer = observer
         self._storage, self._shared = task.storage()
-        self._misfit = self._tampered = ""
-        self._taken = False
+        self._invalid = self._harness_change = ""
+        self._done = False
 
-    def prime(self) -> None:
-        """Wipe what other candidates, or this one before, left in the shared outputs."""
-        if self._watch is not None:
-            # Who else changed something is not told; from here on it is this candidate.
-            self._watch.tampered()
+    def before(self) -> None:
+        """Poison the shared outputs, which hold the results of earlier runs."""
+        if self._observer is not None:
+            # A change up to here is not attributed; a later one is this candidate's.
+            self._observer.harness_change()
         for buffer in (self._outputs or {}).values():
             buffer.bytes.fill_(POISONS[0])
-        self._task.wipe_output_copies(POISONS[0])
+        self._task.fill_output_copies(POISONS[0])
 
-    def take(self, result: Any = None) -> None:
-        """Enqueue a copy of the outputs a run left, given what it returned.
+    def after(self, result: Any = None) -> None:
+        """Enqueue a copy of the run's outputs.
 
-        What wrote to other than the shared outputs, a copy of them, returns where.
+        result: the outputs that the run returned, or None where it wrote to the shared outputs.
         """
-        if self._watch is not None:
-            self._tampered = self._tampered or self._watch.tampered(known_culprit=True)
+        if self._observer is not None:
+            change = self._observer.harness_change(attributed=True)
+            self._harness_change = self._harness_change or change
         results = result
         if self._outputs is not None and result is None:
             results = {name: buffer.tensor for name, buffer in self._outputs.items()}
-        self._taken, self._misfit = True, misfit(self._task, results)
-        if not self._misfit:
+        self._done, self._invalid = True, invalid_outputs(self._task, results)
+        if not self._invalid:
             for name, place in self._storage.items():
                 place.copy_(results[name])
         if self._shared:
-            self._task.last_audited = self
+            self._task.last_check = self
 
     def problem(self) -> str:
-        """Why the audited call is wrong; empty when it is right or none was taken.
+        """Why the run is wrong; empty when it is right or no run was checked.
 
-        Waits for the device and gives the storage back.
+        Waits for the device and releases the storage.
         """
-        taken, self._taken = self._taken, False
+        done, self._done = self._done, False
         storage, self._storage = self._storage, {}
-        if found := self._tampered or self._misfit or self._spoiled():
+        if found := self._harness_change or self._invalid or self._unattributed():
             return found
-        if not taken or (self._shared and self._task.last_audited is not self):
+        if not done or (self._shared and self._task.last_check is not self):
             return ""
         comparisons = Comparisons(self._task, 0, storage)
-        left = comparisons.judge(fetch(comparisons.found))
-        if not isinstance(left, str):
+        outcome = comparisons.evaluate(fetch(comparisons.scalars))
+        if not isinstance(outcome, str):
             return ""
-        wiped = self._outputs is not None
-        return (unwritten(self._task, 0, storage, POISONS[0]) if wiped else "") or left
+        poisoned = self._outputs is not None
+        return (unwritten(self._task, 0, storage, POISONS[0]) if poisoned else "") or outcome
 
-    def _spoiled(self) -> str:
-        if self._watch is None:
+    def _unattributed(self) -> str:
+        if self._observer is None:
             return ""
-        self._watch.tampered()
-        return f"the pass is void, someone {self._watch.spoiled}" if self._watch.spoiled else ""
+        self._observer.harness_change()
+        change = self._observer.unattributed_change
+        return f"the pass is void: another variant {change}" if change else ""

@@ -1,4 +1,4 @@
-"""What all device kinds have in common whose tensors are torch's."""
+"""The base class of the backends whose tensors are torch's."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from workers.device import detect
 from workers.measure.failures import failure_of
 from workers.measure.gate.buffers import GuardedTensor
 from workers.measure.gate.checks import Checked, check_variant
-from workers.measure.gate.integrity import Watch
-from workers.measure.gate.timed_run_check import Audit
+from workers.measure.gate.run_observer import RunObserver
+from workers.measure.gate.timed_run_check import TimedRunCheck
 from workers.measure.monitor import Monitor
-from workers.measure.session import Entry, Session
-from workers.measure.task_data import Task, TaskCache
+from workers.measure.session import Session
+from workers.measure.session_backend import PreparedCandidate
+from workers.measure.task_data import TaskCache, TaskData
 from workers.measure.timers.timer import Candidate, Timer
 from workers.measure.timers.warm_up import WarmUp
 from workers.records import (
@@ -44,30 +45,31 @@ if TYPE_CHECKING:
     import torch
 
 _BASELINE_WARM_CALLS = 3
-#: rotating copies together are this many times the last-level cache
-_ROTATED = 5
+#: The copies of the cache policy `rotate` are together this many times the last-level cache.
+_ROTATED_CACHES = 5
 
 
-class TorchBench(ABC):
-    """Kernels, tasks and artifacts of one device; subclasses launch and time.
+class TorchBackend(ABC):
+    """Kernels, tasks and artifacts of one device; subclasses launch and time variants.
 
-    index: number of the device. cache_dir: where artifacts are installed. tasks: how many tasks
-    keep their tensors on the device.
+    Implements `workers.backends.base.Backend` and `SessionBackend`. index: number of the device.
+    cache_dir: where artifacts are installed. tasks: how many tasks keep their tensors on the
+    device.
     """
 
     kind: str
-    #: what torch calls the device
+    #: Torch's name of the device.
     torch_device: ClassVar[str]
 
     def __init__(
         self, *, index: int = 0, cache_dir: str | os.PathLike[str], tasks: int = 4
     ) -> None:
         self.poisoned = False
-        #: None until it was measured or told
+        #: None until it is measured or comes with a job.
         self._calibration: Calibration | None = None
         self._cache = MeasurementProtocol().cache
-        # Before any kernel's module is loaded.
-        self._watch = Watch()
+        # Its snapshot of the harness must precede the first kernel's module.
+        self._observer = RunObserver()
         self._seeds = MeasurementProtocol().seeds
         self._device = detect(self.kind, index)
         self._toolchain = toolchains.current(self.kind)
@@ -96,51 +98,57 @@ class TorchBench(ABC):
         self._tasks.clear()
 
     def calibration(self) -> Calibration | None:
-        """What the device and its clock can do; measured once, unless a job has told it. None for
-        a kind that does not time."""
+        """The calibration of the device and its timers, measured once unless a job brought it.
+
+        None for a backend that does not time.
+        """
         if self._calibration is None:
             self._calibration = self._calibrate()
         return self._calibration
 
-    # -- what a kind decides ------------------------------------------------------------------
+    # -- for subclasses to define --------------------------------------------------------------
     @abstractmethod
-    def prepare(self, task: Task, artifact: Artifact, *, check: bool) -> Entry | Failure: ...
+    def prepare(
+        self, task: TaskData, artifact: Artifact, *, check: bool
+    ) -> PreparedCandidate | Failure: ...
 
     @abstractmethod
-    def timer(self, constants: MeasurementProtocol, entries: Sequence[Entry]) -> Timer: ...
+    def timer(
+        self, protocol: MeasurementProtocol, prepared: Sequence[PreparedCandidate]
+    ) -> Timer: ...
 
     @abstractmethod
-    def plain_timer(self, constants: MeasurementProtocol) -> Timer: ...
+    def plain_timer(self, protocol: MeasurementProtocol) -> Timer: ...
 
     def monitor(self) -> AbstractContextManager[Monitor]:
         return Monitor(None)
 
-    def roofline_us(self, task: Task, cache: str) -> float:
+    def roofline_us(self, task: TaskData, cache: str) -> float:
         return 0.0
 
-    def _at_peak_us(self, task: Task) -> float | None:
-        """What the task's arithmetic takes at the device's best rate, None when unknown."""
+    def _at_peak_us(self, task: TaskData) -> float | None:
+        """Time of the task's arithmetic at the matrix peak in us, None when unknown."""
         return None
 
     def _verify_workloads(self, kernel: Kernel, workload: Workload) -> Sequence[Workload]:
-        """On what a variant is checked when it is not timed."""
+        """The workloads that a variant is checked on when it is not timed."""
         return (workload,)
 
     def _calibrate(self) -> Calibration | None:
         return None
 
     def _enter_baseline(self) -> None:  # noqa: B027
-        """Untimed switch to a baseline."""
+        """Untimed switch to a baseline, such as its thread count."""
 
-    def _rehearse(self, task: Task) -> None:  # noqa: B027
-        """Have loaded what the task's first variant would wait for."""
+    def _preload(self, task: TaskData) -> None:  # noqa: B027
+        """Load in advance what the first variant of the task needs."""
 
     def _failed(self, error: Exception, doing: str = "") -> Failure:
-        """The failure of an exception; a kind whose device it has broken says so here."""
+        """The failure of an exception. A subclass sets `poisoned` here if the device is lost."""
         return failure_of(error, doing=doing)
 
     # -- shared -------------------------------------------------------------------------------
-    def prepare_baseline(self, task: Task, name: str) -> Entry | Failure:
+    def prepare_baseline(self, task: TaskData, name: str) -> PreparedCandidate | Failure:
         if name not in task.baselines:
             known = ", ".join(task.baselines) or "none"
             return Failure(
@@ -162,51 +170,51 @@ class TorchBench(ABC):
             return checked
         rotations = tuple(partial(function, inputs) for inputs in self._copies(task))
         candidate = Candidate(name, run, enter=self._enter_baseline, rotations=rotations)
-        return self._entry(task, candidate, checked)
+        return self._prepared(task, candidate, checked)
 
     def check(self, ref: KernelRef, check: Check) -> Failure | None:
-        """Why an artifact is not fit for another workload, after the whole gate; nothing is timed.
+        """Run the whole gate on an artifact of another workload; None when it passes.
 
-        None when it is fit. The seeds are those of the job at hand.
+        The seeds are those of the current job. Nothing is timed.
         """
         try:
             task = self._tasks.get(ref, check.workload, self._seeds)
-            entry = self.prepare(task, check.artifact, check=True)
+            outcome = self.prepare(task, check.artifact, check=True)
         except Exception as error:
             return self._failed(error)
-        return entry if isinstance(entry, Failure) else None
+        return outcome if isinstance(outcome, Failure) else None
 
-    def _entry(
+    def _prepared(
         self,
-        task: Task,
+        task: TaskData,
         candidate: Candidate,
         checked: Checked | None,
         *,
         outputs: Mapping[str, GuardedTensor] | None = None,
         compiled: int = 0,
         note: str = "",
-    ) -> Entry:
-        """checked: None for what is taken to be correct without a look."""
-        audit = Audit(task, outputs, self._watch)
-        return Entry(
+    ) -> PreparedCandidate:
+        """checked: None for a variant that is known to be correct."""
+        check = TimedRunCheck(task, outputs, self._observer)
+        return PreparedCandidate(
             replace(
                 candidate,
-                before_checked_run=audit.prime,
-                after_checked_run=audit.take,
+                before_checked_run=check.before,
+                after_checked_run=check.after,
                 at_peak_us=self._at_peak_us(task),
             ),
-            audit,
+            check,
             checked.error if checked is not None else -1.0,
             checked.deterministic if checked is not None else None,
             compiled,
             note,
         )
 
-    def _copies(self, task: Task) -> Sequence[dict[str, torch.Tensor]]:
-        """Copies of the inputs to rotate over, where the job at hand rotates."""
+    def _copies(self, task: TaskData) -> Sequence[dict[str, torch.Tensor]]:
+        """Copies of the inputs for the cache policy `rotate`; none under another policy."""
         if self._cache != "rotate":
             return ()
-        return task.copies(task.copies_beyond(_ROTATED * self._cache_bytes()))
+        return task.copies(task.copies_beyond(_ROTATED_CACHES * self._cache_bytes()))
 
     def _cache_bytes(self) -> int:
         """The size of the last-level cache."""
@@ -218,11 +226,11 @@ class TorchBench(ABC):
         self._seeds = seeds = job.protocol.seeds
         self._cache = job.protocol.cache
         self._calibration = job.calibration or self._calibration
-        self._watch.begin()
+        self._observer.begin_job()
         if job.mode is not Mode.VERIFY:
             task = self._tasks.get(job.kernel, job.workload, seeds)
             if not job.candidates:
-                self._rehearse(task)
+                self._preload(task)
             return Session(self, job, task, started).compete()
         workloads = self._verify_workloads(kernel, job.workload)
         tasks = [self._tasks.get(job.kernel, workload, seeds) for workload in workloads]
@@ -233,17 +241,17 @@ class TorchBench(ABC):
             self._kernels[ref] = load(ref.spec, ref.paths)
         return self._kernels[ref]
 
-    def _build_task(self, ref: KernelRef, workload: Workload, seeds: tuple[int, ...]) -> Task:
-        return Task(self._kernel(ref), workload, seeds, self.torch_device)
+    def _build_task(self, ref: KernelRef, workload: Workload, seeds: tuple[int, ...]) -> TaskData:
+        return TaskData(self._kernel(ref), workload, seeds, self.torch_device)
 
     def _install(self, artifact: Artifact) -> Failure | None:
-        """Put the artifact where the compiler looks for it, unless it cannot run here."""
+        """Install the artifact in the compiler's cache, or say why it cannot run here."""
         if artifact.target != self._device.target:
             problem = f"built for {artifact.target}, but the device is {self._device.target}"
             return Failure(Status.RUNTIME, problem)
         if different := toolchains.mismatch(artifact.toolchain, self._toolchain):
             return Failure(Status.RUNTIME, different)
-        # Not by binary hash: equal binaries may lie under different keys of the compiler's cache.
+        # Not by binary hash: equal binaries may have different keys in the compiler's cache.
         files = frozenset(artifact.files)
         if files not in self._installed:
             install(artifact, self._cache_dir)

@@ -1,0 +1,114 @@
+"""What a variant does besides its outputs: time, threads, changes of the harness, reserved L2."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from workers.measure.gate.harness_snapshot import HarnessSnapshot
+from workers.measure.gate.persisting_l2 import PersistingCache
+
+#: The value that a run returned, and a function for its time in us.
+TimedRun: TypeAlias = tuple[Any, Callable[[], float]]
+
+
+class RunObserver:
+    """Observes the gate's runs on a CPU; a subclass does so on a GPU.
+
+    A backend makes one when it starts and keeps it.
+    """
+
+    #: Whether other programs may use the device at the same time.
+    device_is_shared = True
+
+    def __init__(self) -> None:
+        self._snapshot = HarnessSnapshot()
+        #: A change of the harness that no variant is known to have made; it voids the job's times.
+        self.unattributed_change = ""
+
+    def begin_job(self) -> None:
+        self._restore()
+        self.unattributed_change = ""
+
+    def harness_change(self, *, attributed: bool = False) -> str:
+        """What was changed in the harness since the last look, or empty. Restores it.
+
+        attributed: the caller refuses the variant that made the change. Otherwise the change is
+        kept in `unattributed_change`.
+        """
+        change = self._restore()
+        if not attributed:
+            self.unattributed_change = self.unattributed_change or change
+        return change
+
+    def _restore(self) -> str:
+        replaced = self._snapshot.restore()
+        return f"changed {replaced}" if replaced else ""
+
+    def threads(self) -> frozenset[int]:
+        """The threads that run Python code."""
+        return frozenset(sys._current_frames())
+
+    def delay(self, us: float) -> None:
+        """Delay the device by `us`, so that the host can queue work that then runs without gaps."""
+
+    def delay_elapsed(self) -> bool:
+        """Whether the device has begun the last timed run, so that the delay was too short."""
+        return False
+
+    def timed_run(self, run: Callable[[], Any]) -> TimedRun:
+        """Run once. The time is known after `synchronize`."""
+        start = time.perf_counter_ns()
+        returned = run()
+        took_us = (time.perf_counter_ns() - start) / 1000
+        return returned, lambda: took_us
+
+    def synchronize(self) -> None:
+        """Wait until the whole device is idle, including work on other streams."""
+
+
+class CudaRunObserver(RunObserver):
+    """Observes runs on an NVIDIA GPU by events on the current stream; also watches reserved L2."""
+
+    _CYCLES_PER_US = 2000
+
+    device_is_shared = False
+
+    def __init__(self) -> None:
+        import torch
+
+        super().__init__()
+        self._start, self._stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        # The L2 limit belongs to a context, which torch creates when it is first needed.
+        torch.cuda.synchronize()
+        self._cache = PersistingCache()
+
+    def begin_job(self) -> None:
+        super().begin_job()
+        self._cache.reset()
+
+    def _restore(self) -> str:
+        change = super()._restore()
+        reserved = self._cache.restore()
+        return change or (f"reserved {reserved} bytes of L2 for itself" if reserved else "")
+
+    def delay(self, us: float) -> None:
+        import torch
+
+        torch.cuda._sleep(int(us * self._CYCLES_PER_US))  # type: ignore[no-untyped-call]
+
+    def delay_elapsed(self) -> bool:
+        return bool(self._start.query())  # type: ignore[no-untyped-call]
+
+    def timed_run(self, run: Callable[[], Any]) -> TimedRun:
+        self._start.record()
+        returned = run()
+        self._stop.record()
+        return returned, lambda: 1000 * float(self._start.elapsed_time(self._stop))
+
+    def synchronize(self) -> None:
+        import torch
+
+        torch.cuda.synchronize()
