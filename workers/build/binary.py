@@ -23,7 +23,7 @@ from elftools.elf.sections import Section
 
 _VOLATILE = re.compile(r"(\.rela?)?\.(debug|nv_debug|note|comment|shstrtab|strtab|symtab)")
 _RESOURCES = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)")
-#: Attributes of the `.nv.info` section, one of each per function: registers per thread, stack bytes.
+#: Attributes of the `.nv.info` section, one per function: registers per thread, stack bytes.
 _REGISTERS, _FRAME_BYTES = 0x2F, 0x11
 #: Format of an attribute that is followed by its size and its value.
 _SIZED_VALUE = 0x04
