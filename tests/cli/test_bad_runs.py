@@ -214,7 +214,7 @@ def test_a_workload_named_twice_is_tuned_once(tuner, folder):
     result = tuner("run", "c", "--quiet", "--no-report")
     assert result.code == 0, result.err
     assert "8 trials (0 failed) over 1 tasks" in result.out
-    assert "named twice" in result.out
+    assert "listed twice" in result.out
     planned = json.loads(tuner("run", "c", "--dry-run", "--format", "json").out)
     assert [(task["mode"], task["known"]) for task in planned] == [("measure", 8), ("skip", 0)]
     assert json.loads(tuner("run", "c", "--dry-run", "--fresh", "-f", "json").out)[0]["known"] == 0

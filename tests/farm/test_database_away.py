@@ -36,7 +36,7 @@ def test_a_deleted_database_ends_the_run_and_is_saved(tmp_path: Path) -> None:
             path.unlink()
         said = farm.ended(driver, 2)
     rescued = farm.database.with_name("tuner.db.rescued")
-    assert f"was deleted while it was in use; what it held was saved to {rescued}" in said
+    assert f"was deleted while it was in use; its contents were saved to {rescued}" in said
     farm.assert_gone()
     assert list(farm.database.parent.iterdir()) == [rescued]
     rescued.rename(farm.database)

@@ -1,4 +1,4 @@
-"""The declarations of a campaign's tasks, tried out before a worker is started."""
+"""A check of the declarations of a campaign's kernels before any worker starts."""
 
 from __future__ import annotations
 
@@ -12,31 +12,36 @@ from search_spaces.kernel import Kernel
 from search_spaces.records import Device
 from tuner.campaign.tasks import RequestedTask
 
+#: The target assumed for a kind without a device on this machine.
 _OFFLINE = {"cuda": "cuda:90", "hip": "hip:gfx942"}
 
 
-def rehearse(wanted: Sequence[RequestedTask]) -> None:
-    """Try every task's declaration on each kind of its targets; nothing is built.
+def check_declarations(tasks: Sequence[RequestedTask]) -> None:
+    """Call every task's declaration once for each kind of its targets; builds nothing.
 
-    Raises `TunerError` for the first mistake. Devices that are not here are stood in for.
+    Raises `TunerError` for the first mistake. A device of an assumed target represents a kind that
+    this machine lacks.
     """
     rehearsal = Rehearsal()
-    for task in wanted:
+    for task in tasks:
         for device, assumed in _devices(task):
             kernel = registry.for_device(task.kernel, device)
             try:
                 bound = calls.bind(kernel, task.workload, device)
                 config = calls.default_config(kernel, task.workload, device)
-                bound.why_not(config)  # which asks constraints and pruners once
+                bound.why_not(config)  # calls each constraint and pruner once
             except TunerError:
-                if assumed:  # the device that the task gets may have what this one lacks
+                if assumed:  # the real device may have resources that the assumed one lacks
                     continue
                 raise
             rehearsal.check(kernel, task.workload, config, device)
 
 
 def stand_in(kernel: Kernel, target: str | None = None) -> Device:
-    """The device a target names, else the first found that the kernel runs on, else a stand-in."""
+    """The device of a target; by default the first one found that the kernel runs on.
+
+    Where this machine has none, the device of an assumed target.
+    """
     from search_spaces.recorded.kernel import RecordedKernel
     from workers import device
 
@@ -57,7 +62,7 @@ def stand_in(kernel: Kernel, target: str | None = None) -> Device:
 
 
 def _devices(task: RequestedTask) -> Iterator[tuple[Device, bool]]:
-    """One device per kind of the task's targets, and whether it is a guess."""
+    """One device per kind of the task's targets, and whether it is assumed."""
     from workers import device
 
     seen: set[str] = set()

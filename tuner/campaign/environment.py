@@ -1,4 +1,4 @@
-"""Facts of where and when a run takes place, and identities derived from them."""
+"""Facts of a run's environment, its measuring protocol, and digests and seeds derived from them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,14 @@ from search_spaces.records import Value, Workload, digest
 from tuner.settings.models import MeasureConfig
 from workers.records import MeasurementProtocol
 
-#: Rough seconds per trial for plans, by backend kind; a plan says that it is an estimate.
+#: Estimated seconds per trial, by kind of device, for plans.
 _SECONDS = {"cpu": 5.0, "cuda": 0.4, "hip": 0.4, "simulated": 0.01}
 _COMPILE_SECONDS = 1.2
 _REVISION = "TUNER_REVISION"
 
 
 def facts(base: Path, *, fresh: bool) -> dict[str, Value]:
-    """Host, system and source state, as the report's environment panel shows them.
-
-    git: see `revision`.
-    """
+    """Host, system and state of the sources, for the report's environment panel."""
     return {
         "host": socket.gethostname(),
         "system": platform.platform(),
@@ -41,7 +38,7 @@ def facts(base: Path, *, fresh: bool) -> dict[str, Value]:
 def revision(base: Path) -> str:
     """The git revision of a folder; empty where there is none.
 
-    `TUNER_REVISION` is believed before git: sources may have come without their history.
+    The variable `TUNER_REVISION` takes precedence, for sources without their history.
     """
     return os.environ.get(_REVISION) or _git(base, "rev-parse", "--short=12", "HEAD")
 
@@ -67,24 +64,24 @@ def protocol(measure: MeasureConfig) -> MeasurementProtocol:
 
 
 def baselines(measure: MeasureConfig, names: Iterable[str]) -> tuple[str, ...]:
-    """Which of a kernel's baselines confirmations measure, in the order of their names."""
-    wanted = measure.baselines
-    return tuple(sorted(name for name in names if wanted is None or name in wanted))
+    """The kernel's baselines that confirmations measure, sorted by name."""
+    selected = measure.baselines
+    return tuple(sorted(name for name in names if selected is None or name in selected))
 
 
 def protocol_key(protocol: MeasurementProtocol) -> str:
-    """Digest of the measuring protocol: times taken under another one are not reused."""
+    """Digest of the measuring protocol; times measured under another one are not reused."""
     return digest(asdict(protocol))
 
 
 def task_seed(seed: int, kernel: str, workload: Workload) -> int:
-    """A seed of its own for every task, the same on every machine."""
+    """The seed of one task; the same on every machine."""
     text = f"{seed}/{kernel}/{workload.key}".encode()
     return int.from_bytes(hashlib.sha256(text).digest()[:4], "big")
 
 
 def seconds_per_trial(kind: str, compile_only: bool) -> float:
-    """A guess for `--dry-run`."""
+    """Estimated seconds per trial, for `--dry-run`."""
     return _COMPILE_SECONDS if compile_only else _SECONDS.get(kind, 1.0)
 
 

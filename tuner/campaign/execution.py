@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from search_spaces.registry import refuse_nested
 from tuner.campaign import findings
 from tuner.campaign.driver import Control
-from tuner.campaign.options import RunOptions, RunOutcome, adjusted, campaign_of, chosen
+from tuner.campaign.options import RunOptions, RunOutcome, adjusted, campaign_of, requested_of
 from tuner.campaign.pool_spec import required_pool
 from tuner.campaign.run import CampaignRun
 from tuner.progress import ProgressCallback
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def pool_spec_of(settings: Settings, name: str, *, options: RunOptions) -> PoolSpec:
     """The spec of the pool that `run_campaign` creates for a campaign when it is given none."""
     settings = anchored(settings, options.base)
-    tasks = chosen(settings, adjusted(campaign_of(settings, name), options), options)
+    tasks = requested_of(settings, adjusted(campaign_of(settings, name), options), options)
     return required_pool(settings, tasks, options.base)
 
 
@@ -49,11 +49,11 @@ def run_campaign(
     refuse_nested("a run")
     settings = anchored(settings, options.base)
     campaign = adjusted(campaign_of(settings, name), options)
-    wanted = chosen(settings, campaign, options)
+    tasks = requested_of(settings, campaign, options)
     control = control or Control()
     patience = Patience(settings.database.patience, lambda: control.killed)
     with Store.open(settings.database.url, answer_s=settings.database.timeout) as opened:
         store = opened.waiting(patience)
         run = CampaignRun(settings, name, campaign, options, store, control)
-        outcome = run.drive(wanted, on_progress, pool)
+        outcome = run.drive(tasks, on_progress, pool)
         return replace(outcome, findings=tuple(findings.of_run(store, outcome.run_id)))

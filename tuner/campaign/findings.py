@@ -1,4 +1,4 @@
-"""What a finished run found that somebody should look at: tasks of which nothing was right."""
+"""Findings of a finished run: tasks without a correct variant."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ if TYPE_CHECKING:
 
 
 def of_run(store: Store, run_id: int) -> Iterator[str]:
-    """One line for every task of a run that has trials and not one correct among them."""
+    """One line for every task of a run that has trials, none of them correct."""
     for task in store.overview(run_id):
-        reason = barren(task)
+        reason = why_none_correct(task)
         if reason:
             yield f"{task.kernel} {task.workload} on {task.device}: {reason}"
 
 
-def barren(task: TaskSummary) -> str:
-    """Why none of a task's trials is correct, by the commonest message; empty where one is."""
+def why_none_correct(task: TaskSummary) -> str:
+    """The commonest failure message where no trial of a task is correct; else empty."""
     if not task.failure:
         return ""
     return f"none of {task.trials} variants is correct; {task.failure} ({task.failures}x)"

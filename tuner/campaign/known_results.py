@@ -1,4 +1,4 @@
-"""What the database holds of lost trials: nothing of it is a result of the config."""
+"""Stored trials that a run may reuse: all but those that a fault of the machine ended."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 def lost(trial: TrialRecord) -> bool:
-    """Whether a stored failure tells of the machine or of lost workers, not of its config."""
+    """Whether a stored failure is due to the machine or a lost worker and not to its config."""
     failed = trial.status is not Status.CORRECT
     return failed and machine_faults.told_by(trial.message, trial.detail)
 
 
 def kept(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """The trials that are results of their configs."""
+    """The trials without those that were lost."""
     return [trial for trial in trials if not lost(trial)]
 
 
 def resumed(store: Store, task: TaskInfo) -> list[TrialRecord]:
-    """The trials of a resumed task; those that were lost are forgotten."""
+    """The trials of a resumed task; lost ones are deleted from the database."""
     trials = store.trials(task.task_id)
     again = {trial.attempt_id for trial in trials if lost(trial)}
     if not again:

@@ -1,7 +1,7 @@
-"""One driver per run: which one holds it, and when a run of a dead driver may be taken over.
+"""The lease of a run: one driver holds it, and a driver may take over the run of a dead one.
 
-The database refuses every write of a driver that does not hold its run. A wrong guess that a driver
-is dead therefore costs time and no result.
+The database refuses every write of a driver that does not hold its run. A driver that is wrongly
+taken for dead therefore loses time and no result.
 """
 
 from __future__ import annotations
@@ -18,71 +18,72 @@ from tuner.campaign import process_identity
 if TYPE_CHECKING:
     from results_db import Store
 
-#: Seconds between signs of life, and after how many without one a holder counts as dead.
+#: Seconds between heartbeats, and seconds without one after which a holder counts as dead.
 BEAT_S = 15.0
 DEAD_AFTER_S = 120.0
-#: Tokens of the drivers at work in this process.
-_at_work: set[str] = set()
+#: Lease tokens of the drivers that run in this process.
+_active: set[str] = set()
 
 
 def holder() -> str:
-    """This driver for people to read, as `host:pid`."""
+    """This driver in messages: `host:pid`."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def check(run: RunInfo) -> None:
-    """`TunerError` while a living driver holds the run."""
+    """Raise `TunerError` while a live driver holds the run."""
     if alive(run):
         raise _held(run)
 
 
 def abandoned(run: RunInfo) -> bool:
-    """Whether the run counts as running although its driver has died."""
+    """Whether the run is recorded as running although its driver is dead."""
     return run.status == "running" and not alive(run)
 
 
 def take(store: Store, run: RunInfo) -> Store:
-    """Hold the run, also in place of a dead driver; `TunerError` while a live one holds it.
+    """Take the lease of a run, also from a dead driver.
 
-    Returns the store through which this driver writes, until `leave`.
+    Returns the store through which this driver writes until `leave`. Raises `TunerError` while a
+    live driver holds the run.
     """
     check(run)
     token = secrets.token_hex(16)
     if not store.take_run(run, token, holder(), process_identity.identity()):
         found = store.run(run.run_id)
-        # It may have been taken at the first try, whose answer was lost.
+        # The first attempt may have succeeded although its answer was lost.
         if found.lease != token:
             raise _held(found)
-    _at_work.add(token)
+    _active.add(token)
     return store.under(token)
 
 
 def leave(store: Store) -> None:
-    """Note that the driver with this store has ended."""
-    _at_work.discard(store.lease)
+    """Record that the driver of this store has ended."""
+    _active.discard(store.lease)
 
 
 def alive(run: RunInfo) -> bool:
-    """Whether the driver that holds the run is at work, as far as can be seen from here.
+    """Whether the driver that holds the run is alive, as far as this machine can know.
 
-    The last sign of life tells, by the database's clock; of a process that has ended on this
-    machine no sign is awaited.
+    A driver counts as alive until `DEAD_AFTER_S` after its last heartbeat, by the database's clock.
+    A driver of this machine counts as dead as soon as its process has ended.
     """
     if not run.holder or process_identity.gone(run.process):
         return False
     if run.process and run.process == process_identity.identity():
-        return run.lease in _at_work
+        return run.lease in _active
     return run.silent_s is not None and run.silent_s < DEAD_AFTER_S
 
 
 def _held(run: RunInfo) -> TunerError:
     if not run.holder:
         return TunerError(
-            f"run {run.run_id} of {run.campaign!r} was changed by another driver just now",
-            "`tuner status` shows where it stands; run again",
+            f"run {run.run_id} of {run.campaign!r} has just been changed by another driver",
+            "`tuner status` shows its state; rerun the command",
         )
     return TunerError(
         f"run {run.run_id} of {run.campaign!r} is under way at {run.holder}",
-        f"wait for it or stop it; {DEAD_AFTER_S:.0f} s after its last sign of life it can be "
-        "taken over",
+        f"wait for it or stop it; {DEAD_AFTER_S:.0f} s after its last heartbeat another driver can "
+        "take the run over",
     )

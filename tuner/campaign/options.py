@@ -1,4 +1,4 @@
-"""What one call of `tuner run` changes of a campaign, and what comes of it."""
+"""The options of one call of `tuner run`, and its outcome."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from search_spaces.errors import TunerError
 from search_spaces.near_names import did_you_mean
-from tuner.campaign.declaration_check import rehearse
+from tuner.campaign.declaration_check import check_declarations
 from tuner.campaign.tasks import RequestedTask, requested_tasks
 from tuner.engine.instructions import Fault
 from tuner.settings.models import Budget, CampaignConfig, Settings, StrategyConfig
@@ -15,34 +15,36 @@ from tuner.settings.models import Budget, CampaignConfig, Settings, StrategyConf
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What one call of `tuner run` changes of the campaign.
+    """The options of one call of `tuner run`; they override the campaign."""
 
-    fresh: measure everything anew, in a new run. trials, device_s: instead of the budget of every
-    task. wall_s: seconds that the run as a whole may search. base: the folder relative paths start
-    from.
-    """
-
+    #: Start a new run and reuse no stored result.
     fresh: bool = False
     seed: int | None = None
+    #: Names or specs of the only kernels to tune; empty for all.
     kernels: tuple[str, ...] = ()
+    #: Words of the keys of the only workloads to tune, such as `M=32`; empty for all.
     workloads: tuple[str, ...] = ()
+    #: Trials per task, in place of the budget's.
     trials: int | None = None
+    #: Seconds for the search of all tasks together.
     wall_s: float | None = None
+    #: Seconds of device time per task, in place of the budget's.
     device_s: float | None = None
     strategy: str | None = None
+    #: Whether to write the HTML report.
     report: bool = True
+    #: Whether to write tables.
     export: bool = True
+    #: The folder that relative paths start from.
     base: Path = field(default_factory=Path)
 
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """What a run came to. status: `finished`, `interrupted` or `failed`.
-
-    findings: one line for every task without a correct variant.
-    """
+    """The outcome of a run."""
 
     run_id: int
+    #: `finished`, `interrupted` or `failed`.
     status: str
     tasks: int
     trials: int
@@ -51,13 +53,14 @@ class RunOutcome:
     summary: str
     report: Path | None = None
     tables: tuple[Path, ...] = ()
+    #: One line for every task without a correct variant.
     findings: tuple[str, ...] = ()
-    #: The fault of the machine that ended the run or one of its tasks; the run is interrupted.
+    #: The machine fault that ended the run or one of its tasks; the run is then interrupted.
     fault: Fault | None = None
 
 
 def campaign_of(settings: Settings, name: str) -> CampaignConfig:
-    """The campaign of that name; `TunerError` with the nearest name otherwise."""
+    """The campaign of that name; otherwise `TunerError` with the nearest name."""
     if name in settings.campaigns:
         return settings.campaigns[name]
     known = ", ".join(sorted(settings.campaigns)) or "none"
@@ -68,7 +71,7 @@ def campaign_of(settings: Settings, name: str) -> CampaignConfig:
 
 
 def adjusted(campaign: CampaignConfig, options: RunOptions) -> CampaignConfig:
-    """The campaign with the overrides of the command line applied to every task."""
+    """The campaign with the options applied to every task."""
     changes = {"trials": options.trials, "device": options.device_s}
     changes = {k: v for k, v in changes.items() if v is not None}
     strategy = {"name": options.strategy, "seed": options.seed}
@@ -87,11 +90,11 @@ def adjusted(campaign: CampaignConfig, options: RunOptions) -> CampaignConfig:
     return campaign.model_copy(update={"tasks": tasks})
 
 
-def chosen(
+def requested_of(
     settings: Settings, campaign: CampaignConfig, options: RunOptions
 ) -> list[RequestedTask]:
-    """The tasks of an adjusted campaign that the options leave, their declarations tried out."""
-    wanted = requested_tasks(
+    """The tasks of an adjusted campaign that pass the options' filters, declarations checked."""
+    requested = requested_tasks(
         campaign,
         extra=settings.kernels,
         paths=(str(options.base.resolve()),),
@@ -99,5 +102,5 @@ def chosen(
         workloads=options.workloads,
         baselines=settings.measure.baselines or (),
     )
-    rehearse(wanted)
-    return wanted
+    check_declarations(requested)
+    return requested

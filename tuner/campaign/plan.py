@@ -1,4 +1,4 @@
-"""What a campaign would do on this machine, without starting anything."""
+"""The plan of a campaign on this machine, for `tuner run --dry-run`; starts nothing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from results_db import NothingStoredError, Store
 from search_spaces.records import Device, Workload
 from tuner.campaign import environment
 from tuner.campaign.known_results import kept
-from tuner.campaign.options import RunOptions, adjusted, campaign_of, chosen
-from tuner.campaign.tasks import ScheduledTask, place, runner_kinds
+from tuner.campaign.options import RunOptions, adjusted, campaign_of, requested_of
+from tuner.campaign.tasks import ScheduledTask, assign_devices, runner_kinds
 from tuner.settings import anchored
 from tuner.settings.models import Settings
 from workers.records import WorkerInfo
@@ -18,36 +18,38 @@ from workers.records import WorkerInfo
 
 @dataclass(frozen=True, slots=True)
 class PlannedTask:
-    """A line of the plan. mode: `measure`, or `compile` where no such device is here.
-
-    known: configs whose results are taken over from earlier runs.
-    """
+    """A line of the plan."""
 
     kernel: str
     workload: Workload
     device: Device
+    #: `measure`; `compile` where this machine has no such device; `skip` for a task left out.
     mode: str
+    #: Feasible configs.
     space_size: int
+    #: The most trials the budget allows; None without such a limit.
     budget_trials: int | None
+    #: Configs whose results are reused from earlier runs.
     known: int
     estimate_s: float | None
+    #: Why the task is left out.
     note: str = ""
 
 
 def plan(settings: Settings, name: str, options: RunOptions) -> list[PlannedTask]:
-    """What `run_campaign` would do on this machine, without starting anything."""
+    """The tasks that `run_campaign` would carry out on this machine."""
     from workers import device, toolchain
 
     campaign = adjusted(campaign_of(settings, name), options)
-    wanted = chosen(settings, campaign, options)
+    requested = requested_of(settings, campaign, options)
     workers = []
-    for kind in sorted(runner_kinds(wanted) - {"interpreter"}):
+    for kind in sorted(runner_kinds(requested) - {"interpreter"}):
         found = [device.detect("cpu")] if kind == "cpu" else _found(kind)
         tools = toolchain.current(kind)
         workers += [WorkerInfo(f"{kind}-{i}", d, tools) for i, d in enumerate(found)]
-    placed, notes = place(wanted, workers, toolchain.current("cuda"))
-    known = _known(settings, options, placed)
-    lines = [_planned(item, count) for item, count in zip(placed, known, strict=True)]
+    scheduled, notes = assign_devices(requested, workers, toolchain.current("cuda"))
+    known = _known(settings, options, scheduled)
+    lines = [_planned(item, count) for item, count in zip(scheduled, known, strict=True)]
     absent = Device("none", "", "")
     lines += [PlannedTask("", Workload(()), absent, "skip", 0, 0, 0, 0.0, n) for n in notes]
     return lines
@@ -61,33 +63,33 @@ def _found(kind: str) -> list[Device]:
     return list(device.found(kind))
 
 
-def _known(settings: Settings, options: RunOptions, placed: Sequence[ScheduledTask]) -> list[int]:
-    """How many configs of each task the database has results for; none where all is new."""
-    nothing = [0] * len(placed)
+def _known(settings: Settings, options: RunOptions, tasks: Sequence[ScheduledTask]) -> list[int]:
+    """How many configs of each task have results in the database that a run would reuse."""
+    nothing = [0] * len(tasks)
     if options.fresh:
         return nothing
     protocol = environment.protocol_key(environment.protocol(settings.measure))
     url = anchored(settings, options.base).database.url
     try:
         with Store.open(url, create=False) as store:
-            return [_known_of(store, item, protocol) for item in placed]
+            return [_known_of(store, item, protocol) for item in tasks]
     except NothingStoredError:
         return nothing
 
 
 def _known_of(store: Store, item: ScheduledTask, protocol: str) -> int:
-    space = item.wanted.bind(item.device)
+    space = item.requested.bind(item.device)
     found = kept(store.known_trials(item.key(protocol)))
     return sum(space.feasible(trial.config) for trial in found)
 
 
 def _planned(item: ScheduledTask, known: int) -> PlannedTask:
-    size = item.wanted.bind(item.device).size()
-    budget = item.wanted.budget.trials_at_most
+    size = item.requested.bind(item.device).size()
+    budget = item.requested.budget.trials_at_most
     trials = size if budget is None else min(size, budget)
     return PlannedTask(
-        kernel=item.wanted.kernel.name,
-        workload=item.wanted.workload,
+        kernel=item.requested.kernel.name,
+        workload=item.requested.workload,
         device=item.device,
         mode="compile" if item.compile_only else "measure",
         space_size=size,

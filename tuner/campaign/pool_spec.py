@@ -1,4 +1,4 @@
-"""The pool that a campaign asks for: which runners, how many builders, with which options."""
+"""The pool that a campaign needs: kinds and numbers of runners, builders, options."""
 
 from __future__ import annotations
 

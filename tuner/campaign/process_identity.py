@@ -1,8 +1,8 @@
-"""Which process this is, told apart from every other one, and whether such a process is gone.
+"""An identity of a process that no other process has, and whether that process has ended.
 
-A host name and a process number are not enough: containers share both, and numbers are given
-again. An identity names the boot of the machine, the namespace in which the number counts, the
-number, and the moment of the start.
+Host name and process number do not suffice: containers share both, and the system reuses numbers.
+An identity consists of the boot of the machine, the PID namespace, the process number and the time
+of its start.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def identity() -> str:
-    """This process; empty text where the system cannot tell it apart, as on other than Linux."""
+    """The identity of this process; empty where the system provides none (not Linux)."""
     return _identity(os.getpid())
 
 
 def gone(process: str) -> bool:
     """Whether the process of that identity has provably ended.
 
-    False while it lives, and for one of another machine, container or boot, which cannot be seen
-    from here.
+    False for a process of another machine, container or boot, which is invisible here.
     """
     here = identity().split()
     there = process.split()
@@ -34,7 +33,7 @@ def gone(process: str) -> bool:
     except ProcessLookupError:
         return True
     except PermissionError:
-        pass  # somebody else's, so it lives
+        pass  # it exists and belongs to another user
     state, started = _state(there[2])
     return state in ("Z", "X") or (started != "" and started != there[3])
 
@@ -42,7 +41,7 @@ def gone(process: str) -> bool:
 @cache
 def _identity(pid: int) -> str:
     try:
-        # /proc of another namespace would tell about other processes.
+        # /proc of another namespace describes other processes.
         if os.readlink("/proc/self") != f"{pid}":
             return ""
         namespace = os.stat("/proc/self/ns/pid").st_ino

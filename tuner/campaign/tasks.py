@@ -1,4 +1,4 @@
-"""From a campaign's lines to tasks: kernels x workloads x the devices that targets name."""
+"""From a campaign's task entries to tasks: kernel x workload x device of the targets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CROSS_KINDS = ("cuda", "hip")
 
 @dataclass(frozen=True, slots=True)
 class RequestedTask:
-    """A kernel and workload that a campaign names, with the targets that apply to the kernel."""
+    """A kernel and workload of a campaign, with those of its targets that the kernel runs on."""
 
     kernel: Kernel
     workload: Workload
@@ -35,7 +35,7 @@ class RequestedTask:
     config: TaskConfig
 
     def bind(self, device: Device) -> BoundSpace:
-        """The feasible space on a device, narrowed as the campaign says; never empty."""
+        """The search space on a device, narrowed by the campaign; raises when it is empty."""
         bound = calls.bind(self.kernel, self.workload, device)
         if self.config.space:
             bound = bound.restrict(self.config.space)
@@ -49,28 +49,31 @@ class RequestedTask:
 
 @dataclass(frozen=True, slots=True)
 class ScheduledTask:
-    """A wanted task on a device that is there, or compile-only on one that is not."""
+    """A requested task on one device.
 
-    wanted: RequestedTask
+    A task is compile-only where no worker has such a device.
+    """
+
+    requested: RequestedTask
     device: Device
     toolchain: Toolchain
     compile_only: bool = False
 
     @property
     def space_hash(self) -> str:
-        """A digest of the space that is declared for this device."""
+        """A digest of the space that the kernel declares for this device."""
         with told(self.device):
-            return self.wanted.kernel.space_hash(self.wanted.workload)
+            return self.requested.kernel.space_hash(self.requested.workload)
 
     def key(self, protocol: str) -> TaskKey:
-        """What results of this task are kept under. protocol: the measuring protocol's digest."""
-        kernel = self.wanted.kernel
+        """The key of this task's results. protocol: digest of the measuring protocol."""
+        kernel = self.requested.kernel
         return TaskKey(
             kernel=kernel.name,
             launch_hash=kernel.launch_hash(),
             check_hash=kernel.check_hash(),
             space_hash=self.space_hash,
-            workload=self.wanted.workload,
+            workload=self.requested.workload,
             device=self.device,
             toolchain=self.toolchain,
             protocol=protocol,
@@ -87,27 +90,26 @@ def requested_tasks(
     workloads: Sequence[str] = (),
     baselines: Sequence[str] = (),
 ) -> list[RequestedTask]:
-    """All tasks a campaign names, filtered by kernel names and by words of the workload key.
+    """All tasks of a campaign, filtered by kernel names and by words of the workload key.
 
-    extra: specs of kernels that the configuration adds and a campaign may call by name. baselines:
-    names of which each must be known to some kernel. Raises `TunerError` for kernels that do not
-    import, workloads a kernel cannot take, baselines that nobody has and filters that leave
-    nothing.
+    extra: specs of kernels that the configuration adds; a campaign may use their names. baselines:
+    names, each of which some kernel must have. Raises `TunerError` for a kernel that does not
+    import, a workload that its kernel rejects, an unknown baseline and a filter without a match.
     """
-    found = [
-        wanted
+    named = [
+        task
         for line in campaign.tasks
-        for wanted in _line(campaign, line, _kernel_of(campaign, line, extra, paths), paths)
+        for task in _tasks_of(campaign, line, _kernel_of(campaign, line, extra, paths), paths)
     ]
-    _check_baselines(found, baselines)
+    _check_baselines(named, baselines)
     kept = [
-        w
-        for w in found
-        if (not kernels or w.kernel.name in kernels or w.config.kernel in kernels)
-        and all(word in w.workload.key.split() for text in workloads for word in text.split())
+        task
+        for task in named
+        if (not kernels or task.kernel.name in kernels or task.config.kernel in kernels)
+        and all(word in task.workload.key.split() for text in workloads for word in text.split())
     ]
     if not kept:
-        names = sorted({w.kernel.name for w in found})
+        names = sorted({task.kernel.name for task in named})
         filters = [f"--kernel {name}" for name in kernels]
         filters += [f"--workload '{text}'" for text in workloads]
         raise TunerError(
@@ -128,9 +130,9 @@ def _kernel_of(
 def kernel_named(
     name: str, extra: Sequence[str], paths: Sequence[str], device: Device | None = None
 ) -> Kernel:
-    """The kernel of that name or spec; `extra` are specs of kernels the configuration adds.
+    """The kernel of that name or spec; `extra` are specs of kernels that the configuration adds.
 
-    device: what it most likely runs on.
+    device: the device that it will probably run on.
     """
     if ":" not in name and name not in registry.available():
         for spec in extra:
@@ -140,31 +142,31 @@ def kernel_named(
     return registry.load_undecided(name, paths, device)
 
 
-def _check_baselines(found: Sequence[RequestedTask], names: Sequence[str]) -> None:
+def _check_baselines(tasks: Sequence[RequestedTask], names: Sequence[str]) -> None:
     known: dict[str, set[str]] = {}
-    for wanted in found if names else ():
-        has = known.setdefault(wanted.kernel.name, set())
-        has.update(wanted.kernel.baselines(wanted.workload))
+    for task in tasks if names else ():
+        own = known.setdefault(task.kernel.name, set())
+        own.update(task.kernel.baselines(task.workload))
     for name in names:
-        if not any(name in has for has in known.values()):
+        if not any(name in own for own in known.values()):
             raise TunerError(
                 f"measure.baselines: no kernel of the campaign has a baseline {name!r}"
                 f"{did_you_mean(name, sorted(set().union(*known.values())))}",
                 "; ".join(
-                    f"{k} has {', '.join(sorted(has)) or 'none'}" for k, has in known.items()
+                    f"{k} has {', '.join(sorted(own)) or 'none'}" for k, own in known.items()
                 ),
             )
 
 
-def _line(
+def _tasks_of(
     campaign: CampaignConfig, line: TaskConfig, kernel: Kernel, paths: Sequence[str]
 ) -> Iterator[RequestedTask]:
-    named = line.targets or campaign.targets
-    targets = tuple(_anchored(t, paths) for t in named if _kind(t) in kernel.kinds)
+    all_targets = line.targets or campaign.targets
+    targets = tuple(_anchored(t, paths) for t in all_targets if _kind(t) in kernel.kinds)
     if not targets:
         raise TunerError(
             f"kernel {kernel.name!r} runs on {', '.join(kernel.kinds)}, but its targets are "
-            f"{', '.join(named)}",
+            f"{', '.join(all_targets)}",
             f"add one of {', '.join(kernel.kinds)} to the targets of the campaign or the task",
         )
     if line.workloads == "all":
@@ -186,10 +188,10 @@ def _line(
 
 
 def _anchored(target: str, paths: Sequence[str]) -> str:
-    """A simulated target with the path of its recording made absolute."""
+    """The target; a simulated one with an absolute path of its recording."""
     kind, _, file = target.partition(":")
-    found = registry.find_file(file, paths) if kind == "simulated" and file else None
-    return f"{kind}:{found}" if found else target
+    path = registry.find_file(file, paths) if kind == "simulated" and file else None
+    return f"{kind}:{path}" if path else target
 
 
 def _merge(campaign: Budget, line: Budget | None) -> Budget:
@@ -208,11 +210,13 @@ def _kind(target: str) -> str:
     return kind
 
 
-def runner_kinds(wanted: Sequence[RequestedTask]) -> set[str]:
-    """The backend kinds whose runners a pool has to bring up; code targets also want an
-    interpreter, for the case that no such device is there."""
+def runner_kinds(tasks: Sequence[RequestedTask]) -> set[str]:
+    """The kinds of runners that the tasks need.
+
+    A code target (`cuda:90`) also needs an interpreter, in case no worker has such a device.
+    """
     kinds: set[str] = set()
-    for target in (t for w in wanted for t in w.targets):
+    for target in (target for task in tasks for target in task.targets):
         kind = _kind(target)
         kinds.add(kind)
         if ":" in target and kind in _CROSS_KINDS:
@@ -220,63 +224,65 @@ def runner_kinds(wanted: Sequence[RequestedTask]) -> set[str]:
     return kinds
 
 
-def place(
-    wanted: Sequence[RequestedTask], workers: Sequence[WorkerInfo], cross_toolchain: Toolchain
+def assign_devices(
+    tasks: Sequence[RequestedTask], workers: Sequence[WorkerInfo], cross_toolchain: Toolchain
 ) -> tuple[list[ScheduledTask], list[str]]:
-    """Put tasks on the devices that workers hold; also one line per task that is left out.
+    """Assign tasks to the devices of workers; returns them and a note for each task left out.
 
-    `cross_toolchain` is what compiles for code targets nobody here owns.
+    cross_toolchain: what compiles for code targets that no worker has.
     """
-    placed: list[ScheduledTask] = []
+    scheduled: list[ScheduledTask] = []
     notes: list[str] = []
     taken: set[tuple[str, Workload, str]] = set()
-    for task in wanted:
+    for task in tasks:
         seen: set[str] = set()
         for target in task.targets:
-            for item in _place(task, target, workers, cross_toolchain):
+            for item in _on_target(task, target, workers, cross_toolchain):
                 if item.device.fingerprint not in seen:
                     seen.add(item.device.fingerprint)
                     key = (task.kernel.spec, task.workload, item.device.fingerprint)
                     if key in taken:
-                        notes.append(f"{task.label}: named twice, only the first counts")
+                        notes.append(f"{task.label}: listed twice; the first entry is used")
                     else:
-                        placed.append(item)
+                        scheduled.append(item)
                     taken.add(key)
         if not seen:
             notes.append(f"{task.label}: no device for {', '.join(task.targets)}")
-    return placed, notes
+    return scheduled, notes
 
 
-def _place(
+def _on_target(
     task: RequestedTask, target: str, workers: Sequence[WorkerInfo], cross_toolchain: Toolchain
 ) -> Iterator[ScheduledTask]:
     kind, _, code = target.partition(":")
     if kind == "simulated":
         yield from _replay(task, code, workers)
         return
-    here = [w for w in workers if w.device.kind == kind and (not code or w.device.target == target)]
-    for worker in here:
-        yield ScheduledTask(_for(task, worker.device), worker.device, worker.toolchain)
-    if code and not here and kind in _CROSS_KINDS:
+    found = [
+        w for w in workers if w.device.kind == kind and (not code or w.device.target == target)
+    ]
+    for worker in found:
+        yield ScheduledTask(_for_device(task, worker.device), worker.device, worker.toolchain)
+    if code and not found and kind in _CROSS_KINDS:
         from workers import device
 
         absent = device.offline(target)
-        yield ScheduledTask(_for(task, absent), absent, cross_toolchain, compile_only=True)
+        yield ScheduledTask(_for_device(task, absent), absent, cross_toolchain, compile_only=True)
 
 
-def _for(task: RequestedTask, device: Device) -> RequestedTask:
-    """The task with its kernel as it is for that device."""
+def _for_device(task: RequestedTask, device: Device) -> RequestedTask:
+    """The task with its kernel's variant for that device."""
     return replace(task, kernel=registry.for_device(task.kernel, device))
 
 
 def _replay(
     task: RequestedTask, file: str, workers: Sequence[WorkerInfo]
 ) -> Iterator[ScheduledTask]:
-    """The device that was recorded, where a worker replays recordings; of other kernels none."""
+    """The recorded device of a `recorded:FILE` kernel, where a worker replays recordings."""
     from search_spaces.recorded.kernel import RecordedKernel
 
     kernel = task.kernel
     if isinstance(kernel, RecordedKernel) and any(w.device.kind == "simulated" for w in workers):
-        named = Path(kernel.spec.removeprefix("recorded:")).resolve()
-        if not file or named == Path(file).resolve():
+        recording = Path(kernel.spec.removeprefix("recorded:")).resolve()
+        if not file or recording == Path(file).resolve():
             yield ScheduledTask(task, kernel.device, kernel.recorded.toolchain)

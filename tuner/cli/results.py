@@ -12,7 +12,7 @@ import typer
 from results_db.shipped import shipped
 from search_spaces.errors import TunerError
 from tuner.campaign import lease
-from tuner.campaign.findings import barren
+from tuner.campaign.findings import why_none_correct
 from tuner.cli.console import Format, FormatOption, console, emit, inert, note, table
 from tuner.cli.context import ConfigOption, RunArgument, pick_run, settings_of, store_of
 
@@ -195,7 +195,7 @@ def _task_row(task: TaskSummary) -> dict[str, object]:
     """One task; best_us is of what ships, and of the best trial so far until that is confirmed."""
     chosen = task.selection
     ships = shipped(chosen) if chosen and chosen.median_us is not None else None
-    why = barren(task) if task.stage == "done" else ""
+    why = why_none_correct(task) if task.stage == "done" else ""
     return {
         "kernel": task.kernel,
         "workload": task.workload,

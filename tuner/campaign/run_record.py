@@ -1,0 +1,117 @@
+"""The record of a run in the database: begun or resumed, its tasks, its summary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from results_db.records import RunInfo, TaskInfo
+from search_spaces.records import digest
+from tuner.campaign import environment
+from tuner.campaign.options import RunOptions, RunOutcome
+from tuner.campaign.tasks import ScheduledTask
+from tuner.engine import Finish
+from tuner.engine.default_config import default_failed
+from tuner.settings.models import CampaignConfig, Settings
+
+if TYPE_CHECKING:
+    from results_db import Store
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """What identifies the runs of a campaign: a run is resumed where all of it is the same."""
+
+    name: str
+    campaign: CampaignConfig
+    settings: Settings
+    options: RunOptions
+
+    def document(self) -> dict[str, Any]:
+        """The campaign, the measuring protocol and the filters, as JSON types."""
+        spec = self.campaign.model_dump(mode="json", exclude={"schedule", "description"})
+        spec["measure"] = self.settings.measure.model_dump(mode="json")
+        spec["only"] = [list(self.options.kernels), list(self.options.workloads)]
+        return spec
+
+    def unfinished(self, store: Store) -> RunInfo | None:
+        """The interrupted run that a new call would resume, if there is one."""
+        return store.unfinished_run(self.name, digest(self.document()))
+
+    def begin(self, store: Store, tasks: Sequence[ScheduledTask]) -> RunInfo:
+        """The interrupted run of the same spec, or a new one; always a new one with `fresh`."""
+        document, fresh = self.document(), self.options.fresh
+        facts = environment.facts(self.options.base, fresh=fresh)
+        facts["devices"] = ", ".join(sorted({task.device.name for task in tasks}))
+        strategy = self.campaign.tasks[0].strategy or self.campaign.strategy
+        return store.begin_run(
+            self.name, digest(document), strategy.seed, facts, document, resume=not fresh
+        )
+
+
+def ensure_task(store: Store, run_id: int, item: ScheduledTask, protocol_key: str) -> TaskInfo:
+    """The task's record in the run, created where it is missing."""
+    kernel, workload = item.requested.kernel, item.requested.workload
+    cost = kernel.cost(workload)
+    note = ""
+    if item.compile_only:
+        note = (
+            f"no {item.device.target} device here: compiled for it and verified in Triton's "
+            "interpreter, not timed"
+        )
+    task = store.ensure_task(
+        run_id,
+        item.key(protocol_key),
+        flops=cost.flops,
+        bytes=cost.bytes,
+        tolerance=kernel.tolerance(workload).relative,
+        note=note,
+    )
+    if task.stage != "done" and task.note != note:  # the note explains the interruption
+        store.set_stage(task.task_id, task.stage, note)
+        task = replace(task, note=note)
+    return task
+
+
+def conclude(
+    store: Store,
+    run_id: int,
+    end: Finish,
+    notes: Sequence[str],
+    elapsed_s: float,
+    usage: Mapping[str, float],
+) -> RunOutcome:
+    """Close the run in the database and return its outcome, without report and tables."""
+    tasks = store.overview(run_id)
+    trials = sum(task.trials for task in tasks)
+    failures = trials - sum(task.correct for task in tasks)
+    selected = sum(task.selection is not None for task in tasks)
+    summary = (
+        f"{trials} trials ({failures} failed) over {len(tasks)} tasks, {selected} with a winner"
+    )
+    notes = [*notes, *_caveats(store, run_id)]
+    broken = sum(t.selection is not None and default_failed(t.selection) for t in tasks)
+    if broken:
+        notes.append(f"the default config of {broken} of them fails, see the report")
+    summary = "; ".join([summary, *([end.message] if end.message else []), *notes])
+    facts = {"summary": summary, "elapsed_s": round(elapsed_s, 3), "notes": "; ".join(notes)}
+    store.finish_run(run_id, end.status, facts | dict(usage))
+    return RunOutcome(
+        run_id=run_id,
+        status=end.status,
+        tasks=len(tasks),
+        trials=trials,
+        failures=failures,
+        elapsed_s=elapsed_s,
+        summary=summary,
+        fault=end.fault,
+    )
+
+
+def _caveats(store: Store, run_id: int) -> list[str]:
+    compiled, reason = store.compiled(run_id)
+    if not compiled:
+        return []
+    text = f"{compiled} launches compiled on a device worker, see docs/building.md"
+    return [text + (f" ({reason})" if reason else "")]

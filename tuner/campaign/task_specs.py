@@ -1,0 +1,118 @@
+"""From scheduled tasks to the engine's task specs: space, known results, budget, limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from results_db.records import TaskInfo, TrialRecord
+from search_spaces.declaration import calls
+from search_spaces.records import Config, Workload, config_key
+from search_spaces.space import BoundSpace
+from tuner.campaign import environment, known_results
+from tuner.campaign.tasks import ScheduledTask
+from tuner.engine import TaskBudget, TaskSpec
+from tuner.settings.models import Settings
+from workers.records import KernelRef
+
+if TYPE_CHECKING:
+    from results_db import Store
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpecs:
+    """Makes the engine's spec of each task of a run."""
+
+    store: Store
+    settings: Settings
+    #: The folder that kernels given as `file.py:object` are imported from.
+    path: str
+    #: Whether stored results of other runs are left unused.
+    fresh: bool
+    #: The moment on the pool's clock after which no search asks for another config; None: never.
+    ends_at: float | None = None
+
+    def of(self, item: ScheduledTask, task: TaskInfo) -> TaskSpec:
+        """The spec of a task with its record in the database."""
+        from tuner import strategies
+
+        requested, kernel, workload = item.requested, item.requested.kernel, item.requested.workload
+        space = requested.bind(item.device)
+        seed = environment.task_seed(requested.strategy.seed, kernel.name, workload)
+        options = requested.strategy.options
+        fresh, store = self.fresh, self.store
+        known = [] if fresh else store.known_trials(task.key, exclude_task=task.task_id)
+        pool = self.settings.pool
+        return TaskSpec(
+            task_id=task.task_id,
+            label=requested.label,
+            kernel=KernelRef(kernel.spec, (self.path,)),
+            workload=workload,
+            device=item.device,
+            space=space,
+            strategy=strategies.create(requested.strategy.name, space, seed, options),
+            default=_default(item, space),
+            listed=_listed_configs(item, space),
+            budget=self._budget(item),
+            compile_only=item.compile_only,
+            baselines=environment.baselines(self.settings.measure, kernel.baselines(workload)),
+            protocol=environment.protocol(self.settings.measure),
+            finalists=self.settings.measure.finalists,
+            build_timeout_s=pool.build_timeout,
+            measure_timeout_s=pool.measure_timeout,
+            baseline_timeout_s=pool.baseline_timeout,
+            finished=known_results.resumed(store, task),
+            known=[r for r in known_results.kept(known) if space.feasible(r.config)],
+            timed={} if fresh else self._timed(task),
+            settled=None if fresh else store.settled(task.key, exclude_task=task.task_id),
+            neighbours=self._neighbours(kernel.name, item, task.run_id),
+            check_size=_check_size(item),
+        )
+
+    def _budget(self, item: ScheduledTask) -> TaskBudget:
+        budget = item.requested.budget
+        return TaskBudget(
+            trials=budget.trials_at_most,
+            device_s=budget.device,
+            wall_s=budget.wall,
+            ends_at=self.ends_at,
+            polish=item.requested.strategy.polish,
+            gain=budget.expected_gain,
+        )
+
+    def _timed(self, task: TaskInfo) -> dict[str, TrialRecord]:
+        """Stored times of binaries, by digest, whichever revision of the kernel built them."""
+        found = self.store.timed_trials(task.key, exclude_task=task.task_id)
+        return {record.binary_hash: record for record in found}
+
+    def _neighbours(self, kernel: str, item: ScheduledTask, run_id: int) -> list[Config]:
+        """Winners of earlier runs for the nearest workloads on the same device, nearest first."""
+        found = self.store.winners(kernel, item.device.fingerprint, before_run=run_id)
+        here = item.requested.workload
+        near = sorted(found, key=lambda pair: environment.distance(here, pair[0]))
+        distinct: dict[str, Config] = {config_key(config): config for _, config in near}
+        return list(distinct.values())[:3]
+
+
+def _default(item: ScheduledTask, space: BoundSpace) -> Config:
+    """The kernel's default config, or the first feasible one where the space excludes it."""
+    requested = item.requested
+    default = calls.default_config(requested.kernel, requested.workload, item.device)
+    if not space.feasible(default):
+        default = next(iter(space.enumerate()))
+    return dict(default)
+
+
+def _listed_configs(item: ScheduledTask, space: BoundSpace) -> list[Config]:
+    """The configs that the kernel's users choose from today and that the space contains."""
+    kernel, workload = item.requested.kernel, item.requested.workload
+    with calls.asking(kernel, "listed_configs", workload):
+        return [c for c in kernel.listed_configs(workload, item.device) if space.feasible(c)]
+
+
+def _check_size(item: ScheduledTask) -> Workload | None:
+    """The check size of a GPU task, whose builds are specific to sizes; None for other tasks."""
+    if item.compile_only or item.device.kind not in ("cuda", "hip"):
+        return None
+    size = item.requested.kernel.small_workload(item.requested.workload)
+    return None if size == item.requested.workload else size
