@@ -125,7 +125,7 @@ def test_a_cpp_compiler_that_is_killed_is_a_fault_of_the_machine(tmp_path, kille
     assert failure_of(caught.value).status is Status.COMPILE
 
 
-def test_a_probe_of_the_compiler_that_is_killed_is_no_verdict(tmp_path, monkeypatch):
+def test_a_killed_probe_of_the_compiler_has_no_result(tmp_path, monkeypatch):
     words = " ".join(deadly_cc1plus(tmp_path))
     shim = tmp_path / "c++"
     shim.write_text(f'#!/bin/sh\nexec {words} "$@"\n')

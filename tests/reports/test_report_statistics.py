@@ -7,39 +7,13 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binom
 
 from reports.peaks import peak_of, roofline_us
 from reports.quantity import NOTHING, clean, factor, plain, plot_text, seconds, size, span
 from reports.stats import Ratio, finite, ratio_of
 from search_spaces.records import Device, Workload
-from search_spaces.statistics import geometric_mean, median_interval, relative_iqr
 
 anything = st.one_of(st.none(), st.floats())
-
-
-@given(st.lists(st.floats(1e-3, 1e6), min_size=6, max_size=400, unique=True))
-def test_the_interval_of_the_median_covers_95_percent(samples):
-    low, high = median_interval(samples)
-    ordered = sorted(samples)
-    dropped, n = ordered.index(low), len(samples)
-    assert ordered.index(high) == n - 1 - dropped
-    assert 1 - 2 * binom.cdf(dropped, n, 0.5) >= 0.95 - 1e-12
-    assert 1 - 2 * binom.cdf(dropped + 1, n, 0.5) < 0.95
-
-
-def test_few_samples_have_no_interval():
-    assert median_interval([1.0] * 5) is None
-    assert median_interval([1.0] * 5 + [math.nan] * 9) is None
-
-
-@given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=50), st.floats(1e-3, 1e3))
-def test_the_geometric_mean_scales_and_is_between_the_extremes(values, scale):
-    mean = geometric_mean(values)
-    assert min(values) * (1 - 1e-9) <= mean <= max(values) * (1 + 1e-9)
-    assert geometric_mean([scale * value for value in values]) == pytest.approx(
-        scale * mean, rel=1e-9
-    )
 
 
 @given(anything, anything, anything, anything, anything)
@@ -91,7 +65,6 @@ def test_words_for_quantities():
     assert span(Ratio(1.2, 1.1, 1.3)) == "1.10 to 1.30"
     assert span(Ratio(1.2, 1.199, 1.201)) == "1.199 to 1.201"
     assert factor(None) == NOTHING
-    assert relative_iqr([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(2 / 3)
 
 
 def test_the_floor_is_what_the_data_sheet_allows():

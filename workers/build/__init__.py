@@ -1,7 +1,11 @@
-"""Build variants for targets, with or without a device of that kind, and install them elsewhere.
+"""Build variants for targets that need not be present, and install them where they run.
 
-`build` runs in a builder's child process, `install` and `count_compilations` in a runner's: what
-was built is launched there without compiling, and the count proves it. See docs/building.md.
+`build` runs in a builder's child process; `install` and `count_compilations` run in a runner's. The
+runner launches artifacts without compiling, and the count shows it. See docs/building.md.
+
+`job` builds one variant through `gpu` (Triton) or `inductor` (CPU); `cache` packs and installs the
+compilers' cache files, `binary` reads a binary's facts, `limits` applies the device's limits,
+`launch_key` explains cache misses, and `process_builder` is the parent process.
 """
 
 from workers.build.cache import install, use_cache

@@ -62,15 +62,15 @@ def resources_of_attributes(cubin: bytes) -> Resources:
     """Resources from the `.nv.info` section: the maximum over the cubin's functions."""
     found_sections = (section for section in _sections(cubin) if section.name == ".nv.info")
     info = next((_content(cubin, section) for section in found_sections), b"")
-    found = {_REGISTERS: 0, _FRAME_BYTES: 0}
+    largest = {_REGISTERS: 0, _FRAME_BYTES: 0}
     at = 0
     while at + 4 <= len(info):
         form, attribute, size = struct.unpack_from("<BBH", info, at)
-        if form == _SIZED_VALUE and attribute in found and size >= 8:
+        if form == _SIZED_VALUE and attribute in largest and size >= 8:
             (value,) = struct.unpack_from("<I", info, at + 8)
-            found[attribute] = max(found[attribute], value)
+            largest[attribute] = max(largest[attribute], value)
         at += 4 + (size if form == _SIZED_VALUE else 0)
-    return Resources(found[_REGISTERS], found[_FRAME_BYTES])
+    return Resources(largest[_REGISTERS], largest[_FRAME_BYTES])
 
 
 def code_object_resources(assembly: str) -> Resources:
@@ -112,10 +112,12 @@ def _by_cuobjdump(cubin: bytes) -> Resources | None:
             )
         except (OSError, subprocess.SubprocessError):
             return None
-    found = [tuple(map(int, groups)) for groups in _RESOURCES.findall(done.stdout)]
-    if not found:
+    usage = [tuple(map(int, groups)) for groups in _RESOURCES.findall(done.stdout)]
+    if not usage:
         return None
-    return Resources(max(f[0] for f in found), max(f[1] + f[2] for f in found))
+    return Resources(
+        max(registers for registers, _, _ in usage), max(stack + local for _, stack, local in usage)
+    )
 
 
 def _cuobjdump() -> str | None:

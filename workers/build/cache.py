@@ -1,7 +1,8 @@
-"""The compilers' caches as portable files: packed by a builder, installed by a runner.
+"""The compilers' cache files in an artifact: a builder packs them, a runner installs them.
 
-Layout below one cache folder: `triton/` and `inductor/` are the compilers' own cache folders,
-`isa/` holds what is known of the C++ compiler's vector instructions.
+Layout below one cache folder: `triton/` and `inductor/` are the compilers' cache folders, `isa/`
+holds the results of probes for vector instructions. Files are zlib-compressed in an artifact; only
+this module packs and unpacks them.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ def environment(**values: str) -> Iterator[None]:
 
 
 def use_cache(cache_dir: Path) -> None:
-    """Let this process's Triton and Inductor keep their caches below `cache_dir` from now on.
+    """Make Triton and Inductor of this process keep their caches below `cache_dir`.
 
-    Inductor compiles in this thread alone: its worker processes would outlive a killed child and
-    would hide their compilations from `count_compilations`.
+    Inductor compiles in the calling thread only. Its worker processes would outlive a killed child
+    and would hide their compilations from `count_compilations`.
     """
     root = cache_dir.resolve()
     os.environ["TRITON_CACHE_DIR"] = str(root / TRITON)
@@ -68,10 +69,10 @@ def pack_files(root: Path, paths: Iterable[Path], prefix: str) -> dict[str, byte
 
 
 def pack_group(group: Mapping[str, str], keep: frozenset[str]) -> dict[str, bytes]:
-    """One Triton kernel's cache group: the files whose suffix is in `keep`, and the index of them.
+    """The cache group of one Triton kernel: the files whose suffix is in `keep`, and their index.
 
-    group: file name -> absolute path, as `CompiledKernel.metadata_group` has it. The index names
-    its files relative to its own folder; `install` makes them absolute again.
+    group: file name -> absolute path, as in `CompiledKernel.metadata_group`. Paths in the packed
+    index are relative to its folder; `install` makes them absolute.
     """
     kept = {name: Path(path) for name, path in group.items() if Path(name).suffix in keep}
     folder = next(iter(kept.values())).parent
@@ -85,9 +86,9 @@ def pack_group(group: Mapping[str, str], keep: frozenset[str]) -> dict[str, byte
 def install(artifact: Artifact, cache_dir: Path) -> None:
     """Write an artifact's files into this process's compiler caches, below `cache_dir`.
 
-    Idempotent, and safe beside other processes doing the same: files appear whole, and the index
-    of a group after its members. Raises `TunerError` for a name that leaves `cache_dir` or for
-    contents that cannot be unpacked, with nothing written in the first case.
+    Idempotent, and safe while other processes install the same files: each file is replaced
+    atomically, and the index of a group is written after its members. Raises `TunerError` for a
+    name outside `cache_dir`, with nothing written, and for contents that cannot be unpacked.
     """
     root = cache_dir.resolve()
     places = {name: _inside(root, name) for name in artifact.files}
@@ -105,7 +106,7 @@ def install(artifact: Artifact, cache_dir: Path) -> None:
 
 
 def _inside(root: Path, name: str) -> Path:
-    """The place of `name` below `root`; raises when it would be anywhere else."""
+    """The path of `name` below `root`. Raises `TunerError` for a path outside it."""
     relative = PurePosixPath(name)
     unsafe = (
         not relative.parts

@@ -1,4 +1,4 @@
-"""Counts what this process really compiles: the proof that a launch was a cache hit."""
+"""Counts the compilations of this process, which shows whether a launch was a cache hit."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from workers.build.launch_key import LaunchKey, watch_keys
+from workers.build.launch_key import LaunchKey, record_keys
 
 
 @dataclass(slots=True)
 class Compilations:
-    """Compilations seen so far: Triton kernels and C++ sources, by name, in order.
+    """The compilations inside a block."""
 
-    keys: the cache keys of all Triton kernels that were looked for on disk. missed: those of them
-    that were not there.
-    """
-
+    #: Names of compiled Triton kernels and C++ sources, in order.
     names: list[str] = field(default_factory=list)
+    #: Cache keys of all Triton kernels that were looked up on disk.
     keys: list[LaunchKey] = field(default_factory=list)
+    #: The keys that were not in the cache.
     missed: list[LaunchKey] = field(default_factory=list)
 
     @property
@@ -33,50 +32,50 @@ class Compilations:
 def count_compilations(kind: str = "") -> Iterator[Compilations]:
     """Count every compilation inside the block by Triton or by Inductor's C++ backend.
 
-    A cache hit counts nothing. Triton's own host-side stubs, compiled once per machine, are not
-    kernels and are not counted. kind: with `cuda` or `hip`, Inductor is watched only if it is
-    loaded already, which saves its import. Blocks may nest; each counts for itself.
+    Cache hits do not count, nor do Triton's host-side stubs, which are compiled once per machine.
+    kind: with `cuda` or `hip`, Inductor is counted only if it is already loaded, which saves its
+    import. Blocks may nest; each has its own count.
     """
-    seen = Compilations()
+    compilations = Compilations()
     with ExitStack() as stack:
         if importlib.util.find_spec("triton") is not None:
-            stack.enter_context(_watch_triton(seen))
+            stack.enter_context(_count_triton(compilations))
         loaded = "torch._inductor.cpp_builder" in sys.modules
         if loaded or kind not in ("cuda", "hip"):
-            stack.enter_context(_watch_inductor(seen))
-        yield seen
+            stack.enter_context(_count_inductor(compilations))
+        yield compilations
 
 
 @contextmanager
-def _watch_triton(seen: Compilations) -> Iterator[None]:
+def _count_triton(compilations: Compilations) -> Iterator[None]:
     from triton import knobs
 
     before: Callable[..., None] | None = knobs.compilation.listener
 
     def listener(*, cache_hit: bool, src: Any, metadata: Any, **rest: Any) -> None:
         if not cache_hit:
-            seen.names.append(str(getattr(src, "name", "triton kernel")))
-            if seen.keys and seen.keys[-1]["kernel"] == seen.names[-1]:
-                seen.missed.append(seen.keys[-1])
+            compilations.names.append(str(getattr(src, "name", "triton kernel")))
+            if compilations.keys and compilations.keys[-1]["kernel"] == compilations.names[-1]:
+                compilations.missed.append(compilations.keys[-1])
         if before is not None:
             before(src=src, metadata=metadata, cache_hit=cache_hit, **rest)
 
     knobs.compilation.listener = listener
     try:
-        with watch_keys(seen.keys):
+        with record_keys(compilations.keys):
             yield
     finally:
         knobs.compilation.listener = before
 
 
 @contextmanager
-def _watch_inductor(seen: Compilations) -> Iterator[None]:
+def _count_inductor(compilations: Compilations) -> Iterator[None]:
     from torch._inductor.cpp_builder import CppBuilder
 
     before = CppBuilder.build
 
     def build(self: Any) -> None:
-        seen.names.append(str(self.get_target_file_path()).rpartition("/")[2])
+        compilations.names.append(str(self.get_target_file_path()).rpartition("/")[2])
         before(self)
 
     CppBuilder.build = build

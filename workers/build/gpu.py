@@ -1,4 +1,4 @@
-"""Triton variants: compiled by `warmup` on tensors without storage, for a device not present."""
+"""Triton variants: compiled by `warmup` on tensors without storage, for an absent device."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _KEEP = frozenset({".json", *_BINARIES})
 
 
 def build_gpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
-    """Compile all launches of a Triton variant; read, check and pack what came out."""
+    """Compile all launches of a Triton variant; read, check and pack their binaries."""
     device = job.device
     files: dict[str, bytes] = {}
     keys: list[LaunchKey] = []
@@ -44,21 +44,21 @@ def build_gpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fail
     ):
         tensors = meta_tensors(kernel, job)
         for launch in kernel.launches(job.workload, job.config, tensors):
-            asked = StaticFacts(num_warps=int(launch.kwargs.get("num_warps") or 0))
-            if found := refusal(asked, device):
-                return Failure(Status.CONSTRAINTS, found, facts=asked)
-            with count_compilations("cuda") as seen:
+            requested = StaticFacts(num_warps=int(launch.kwargs.get("num_warps") or 0))
+            if exceeded := refusal(requested, device):
+                return Failure(Status.CONSTRAINTS, exceeded, facts=requested)
+            with count_compilations("cuda") as compilations:
                 binaries = compile_launch(launch, driver)
-            keys += seen.keys
+            keys += compilations.keys
             for compiled in binaries:
                 facts = _worst(facts, _facts(compiled))
                 identity.update(_identity(launch, compiled, tensors).encode())
                 files.update(pack_group(compiled.metadata_group, _KEEP))
     if not files:
         raise KernelError(f"{kernel.name} has no launch for {job.workload.key}")
-    found = refusal(facts, device)
-    if found is not None:
-        return Failure(Status.CONSTRAINTS, found, facts=facts, binary_hash=identity.hexdigest())
+    exceeded = refusal(facts, device)
+    if exceeded is not None:
+        return Failure(Status.CONSTRAINTS, exceeded, facts=facts, binary_hash=identity.hexdigest())
     return Artifact(
         config=dict(job.config),
         target=device.target,
@@ -84,7 +84,7 @@ def meta_tensors(kernel: Kernel, job: BuildJob) -> dict[str, torch.Tensor]:
 
 
 def compile_launch(launch: Launch, driver: TargetDriver) -> list[Any]:
-    """The launch's compiled kernels (one, unless an autotuner wraps it), from cache or compiler."""
+    """The compiled kernels of a launch: one, unless an autotuner wraps it."""
     positional, named = _without_dtypes(launch)
     try:
         done = launch.fn.warmup(*positional, grid=launch.grid, **named)
@@ -104,11 +104,11 @@ def compile_launch(launch: Launch, driver: TargetDriver) -> list[Any]:
 
 
 def _place_of(jitted: Any, error: Exception) -> str:
-    """`scale (rope.py:12)`: the Triton function and the line a compiler names, else its first."""
+    """The Triton function and the line that a compiler error names, as `scale (rope.py:12)`."""
     fn = getattr(jitted, "fn", None)
     try:
         lines, first = inspect.getsourcelines(fn)  # type: ignore[arg-type]
-    except (OSError, TypeError):  # edited away meanwhile
+    except (OSError, TypeError):  # the file has changed
         return f"{jitted!r:.80}"
     line = first + next((n for n, text in enumerate(lines) if text.lstrip().startswith("def ")), 0)
     if getattr(error, "src", None) == getattr(jitted, "src", ""):
@@ -117,9 +117,10 @@ def _place_of(jitted: Any, error: Exception) -> str:
 
 
 def _without_dtypes(launch: Launch) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments for `warmup`, which takes a dtype by position for a tensor of that dtype.
+    """Arguments for `warmup`, with dtypes by name.
 
-    A launch takes it for a constant, as `warmup` does when it comes by name.
+    `warmup` interprets a positional dtype as a tensor of that dtype, a launch as a constant. Both
+    interpret a dtype by name as a constant.
     """
     import torch
 
@@ -133,7 +134,7 @@ def _without_dtypes(launch: Launch) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _jit_function(fn: Any) -> Any:
-    """The jitted function below its wrappers (heuristics, autotuners)."""
+    """The jitted function inside its wrappers (heuristics, autotuners)."""
     while not hasattr(fn, "device_caches") and hasattr(fn, "fn"):
         fn = fn.fn
     return fn
@@ -154,14 +155,14 @@ def _facts(compiled: Any) -> StaticFacts:
 
 
 def _worst(one: StaticFacts, other: StaticFacts) -> StaticFacts:
-    """The larger of each fact; binaries add up."""
+    """The maximum of each fact; the sum of the binaries' sizes."""
     both = zip(dataclasses.astuple(one), dataclasses.astuple(other), strict=True)
     worst = StaticFacts(*(max(pair) for pair in both))
     return dataclasses.replace(worst, binary_bytes=one.binary_bytes + other.binary_bytes)
 
 
 def _identity(launch: Launch, compiled: Any, tensors: Mapping[str, torch.Tensor]) -> str:
-    """All that decides what one launch does: machine code, grid, options, run-time arguments."""
+    """Everything that determines one launch: machine code, grid, options, run-time arguments."""
     metadata = compiled.metadata
     options = ("num_warps", "num_ctas", "shared", "launch_cooperative_grid", "launch_pdl")
     return canonical_json(
@@ -175,18 +176,18 @@ def _identity(launch: Launch, compiled: Any, tensors: Mapping[str, torch.Tensor]
 
 
 def _runtime_arguments(launch: Launch, tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
-    """Arguments that reach the device at launch; constexprs are in the machine code already."""
-    given = {**dict(zip(launch.fn.arg_names, launch.args, strict=False)), **launch.kwargs}
-    jitted = jitted_below(launch.fn, given)
+    """The arguments that reach the device at launch; constexprs are part of the machine code."""
+    arguments = {**dict(zip(launch.fn.arg_names, launch.args, strict=False)), **launch.kwargs}
+    jitted = jitted_below(launch.fn, arguments)
     defaults = {param.name: param.default for param in jitted.params if param.has_default}
-    given = {**defaults, **given}
+    arguments = {**defaults, **arguments}
     runtime = [param.name for param in jitted.params if not param.is_constexpr]
     names = {id(tensor): name for name, tensor in tensors.items()}
-    return {name: _describe(given[name], names) for name in runtime if name in given}
+    return {name: _describe(arguments[name], names) for name in runtime if name in arguments}
 
 
 def _view(tensor: Any, names: Mapping[int, str]) -> str:
-    """Which tensor a view is of, and where in it."""
+    """The tensor that a view belongs to, and its offset."""
     base = getattr(tensor, "_base", None)
     return "" if base is None else f"{names.get(id(base), '')}+{tensor.storage_offset()}"
 

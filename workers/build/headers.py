@@ -1,8 +1,8 @@
 """Precompiled headers of Inductor's C++ backend, shared by all builders of a user.
 
-One such header takes seconds to make and 100 MB to keep. Every builder has a folder of its own,
-which goes with it; complete headers are also kept in the user's cache folder, and the next builder
-starts with those. A builder that is killed while it writes a header leaves nothing there.
+One header takes seconds to compile and 100 MB of disk. Each builder has a private folder, which is
+deleted with it. Complete headers are copied to the user's cache folder, where the next builder
+finds them. A builder that is killed while it writes a header leaves nothing there.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ _SUFFIXES = (".h", ".gch")
 
 
 def share(private: Path) -> None:
-    """Let Inductor keep this process's headers in `private`, and share them with later builders.
+    """Make Inductor keep this process's headers in `private`, and share them with later builders.
 
-    Does nothing where torch precompiles no headers; a cache folder that cannot be used is left out.
+    Does nothing where torch precompiles no headers. Headers are not shared where the user's cache
+    folder cannot be used.
     """
     codecache: Any = importlib.import_module("torch._inductor.codecache")
     make = getattr(codecache, "_precompile_header", None)
@@ -32,44 +33,44 @@ def share(private: Path) -> None:
     shared = _folder()
     if shared is None:
         return
-    _take(shared, private)
+    _copy_in(shared, private)
 
-    def made(*args: Any, **kwargs: Any) -> Any:
+    def make_and_share(*args: Any, **kwargs: Any) -> Any:
         header = make(*args, **kwargs)
-        _give(private, shared)
+        _copy_out(private, shared)
         return header
 
-    codecache._precompile_header = made
+    codecache._precompile_header = make_and_share
 
 
 def _folder() -> Path | None:
-    """The user's own cache folder for headers; None where there can be none."""
+    """The user's cache folder for headers; None where it is unusable or writable by others."""
     root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folder = Path(root) / "tuner" / "headers"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
+        status = folder.stat()
     except OSError:
         return None
-    others = stat.S_IMODE(found.st_mode) & 0o022
-    return folder if found.st_uid == os.geteuid() and not others else None
+    others = stat.S_IMODE(status.st_mode) & 0o022
+    return folder if status.st_uid == os.geteuid() and not others else None
 
 
-def _take(shared: Path, private: Path) -> None:
+def _copy_in(shared: Path, private: Path) -> None:
     for header in shared.glob("*.gch"):
         for file in (header.with_suffix(""), header):
             _place(file, private / file.name)
 
 
-def _give(private: Path, shared: Path) -> None:
-    """Keep what is complete: Inductor has returned from making it. A header goes after its text."""
+def _copy_out(private: Path, shared: Path) -> None:
+    """Copy complete headers, each after its text. They are complete once Inductor has returned."""
     files = [path for path in private.iterdir() if path.suffix in _SUFFIXES]
     for file in sorted(files, key=lambda path: path.suffix == ".gch"):
         _place(file, shared / file.name)
 
 
 def _place(file: Path, target: Path) -> None:
-    """The same file at another place, whole or not at all; on a full disk, not at all."""
+    """Link or copy a file atomically; does nothing where that fails, such as on a full disk."""
     if target.exists():
         return
     try:

@@ -1,8 +1,8 @@
-"""What Triton compiles for the host, kept for all processes of a user.
+"""Triton's compiled host modules, kept for all processes of a user.
 
-Triton builds its driver module with the host's C compiler when a process first opens a device and,
-up to 3.6, a launcher for every kernel signature. They hold nothing of a variant, yet a device
-process, whose caches are its own and empty, waited a third of a second for each.
+Triton compiles its driver module with the host's C compiler when a process first opens a device
+and, up to 3.6, a launcher for every kernel signature. They do not depend on a variant, but each
+costs a third of a second in a device process with a private, empty cache.
 """
 
 from __future__ import annotations
@@ -18,35 +18,34 @@ _SUFFIX = sysconfig.get_config_var("EXT_SUFFIX") or ".so"
 
 
 class HostModules(FileCacheManager):  # type: ignore[misc]  # Triton is untyped
-    """Triton's cache on files, except that extension modules lie where Triton would put them
-    without `TRITON_CACHE_DIR`: below `TRITON_HOME`, by default the home folder.
+    """Triton's file cache, with extension modules in the user's folder instead of the process's.
 
-    Named to Triton by the variable `TRITON_CACHE_MANAGER`. Where that folder cannot be written,
-    modules stay in the process's own.
+    That folder lies below `TRITON_HOME`, by default the home folder. Where it is not writable,
+    modules stay in the process's cache. Triton finds this class by `TRITON_CACHE_MANAGER`.
     """
 
     def get_file(self, filename: str) -> str | None:
-        common = self._common(filename)
-        found: str | None = None if common is None else common.get_file(filename)
-        return found or cast("str | None", super().get_file(filename))
+        shared = self._shared(filename)
+        path: str | None = None if shared is None else shared.get_file(filename)
+        return path or cast("str | None", super().get_file(filename))
 
     def put(self, data: str | bytes, filename: str, binary: bool = True) -> str:
-        common = self._common(filename)
-        if common is not None:
+        shared = self._shared(filename)
+        if shared is not None:
             try:
-                return str(common.put(data, filename, binary))
+                return str(shared.put(data, filename, binary))
             except OSError:
                 pass
         return str(super().put(data, filename, binary))
 
-    def _common(self, filename: str) -> FileCacheManager | None:
-        """The cache of extension modules; None for other files."""
+    def _shared(self, filename: str) -> FileCacheManager | None:
+        """The user's cache for an extension module; None for other files."""
         if not filename.endswith(_SUFFIX):
             return None
-        common = FileCacheManager(self.key)
-        common.cache_dir = os.path.join(knobs.cache.get_triton_dir("cache"), self.key)
+        shared = FileCacheManager(self.key)
+        shared.cache_dir = os.path.join(knobs.cache.get_triton_dir("cache"), self.key)
         try:
-            os.makedirs(common.cache_dir, exist_ok=True)
+            os.makedirs(shared.cache_dir, exist_ok=True)
         except OSError:
             return None
-        return common
+        return shared

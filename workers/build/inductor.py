@@ -1,4 +1,4 @@
-"""CPU variants: compiled by calling them once, in an Inductor cache of their own."""
+"""CPU variants: compiled by one call, each in a separate Inductor cache."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _VARIANTS, _HEADERS = "variants", "headers"
 
 
 def build_cpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
-    """Compile a CPU variant for this very machine; pack its Inductor cache.
+    """Compile a CPU variant for this machine and pack its Inductor cache.
 
-    Every variant has a cache folder of its own below `cache_dir/variants`, so that all files there
-    are its own and an unchanged variant is not compiled again.
+    Each variant has a separate cache folder below `cache_dir/variants`, so that all files in it
+    belong to the variant and an unchanged variant is not compiled again.
     """
     from search_spaces.tensors import is_compiled
 
@@ -59,9 +59,9 @@ def build_cpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fail
     binaries = sorted(folder.rglob("*.so"))
     caches = [p for top in ("fxgraph", "aotautograd") for p in (folder / top).rglob("*")]
     files = pack_files(folder, [*binaries, *(p for p in caches if p.is_file())], INDUCTOR)
-    verdicts = isa.verdict_file(cache_dir)
-    if verdicts.is_file():
-        files |= pack_files(verdicts.parent, [verdicts], ISA)
+    probes = isa.probe_file(cache_dir)
+    if probes.is_file():
+        files |= pack_files(probes.parent, [probes], ISA)
     return Artifact(
         config=dict(job.config),
         target=job.device.target,
@@ -76,7 +76,7 @@ def build_cpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fail
 
 @contextmanager
 def cpu_conditions(threads: int) -> Iterator[None]:
-    """Run a CPU variant as it was built: `threads` threads, no gradients.
+    """Run a CPU variant under the conditions of its build: `threads` threads, no gradients.
 
     Both are part of Inductor's cache key, so a runner calls variants inside this block.
     """
@@ -93,7 +93,7 @@ def cpu_conditions(threads: int) -> Iterator[None]:
 
 @contextmanager
 def _fresh_compiler(folder: Path) -> Iterator[None]:
-    """Dynamo and Inductor that remember nothing of other variants, with their cache in `folder`."""
+    """Dynamo and Inductor without state of other variants, with their cache in `folder`."""
     import torch
     from torch._inductor import utils
 
@@ -117,18 +117,18 @@ def _check_machine(job: BuildJob) -> None:
     here = detect("cpu").target
     if job.device.target != here:
         raise TunerError(
-            f"{job.device.target} cannot be built for on a {here} machine",
-            "give the campaign builders of the same kind of CPU as its runners",
+            f"a {here} machine cannot build for {job.device.target}",
+            "use builders with the same kind of CPU as the runners",
         )
     if not toolchain.compiler_version():
         raise TunerError(
-            "no C++ compiler for CPU kernels: neither $CXX, g++ nor clang++ is there",
+            "no C++ compiler for CPU kernels: found neither $CXX, g++ nor clang++",
             "install g++",
         )
 
 
 def _compiled_whole() -> bool:
-    """Whether the compiler has left no part of the variant to Python since it was reset."""
+    """Whether all of the variant was compiled since the reset, with no part left to Python."""
     from torch._dynamo.utils import counters
 
     frames = counters["frames"]
@@ -143,12 +143,12 @@ def _shapes(inputs: Mapping[str, torch.Tensor]) -> list[Any]:
 
 
 def _identity(folder: Path, job: BuildJob, called: list[Any], *, whole: bool) -> str:
-    """All that decides what a variant does: generated C++ and its flags, call order, `called`.
+    """Everything that determines a variant: generated C++ and its flags, call order, `called`.
 
     called: threads, the launches' code and the inputs' shapes. Code that is not compiled leaves no
-    trace in the folder: revisions of the code do not share a binary, nor do configs unless the
-    `whole` variant is compiled. Inductor names a C++ file by a hash of its text and of the
-    compiler's command line.
+    trace in the folder. Therefore revisions of the code never share a hash, and configs share one
+    only if the `whole` variant is compiled. Inductor names a C++ file by a hash of its text and of
+    the compiler's command line.
     """
     sha = hashlib.sha256()
     sources = sorted(folder.rglob("*.cpp"))
@@ -164,5 +164,5 @@ def _identity(folder: Path, job: BuildJob, called: list[Any], *, whole: bool) ->
 
 
 def _code_lines(text: str) -> str:
-    """A generated wrapper without its comments, which name places in the kernel's source."""
+    """A generated wrapper without its comments, which contain positions in the kernel's source."""
     return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))

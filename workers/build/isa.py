@@ -1,9 +1,9 @@
-"""What Inductor asks the C++ compiler before its first kernel, asked once and remembered.
+"""Inductor's probes of the C++ compiler, run once per toolchain and then read from a file.
 
-Before it compiles anything, each process of Inductor probes by trial compilation which vector
-instructions the compiler and torch support (six programs, about ten seconds on two cores), and
-preprocesses a header (one compiler run per set of flags). Both depend on the toolchain alone. The
-probes' verdicts are kept in a file that travels with every CPU artifact.
+Before its first kernel, each process of Inductor compiles six programs to find the supported vector
+instructions (about ten seconds on two cores) and preprocesses a header (one compiler run per set of
+flags). Both depend only on the toolchain. The results of the probes are kept in a file that is part
+of every CPU artifact.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from workers import toolchain
 from workers.build.cache import INDUCTOR, ISA, environment, write_atomic
 from workers.supervision.machine_faults import fault_of
 
-_verdicts: dict[str, bool] = {}
+_results: dict[str, bool] = {}
 
 
-def verdict_file(cache_dir: Path) -> Path:
-    """Where the verdicts of this toolchain are kept below a cache folder."""
+def probe_file(cache_dir: Path) -> Path:
+    """The file of this toolchain's probe results below a cache folder."""
     return cache_dir / ISA / f"{toolchain.current('cpu').build_key}.json"
 
 
 def remember(cache_dir: Path) -> None:
-    """Answer probes from the verdicts below `cache_dir`; add to them what has to be probed."""
+    """Answer probes from the file below `cache_dir`; add the results of new probes to it."""
     from torch._inductor.cpu_vec_isa import VecISA
 
-    path = verdict_file(cache_dir)
-    _verdicts.update(_read(path))
+    path = probe_file(cache_dir)
+    _results.update(_read(path))
     probe = getattr(VecISA, "check_build", None)
     if probe is None:
         return
@@ -42,18 +42,21 @@ def remember(cache_dir: Path) -> None:
     @functools.wraps(probe)
     def check_build(self: Any, code: str) -> bool:
         key = digest([str(self), self.build_arch_flags(), code])
-        if key not in _verdicts:
-            _verdicts[key] = _probed(probe, self, code)
-            merged = {**_read(path), **_verdicts}
+        if key not in _results:
+            _results[key] = _probed(probe, self, code)
+            merged = {**_read(path), **_results}
             write_atomic(path, json.dumps(merged, sort_keys=True).encode())
-        return _verdicts[key]
+        return _results[key]
 
     VecISA.check_build = check_build
 
 
 def _probed(probe: Callable[[Any, str], object], instructions: Any, code: str) -> bool:
-    """The verdict of a probe. Raises `MachineFault` where the machine failed, not the compiler:
-    Inductor takes whatever goes wrong for a no."""
+    """The result of a probe.
+
+    Raises `MachineFault` where the machine failed rather than the compiler; Inductor would take any
+    error for a negative result.
+    """
     from torch._inductor.cpp_builder import CppBuilder
 
     raised: list[Exception] = []
@@ -68,16 +71,16 @@ def _probed(probe: Callable[[Any, str], object], instructions: Any, code: str) -
 
     CppBuilder.build = build
     try:
-        verdict = bool(probe(instructions, code))
+        supported = bool(probe(instructions, code))
     finally:
         CppBuilder.build = before
     for fault in filter(None, map(fault_of, raised)):
         raise fault
-    return verdict
+    return supported
 
 
 def probe_once(cache_dir: Path) -> None:
-    """Have all verdicts below `cache_dir`; the probes' own files stay out of any artifact."""
+    """Run all missing probes; their own files stay out of every artifact."""
     from torch._inductor.cpu_vec_isa import valid_vec_isa_list
 
     remember(cache_dir)
@@ -86,10 +89,10 @@ def probe_once(cache_dir: Path) -> None:
 
 
 def without_header_precompilation() -> None:
-    """Compile C++, where it must be compiled at all, without a precompiled header.
+    """Make Inductor compile C++ without a precompiled header.
 
-    Inductor's preparation of the header runs the compiler even when the kernel's binary is
-    cached. Its own switch for this is part of the cache key, so it cannot be used here.
+    Preparing the header runs the compiler even when the kernel's binary is cached. Inductor's
+    switch for it is part of the cache key and cannot be used here.
     """
     from torch._inductor import codecache
 
@@ -108,7 +111,7 @@ def _no_header(*args: Any, **kwargs: Any) -> None:
 
 def _read(path: Path) -> dict[str, bool]:
     try:
-        found = json.loads(path.read_bytes())
+        results = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return {}
-    return {str(key): bool(value) for key, value in dict(found).items()}
+    return {str(key): bool(value) for key, value in dict(results).items()}

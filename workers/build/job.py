@@ -1,4 +1,4 @@
-"""One build job: load the kernel, build the variant for its target, tell failure from fault."""
+"""One build job: load the kernel, build the variant, and distinguish failures from faults."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ def build(job: BuildJob, cache_dir: Path) -> Artifact | Failure:
 
     Returns a `Failure` with status `compile` when the config does not compile, and `constraints`
     when its binary cannot run on the device. Raises `MachineFault`, `KernelError`, any other
-    `TunerError` or `ImportError` when this machine, the kernel or the target is at fault rather
-    than the config.
+    `TunerError` or `ImportError` for faults of this machine, the kernel or the target.
     """
     from search_spaces.registry import load
 
@@ -43,11 +42,11 @@ def build(job: BuildJob, cache_dir: Path) -> Artifact | Failure:
 
 
 def build_kernel(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
-    """`build` for a kernel already at hand; `job.kernel` is not looked at."""
+    """`build` for a loaded kernel; ignores `job.kernel`."""
     started = time.perf_counter()
     result: Artifact | Failure
     try:
-        # ptxas failures print the whole program to stdout, which may carry a worker's protocol.
+        # ptxas failures print the program to stdout, which a worker may use for its messages.
         with contextlib.redirect_stdout(io.StringIO()):
             result = _by_target(kernel, job, cache_dir.resolve())
     except Exception as error:
@@ -76,30 +75,30 @@ def _by_target(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fai
 
 
 def headline(error: BaseException) -> str:
-    """The one line that says most of an error: its type, what was wrong, and where.
+    """A one-line message: the error's type and reason, and the file and line of the user's code.
 
-    Where is the file and line of the user's own host code, or of the Triton function.
+    The position is that of the user's host code or of the Triton function.
     """
     where = source_positions.place(error)
-    return f"{_said(error)[: max(0, _LINE_CHARS - len(where))]}{where}"[:_LINE_CHARS]
+    return f"{_reason(error)[: max(0, _LINE_CHARS - len(where))]}{where}"[:_LINE_CHARS]
 
 
-def _said(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # torch.compile wraps what its backend raised and says so on a line of its own.
+    # torch.compile puts a line before the message of its backend's error.
     lines = lines[1:] if lines[1:] and lines[0].endswith("raised:") else lines
     name = type(error).__name__
     if not lines:
         return name
-    # Triton quotes the source first and ends with the reason; other compilers mark theirs.
+    # Triton ends with the reason, after quoting the source; other compilers mark the line.
     mark = r"^ptxas \w+\s*:" if name == "PTXASError" else r"\b[Ee]rror\s*:"
     marked = [line for line in lines if re.search(mark, line)]
-    said = lines[-1] if name == "CompilationError" else (marked or lines)[0]
-    return f"{name}: {said}"
+    reason = lines[-1] if name == "CompilationError" else (marked or lines)[0]
+    return f"{name}: {reason}"
 
 
 def _detail(error: Exception) -> str:
-    """What a compiler said, or the traceback through the user's own host code."""
+    """The compiler's output, or the traceback through the user's host code."""
     if source_positions.line(error):
         return source_positions.trace(error, _DETAIL_CHARS)
     return source_positions.trimmed(str(error), _DETAIL_CHARS)

@@ -1,4 +1,4 @@
-"""What decides whether a launch finds its binary: the parts of Triton's cache key, by name."""
+"""The parts of Triton's cache key by name, which explain why a launch missed its binary."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-#: Part of a key -> its value as text. Two launches have one binary exactly when all parts agree.
+#: Name of a part -> its value as text. Two launches use the same binary if and only if all parts
+#: agree.
 LaunchKey: TypeAlias = Mapping[str, str]
 
 _SHOWN = 3
@@ -14,7 +15,7 @@ _ABSENT = "nothing"
 
 
 def parts(source: Any, backend: Any, options: Any, variables: Mapping[str, Any]) -> LaunchKey:
-    """The parts of the key that Triton makes of these, for a kernel written in Python."""
+    """The parts of the key that Triton computes from its arguments, for a Python kernel."""
     from triton.runtime.cache import triton_key
 
     names = list(source.signature)
@@ -39,17 +40,17 @@ def parts(source: Any, backend: Any, options: Any, variables: Mapping[str, Any])
 
 
 def difference(built: Sequence[LaunchKey], launched: LaunchKey) -> str:
-    """Which parts of a launch's key are not as they were in the nearest build of that kernel."""
+    """The parts of a launch's key that differ from the most similar build of that kernel."""
     name = launched["kernel"]
     same = [key for key in built if key["kernel"] == name]
     if not same:
         others = ", ".join(dict.fromkeys(key["kernel"] for key in built)) or "nothing"
         return f"`{name}` was not built for this variant ({others} was)"
-    found = min((_differing(key, launched) for key in same), key=len)
-    if not found:
+    differing = min((_differing(key, launched) for key in same), key=len)
+    if not differing:
         return f"the key of `{name}` is the same; its files were not in the cache"
-    more = f"; {len(found) - _SHOWN} more parts" if len(found) > _SHOWN else ""
-    return f"`{name}`: {'; '.join(found[:_SHOWN])}{more}"
+    more = f"; {len(differing) - _SHOWN} more parts" if len(differing) > _SHOWN else ""
+    return f"`{name}`: {'; '.join(differing[:_SHOWN])}{more}"
 
 
 def _differing(built: LaunchKey, launched: LaunchKey) -> list[str]:
@@ -62,8 +63,8 @@ def _differing(built: LaunchKey, launched: LaunchKey) -> list[str]:
 
 
 @contextmanager
-def watch_keys(seen: list[LaunchKey]) -> Iterator[None]:
-    """Write down the key of every kernel that Triton looks for on disk inside the block."""
+def record_keys(keys: list[LaunchKey]) -> Iterator[None]:
+    """Append the key of every kernel that Triton looks up on disk inside the block to `keys`."""
     from triton.compiler import compiler
 
     before = getattr(compiler, "get_cache_key", None)
@@ -73,7 +74,7 @@ def watch_keys(seen: list[LaunchKey]) -> Iterator[None]:
 
     def get_cache_key(source: Any, backend: Any, options: Any, env_vars: Any) -> Any:
         if hasattr(source, "fn"):
-            seen.append(parts(source, backend, options, env_vars))
+            keys.append(parts(source, backend, options, env_vars))
         return before(source, backend, options, env_vars=env_vars)
 
     compiler.get_cache_key = get_cache_key

@@ -1,4 +1,4 @@
-"""Which built variants a target cannot run at all, and why."""
+"""The limits of a device that a built variant may exceed."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from search_spaces.records import Device
 from workers.records import StaticFacts
 
 _MAX_THREADS = 1024
-#: registers are handed out to threads in multiples of this many.
+#: Registers are allocated to threads in multiples of this number.
 _REGISTER_STEP = 8
 
 
 def refusal(facts: StaticFacts, device: Device) -> str | None:
-    """One line naming the limit that a launch of these facts exceeds; None when it fits.
+    """The limit that a launch with these facts exceeds, as a one-line message; None when it fits.
 
-    Limits the device does not state (0) are not checked.
+    Limits that the device's record does not state (0) are not checked.
     """
     threads = facts.num_warps * device.warp_size
     if 0 < device.shared_bytes < facts.shared_bytes:
@@ -23,10 +23,10 @@ def refusal(facts: StaticFacts, device: Device) -> str | None:
         )
     if threads > _MAX_THREADS:
         return f"{threads:,} threads over the {_MAX_THREADS:,} of a block on {device.target}"
-    granted = -(-facts.registers // _REGISTER_STEP) * _REGISTER_STEP
-    if 0 < device.registers < granted * threads:
+    allocated = -(-facts.registers // _REGISTER_STEP) * _REGISTER_STEP
+    if 0 < device.registers < allocated * threads:
         return (
-            f"{granted} registers x {threads:,} threads over the {device.registers:,} registers "
+            f"{allocated} registers x {threads:,} threads over the {device.registers:,} registers "
             f"of {device.target}"
         )
     return None

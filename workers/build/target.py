@@ -1,4 +1,4 @@
-"""Triton without a device: a driver that answers for one that is not here."""
+"""Triton without a device: a driver that describes an absent one."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["TargetDriver", "gpu_target", "use_target"]
 
 @contextmanager
 def use_target(target: str, device: Device | None = None) -> Iterator[TargetDriver]:
-    """Compile for `target` inside the block, whatever device this machine has or lacks.
+    """Compile for `target` inside the block, whichever devices this machine has.
 
-    Kernels can be compiled there (`fn.warmup`), not launched. The driver that was active before,
-    if any, is active again afterwards. device: whose properties the driver tells; by default those
-    that are usual for the target.
+    Kernels can be compiled in the block (`fn.warmup`), but not launched. Afterwards the previous
+    driver is active again. device: its properties are the driver's; by default those of the
+    target's usual device.
     """
     if device is None:
         try:

@@ -12,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from search_spaces.statistics import paired, tie_set, trimmed_mean, verdict
+from search_spaces.statistics import (
+    geometric_mean,
+    median_interval,
+    paired,
+    relative_iqr,
+    tie_set,
+    trimmed_mean,
+    verdict,
+)
 
 times = st.floats(0.5, 1e6)
 pairs = st.lists(st.tuples(times, times), min_size=2, max_size=60)
@@ -186,3 +194,38 @@ def test_the_statistics_need_no_torch():
     modules = "search_spaces.statistics, workers.measure.race.interleaving, workers.backends"
     script = f"import {modules}, sys; sys.exit('torch' in sys.modules or 'triton' in sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+# -- summaries of one sample
+# ------------------------------------------------------------------------
+@given(st.lists(st.floats(1e-3, 1e6), min_size=6, max_size=400, unique=True))
+def test_the_interval_of_the_median_covers_95_percent(samples):
+    low, high = median_interval(samples)
+    ordered = sorted(samples)
+    dropped, n = ordered.index(low), len(samples)
+    assert ordered.index(high) == n - 1 - dropped
+    assert 1 - 2 * stats.binom.cdf(dropped, n, 0.5) >= 0.95 - 1e-12
+    assert 1 - 2 * stats.binom.cdf(dropped + 1, n, 0.5) < 0.95
+
+
+def test_few_samples_have_no_interval():
+    assert median_interval([1.0] * 5) is None
+    assert median_interval([1.0] * 5 + [math.nan] * 9) is None
+
+
+@given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=50), st.floats(1e-3, 1e3))
+def test_the_geometric_mean_scales_and_is_between_the_extremes(values, scale):
+    mean = geometric_mean(values)
+    assert min(values) * (1 - 1e-9) <= mean <= max(values) * (1 + 1e-9)
+    assert geometric_mean([scale * value for value in values]) == pytest.approx(
+        scale * mean, rel=1e-9
+    )
+
+
+def test_the_relative_iqr_is_that_of_numpy():
+    assert relative_iqr([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(2 / 3)
+    values = [3.0, 1.0, 4.0, 1.5, 9.0, 2.6, 5.3]
+    low, middle, high = np.percentile(values, [25, 50, 75])
+    assert relative_iqr(values) == pytest.approx((high - low) / middle)
+    assert relative_iqr([1.0] * 3) is None
+    assert relative_iqr([0.0] * 4) is None
