@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from dataclasses import replace
 
 import pytest
 from table_documents import DEFAULT, H200, TIE, WINNER, add_task, outcome
 
-from results_db import Store
+from results_db import Store, TrialRecord
 from search_spaces.errors import TunerError
 from search_spaces.recorded.space import RecordedSpace
 from search_spaces.records import Status, Workload
@@ -151,3 +152,64 @@ def test_an_unknown_format_names_the_known(store, run_id, tmp_path):
     with pytest.raises(TunerError, match="did you mean 'triton'") as raised:
         tables.export(store, run_id, tmp_path, "tritton")
     assert "csv" in raised.value.hint
+
+
+def test_a_run_is_read_as_an_optuna_study(store, run_id, tmp_path):
+    import optuna
+
+    (path,) = tables.export(store, run_id, tmp_path, "optuna")
+    storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
+    study = optuna.load_study(study_name=None, storage=storage)
+    task = store.tasks(run_id)[0]
+    trials = store.trials(task.task_id)
+    found = study.get_trials()
+    assert [trial.params for trial in found] == [dict(trial.config) for trial in trials]
+    assert [trial.value for trial in found] == [trial.median_us for trial in trials]
+    assert [trial.user_attrs["status"] for trial in found] == [str(t.status) for t in trials]
+    for trial, record in zip(found, trials, strict=True):
+        correct = record.status is Status.CORRECT
+        assert trial.state.name == ("COMPLETE" if correct else "FAIL")
+        assert (trial.constraints["fails"] <= 0) is correct
+        assert trial.user_attrs["attempt_id"] == record.attempt_id
+        assert trial.datetime_complete == record.finished_at.replace(tzinfo=None)
+    assert study.best_trial.params == WINNER
+    assert study.best_value == 10.0
+    assert study.best_trial.user_attrs["winner"] is True
+    assert study.user_attrs["workload"] == WORKLOAD.as_dict()
+    assert study.user_attrs["verdict"] == "faster"
+    storage.engine.dispose()
+
+
+def test_an_optuna_study_keeps_conditional_parameters_and_awkward_values(store, tmp_path):
+    import optuna
+
+    run_id = store.begin_run("odd", "ff", 0, {}, {}).run_id
+    configs = [
+        {"split": True, "how": "tree", "n": 3, "mix": 1, "scale": 0.5},
+        {"split": False, "n": 5, "mix": True, "scale": None},
+        {"split": True, "how": "<b>'\"\N{SNOWMAN}", "n": -4, "mix": 1.0, "scale": 2.0},
+    ]
+    made = [
+        TrialRecord(
+            f"a{number}",
+            number,
+            config,
+            Status.CORRECT,
+            median_us=10.0 - number,
+            log_ratio=0.1,
+            log_ratio_low=0.0,
+            log_ratio_high=0.3,
+        )
+        for number, config in enumerate(configs)
+    ]
+    add_task(store, run_id, WORKLOAD, trials=made)
+    (path,) = tables.export(store, run_id, tmp_path, "optuna")
+    storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
+    found = optuna.load_study(study_name=None, storage=storage).get_trials()
+    texts = ["1", "true", "1.0"]
+    assert [t.params for t in found] == [
+        {**config, "mix": text} for config, text in zip(configs, texts, strict=True)
+    ]
+    low, high = found[0].user_attrs["interval_us"]
+    assert (low, high) == pytest.approx((10 * math.exp(-0.1), 10 * math.exp(0.2)))
+    storage.engine.dispose()

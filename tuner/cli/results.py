@@ -95,7 +95,7 @@ def export(
         typer.Option(
             "--format",
             "-f",
-            help="tuner, triton, t4, csv, parquet, space or another exporter's name.",
+            help="tuner, triton, t4, csv, parquet, optuna, space or another exporter's name.",
         ),
     ] = "tuner",
     output: Annotated[

@@ -21,6 +21,7 @@ EXPORTERS = PluginGroup(
     "exporter",
     {
         "csv": "tuner.tables.frames:Csv",
+        "optuna": "tuner.tables.optuna_study:OptunaStudies",
         "parquet": "tuner.tables.frames:Parquet",
         "space": "tuner.tables.recorded:Recorded",
         "t4": "tuner.tables.t4:T4",
