@@ -1,4 +1,4 @@
-"""Tensors from specs and seeds, and the arithmetic of blocks."""
+"""Tensors from specs and seeds, and functions of tensors as baselines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import count
-from math import gcd
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -79,23 +78,6 @@ def sm_count(tensor: torch.Tensor) -> int:
     if tensor.device.type != "cuda":
         return _UNKNOWN_SM_COUNT
     return int(torch.cuda.get_device_properties(tensor.device).multi_processor_count)
-
-
-def next_power_of_two(value: int) -> int:
-    return 1 << max(value - 1, 0).bit_length()
-
-
-def ceil_div(value: int, by: int) -> int:
-    return -(-value // by)
-
-
-def alignment(stride: int) -> int:
-    """The largest power of two up to 16 that divides a stride in elements.
-
-    Triton only sees whether an argument is divisible by 16; saying 8, 4 or 2 lets rows of, say,
-    1000 elements be read in wide words.
-    """
-    return gcd(stride, 16)
 
 
 def compiled(

@@ -21,13 +21,16 @@ if TYPE_CHECKING:
     from search_spaces.declaration.dimensions import check_dims, tolerance_of
     from search_spaces.errors import KernelError, SpaceError, TunerError, WorkloadError
     from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+    from search_spaces.kernels.features import tile_features
     from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo
+    from search_spaces.recorded.kernel import load_kernel as recorded_kernel
     from search_spaces.recorded.space import RecordedSpace
     from search_spaces.recorded.synthetic import synthesise
     from search_spaces.records import Config, Device, Status, Toolchain, Value, Workload
     from search_spaces.registry import available as available_kernels
     from search_spaces.registry import load as load_kernel
     from search_spaces.space import SearchSpace
+    from search_spaces.tensors import compiled, generator, named, random_tensor
     from tuner.api import TuneResult, tune
     from tuner.campaign import RunOptions, RunOutcome, run_campaign
 
@@ -65,10 +68,16 @@ __all__ = [
     "adopt",
     "available_kernels",
     "check_dims",
+    "compiled",
+    "generator",
     "load_kernel",
+    "named",
+    "random_tensor",
+    "recorded_kernel",
     "render_report",
     "run_campaign",
     "synthesise",
+    "tile_features",
     "tolerance_of",
     "tune",
     "write_report",
@@ -108,10 +117,16 @@ __getattr__ = lazy_names(
         "adopt": "search_spaces.adoption.adopt",
         "available_kernels": "search_spaces.registry:available",
         "check_dims": "search_spaces.declaration.dimensions",
+        "compiled": "search_spaces.tensors",
+        "generator": "search_spaces.tensors",
         "load_kernel": "search_spaces.registry:load",
+        "named": "search_spaces.tensors",
+        "random_tensor": "search_spaces.tensors",
+        "recorded_kernel": "search_spaces.recorded.kernel:load_kernel",
         "render_report": "reports:render",
         "run_campaign": "tuner.campaign",
         "synthesise": "search_spaces.recorded.synthetic",
+        "tile_features": "search_spaces.kernels.features",
         "tolerance_of": "search_spaces.declaration.dimensions",
         "tune": "tuner.api",
         "write_report": "reports:write",

@@ -134,7 +134,12 @@ def _check_positive(where: str, name: str, value: object) -> None:
         )
 
 
+def number_of(workload: Workload, name: str, default: float) -> float:
+    """An optional dim that is a number, or the default where the workload does not have it."""
+    value = workload.get(name)
+    return float(value) if isinstance(value, int | float) else default
+
+
 def tolerance_of(workload: Workload, default: float) -> float:
     """The workload's own relative tolerance, or the default."""
-    value = workload.get("tolerance")
-    return float(value) if isinstance(value, int | float) else default
+    return number_of(workload, "tolerance", default)

@@ -12,8 +12,7 @@ ADOPTED = """
 import torch
 import triton
 import triton.language as tl
-from search_spaces import Cost, TensorSpec, Workload
-from search_spaces.adoption.adopt import adopt
+from tuner import Cost, TensorSpec, Workload, adopt
 
 def keep(configs, named_args, **kwargs):
     return [c for c in configs if c.kwargs["BLOCK"] <= 4 * {**named_args, **kwargs}["n"]]
@@ -48,9 +47,8 @@ DECLARED = """
 import torch
 import triton
 import triton.language as tl
-from search_spaces import Constraint, Cost, Kernel, Launch, PowerOfTwo, SearchSpace
-from search_spaces import TensorSpec, Tolerance, Workload
-from search_spaces.declaration.dimensions import check_dims
+from tuner import Constraint, Cost, Kernel, Launch, PowerOfTwo, SearchSpace
+from tuner import TensorSpec, Tolerance, Workload, check_dims
 
 @triton.heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})
 @triton.jit
@@ -89,7 +87,7 @@ class BenchTarget(Kernel):
 subject = BenchTarget()
 """
 CPU = """
-from search_spaces import Choice, Cost, Kernel, SearchSpace, TensorSpec, Tolerance, Workload
+from tuner import Choice, Cost, Kernel, SearchSpace, TensorSpec, Tolerance, Workload
 import torch
 
 class BenchTarget(Kernel):

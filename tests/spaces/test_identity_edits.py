@@ -14,13 +14,14 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 KERNELS = "search_spaces.kernels"
 FAMILIES = {
-    f"{KERNELS}.softmax.kernel:Softmax": "kernels/softmax/kernel tensors kernel",
+    f"{KERNELS}.softmax.kernel:Softmax": "kernels/softmax/kernel kernels/softmax/triton_kernels "
+    "kernels/softmax/space kernels/rows kernels/dtypes block_sizes tensors kernel",
     f"{KERNELS}.matmul.kernel:Matmul": "kernels/matmul/kernel kernels/matmul/triton_kernels "
-    "kernels/matmul/space declaration/dimensions",
+    "kernels/matmul/space kernels/launch_limits kernels/dtypes declaration/dimensions",
     f"{KERNELS}.attention.kernel:Attention": "kernels/attention/kernel "
-    "kernels/attention/triton_kernels",
+    "kernels/attention/triton_kernels kernels/dtypes",
     f"{KERNELS}.normalisation.kernel:LayerNorm": "kernels/normalisation/kernel "
-    "kernels/normalisation/triton_kernels",
+    "kernels/normalisation/triton_kernels kernels/rows",
     f"{KERNELS}.normalisation.kernel:RmsNorm": "kernels/normalisation/kernel",
     f"{KERNELS}.cpu_pointwise.kernel:CpuPointwise": "kernels/cpu_pointwise/kernel",
 }

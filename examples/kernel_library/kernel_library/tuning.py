@@ -1,14 +1,22 @@
-# mypy: ignore-errors
 """The kernel as the farm sees it. Only tuning imports this module; users of the library do not."""
 
 from collections.abc import Mapping, Sequence
 
 import torch
-from search_spaces.errors import WorkloadError
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
-from search_spaces.params import PowerOfTwo
-from search_spaces.records import Config, Device, Workload
-from search_spaces.space import Constraint, SearchSpace
+from tuner import (
+    Config,
+    Constraint,
+    Cost,
+    Device,
+    Kernel,
+    Launch,
+    PowerOfTwo,
+    SearchSpace,
+    TensorSpec,
+    Tolerance,
+    Workload,
+    WorkloadError,
+)
 
 from kernel_library.rmsnorm import rms_norm_kernel
 

@@ -1,27 +1,31 @@
-# mypy: ignore-errors
 """Attention, softmax(q @ k.T / sqrt(head_dim)) @ v, forward, fused in Triton as FlashAttention is.
 
 Bound by arithmetic for long sequences: two products of sequence x sequence x head_dim per head,
 half of that where queries only see earlier keys.
 """
 
-from collections.abc import Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
 from math import e as euler
 from math import log2, sqrt
+from typing import TYPE_CHECKING
 
 import torch
 import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from search_spaces.block_sizes import ceil_div
 from search_spaces.declaration.dimensions import check_dims
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
 from search_spaces.kernels.attention.space import attention_space, default_point
 from search_spaces.kernels.attention.triton_kernels import attention_kernel
-from search_spaces.records import Config, Device, Workload
+from search_spaces.kernels.dtypes import ROUNDING
+from search_spaces.kernels.launch_limits import integer
+from search_spaces.records import Config, Device, Value, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import (
-    ceil_div,
     compiled,
     element_bytes,
     generator,
@@ -29,9 +33,13 @@ from search_spaces.tensors import (
     random_tensor,
 )
 
+if TYPE_CHECKING:
+    from search_spaces.kernel import Tensors
+
 DTYPES = ("float16", "bfloat16")
 HEAD_DIMS = (64, 128)
-_RELATIVE = {"float16": 1e-3, "bfloat16": 6e-3}
+#: Relative error in bfloat16, where the rounding of the weights adds to that of the output.
+_BFLOAT16_ROUNDING = 6e-3
 #: Scores the reference holds at a time, in float64.
 _SCORES = 2**24
 _NAMES = ("q", "k", "v")
@@ -47,7 +55,7 @@ class Attention(Kernel):
     name = "attention"
 
     def workloads(self) -> Sequence[Workload]:
-        shapes = [
+        shapes: list[tuple[Value, ...]] = [
             (4, 16, 4096, 128, True, "bfloat16"),
             (4, 16, 4096, 128, False, "bfloat16"),
             (4, 32, 2048, 64, True, "bfloat16"),
@@ -71,7 +79,7 @@ class Attention(Kernel):
     def small_workload(self, workload: Workload) -> Workload:
         return workload.with_dims(batch=1, heads=3, sequence=203)
 
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Mapping[str, torch.Tensor]:
+    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
         spec, source = TensorSpec(_shape(workload), workload.text("dtype")), generator(seed, device)
         # Scores of a standard deviation of 2: some keys matter more, and the largest so far moves.
         scales = {"q": 2.0, "k": 1.0, "v": 1.0}
@@ -80,9 +88,7 @@ class Attention(Kernel):
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
         return {"out": TensorSpec(_shape(workload), workload.text("dtype"))}
 
-    def reference(
-        self, workload: Workload, inputs: Mapping[str, torch.Tensor]
-    ) -> Mapping[str, torch.Tensor]:
+    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
         """In float64, a head and some queries at a time: at most 2**24 scores are held."""
         size, dim = workload.size("sequence"), workload.size("head_dim")
         q, k, v = (inputs[name].reshape(-1, size, dim) for name in _NAMES)
@@ -100,8 +106,9 @@ class Attention(Kernel):
         return {"out": out.reshape(_shape(workload))}
 
     def tolerance(self, workload: Workload) -> Tolerance:
-        """What rounding the weights to the dtype, and then the output, comes to."""
-        relative = _RELATIVE[workload.text("dtype")]
+        """The error of rounding the weights to the dtype, and then the output."""
+        dtype = workload.text("dtype")
+        relative = _BFLOAT16_ROUNDING if dtype == "bfloat16" else ROUNDING[dtype]
         return Tolerance(relative, 2 * relative)
 
     def cost(self, workload: Workload) -> Cost:
@@ -117,11 +124,9 @@ class Attention(Kernel):
     def default_config(self, workload: Workload, device: Device) -> Config:
         return default_point(self.space(workload).bind(workload, device))
 
-    def launches(
-        self, workload: Workload, config: Config, tensors: Mapping[str, torch.Tensor]
-    ) -> list[Launch]:
+    def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
         batch, heads, size, dim = _shape(workload)
-        block_m, block_n = int(config["BLOCK_M"]), int(config["BLOCK_N"])
+        block_m, block_n = integer(config, "BLOCK_M"), integer(config, "BLOCK_N")
         flat = [tensors[name].view(batch * heads, size, dim) for name in _NAMES]
         described = config["loads"] == "descriptor"
         if described:
@@ -148,7 +153,7 @@ class Attention(Kernel):
         arguments = (*flat, tensors["out"], batch * heads, size, log2(euler) / sqrt(dim))
         return [Launch(attention_kernel, grid, arguments, constants)]
 
-    def baselines(self, workload: Workload) -> Mapping[str, object]:
+    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
         causal = bool(workload["causal"])
 
         def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:

@@ -12,6 +12,7 @@ import torch
 
 from search_spaces.declaration.dimensions import check_dims, tolerance_of
 from search_spaces.kernel import Cost, Kernel, TensorSpec, Tolerance
+from search_spaces.kernels.launch_limits import integer
 from search_spaces.params import Boolean, Choice, Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import Constraint, SearchSpace
@@ -55,7 +56,7 @@ _FORMS = {
 
 
 def _has_threads(config: Config, workload: Workload, device: Device) -> bool:
-    return int(str(config["threads"])) <= max(device.sm_count, 1)
+    return integer(config, "threads") <= max(device.sm_count, 1)
 
 
 def _narrower_than_widest(config: Config, workload: Workload, device: Device) -> bool:
@@ -158,7 +159,7 @@ class CpuPointwise(Kernel):
         return named("out", compiled(form, options), "x", "bias")
 
     def cpu_threads(self, workload: Workload, config: Config) -> int:
-        return int(str(config["threads"]))
+        return integer(config, "threads")
 
     def baselines(
         self, workload: Workload

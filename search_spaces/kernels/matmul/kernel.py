@@ -1,19 +1,24 @@
-# mypy: ignore-errors
 """Matrix product out = a @ b in Triton: tile sizes, split-K, tensor descriptors, precision.
 
 For float32, `precision` is a parameter; whether a faster one is admissible is not decided here but
 by the workload's `tolerance`, against which every variant is verified.
 """
 
-from collections.abc import Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
 from math import sqrt
+from typing import TYPE_CHECKING, Any
 
 import torch
 import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from search_spaces.block_sizes import alignment, ceil_div
 from search_spaces.declaration.dimensions import check_dims, tolerance_of
 from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.kernels.dtypes import ROUNDING
+from search_spaces.kernels.launch_limits import integer
 from search_spaces.kernels.matmul.space import default_point, matmul_space, takes_descriptors
 from search_spaces.kernels.matmul.triton_kernels import (
     descriptor_matmul_kernel,
@@ -23,8 +28,6 @@ from search_spaces.kernels.matmul.triton_kernels import (
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import (
-    alignment,
-    ceil_div,
     compiled,
     element_bytes,
     generator,
@@ -33,8 +36,10 @@ from search_spaces.tensors import (
     sm_count,
 )
 
+if TYPE_CHECKING:
+    from search_spaces.kernel import Tensors
+
 DTYPES = ("float16", "bfloat16", "float32")
-_RELATIVE = {"float16": 1e-3, "bfloat16": 4e-3}
 _SUM_BLOCK = 1024
 _LARGEST = 2**31 - 1
 
@@ -66,7 +71,7 @@ class Matmul(Kernel):
         aligned = takes_descriptors(workload)
         return workload.with_dims(M=71, N=136 if aligned else 137, K=328 if aligned else 331)
 
-    def make_inputs(self, workload: Workload, seed: int, device: str) -> Mapping[str, torch.Tensor]:
+    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
         m, n, k = _sizes(workload)
         dtype, source = workload.text("dtype"), generator(seed, device)
         return {
@@ -80,19 +85,19 @@ class Matmul(Kernel):
         return {"out": TensorSpec((m, n), workload.text("dtype"))}
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
-        splits = int(config.get("SPLIT_K", 1))
+        splits = integer(config, "SPLIT_K")
         m, n, _ = _sizes(workload)
         return {"partial": TensorSpec((splits, m, n), "float32")} if splits > 1 else {}
 
-    def reference(
-        self, workload: Workload, inputs: Mapping[str, torch.Tensor]
-    ) -> Mapping[str, torch.Tensor]:
+    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
         return {"out": inputs["a"].double() @ inputs["b"].double()}
 
     def tolerance(self, workload: Workload) -> Tolerance:
-        """The workload's own, else what rounding of the output, or of K sums, may come to."""
-        usual = max(1e-6 * sqrt(workload.size("K")), 1e-5)
-        relative = tolerance_of(workload, _RELATIVE.get(workload.text("dtype"), usual))
+        """The workload's own, else the rounding error of the output or of K sums in float32."""
+        usual = ROUNDING[workload.text("dtype")]
+        if workload["dtype"] == "float32":
+            usual = max(1e-6 * sqrt(workload.size("K")), usual)
+        relative = tolerance_of(workload, usual)
         # Errors are roughly normal over outputs of the order of one: 8 standard deviations.
         return Tolerance(relative, 8 * relative)
 
@@ -107,12 +112,10 @@ class Matmul(Kernel):
     def default_config(self, workload: Workload, device: Device) -> Config:
         return default_point(self.space(workload).bind(workload, device))
 
-    def launches(
-        self, workload: Workload, config: Config, tensors: Mapping[str, torch.Tensor]
-    ) -> list[Launch]:
+    def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
         if config.get("loads") == "descriptor":
             return [_descriptor_launch(workload, config, tensors)]
-        if int(config.get("SPLIT_K", 1)) == 1:
+        if integer(config, "SPLIT_K") == 1:
             return [_pointer_launch(workload, config, tensors, tensors["out"])]
         partial = tensors["partial"]
         return [
@@ -120,7 +123,7 @@ class Matmul(Kernel):
             _sum_launch(partial, tensors["out"]),
         ]
 
-    def baselines(self, workload: Workload) -> Mapping[str, object]:
+    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
         def eager(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
             return a @ b
 
@@ -161,7 +164,7 @@ def _sizes(workload: Workload) -> tuple[int, int, int]:
     return workload.size("M"), workload.size("N"), workload.size("K")
 
 
-def _tile_constants(config: Config) -> dict[str, object]:
+def _tile_constants(config: Config) -> dict[str, Any]:
     names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_warps", "num_stages")
     return {
         **{name: config[name] for name in names},
@@ -172,21 +175,21 @@ def _tile_constants(config: Config) -> dict[str, object]:
 
 def _tiles(workload: Workload, config: Config) -> int:
     m, n, _ = _sizes(workload)
-    return ceil_div(m, int(config["BLOCK_M"])) * ceil_div(n, int(config["BLOCK_N"]))
+    return ceil_div(m, integer(config, "BLOCK_M")) * ceil_div(n, integer(config, "BLOCK_N"))
 
 
 def _pointer_launch(
-    workload: Workload, config: Config, tensors: Mapping[str, torch.Tensor], out: torch.Tensor
+    workload: Workload, config: Config, tensors: Tensors, out: torch.Tensor
 ) -> Launch:
     a, b = tensors["a"], tensors["b"]
     m, n, k = _sizes(workload)
-    splits = int(config.get("SPLIT_K", 1))
+    splits = integer(config, "SPLIT_K")
     constants = {
         **_tile_constants(config),
         "SPLIT_K": splits,
-        "EVEN_M": m % int(config["BLOCK_M"]) == 0,
-        "EVEN_N": n % int(config["BLOCK_N"]) == 0,
-        "EVEN_K": k % int(config["BLOCK_K"]) == 0,
+        "EVEN_M": m % integer(config, "BLOCK_M") == 0,
+        "EVEN_N": n % integer(config, "BLOCK_N") == 0,
+        "EVEN_K": k % integer(config, "BLOCK_K") == 0,
         "ALIGN_K": min(alignment(k), alignment(a.stride(0))),
         "ALIGN_N": min(alignment(n), alignment(b.stride(0)), alignment(out.stride(-2))),
         # Tiles at the edge compute addresses of up to one block beyond the matrix.
@@ -196,10 +199,8 @@ def _pointer_launch(
     return Launch(matmul_kernel, (_tiles(workload, config), splits), arguments, constants)
 
 
-def _descriptor_launch(
-    workload: Workload, config: Config, tensors: Mapping[str, torch.Tensor]
-) -> Launch:
-    block_m, block_n, block_k = (int(config[f"BLOCK_{dim}"]) for dim in "MNK")
+def _descriptor_launch(workload: Workload, config: Config, tensors: Tensors) -> Launch:
+    block_m, block_n, block_k = (integer(config, f"BLOCK_{dim}") for dim in "MNK")
     blocks = {"a": [block_m, block_k], "b": [block_k, block_n], "out": [block_m, block_n]}
     described = (TensorDescriptor.from_tensor(tensors[name], blocks[name]) for name in blocks)
     persistent = bool(config["persistent"])

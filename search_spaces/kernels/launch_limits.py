@@ -1,0 +1,53 @@
+"""What the families' constraints share: config values as integers, and limits of a launch."""
+
+from __future__ import annotations
+
+from search_spaces.constraints import Constraint
+from search_spaces.params import PowerOfTwo
+from search_spaces.records import Config, Device, Workload
+
+#: Threads of one block at most, on every GPU that Triton compiles for.
+MAX_THREADS = 1024
+#: Multiprocessors of a device that does not say how many it has.
+_USUAL_MULTIPROCESSORS = 128
+
+
+def integer(config: Config, name: str, missing: int = 1) -> int:
+    """The value of a parameter that is an integer; `missing` where the config does not have it."""
+    return int(str(config.get(name, missing)))
+
+
+def block_parameter(name: str, size: int, low: int, high: int) -> PowerOfTwo:
+    """Blocks up to the power of two that holds the whole size; tensor cores need at least 16."""
+    top = max(16, min(high, 1 << (size - 1).bit_length()))
+    return PowerOfTwo(name, min(low, top), top)
+
+
+def threads(config: Config, device: Device) -> int:
+    """Threads of one program."""
+    return integer(config, "num_warps") * (device.warp_size or 32)
+
+
+def programs_at_once(device: Device) -> int:
+    """Programs that run at the same time, one per multiprocessor."""
+    return device.sm_count or _USUAL_MULTIPROCESSORS
+
+
+def fits_shared(needed_bytes: int, device: Device) -> bool:
+    """Whether a program's shared memory fits; 0 is a device whose limit is not known."""
+    return device.shared_bytes == 0 or needed_bytes <= device.shared_bytes
+
+
+def has_capability(device: Device, least: int) -> bool:
+    """Whether the target is CUDA of this compute capability (90 for 9.0) or a newer one."""
+    kind, _, capability = device.target.partition(":")
+    return kind == "cuda" and capability.isdecimal() and int(capability) >= least
+
+
+def _has_descriptors(config: Config, workload: Workload, device: Device) -> bool:
+    return config.get("loads") != "descriptor" or has_capability(device, 90)
+
+
+DESCRIPTORS = Constraint(
+    "descriptors", _has_descriptors, "tensor descriptors need cuda:90 or newer"
+)
