@@ -29,7 +29,8 @@ from search_spaces.recorded.kernel import RecordedKernel, RecordedSpace, synthes
 from search_spaces.records import Status
 from tuner import strategies
 from tuner.engine.search import Search
-from tuner.engine.trial import State, TaskBudget, TaskSpec
+from tuner.engine.spec import TaskBudget, TaskSpec
+from tuner.engine.trial import State
 from workers.records import KernelRef
 
 H200 = Path(__file__).parent / "spaces" / "h200"
@@ -107,13 +108,13 @@ def play(name, strategy, seed, budget):
             spent_s += time.process_time() - began
             if trial is None:
                 return
-            searched.move(trial, State.BUILDING)
+            searched.trials.move(trial, State.BUILDING)
             takes = (recorded[trial.config].build_s or BUILD_S) * math.exp(JITTER * rng.normal())
             heapq.heappush(builds, (now + takes + LATENCY_S, next(serial), trial))
 
     ask()
     while builds and not searched.exhausted:
-        if searched.ending and now + TICK_S < builds[0][0]:
+        if searched.waiting_for_results and now + TICK_S < builds[0][0]:
             now += TICK_S
             ask()
             continue

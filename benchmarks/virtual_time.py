@@ -15,7 +15,7 @@ def orders(engine: Engine, pool: VirtualPool) -> Iterator[Instruction]:
     """
     pool.start()
     while not engine.finished:
-        for event in pool.poll(0.0 if engine.hungry else 0.1) or (Tick(),):
+        for event in pool.poll(0.0 if engine.builds_deferred else 0.1) or (Tick(),):
             for order in engine.handle(event, pool.clock()):
                 yield order
                 if isinstance(order, Build):

@@ -18,6 +18,7 @@ from tuner.engine import (
     Engine,
     Event,
     Finish,
+    Instruction,
     Measure,
     Record,
     Select,
@@ -151,9 +152,15 @@ class World:
             else:
                 event = queue.pop(rng.randrange(len(queue))) if queue else Tick()
             now += rng.random() * 0.01
-            for instruction in self.engine.handle(event, now):
+            for instruction in self.handle(event, now):
                 queue.extend(self._react(instruction, rng, busy))
         raise AssertionError("the engine does not come to an end")
+
+    def handle(self, event: Event, now: float) -> list[Instruction]:
+        """Let the engine take the event, and check its invariants."""
+        instructions = self.engine.handle(event, now)
+        self.engine.validate()
+        return instructions
 
     def _worker(self, index: int) -> WorkerInfo:
         device = Device(self.kind, "toy", "simulated")
@@ -195,7 +202,7 @@ class World:
                 WorkerReady(self._worker(index)),
             ]
             for event in events[:2]:
-                for instruction in self.engine.handle(event, 0.0):
+                for instruction in self.handle(event, 0.0):
                     events.extend(self._react(instruction, rng, {}))
             return events[2:]
         return [Measured(job.job_id, order.worker_id, measure(job, rng))]

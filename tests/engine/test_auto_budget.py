@@ -16,10 +16,10 @@ from search_spaces.records import Status, Workload, config_key
 from search_spaces.space import SearchSpace
 from tuner import strategies
 from tuner.engine import TaskBudget
-from tuner.engine.search import Search
+from tuner.engine.search import Search, winners_near
+from tuner.engine.spec import TaskSpec
 from tuner.engine.stopping_rule import MINIMUM, UNTIMED
-from tuner.engine.trial import State, TaskSpec
-from tuner.engine.warm_start import winners_nearby
+from tuner.engine.trial import State
 from tuner.settings.models import Budget
 from workers.records import Artifact, KernelRef, StaticFacts
 
@@ -85,7 +85,7 @@ def play_in_time(search, us, build_s, *, at_once=15, tick_s=0.1):
     now, last, building, asked = 0.0, 0.0, [], []
     while not search.exhausted:
         while len(building) < at_once and (trial := search.next_trial(now)) is not None:
-            search.move(trial, State.BUILDING)
+            search.trials.move(trial, State.BUILDING)
             heapq.heappush(building, (now + build_s(trial.config), trial.number, trial))
             asked.append(trial)
         if search.exhausted:
@@ -213,23 +213,23 @@ def test_likely_winners_are_built_at_their_odd_size_while_the_last_results_are_a
     search = bowl(budget=TaskBudget(trials=8), check_size=Workload.of(n=1000))
     flying = [search.next_trial(0.0) for _ in range(8)]
     for trial in flying[:6]:
-        assert search.unchecked() == []
+        assert search.checks_to_build() == []
         search.finish(trial, record(trial, bowl_us(trial.config)))
     assert search.next_trial(0.0) is None
-    first = search.unchecked()
+    first = search.checks_to_build()
     assert first == search.ranked()[:3]
     first[0].check_artifact = Artifact(first[0].config, "simulated", TOOLS, "odd")
-    assert search.unchecked() == first[1:]
+    assert search.checks_to_build() == first[1:]
     for trial in flying[6:]:
         search.finish(trial, record(trial, bowl_us(trial.config)))
-    assert search.unchecked() == []  # from now on the finals say who is
+    assert search.checks_to_build() == []  # from now on the finals say who is
 
 
 # -- warm starts -----------------------------------------------------------------------------------
 def test_warm_configs_come_after_the_default_in_their_order():
     search = bowl()
     warm = [{"a": 2, "b": 4, "c": 8}, {"a": 3, "b": 1, "c": 1}, {"a": 1, "b": 1, "c": 512}]
-    search.warm([*warm, {"a": 64, "b": 64, "c": 64}])
+    search.add_winners([*warm, {"a": 64, "b": 64, "c": 64}])
     asked = [search.next_trial(0.0) for _ in range(3)]
     assert [t.strategy for t in asked] == ["default", "warm", "warm"]
     assert [t.config for t in asked[1:]] == [warm[0], {"a": 64, "b": 64, "c": 64}]
@@ -248,7 +248,7 @@ def test_winners_of_the_nearest_workloads_are_lent():
         done.append(search)
     unfinished = bowl(task_id=9)
     opening = bowl().spec
-    lent = winners_nearby(opening, [*done, unfinished])
+    lent = winners_near(opening, [*done, unfinished])
     assert [c["a"] for c in lent] == [2, 8, 1]
 
 
@@ -260,10 +260,10 @@ def test_trials_that_spill_heavily_wait_behind_all_others():
         trial = search.next_trial(0.0)
         facts = StaticFacts(spill_bytes=bytes_)
         trial.artifact = Artifact(trial.config, "simulated", TOOLS, f"{trial.number}", facts)
-        search.move(trial, State.READY)
+        search.trials.move(trial, State.READY)
     assert [t.number for t in search.next_ready(4)] == [0, 2, 3, 1]
     assert [t.number for t in search.next_ready(9)] == [0, 2, 3, 1, 4]
-    assert search.count(State.READY) == len(spills)
+    assert search.trials.count(State.READY) == len(spills)
 
 
 # -- settings --------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ def test_only_what_may_reach_the_finals_keeps_its_artifact(seed, stop):
         (t for t in search.trials.values() if t.score and t.record.source != "binary"),
         key=lambda t: (t.score, t.number),
     )
-    kept = [t for t in search.in_state(State.DONE) if t.artifact is not None]
+    kept = [t for t in search.trials.in_state(State.DONE) if t.artifact is not None]
     default = [t for t in search.trials.values() if t.strategy == "default" and t.score]
     expected = {t.number for t in (*ranked[:4], *default)}
     assert {t.number for t in kept} == expected

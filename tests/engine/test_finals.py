@@ -42,7 +42,7 @@ def searched(times, registers=(32, 32, 32, 32), **more):
     for trial in search.trials.values():
         trial.artifact = Artifact(trial.config, "simulated", TOOLS, f"b{trial.number}")
     finals = Finals(search)
-    finals.open()
+    finals.nominate()
     return finals
 
 
@@ -134,7 +134,7 @@ def test_a_winner_that_fails_to_confirm_gives_way():
     broken = Failure(Status.CORRECTNESS, "wrong in the timed loop")
     assert finals.confirmed(race(finals, [broken, 100])) is None
     assert finals.mode is Mode.CONFIRM
-    assert "wrong in the timed loop" in finals.note
+    assert "wrong in the timed loop" in finals.problem
     selection, *_ = finals.confirmed(race(finals, [100]))
     assert selection.winner == CONFIGS[0]
     assert selection.verdict == "same"
@@ -146,7 +146,7 @@ def test_finals_that_keep_failing_end_in_an_honest_guess():
     for _ in range(3):
         assert finals.mode is not None
         finals.in_flight = True
-        finals.failed(crash)
+        finals.job_failed(crash)
     assert finals.mode is None
     selection = finals.unconfirmed()
     assert selection.winner == CONFIGS[1]
@@ -158,7 +158,7 @@ def test_finals_that_keep_failing_end_in_an_honest_guess():
 def test_a_finalist_that_cannot_be_built_again_is_left_out():
     finals = searched([100, 50, 51, 52])
     gone = finals.candidates()[0]
-    finals.lost(gone)
+    finals.build_failed(gone, Failure(Status.COMPILE, "no compiler"))
     assert gone not in finals.candidates()
     assert len(finals.candidates()) == 3
 
@@ -169,7 +169,7 @@ def test_equal_binaries_meet_once():
     twin = search.trials[config_key(CONFIGS[2])]
     twin.record = replace(twin.record, binary_hash="b1")
     again = Finals(search)
-    again.open()
+    again.nominate()
     assert [t.number for t in again.candidates()] == [1, 3, 0]
 
 

@@ -18,6 +18,7 @@ from results_db.records import SelectionRecord
 from tuner.campaign import lease
 from tuner.engine import (
     Build,
+    BuildersChanged,
     Drain,
     Engine,
     Event,
@@ -27,6 +28,7 @@ from tuner.engine import (
     Record,
     Select,
     SetStage,
+    Stage,
     Tick,
     progress,
 )
@@ -138,15 +140,16 @@ class Driver:
                 self._write(1)
                 continue
             writable = bool(self._unwritten) and not self._outage.waits
-            idle = not (self.engine.hungry or self._waiting or writable)
+            idle = not (self.engine.builds_deferred or self._waiting or writable)
             self._waiting += self.pool.poll(_POLL_S if idle else 0.0)
-            if writable and not (self.engine.hungry or self._waiting):
+            if writable and not (self.engine.builds_deferred or self._waiting):
                 self._write(1)
             else:
                 # Workers first; but a database that is slower than they are holds them up.
                 self._write(self._overdue())
-                # Nodes that joined a cluster bring more of them.
-                self.engine.builders = self.pool.builders
+                if self.pool.builders != self.engine.builders:
+                    # Nodes have joined or left the cluster.
+                    self._handle(BuildersChanged(self.pool.builders))
                 self._handle(self._next_event())
             self._count_workers()
             self._show()
@@ -202,7 +205,7 @@ class Driver:
             case Measure():
                 self.pool.submit_measure(instruction.worker_id, instruction.job)
             case SetStage(task_id, stage, note):
-                self._keep(partial(self.store.set_stage, task_id, stage, note))
+                self._keep(partial(self.store.set_stage, task_id, stage.value, note))
             case Select(task_id, selection, baselines, finals):
                 if selection.median_us is not None and selection.confirmed_at is None:
                     selection = replace(selection, confirmed_at=datetime.now(UTC))
@@ -291,7 +294,7 @@ class Driver:
             fresh=self.recorded,
             chosen=self._chosen,
         )
-        done = {task.spec.task_id for task in self.engine.tasks if task.stage == "done"}
+        done = {task.spec.task_id for task in self.engine.tasks if task.stage is Stage.DONE}
         self._chosen = {key: kept for key, kept in self._chosen.items() if key not in done}
         try:
             self.on_progress(seen)

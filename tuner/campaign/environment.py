@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import platform
 import socket
@@ -83,18 +82,6 @@ def task_seed(seed: int, kernel: str, workload: Workload) -> int:
 def seconds_per_trial(kind: str, compile_only: bool) -> float:
     """Estimated seconds per trial, for `--dry-run`."""
     return _COMPILE_SECONDS if compile_only else _SECONDS.get(kind, 1.0)
-
-
-def distance(a: Workload, b: Workload) -> float:
-    """How far apart two workloads are in log space; differing dtypes and names weigh heavily."""
-    total = 0.0
-    for name in {*a, *b}:
-        x, y = a.get(name), b.get(name)
-        if isinstance(x, int | float) and isinstance(y, int | float) and x > 0 and y > 0:
-            total += abs(math.log2(x) - math.log2(y))
-        elif x != y:
-            total += 16.0
-    return total
 
 
 def _git(base: Path, *arguments: str) -> str:

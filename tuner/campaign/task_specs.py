@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from results_db.records import TaskInfo, TrialRecord
 from search_spaces.declaration import calls
-from search_spaces.records import Config, Workload, config_key
+from search_spaces.records import Config, Workload
 from search_spaces.space import BoundSpace
 from tuner.campaign import environment, known_results
 from tuner.campaign.tasks import ScheduledTask
 from tuner.engine import TaskBudget, TaskSpec
+from tuner.engine.warm_start import nearest_winners
 from tuner.settings.models import Settings
 from workers.records import KernelRef
 
@@ -67,6 +68,9 @@ class TaskSpecs:
             settled=None if fresh else store.settled(task.key, exclude_task=task.task_id),
             neighbours=self._neighbours(kernel.name, item, task.run_id),
             check_size=_check_size(item),
+            narrowed=requested.config.space,
+            seed=seed,
+            strategy_options=options,
         )
 
     def _budget(self, item: ScheduledTask) -> TaskBudget:
@@ -88,10 +92,7 @@ class TaskSpecs:
     def _neighbours(self, kernel: str, item: ScheduledTask, run_id: int) -> list[Config]:
         """Winners of earlier runs for the nearest workloads on the same device, nearest first."""
         found = self.store.winners(kernel, item.device.fingerprint, before_run=run_id)
-        here = item.requested.workload
-        near = sorted(found, key=lambda pair: environment.distance(here, pair[0]))
-        distinct: dict[str, Config] = {config_key(config): config for _, config in near}
-        return list(distinct.values())[:3]
+        return nearest_winners(item.requested.workload, found)
 
 
 def _default(item: ScheduledTask, space: BoundSpace) -> Config:

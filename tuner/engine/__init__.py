@@ -1,10 +1,11 @@
-"""The I/O-free coordinator of a run: events in, instructions out."""
+"""The coordinator of a run without I/O: events in, instructions out."""
 
 from __future__ import annotations
 
 from tuner.engine.engine import Engine
 from tuner.engine.instructions import (
     Build,
+    BuildersChanged,
     Drain,
     Event,
     Finish,
@@ -16,10 +17,12 @@ from tuner.engine.instructions import (
     Tick,
 )
 from tuner.engine.snapshot import progress
-from tuner.engine.trial import TaskBudget, TaskSpec
+from tuner.engine.spec import TaskBudget, TaskSpec
+from tuner.engine.stage import Stage
 
 __all__ = [
     "Build",
+    "BuildersChanged",
     "Drain",
     "Engine",
     "Event",
@@ -29,6 +32,7 @@ __all__ = [
     "Record",
     "Select",
     "SetStage",
+    "Stage",
     "TaskBudget",
     "TaskSpec",
     "Tick",

@@ -1,51 +1,55 @@
 """The config that a task's winner is compared with: what its users run today.
 
-That is the kernel's default or, where this one fails, what `triton.autotune` would choose: the
-fastest correct one of the kernel's own listed configs, as far as they were measured.
+That is the kernel's default. Where the default fails, it is what `triton.autotune` would choose:
+the fastest correct one of the kernel's listed configs, as far as they were measured.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from search_spaces.records import Config, Status, config_key
+from results_db.records import SelectionRecord
+from search_spaces.records import Config, Status
+from tuner.engine.spec import TaskSpec
+from tuner.engine.trial import Trial
+from tuner.engine.trial_table import TrialTable
 
-if TYPE_CHECKING:
-    from results_db.records import SelectionRecord
-    from tuner.engine.search import Search
-    from tuner.engine.trial import Trial
-
-#: In every remark.
+#: Part of every message about a default that fails; `default_failed` looks for it.
 _FAILS = "config fails "
 
 
-def default_of(search: Search, finalists: Sequence[Trial] | None = None) -> Trial | None:
-    """The trial of the default config or, once that failed, the fastest correct listed one.
+def default_of(
+    spec: TaskSpec, trials: TrialTable, finalists: Sequence[Trial] | None = None
+) -> Trial | None:
+    """The trial of the default config or, once that has failed, the fastest correct listed one.
 
-    finalists: once there are any, the first listed one of them is taken, fastest first. The failed
-    one is returned where no listed config is right.
+    finalists: fastest first; if given, the first listed one of them is taken. The failed trial is
+    returned where no listed config is correct.
     """
-    own = search.trials.get(config_key(search.spec.default))
+    own = trials.of(spec.default)
     if own is None or not _failed(own):
         return own
-    listed = [search.trials.get(config_key(config)) for config in search.spec.listed]
-    right = [trial for trial in listed if trial is not None and trial.score is not None]
+    listed = [trials.of(config) for config in spec.listed]
+    correct = [trial for trial in listed if trial is not None and trial.score is not None]
     if finalists is not None:
-        numbers = {trial.number for trial in right}
+        numbers = {trial.number for trial in correct}
         return next((trial for trial in finalists if trial.number in numbers), own)
-    return min(right, key=lambda trial: (search.hopeless(trial), trial.score), default=own)
+    return min(
+        correct, key=lambda trial: (spec.dropped_early(trial.record), trial.score), default=own
+    )
 
 
-def next_listed(search: Search) -> Config | None:
-    """The listed config to ask next where the default failed and none of the listed is right yet;
-    None where nothing is to be asked for that."""
-    own = search.trials.get(config_key(search.spec.default))
+def next_listed(spec: TaskSpec, trials: TrialTable) -> Config | None:
+    """The listed config to ask next: the default has failed and no listed config is correct yet.
+
+    None where no listed config has to be asked.
+    """
+    own = trials.of(spec.default)
     if own is None or not _failed(own):
         return None
     untried = None
-    for config in search.spec.listed:
-        trial = search.trials.get(config_key(config))
+    for config in spec.listed:
+        trial = trials.of(config)
         if trial is None:
             untried = untried or config
         elif not _failed(trial):
@@ -53,9 +57,9 @@ def next_listed(search: Search) -> Config | None:
     return untried
 
 
-def remark(search: Search, default: Trial | None) -> str:
-    """What a selection says about its default where the kernel's own fails; else nothing."""
-    own = search.trials.get(config_key(search.spec.default))
+def failed_default_note(spec: TaskSpec, trials: TrialTable, default: Trial | None) -> str:
+    """The sentence of a selection's reason about a default that fails; empty if it does not."""
+    own = trials.of(spec.default)
     if own is None or own.record is None or not _failed(own):
         return ""
     why = own.record.message.splitlines()[0] if own.record.message else ""
@@ -69,7 +73,7 @@ def remark(search: Search, default: Trial | None) -> str:
 
 
 def default_failed(selection: SelectionRecord) -> bool:
-    """Whether a selection's reason holds a `remark`."""
+    """Whether a selection's reason holds a `failed_default_note`."""
     return _FAILS in selection.reason
 
 

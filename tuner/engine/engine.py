@@ -1,40 +1,39 @@
-"""The engine: events in, instructions out, state changed in one place and no I/O.
+"""The engine: events in, instructions out, all state changed in one place, and no I/O.
 
-The idea is that of `distributed/worker_state_machine.py` in dask: whatever goes wrong in a run can
-be replayed as a list of events in a unit test.
+So every fault can be replayed as a list of events. The idea comes from `distributed.
+worker_state_machine` in dask.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from results_db.records import TrialRecord
-from search_spaces.records import Status
-from tuner.engine import jobs, trial_records
-from tuner.engine.dispatcher import Dispatcher, Job, Worker
+from tuner.engine import answers, invariants
+from tuner.engine.build_queue import BuildQueue
+from tuner.engine.dispatcher import Dispatcher
 from tuner.engine.finals import Finals
 from tuner.engine.instructions import (
     Build,
+    BuildersChanged,
     Drain,
     Event,
     Fault,
+    Finish,
     Instruction,
     Measure,
-    Record,
     Select,
-    SetStage,
 )
-from tuner.engine.losses import MAX_LOSSES, Desertion, too_often
-from tuner.engine.search import Search
-from tuner.engine.selection import settled_outcome
-from tuner.engine.task import Task, by_turns, deserted, ending
-from tuner.engine.trial import State, TaskSpec, Trial
-from tuner.engine.warm_start import winners_nearby
+from tuner.engine.jobs import AnyBuild, trials_of
+from tuner.engine.losses import WorkerShortage
+from tuner.engine.outcome_records import settled_outcome
+from tuner.engine.search import Search, winners_near
+from tuner.engine.spec import TaskSpec
+from tuner.engine.stage import Stage
+from tuner.engine.task import Task, in_turns
 from workers.records import (
-    Artifact,
     Built,
-    Failure,
     JobLost,
     Measured,
     Measurement,
@@ -43,360 +42,181 @@ from workers.records import (
     WorkerReady,
 )
 
-#: Builds ordered in answer to one event: a strategy takes milliseconds for each, and devices wait.
-_AT_ONCE = 2
-#: One build in so many is queued ahead of the builders, so that none waits for the driver.
-_AHEAD = 4
+#: Builds that one event may order: a strategy takes milliseconds for each, and devices wait.
+_BUILDS_PER_EVENT = 2
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class Engine:
-    """Coordinates the tasks of one run.
-
-    builders: builds that run at once; a few more are queued so that none waits for the driver.
-    in_flight: tasks searched at once, None for what suits the runners. tasks: as they are opened.
-    dispatcher: runners, and what is under way. hungry: a Tick orders builds for which the last
-    answer did not wait.
-    """
+    """Coordinates the tasks of one run."""
 
     specs: Sequence[TaskSpec]
+    #: Builds that run at once at the start; `BuildersChanged` changes it.
     builders: int
+    #: Tasks searched at once; None for a number that suits the runners.
     in_flight: int | None = None
-    tasks: list[Task] = field(default_factory=list)
+    #: In the order in which they are opened.
+    tasks: list[Task] = field(init=False)
     dispatcher: Dispatcher = field(default_factory=Dispatcher)
     draining: bool = False
     finished: bool = False
-    hungry: bool = False
-    _turn: int = 0
-    _left: int = 0
-    _desertion: Desertion = field(default_factory=Desertion)
+    _builds: BuildQueue = field(init=False)
+    _shortage: WorkerShortage = field(default_factory=WorkerShortage)
 
     def __post_init__(self) -> None:
-        self.tasks = by_turns(Task(Search(spec)) for spec in self.specs)
+        self.tasks = in_turns(Task(Search(spec)) for spec in self.specs)
+        self._builds = BuildQueue(self.dispatcher, self.builders)
+
+    @property
+    def builds_deferred(self) -> bool:
+        """Whether a Tick orders builds at once: the last event ordered as many as it may."""
+        return self._builds.deferred
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
-        """Take one event at time `now` (seconds, monotonic) and say what is to be done.
+        """Take one event at time `now` (seconds, monotonic) and return what is to be done.
 
-        Work for builders and devices comes first, so that none waits for the database. A Tick only
-        tells that time has passed.
+        Work for builders and devices comes first, so that none waits for the database.
         """
-        out: list[Instruction] = []
-        match event:
-            case Built():
-                self._built(event, now, out)
-            case Measured():
-                self._measured(event, now, out)
-            case JobLost():
-                self._lost(event, now, out)
-            case WorkerReady():
-                self.dispatcher.workers[event.worker.worker_id] = Worker(event.worker)
-                self._desertion.fault = None
-            case WorkerGone():
-                self.dispatcher.workers.pop(event.worker_id, None)
-                self._desertion.left(event)
-            case Drain():
-                # No new trial; those not yet at work are given up, the rest is brought to an end.
-                self.draining = True
-                for task in self.tasks:
-                    task.search.stop()
+        instructions = self._take(event, now)
         # A device that has answered gets its next job before the strategy is asked for more.
-        self._advance(now, out, 0 if isinstance(event, Measured) else _AT_ONCE)
-        out.sort(key=lambda instruction: not isinstance(instruction, Measure | Build))
-        return out
+        limit = 0 if isinstance(event, Measured) else _BUILDS_PER_EVENT
+        instructions += self._advance(now, limit)
+        return sorted(instructions, key=lambda each: not isinstance(each, Measure | Build))
+
+    def validate(self) -> None:
+        """Raise `InvariantError` if the state contradicts itself. Made for tests and replays."""
+        invariants.check(self.tasks, self.dispatcher, finished=self.finished)
 
     # -- events --------------------------------------------------------------------------------
-    def _built(self, event: Built, now: float, out: list[Instruction]) -> None:
-        job = self.dispatcher.close(event.job_id, now)
-        if job is None or not job.trials:
-            return
-        task, trial = job.task, job.trial
-        task.builds.over()
-        if job.check:
-            trial.check_artifact = event.result
-        elif trial.state is State.DONE:
-            self._rebuilt(task, trial, event.result)
-        elif isinstance(event.result, Failure):
-            self._finish(
-                task, trial, trial_records.of_failed_build(task.spec, trial, event.result), out
-            )
-        elif task.spec.compile_only and not task.spec.verify:
-            self._finish(task, trial, trial_records.of_build(task.spec, trial, event.result), out)
-        else:
-            self._ready(task, trial, event.result, out)
+    def _take(self, event: Event, now: float) -> list[Instruction]:
+        """Change the state by the event itself."""
+        match event:
+            case Built() | Measured() | JobLost():
+                return self._answered(event, now)
+            case WorkerReady():
+                self.dispatcher.add_worker(event.worker)
+                self._shortage.worker_came()
+            case WorkerGone():
+                self.dispatcher.remove_worker(event.worker_id)
+                self._shortage.worker_lost(event)
+            case BuildersChanged():
+                self.builders = self._builds.builders = event.builders
+            case Drain():
+                self.draining = self._builds.draining = True
+                for task in self.tasks:
+                    task.search.stop()
+        return []
 
-    def _ready(self, task: Task, trial: Trial, artifact: Artifact, out: list[Instruction]) -> None:
-        """A fresh binary is measured; one that another trial has waits for its result."""
-        trial.artifact = artifact
-        leader = task.search.by_binary.setdefault(artifact.binary_hash, trial)
-        if leader is trial:
-            task.search.move(trial, State.READY)
-        elif leader.record is not None:
-            twin = trial_records.of_twin(task.spec, trial, artifact, leader.record)
-            self._finish(task, trial, twin, out)
-        else:
-            task.search.move(trial, State.WAITING)
-
-    def _rebuilt(self, task: Task, trial: Trial, result: Artifact | Failure) -> None:
-        """A finalist or incumbent whose artifact was no longer at hand was built once more."""
-        if isinstance(result, Artifact):
-            trial.artifact = result
-        elif task.finals is not None:
-            task.finals.lost(trial)
-        elif task.search.incumbent is trial:
-            task.search.dethrone()
-
-    def _measured(self, event: Measured, now: float, out: list[Instruction]) -> None:
+    def _answered(self, event: Built | Measured | JobLost, now: float) -> list[Instruction]:
         job = self.dispatcher.close(event.job_id, now)
         if job is None:
-            return
-        task, result = job.task, event.result
-        task.measurements.over()
-        if isinstance(result, Measurement):
-            self.dispatcher.account(result, len(job.trials))
-            task.method = task.method or jobs.method_of(result)
-        if not job.trials:
-            self._judged(task, result, out)
-        elif isinstance(result, Failure):
-            self._failed(job, event.worker_id, result, out)
-        else:
-            self._answered(job, event.worker_id, result, out)
-
-    def _failed(self, job: Job, worker_id: str, why: Failure, out: list[Instruction]) -> None:
-        """A whole job failed: with one trial it is that one's, else each goes again, alone."""
-        for trial in job.trials:
-            if len(job.trials) == 1:
-                record = trial_records.of_failed_job(job.task.spec, trial, worker_id, why)
-                self._finish(job.task, trial, record, out)
-            else:
-                trial.alone = True
-                self._again(job.task, trial, State.READY)
-
-    def _answered(
-        self, job: Job, worker_id: str, result: Measurement, out: list[Instruction]
-    ) -> None:
-        """Every candidate has its outcome, or was not reached and goes again."""
-        screened_against = job.trial.screened_against
-        beaten = screened_against is not None and isinstance(result.outcomes[-1], Failure)
-        if beaten and job.task.search.incumbent is screened_against:
-            job.task.search.dethrone()
-        for index, trial in enumerate(job.trials):
-            outcome = result.outcomes[index]
-            kept = job.task.search.kept_time(trial)
-            if trial_records.was_reached(job.task.spec, outcome, kept):
-                record = trial_records.of_measurement(
-                    job.task.spec, trial, worker_id, result, index
-                )
-                self._finish(job.task, trial, trial_records.with_time(record, kept), out)
-            else:
-                self._retry(job, trial, worker_id, "was not reached in its job", out)
-
-    def _judged(self, task: Task, result: Measurement | Failure, out: list[Instruction]) -> None:
-        finals = task.finals
-        if finals is None or task.stage == "done":
-            return
-        if isinstance(result, Failure):
-            finals.failed(result)
-        elif finals.racing:
-            finals.raced(result)
-        else:
-            selected = finals.confirmed(result)
-            if selected is not None:
-                out.append(Select(task.spec.task_id, *selected))
-                self._close(task, out)
-            elif finals.racing:
-                self._stage(task, "finals", out)
-
-    def _lost(self, event: JobLost, now: float, out: list[Instruction]) -> None:
-        """The worker died, not the trial: the same again elsewhere, within reason."""
-        job = self.dispatcher.close(event.job_id, now)
-        if job is None:
-            return
-        setbacks = job.task.measurements if job.worker_id else job.task.builds
-        if event.remedy:
-            setbacks.met(now)
-        if not job.trials and job.task.finals is not None:
-            job.task.finals.worker_lost(event.reason)
-        for trial in job.trials:
-            trial.alone = trial.alone or len(job.trials) > 1
-            self._retry(job, trial, job.worker_id, event.reason, out)
-        if setbacks.hopeless and job.task.stage != "done" and not self.draining:
-            self._give_up(job.task, Fault(event.reason, event.remedy), out)
-
-    def _give_up(self, task: Task, fault: Fault, out: list[Instruction]) -> None:
-        self._stage(task, "search", out, f"given up: {fault.reason}")
-        task.give_up(fault)
-
-    def _retry(
-        self, job: Job, trial: Trial, worker_id: str, reason: str, out: list[Instruction]
-    ) -> None:
-        """Once more, unless that has been tried too often."""
-        trial.attempt += 1
-        hopeless = trial.attempt >= MAX_LOSSES
-        failure = Failure(Status.RUNTIME, too_often(trial.attempt, reason))
-        if job.check:
-            trial.check_artifact = failure if hopeless else trial.check_artifact
-        elif trial.state is State.DONE:
-            if hopeless:
-                self._rebuilt(job.task, trial, failure)
-        elif hopeless:
-            record = trial_records.of_failed_job(job.task.spec, trial, worker_id, failure)
-            self._finish(job.task, trial, record, out)
-        else:
-            self._again(job.task, trial, State.READY if job.worker_id else State.ASKED)
-
-    def _again(self, task: Task, trial: Trial, state: State) -> None:
-        trial.screened_against = None
-        task.search.move(trial, state)
-        if self.draining:
-            task.search.stop()
-
-    def _finish(
-        self, task: Task, trial: Trial, record: TrialRecord, out: list[Instruction]
-    ) -> None:
-        out.append(Record(task.spec.task_id, record))
-        task.search.finish(trial, record)
-        if task.search.by_binary.get(record.binary_hash) is not trial:
-            return
-        for twin in task.search.in_state(State.WAITING):
-            if twin.artifact is not None and twin.artifact.binary_hash == record.binary_hash:
-                copied = trial_records.of_twin(task.spec, twin, twin.artifact, record)
-                out.append(Record(task.spec.task_id, copied))
-                task.search.finish(twin, copied)
+            return []
+        if isinstance(event, JobLost):
+            return answers.lost(job, event, now, draining=self.draining)
+        if isinstance(event, Built):
+            return [*answers.built(job, event.result)] if isinstance(job, AnyBuild) else []
+        if isinstance(event.result, Measurement):
+            self.dispatcher.account(event.result, len(trials_of(job)))
+        return answers.measured(job, event)
 
     # -- what follows --------------------------------------------------------------------------
-    def _advance(self, now: float, out: list[Instruction], builds: int) -> None:
-        """Do all that can be done now, with so many builds; each round may make more possible."""
-        done = -1
-        self._left, self.hungry = builds, False
-        while not self.finished and len(out) != done:
-            done = len(out)
-            self._open_tasks(out)
-            self._order_builds(now, out)
-            self._settle(out)
-            ready = [task for task in self._active() if not task.measurements.pausing(now)]
-            out.extend(self.dispatcher.dispatch(ready, now))
-        if not self.finished:
-            self._check_end(now, out)
+    def _advance(self, now: float, builds: int) -> list[Instruction]:
+        """All that can be done now, with at most so many builds."""
+        self._builds.begin(builds)
+        instructions: list[Instruction] = []
+        if self.finished:
+            return instructions
+        while True:
+            # Each of these may make the others possible.
+            new: list[Instruction] = self._open_tasks()
+            new += self._builds.orders(self._active(), now)
+            new += self._settle()
+            ready = [task for task in self._active() if not task.measure_faults.pausing(now)]
+            new += self.dispatcher.dispatch(ready, now)
+            if not new:
+                return instructions + self._check_end(now)
+            instructions += new
 
     def _active(self) -> list[Task]:
-        return [t for t in self.tasks if t.stage not in ("waiting", "done")]
+        return [task for task in self.tasks if task.active]
 
-    def _open_tasks(self, out: list[Instruction]) -> None:
+    def _open_tasks(self) -> list[Instruction]:
+        """Open waiting tasks while few enough are searched."""
         room = self.in_flight or self.dispatcher.tasks_at_once
-        room -= sum(1 for t in self.tasks if t.stage == "search")
-        for task in self.tasks:
-            if room <= 0 or self.draining:
-                return
-            if task.stage == "waiting":
-                task.search.warm(winners_nearby(task.spec, [t.search for t in self.tasks]))
-                self._stage(task, "search", out)
-                room -= 1
+        room -= sum(task.stage is Stage.SEARCH for task in self.tasks)
+        waiting = [] if self.draining else [t for t in self.tasks if t.stage is Stage.WAITING]
+        instructions: list[Instruction] = []
+        for task in waiting[: max(0, room)]:
+            winners = winners_near(task.spec, [each.search for each in self.tasks])
+            task.search.add_winners(winners)
+            instructions += task.enter(Stage.SEARCH)
+        return instructions
 
-    def _settle(self, out: list[Instruction]) -> None:
-        """Move tasks whose search is over to the finals, and those without finals to the end."""
+    def _settle(self) -> list[Instruction]:
+        """Move tasks on whose search or finals are over."""
+        instructions: list[Instruction] = []
         for task in self._active():
-            if task.stage == "search" and task.search.exhausted:
-                self._search_over(task, out)
+            if task.stage is Stage.SEARCH and task.search.exhausted:
+                instructions += self._search_over(task)
             finals = task.finals
             if finals is None or finals.in_flight:
                 continue
-            if finals.mode is Mode.CONFIRM and task.stage == "finals":
-                self._stage(task, "confirm", out)
-            if finals.mode is None or self.draining:
-                self._unconfirmed(task, out)
+            if finals.mode is Mode.CONFIRM and task.stage is Stage.FINALS:
+                instructions += task.enter(Stage.CONFIRM)
+            if self.draining:
+                instructions += task.leave("interrupted")
+            elif finals.mode is None:
+                selection = finals.unconfirmed()
+                if selection is not None:
+                    instructions.append(Select(task.spec.task_id, selection, ()))
+                instructions += task.close()
+        return instructions
 
-    def _search_over(self, task: Task, out: list[Instruction]) -> None:
+    def _search_over(self, task: Task) -> list[Instruction]:
+        """Begin the finals, or take over the outcome of an earlier task."""
         settled = settled_outcome(task.search)
         if settled is not None:
-            out.append(Select(task.spec.task_id, *settled))
-            self._close(task, out)
-            return
+            return [Select(task.spec.task_id, *settled), *task.close()]
         task.finals = Finals(task.search)
-        task.finals.open()
-        self._stage(task, "finals", out)
-
-    def _unconfirmed(self, task: Task, out: list[Instruction]) -> None:
-        if self.draining:
-            self._stage(task, "search", out, "interrupted")
-            task.stage = "done"
-            return
-        assert task.finals is not None
-        selection = task.finals.unconfirmed()
-        if selection is not None:
-            out.append(Select(task.spec.task_id, selection, ()))
-        self._close(task, out)
-
-    # -- builds --------------------------------------------------------------------------------
-    def _order_builds(self, now: float, out: list[Instruction]) -> None:
-        room = self.builders + max(2, self.builders // _AHEAD) - self.dispatcher.building
-        tasks = [task for task in self._active() if not task.builds.pausing(now)]
-        idle_rounds = 0
-        while room > 0 and idle_rounds < len(tasks):
-            if self._left == 0:
-                self.hungry = True
-                return
-            task = tasks[self._turn % len(tasks)]
-            self._turn += 1
-            order = self._next_order(task, now, out)
-            idle_rounds = idle_rounds + 1 if order is None else 0
-            if order is not None:
-                room -= 1
-                self._left -= 1
-                out.append(order)
-
-    def _next_order(self, task: Task, now: float, out: list[Instruction]) -> Build | None:
-        """A build of the task: of a trial or, near the end, of a likely winner at its odd size."""
-        unchecked = (task.finals or task.search).unchecked()
-        odd = next((t for t in unchecked if not self.dispatcher.in_build(t, check=True)), None)
-        if odd is not None:
-            return self.dispatcher.order_build(task, odd, check=True)
-        trial = self._next_build(task, now, out)
-        return None if trial is None else self.dispatcher.order_build(task, trial)
-
-    def _next_build(self, task: Task, now: float, out: list[Instruction]) -> Trial | None:
-        if task.finals is not None:
-            missing = task.finals.missing()
-            return next((t for t in missing if not self.dispatcher.in_build(t)), None)
-        incumbent = jobs.incumbent_to_rebuild(task)
-        if incumbent is not None and not self.dispatcher.in_build(incumbent):
-            return incumbent
-        asked = task.search.first(State.ASKED)
-        if asked is not None:
-            return asked
-        devices = self.dispatcher.serving(task)
-        while not self.draining and jobs.has_room(task, devices, self.builders):
-            trial = task.search.next_trial(now)
-            if trial is None:
-                return None
-            known = task.search.known_result(trial)
-            if known is None:
-                return trial
-            self._finish(task, trial, known, out)
-        return None
+        task.finals.nominate()
+        return [*task.enter(Stage.FINALS)]
 
     # -- the end -------------------------------------------------------------------------------
-    def _check_end(self, now: float, out: list[Instruction]) -> None:
+    def _check_end(self, now: float) -> list[Instruction]:
+        """Finish when nothing is left to do, or when no worker comes for what is left."""
         if self.dispatcher.jobs:
-            self._desertion.since = None
-            return
-        if all(t.stage == "done" for t in self.tasks) or (self.draining and not self._active()):
-            self.finished = True
-            out.append(ending(self.draining, self.tasks))
-            return
-        stuck = [t for t in self._active() if not self.dispatcher.serving(t)]
-        if not self._desertion.lasts(now, bool(stuck)):
-            return
-        if (fault := self._desertion.fault) is None:
-            self.finished = True
-            out.append(deserted(stuck))
-            return
-        for task in stuck:
-            self._give_up(task, fault, out)
+            self._shortage.since = None
+            return []
+        active = self._active()
+        if all(t.stage is Stage.DONE for t in self.tasks) or (self.draining and not active):
+            return self._finish(_end(self.tasks, draining=self.draining))
+        stuck = [task for task in active if not self.dispatcher.serving(task)]
+        if not self._shortage.outlasts_patience(now, bool(stuck)):
+            return []
+        if self._shortage.fault is None:
+            return self._finish(_without_workers(stuck, self._shortage.last_loss))
+        return [each for task in stuck for each in task.give_up(self._shortage.fault)]
 
-    def _stage(self, task: Task, stage: str, out: list[Instruction], note: str = "") -> None:
-        task.stage = stage
-        out.append(SetStage(task.spec.task_id, stage, note or None))
+    def _finish(self, end: Finish) -> list[Instruction]:
+        self.finished = True
+        _log.debug("run %s %s", end.status, end.message)
+        return [end]
 
-    def _close(self, task: Task, out: list[Instruction]) -> None:
-        self._stage(task, "done", out, task.search.remark or "")
-        task.close()
+
+def _end(tasks: Iterable[Task], *, draining: bool) -> Finish:
+    """How a run ends in which nothing is left to do."""
+    faults = [(task.spec.label, task.fault) for task in tasks if task.fault is not None]
+    if draining or not faults:
+        return Finish("interrupted" if draining else "finished")
+    label, fault = faults[0]
+    more = f" and {len(faults) - 1} more" if len(faults) > 1 else ""
+    message = f"{label}{more} given up: {fault.reason}"
+    return Finish("interrupted", message, Fault(message, fault.remedy))
+
+
+def _without_workers(tasks: Sequence[Task], last_loss: str) -> Finish:
+    """How a run ends in which no worker can serve these tasks."""
+    names = ", ".join(task.spec.label for task in tasks[:3])
+    lost = f"; the last lost worker was {last_loss}" if last_loss else ""
+    return Finish("failed", f"no worker is left for {names}{lost}")

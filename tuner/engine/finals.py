@@ -1,60 +1,72 @@
-"""After the search: finals on one device, confirmation in a fresh process, and the selection.
+"""The race of the finalists on one device and the confirmation in a fresh process.
 
-The search's own times only nominate. Figures that are reported come from the confirmation.
+The times of the search only nominate finalists. Reported figures come from the confirmation.
 """
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from results_db.records import BaselineRecord, FinalRecord, SelectionRecord
 from search_spaces.records import Status, config_key
 from search_spaces.statistics import paired, tie_set
-from tuner.engine import selection
-from tuner.engine.default_config import default_of, remark
+from tuner.engine import default_config, outcome_records
 from tuner.engine.search import Search
+from tuner.engine.tie_break import choose
 from tuner.engine.trial import Trial
 from workers.records import Failure, Measurement, Mode, Timing
 
-#: Only what the search saw within this ratio of the best is a finalist.
+#: A finalist's time in the search is within this ratio of the best, in ln(time).
 _NEAR = math.log(1.10)
-#: Equals of the fastest are chosen for being simpler where they cost at most this, in ln(time), by
-#: the end of their 95 % interval.
+#: A simpler variant may be chosen if the end of its 95 % interval is within this of the fastest, in
+#: ln(time).
 _EQUAL = math.log(1.005)
-#: A confirmation that moves a ratio by more than this contradicts the race.
+#: A confirmation that moves a ratio by more than this contradicts the race, in ln(time).
 _MOVED = math.log(1.01)
-#: A finals or confirmation job that fails as a whole is tried this often.
+#: Failures of whole jobs after which the finals end.
 _TRIES = 3
-#: Losses of the worker that are nobody's fault; each one more counts as a failure.
+#: Lost jobs after which each further one counts as a failure.
 _LOSSES = 6
+_log = logging.getLogger(__name__)
+
+Outcome = tuple[SelectionRecord, list[BaselineRecord], list[FinalRecord]]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Finals:
-    """Finals and confirmation of one task; `mode` is what is to be measured next, None when over.
-
-    finalists: candidates and the default, fastest of the search first. records: what was
-    measured of whom.
-    """
+    """Race and confirmation of one task."""
 
     search: Search
+    #: Candidates of the race and the default config, fastest first.
     finalists: list[Trial] = field(default_factory=list)
+    #: What is measured next, RACE or CONFIRM; None when the finals are over.
     mode: Mode | None = None
+    #: A device measures it now.
     in_flight: bool = False
+    #: Jobs that failed as a whole.
     tries: int = 0
+    #: Jobs that were lost.
     losses: int = 0
+    #: The tie set; the first one is the winner.
     tie: list[Trial] = field(default_factory=list)
+    #: Why the winner was chosen among the tie set.
     reason: str = ""
-    note: str = ""
+    #: The last failure, which says why there is no confirmation.
+    problem: str = ""
+    #: What the race measured of each finalist.
     records: list[FinalRecord] = field(default_factory=list)
+    #: Log ratios of the race, by trial number.
     _ratios: dict[int, float] = field(default_factory=dict)
-    _answered: bool = False
+    #: A confirmation was measured.
+    _confirmed_once: bool = False
+    #: A confirmation contradicted the race, and both are repeated.
     _contradicted: bool = False
 
-    def open(self) -> None:
-        """Nominate. Nothing to do when no variant was timed."""
+    def nominate(self) -> None:
+        """Choose the finalists. The finals are over at once where no variant was timed."""
         ranked = self.search.ranked()
         seen: set[str] = set()
         best = ranked[0].score if ranked else None
@@ -72,18 +84,26 @@ class Finals:
             self.mode = Mode.RACE if len(self.finalists) > 1 else Mode.CONFIRM
             self.tie = self.finalists[:1]
 
-    @property
-    def repeating(self) -> bool:
-        """A confirmation is to be repeated, for which a process without history must come up."""
-        return self._answered and self.mode is Mode.CONFIRM
-
+    # -- what is measured next -----------------------------------------------------------------
     @property
     def racing(self) -> bool:
-        """The race of all finalists is next, or under way."""
+        """The race is next, or in flight."""
         return self.mode is Mode.RACE
 
+    @property
+    def repeating(self) -> bool:
+        """The confirmation is to be repeated, in another process without history."""
+        return self._confirmed_once and self.mode is Mode.CONFIRM
+
+    @property
+    def ready(self) -> bool:
+        """Whether a device can have the race or the confirmation now."""
+        if self.mode is None or self.in_flight or self.to_rebuild():
+            return False
+        return self.racing or not self.checks_to_build()
+
     def candidates(self) -> list[Trial]:
-        """Who takes part in what is next; in a confirmation: winner, runner-up, default."""
+        """All finalists for the race; winner, runner-up and default for the confirmation."""
         if self.mode is Mode.RACE:
             return self.finalists
         named = [self.tie[0], *self._others()[:1]]
@@ -92,109 +112,111 @@ class Finals:
             named.append(default)
         return named
 
-    def missing(self) -> list[Trial]:
-        """Candidates whose artifact has to be built (again)."""
+    def to_rebuild(self) -> list[Trial]:
+        """Candidates whose artifact was freed."""
         return [t for t in self.candidates() if t.artifact is None]
 
-    def unchecked(self) -> list[Trial]:
-        """Who is still to be built at its odd size: the winner, or those likely to be it.
+    def checks_to_build(self) -> list[Trial]:
+        """Trials to build at the check size: the winner, before the race the likely winners.
 
         The confirmation waits for the winner's.
         """
         if self.mode is None:
             return []
-        return self.search.likely(self.finalists if self.mode is Mode.RACE else self.tie[:1])
+        return self.search.without_check(self.finalists if self.mode is Mode.RACE else self.tie[:1])
 
-    def lost(self, trial: Trial) -> None:
-        """A finalist could not be built again: it goes on without."""
-        self._drop([trial])
+    # -- answers -------------------------------------------------------------------------------
+    def build_failed(self, trial: Trial, failure: Failure) -> None:
+        """A finalist could not be built again. The finals continue without it."""
+        self.problem = f"{config_key(trial.config)} could not be built again: {failure.message}"
+        self._drop(trial)
 
-    def failed(self, failure: Failure) -> None:
-        """The whole job failed; fewer candidates the next time, and after a few tries none."""
+    def job_failed(self, failure: Failure) -> None:
+        """The whole job failed. Try fewer candidates; after some tries the finals are over."""
         self.in_flight = False
         self.tries += 1
-        self.note = f"{self.mode}: {failure.message}"
+        self.problem = f"{self.mode}: {failure.message}"
         if self.tries >= _TRIES:
             self.mode = None
         elif self.mode is Mode.RACE and len(self.finalists) > 2:
             self.finalists = self.finalists[: max(2, len(self.finalists) // 2)]
 
-    def worker_lost(self, reason: str) -> None:
-        """The worker died, not a candidate: the same again elsewhere, but not without end."""
+    def job_lost(self, reason: str) -> None:
+        """The job was lost with its worker. Try again; many losses count as a failure."""
         self.in_flight = False
         self.losses += 1
         if self.losses >= _LOSSES:
-            self.failed(Failure(Status.RUNTIME, f"{self.losses} workers lost: {reason}"))
+            self.job_failed(Failure(Status.RUNTIME, f"{self.losses} workers lost: {reason}"))
 
     def raced(self, measurement: Measurement) -> None:
-        """Order the finalists by the interleaved race and choose among those that tie."""
+        """Order the finalists by the race and choose among those that tie."""
         self.in_flight = False
-        trials = dict(zip(map(str, range(len(self.finalists))), self.finalists, strict=True))
-        times = {
-            name: outcome.samples_us
-            for name, outcome in zip(trials, measurement.outcomes, strict=True)
-            if isinstance(outcome, Timing) and outcome.samples_us
-        }
-        self._drop([t for name, t in trials.items() if name not in times])
+        trials = {str(place): trial for place, trial in enumerate(self.finalists)}
+        times: dict[str, tuple[float, ...]] = {}
+        for name, outcome in zip(trials, measurement.outcomes, strict=True):
+            if isinstance(outcome, Timing) and outcome.samples_us:
+                times[name] = outcome.samples_us
+            else:
+                why = outcome.message if isinstance(outcome, Failure) else "was not timed"
+                self.problem = f"{config_key(trials[name].config)} failed in the race: {why}"
+                self._drop(trials[name])
         if not times:
             return
         result = tie_set(times, looks=self.search.spec.protocol.rounds)
-        self.records = selection.race_records(trials, measurement, result)
-        slowest_last = sorted(times, key=lambda name: result.ratios[name].log_ratio)
-        order = [result.winner, *(name for name in slowest_last if name != result.winner)]
+        self.records = outcome_records.race_records(trials, measurement, result)
+        by_ratio = sorted(times, key=lambda name: result.ratios[name].log_ratio)
+        order = [result.winner, *(name for name in by_ratio if name != result.winner)]
         self.finalists = [trials[name] for name in order]
-        tied = [trials[name] for name in order if name in result.members]
-        equal = [
+        equals = [
             trials[name]
             for name in result.equals
             if name == result.winner or paired(times[name], times[result.winner]).high <= _EQUAL
         ]
-        first = self._choose(equal, len(result.equals))[0]
-        self.tie = [first, *(trial for trial in tied if trial is not first)]
+        chosen = self._choose(equals, len(result.equals))
+        tied = [trials[name] for name in order if name in result.members]
+        self.tie = [chosen, *(trial for trial in tied if trial is not chosen)]
         self._ratios = {
             trials[name].number: ratio.log_ratio for name, ratio in result.ratios.items()
         }
         self.mode = Mode.CONFIRM
 
-    def confirmed(
-        self, measurement: Measurement
-    ) -> tuple[SelectionRecord, list[BaselineRecord], list[FinalRecord]] | None:
-        """The selection, or None when there is more to measure: the winner failed and the next one
-        is to be confirmed, or race and confirmation contradict each other for the first time."""
+    def confirmed(self, measurement: Measurement) -> Outcome | None:
+        """The outcome of the task, or None when more is to be measured.
+
+        That is so when the winner failed, so that the next one is confirmed, and when the
+        confirmation contradicts the race for the first time, so that both are repeated.
+        """
         self.in_flight = False
-        self._answered = True
+        self._confirmed_once = True
         candidates = self.candidates()
         outcomes = {
-            trial.number: result
-            for trial, result in zip(candidates, measurement.outcomes, strict=True)
+            trial.number: outcome
+            for trial, outcome in zip(candidates, measurement.outcomes, strict=True)
         }
-        first = outcomes[candidates[0].number]
-        if isinstance(first, Failure):
-            self.note = f"{config_key(candidates[0].config)} failed to confirm: {first.message}"
-            self._drop([candidates[0]])
+        winner = outcomes[candidates[0].number]
+        if isinstance(winner, Failure):
+            config = config_key(candidates[0].config)
+            self.problem = f"{config} failed to confirm: {winner.message}"
+            self._drop(candidates[0])
             return None
-        moved = self._moved(outcomes)
-        if moved and not self._contradicted:
+        contradiction = self._contradiction(outcomes)
+        if contradiction and not self._contradicted:
+            _log.debug("%s: race repeated: %s", self.search.spec.label, contradiction)
             self._contradicted = True
             self.mode = Mode.RACE
             return None
         self.mode = None
-        found = selection.selection(
-            self.tie,
-            first,
-            outcomes,
-            measurement,
-            self._others(),
-            self._default(),
-            self._with_remark(self.reason or "the only variant that ran"),
+        reason = self._with_default_note(self.reason or "the only variant that ran")
+        found = outcome_records.selection(
+            self.tie, winner, outcomes, measurement, self._others(), self._default(), reason
         )
-        if moved:
-            found = selection.undecided(found, moved)
-        records = [*self.records, *selection.confirm_records(candidates, measurement)]
-        return found, selection.baselines(measurement), records
+        if contradiction:
+            found = outcome_records.undecided(found, contradiction)
+        records = [*self.records, *outcome_records.confirm_records(candidates, measurement)]
+        return found, outcome_records.baselines(measurement), records
 
     def unconfirmed(self) -> SelectionRecord | None:
-        """What the search alone can say, when finals or confirmation were not possible."""
+        """What the search alone says, when no race or confirmation was possible."""
         ranked = self.tie or self.search.ranked()
         if not ranked:
             return None
@@ -203,16 +225,18 @@ class Finals:
             winner=ranked[0].config,
             tie_set=tuple(t.config for t in ranked[: max(1, len(self.tie))]),
             verdict="undecided",
-            reason=self._with_remark(f"not confirmed: {self.note or 'no device was left'}"),
+            reason=self._with_default_note(
+                f"not confirmed: {self.problem or 'no finalist was timed'}"
+            ),
             default=default.config if default else None,
         )
 
     # -- inside --------------------------------------------------------------------------------
-    def _moved(self, outcomes: dict[int, Timing | Failure]) -> str:
-        """How a confirmation contradicts the race, in words.
+    def _contradiction(self, outcomes: Mapping[int, Timing | Failure]) -> str:
+        """How a confirmation contradicts the race, in words; empty if it does not.
 
-        It does when a screened_against's ratio to the winner has moved by more than the threshold
-        and out of its interval, unless the screened_against is clearly slower in both.
+        It does when a candidate's ratio to the winner has moved by more than the threshold and out
+        of its interval, unless the candidate is clearly slower in both.
         """
         winner = self.tie[0].number
         for number, confirmed in outcomes.items():
@@ -225,50 +249,34 @@ class Finals:
             moved = abs(confirmed.log_ratio - raced) > _MOVED and not inside
             if moved and min(raced, confirmed.log_ratio) < _MOVED:
                 change = math.expm1(confirmed.log_ratio - raced)
-                return f"a screened_against's time moved by {change:+.1%} against the winner's"
+                return f"a candidate's time moved by {change:+.1%} against the winner's"
         return ""
 
     def _default(self) -> Trial | None:
-        """The default; where the kernel's own failed, the fastest listed finalist."""
-        return default_of(self.search, self.finalists)
+        """The default config; where the kernel's own fails, the fastest listed finalist."""
+        return default_config.default_of(self.search.spec, self.search.trials, self.finalists)
 
-    def _with_remark(self, reason: str) -> str:
-        said = remark(self.search, self._default())
-        return f"{reason}; {said}" if said else reason
+    def _choose(self, equals: Sequence[Trial], indistinct: int) -> Trial:
+        default = self._default()
+        own = config_key(default.config if default is not None else self.search.spec.default)
+        shared = {config_key(config) for config in self.search.spec.neighbours}
+        chosen, self.reason = choose(equals, indistinct, own, shared)
+        return chosen
+
+    def _with_default_note(self, reason: str) -> str:
+        note = default_config.failed_default_note(
+            self.search.spec, self.search.trials, self._default()
+        )
+        return f"{reason}; {note}" if note else reason
 
     def _others(self) -> list[Trial]:
         return [t for t in self.finalists if t is not self.tie[0]]
 
-    def _drop(self, trials: Sequence[Trial]) -> None:
-        gone = {id(t) for t in trials}
-        self.finalists = [t for t in self.finalists if id(t) not in gone]
-        self.tie = [t for t in self.tie if id(t) not in gone] or self.finalists[:1]
+    def _drop(self, trial: Trial) -> None:
+        _log.debug(
+            "%s: finalist %d dropped: %s", self.search.spec.label, trial.number, self.problem
+        )
+        self.finalists = [t for t in self.finalists if t is not trial]
+        self.tie = [t for t in self.tie if t is not trial] or self.finalists[:1]
         if not self.finalists:
             self.mode = None
-
-    def _choose(self, tied: list[Trial], untold: int) -> list[Trial]:
-        """Among ties: the default, what neighbours chose, fewer registers, then the first asked.
-
-        untold: how many could not be told from the fastest, of which these are near it for sure.
-        """
-        own = self._default()
-        default = config_key(own.config if own is not None else self.search.spec.default)
-        shared = {config_key(c) for c in self.search.spec.neighbours}
-
-        def rank(trial: Trial) -> tuple[bool, bool, int, int]:
-            key = config_key(trial.config)
-            registers = trial.record.registers if trial.record else None
-            return key != default, key not in shared, registers or 0, trial.number
-
-        chosen = sorted(tied, key=rank)
-        key = config_key(chosen[0].config)
-        if len(tied) == 1:
-            by_estimate = f"fastest by estimate, of {untold} that could not be told apart"
-            self.reason = "fastest beyond doubt" if untold == 1 else by_estimate
-        elif key == default:
-            self.reason = f"the default ties with the fastest of {len(tied)}"
-        elif key in shared:
-            self.reason = f"shared with neighbouring workloads, of {len(tied)} that tie"
-        else:
-            self.reason = f"fewest registers, then first asked, of {len(tied)} that tie"
-        return chosen

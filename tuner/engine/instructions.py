@@ -1,4 +1,4 @@
-"""What the engine is told and what it orders; both plain data, so every fault can be replayed."""
+"""Events into the engine and instructions out of it. Both are plain data."""
 
 from __future__ import annotations
 
@@ -7,31 +7,43 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from results_db.records import BaselineRecord, FinalRecord, SelectionRecord, TrialRecord
+from tuner.engine.stage import Stage
 from workers.records import BuildJob, MeasureJob, PoolEvent
 
 
-# -- events beside those of the pool ---------------------------------------------------------------
+# -- events besides those of the pool --------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time went by; keeps budgets and patience running when nothing else happens."""
+    """Time has passed. Budgets, pauses and patience advance when nothing else happens."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildersChanged:
+    """The pool now runs this many builds at once."""
+
+    builders: int
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Stop asking; finish what is in flight and select from what there is."""
+    """Ask for nothing new, finish what is in flight, and leave the rest to a later run."""
 
 
-Event: TypeAlias = PoolEvent | Tick | Drain
+Event: TypeAlias = PoolEvent | Tick | BuildersChanged | Drain
 
 
 # -- instructions ----------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Build:
+    """Submit a build to the pool."""
+
     job: BuildJob
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
+    """Submit a measurement to this worker."""
+
     worker_id: str
     job: MeasureJob
 
@@ -46,20 +58,22 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class SetStage:
-    """The task moved on: `search`, `finals`, `confirm` or `done`; `note` says what people need."""
+    """Store the stage of a task."""
 
     task_id: int
-    stage: str
+    stage: Stage
+    #: Replaces the task's note for users; None keeps it.
     note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """Store the outcome of a task, with what race and confirmation measured of each finalist."""
+    """Store the outcome of a task."""
 
     task_id: int
     selection: SelectionRecord
     baselines: Sequence[BaselineRecord]
+    #: The measurements of each finalist in race and confirmation.
     finals: Sequence[FinalRecord] = ()
 
 
@@ -75,8 +89,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Nothing is left to do. status: `finished`, `interrupted` or `failed`."""
+    """Nothing is left to do."""
 
+    #: `finished`, `interrupted` or `failed`.
     status: str
     message: str = ""
     #: The fault of the machine that ended the run or one of its tasks, if any.

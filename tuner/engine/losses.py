@@ -1,36 +1,39 @@
-"""Jobs that were lost: how often they are tried again, with what pauses, and when a task is not."""
+"""Lost jobs and lost workers: retries, pauses between them, and when a task is given up."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from tuner.engine.instructions import Fault
 from workers.records import WorkerGone
 from workers.supervision.machine_faults import LOST
 
-#: A job whose worker died is given to another one this often before the trial is given up.
+#: A trial is given up after this many jobs that were lost.
 MAX_LOSSES = 8
-#: Seconds without any worker for a task before it is given up.
+#: Seconds without any worker for a task before the run ends.
 PATIENCE_S = 120.0
 #: The same where the last worker was lost to a fault of the machine.
 FAULT_PATIENCE_S = 15.0
-#: Faults of the machine in a row, with pauses between that double, before a task is given up.
+#: Faults of the machine in a row before a task is given up. The pauses between them double.
 _ROUNDS = 7
 _PAUSE_S = 0.5
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Setbacks:
-    """Faults of the machine that a task's builds, or its measurements, met in a row.
+class FaultStreak:
+    """Faults of the machine in a row that a task's builds, or its measurements, met.
 
-    Jobs that were under way together meet a fault together. They count once.
+    Jobs that were in flight together meet a fault together; they count once.
     """
 
     rounds: int = 0
+    #: The engine's clock when jobs may be ordered again.
     resume_at: float = 0.0
 
     def met(self, now: float) -> None:
-        """A job was lost to a fault: pause, longer every time; after the first not at all."""
+        """A job was lost to a fault. Pause before the next one, but not after the first fault."""
         if now >= self.resume_at:
             self.rounds += 1
             self.resume_at = now + (_PAUSE_S * 2 ** (self.rounds - 2) if self.rounds > 1 else 0.0)
@@ -40,28 +43,39 @@ class Setbacks:
         self.rounds, self.resume_at = 0, 0.0
 
     def pausing(self, now: float) -> bool:
+        """Whether jobs have to wait for the machine to recover."""
         return now < self.resume_at
 
     @property
     def hopeless(self) -> bool:
+        """Whether the machine is not expected to recover."""
         return self.rounds >= _ROUNDS
 
 
 @dataclass(slots=True)
-class Desertion:
-    """Since when tasks have had no worker."""
+class WorkerShortage:
+    """How long open tasks have had no worker, and why the last worker was lost."""
 
+    #: The engine's clock when the shortage began; None while there is none.
     since: float | None = None
-    #: Why the last worker left, where that was a fault of the machine.
+    #: The fault of the machine that took the last worker, if it was one.
     fault: Fault | None = None
+    #: The last worker that was lost, with its reason; empty if none was.
+    last_loss: str = ""
 
-    def left(self, event: WorkerGone) -> None:
-        """A worker has left, perhaps the last one."""
+    def worker_came(self) -> None:
+        """A worker has come: the machine works."""
+        self.fault = None
+
+    def worker_lost(self, event: WorkerGone) -> None:
+        """A worker was lost; it may be the last one."""
         self.fault = Fault(event.reason, event.remedy) if event.remedy else None
+        self.last_loss = f"{event.worker_id}: {event.reason}"
+        _log.warning("lost worker %s", self.last_loss)
 
-    def lasts(self, now: float, deserted: bool) -> bool:
-        """Whether tasks have been without a worker for longer than is waited."""
-        if not deserted:
+    def outlasts_patience(self, now: float, short: bool) -> bool:
+        """Whether tasks have been without a worker for too long. short: they have none now."""
+        if not short:
             self.since = None
         elif self.since is None:
             self.since = now
@@ -69,6 +83,9 @@ class Desertion:
         return self.since is not None and now - self.since > patience_s
 
 
-def too_often(count: int, reason: str) -> str:
-    """The message of a trial that lost this many workers; it tells it from known results."""
+def too_many_losses(count: int, reason: str) -> str:
+    """The message of a trial whose jobs were lost this often.
+
+    Later runs recognise such messages: they say nothing about the config.
+    """
     return f"{LOST.format(count=count)}; the last: {reason}"

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from results_db.records import SelectionRecord
 from results_db.shipped import shipped
 from tuner.engine.engine import Engine
+from tuner.engine.stage import Stage
 from tuner.engine.task import Task
 from tuner.progress import Progress, TaskProgress
 
@@ -30,8 +31,8 @@ def progress(
     shown = [
         task
         for task in engine.tasks
-        if task.stage not in ("waiting", "done")
-        or (task.stage == "done" and task.spec.task_id in chosen)
+        if task.stage not in (Stage.WAITING, Stage.DONE)
+        or (task.stage is Stage.DONE and task.spec.task_id in chosen)
     ]
     return Progress(
         done=done,
@@ -42,7 +43,7 @@ def progress(
         left_s=left,
         building=engine.dispatcher.building,
         measuring=sum(worker.job_id is not None for worker in engine.dispatcher.workers.values()),
-        tasks_done=sum(task.stage == "done" for task in engine.tasks),
+        tasks_done=sum(task.stage is Stage.DONE for task in engine.tasks),
         tasks_total=len(engine.tasks),
         tasks=tuple(_task(task, chosen.get(task.spec.task_id)) for task in shown),
     )
@@ -63,7 +64,7 @@ def _total(engine: Engine) -> int | None:
 
 def _task(task: Task, chosen: SelectionRecord | None) -> TaskProgress:
     best = task.search.incumbent
-    ships = None if chosen is None or task.stage != "done" else shipped(chosen)
+    ships = None if chosen is None or task.stage is not Stage.DONE else shipped(chosen)
     return TaskProgress(
         label=task.spec.label,
         stage=task.stage,

@@ -1,39 +1,41 @@
-"""A task on its way through the stages, and how a run of tasks ends."""
+"""A task and its progress through the stages."""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tuner.engine.finals import Finals
-from tuner.engine.instructions import Fault, Finish
-from tuner.engine.losses import Setbacks
+from tuner.engine.instructions import Fault, SetStage
+from tuner.engine.losses import FaultStreak
 from tuner.engine.search import Search
-from tuner.engine.trial import TaskSpec
+from tuner.engine.spec import TaskSpec
+from tuner.engine.stage import Stage
 from workers.measure.timers.methods import METHODS
 from workers.records import KernelRef
 
+_log = logging.getLogger(__name__)
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, eq=False)
 class Task:
-    """A task on its way: `waiting`, `search`, `finals`, `confirm`, `done`.
-
-    method: how its variants are timed, once that is known: the same for all of them. confirmed_by:
-    the workers that have confirmed it. repeats_at: until when its repeated confirmation lets other
-    jobs go first there, and waits for other workers.
-    """
+    """The search of a task, its finals, and the state that its jobs share."""
 
     search: Search
-    stage: str = "waiting"
+    stage: Stage = Stage.WAITING
     finals: Finals | None = None
+    #: The timing method of all variants of the task; empty until the first measurement.
     method: str = ""
+    #: Ids of the workers that have confirmed the task.
     confirmed_by: set[str] = field(default_factory=set)
-    repeats_at: float | None = None
+    #: Until this time a repeated confirmation waits for a process without history.
+    repeat_waits_until: float | None = None
     #: Faults of the machine in a row, of builds.
-    builds: Setbacks = field(default_factory=Setbacks)
+    build_faults: FaultStreak = field(default_factory=FaultStreak)
     #: Faults of the machine in a row, of measurements.
-    measurements: Setbacks = field(default_factory=Setbacks)
+    measure_faults: FaultStreak = field(default_factory=FaultStreak)
     #: The fault for which the task was given up, if any.
     fault: Fault | None = None
 
@@ -45,46 +47,51 @@ class Task:
     def spec(self) -> TaskSpec:
         return self.search.spec
 
-    def give_up(self, fault: Fault) -> None:
-        """End as if interrupted, for a later run: the machine does not recover."""
-        self.fault, self.stage = fault, "done"
-        self.search.stop()
+    @property
+    def active(self) -> bool:
+        """Whether the task was opened and is not over."""
+        return self.stage not in (Stage.WAITING, Stage.DONE)
 
-    def close(self) -> None:
-        """End with all artifacts forgotten."""
-        self.stage = "done"
+    def enter(self, stage: Stage, note: str | None = None) -> list[SetStage]:
+        """Move to a stage. note: what users read about the task; None keeps what is stored."""
+        _log.debug("%s: %s -> %s", self.spec.label, self.stage, stage)
+        self.stage = stage
+        return [SetStage(self.spec.task_id, stage, note or None)]
+
+    def close(self) -> list[SetStage]:
+        """End the task for good and free its artifacts."""
+        note = "nothing was tried: the run was out of time" if self.search.out_of_time else None
+        instructions = self.enter(Stage.DONE, note)
         for trial in self.search.trials.values():
             trial.artifact = trial.check_artifact = None
+        return instructions
+
+    def leave(self, note: str) -> list[SetStage]:
+        """End the task in this run. It is stored in stage SEARCH, so that a run can resume it."""
+        instructions = self.enter(Stage.SEARCH, note)
+        self.stage = Stage.DONE
+        return instructions
+
+    def give_up(self, fault: Fault) -> list[SetStage]:
+        """Leave the task to a later run because the machine does not recover."""
+        _log.warning("%s given up: %s", self.spec.label, fault.reason)
+        self.fault = fault
+        instructions = self.leave(f"given up: {fault.reason}")
+        self.search.stop()
+        return instructions
 
 
-def ending(draining: bool, tasks: Iterable[Task]) -> Finish:
-    """How a run of these tasks ends, once nothing is left to do."""
-    faults = [(task.spec.label, task.fault) for task in tasks if task.fault is not None]
-    if draining or not faults:
-        return Finish("interrupted" if draining else "finished")
-    label, fault = faults[0]
-    more = f" and {len(faults) - 1} more" if len(faults) > 1 else ""
-    message = f"{label}{more} given up: {fault.reason}"
-    return Finish("interrupted", message, Fault(message, fault.remedy))
+def in_turns(tasks: Iterable[Task]) -> list[Task]:
+    """Tasks in the order in which they are opened: the first task of each kernel, then the second.
 
-
-def deserted(tasks: Sequence[Task]) -> Finish:
-    """How a run ends in which no worker can serve these tasks any more."""
-    names = ", ".join(task.spec.label for task in tasks[:3])
-    return Finish("failed", f"no worker is left for {names}")
-
-
-def by_turns(tasks: Iterable[Task]) -> list[Task]:
-    """In their order, but each kernel's second task after the first ones of all, and so on.
-
-    Some kernels keep builders busy and others devices, which both are when they come together; and
-    a kernel's later tasks start from the winners of its earlier ones.
+    Kernels differ in how busy they keep builders and devices; mixing them keeps both busy. Later
+    tasks of a kernel start from the winners of its earlier tasks.
     """
-    opened: Counter[tuple[KernelRef, str]] = Counter()
+    seen: Counter[tuple[KernelRef, str]] = Counter()
 
     def turn(task: Task) -> int:
-        kind = task.spec.kernel, task.spec.device.fingerprint
-        opened[kind] += 1
-        return opened[kind]
+        kernel = task.spec.kernel, task.spec.device.fingerprint
+        seen[kernel] += 1
+        return seen[kernel]
 
     return sorted(tasks, key=turn)

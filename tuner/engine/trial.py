@@ -1,105 +1,54 @@
-"""What one task is to do, and its trials."""
+"""One config of a task and its progress through build and measurement."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from results_db.records import TaskInfo, TrialRecord
-from search_spaces.records import Config, Device, Workload
-from search_spaces.space import BoundSpace
-from tuner.strategies.strategy import Strategy
-from workers.records import Artifact, Failure, KernelRef, MeasurementProtocol
-
-_PROTOCOL = MeasurementProtocol()
-
-
-@dataclass(frozen=True, slots=True)
-class TaskBudget:
-    """Whichever comes first ends the search; polish trials are part of `trials`.
-
-    gain: end when untried configs are expected to gain less than this share, and polish then
-    (budget `auto`); None: do not. ends_at: when on the engine's clock the run has no time left for
-    a search; one that has not begun by then tries nothing.
-    """
-
-    trials: int | None = None
-    device_s: float | None = None
-    wall_s: float | None = None
-    ends_at: float | None = None
-    polish: int = 0
-    gain: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TaskSpec:
-    """Everything the engine needs to know of one task.
-
-    compile_only: no such device here; variants are built for the target and, if `verify`, run in
-    Triton's interpreter. finished: this run's trials from before an interruption.
-    listed: configs among which users choose by measuring; the fastest is the default where
-    `default` fails. known: results of other runs that count here. settled: an earlier task of the
-    very same kind with its confirmed outcome. neighbours: winners of neighbouring workloads. odd: a
-    workload of odd sizes on which a winner must be right as well.
-    """
-
-    task_id: int
-    label: str
-    kernel: KernelRef
-    workload: Workload
-    device: Device
-    space: BoundSpace
-    strategy: Strategy
-    default: Config
-    budget: TaskBudget
-    compile_only: bool = False
-    verify: bool = True
-    baselines: tuple[str, ...] = ()
-    protocol: MeasurementProtocol = _PROTOCOL
-    finalists: int = 8
-    build_timeout_s: float = 120.0
-    measure_timeout_s: float = 120.0
-    baseline_timeout_s: float = 120.0
-    listed: Sequence[Config] = ()
-    finished: Sequence[TrialRecord] = ()
-    known: Sequence[TrialRecord] = ()
-    #: Times that other revisions of the kernel have of binaries, by their digests. A time holds for
-    #: an equal binary, whose outputs are verified again.
-    timed: Mapping[str, TrialRecord] = field(default_factory=dict)
-    settled: TaskInfo | None = None
-    neighbours: Sequence[Config] = ()
-    check_size: Workload | None = None
+from results_db.records import TrialRecord
+from search_spaces.records import Config
+from workers.records import Artifact, Failure
 
 
 class State(StrEnum):
+    """How far a trial has come."""
+
+    #: Suggested; its build is not ordered yet.
     ASKED = "asked"
+    #: A builder has it.
     BUILDING = "building"
+    #: Built; it waits for a device.
     READY = "ready"
+    #: Built; another trial with the same binary is being measured, and this one takes its result.
     WAITING = "waiting"
+    #: A device has it.
     MEASURING = "measuring"
+    #: Recorded.
     DONE = "done"
+    #: Given up without a result; the search no longer holds it.
     DROPPED = "dropped"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Trial:
-    """One config on its way. score is ln(time in us) once it is known.
+    """One config of a task. Trials are equal only if they are the same object."""
 
-    alone: it was in a job that failed as a whole, and is measured by itself the next time. odd: its
-    artifact for the task's odd size, or why there is none. asked_at: when, by the engine's clock.
-    """
-
+    #: Its place in the order in which the task's configs were asked.
     number: int
     config: Config
+    #: What suggested the config: a strategy, or `default`, `warm`, `known`, `polish`.
     strategy: str
+    #: Changed by `TrialTable.move` only.
     state: State = State.ASKED
+    #: Jobs with this trial that were lost or did not reach it.
     attempt: int = 0
     artifact: Artifact | None = None
     record: TrialRecord | None = None
+    #: ln(time in us), once it is known.
     score: float | None = None
+    #: It was in a job that failed as a whole. Its next measurement has no other candidate.
     alone: bool = False
+    #: Its artifact for the task's check size, or why there is none; None: not built yet.
     check_artifact: Artifact | Failure | None = field(default=None, repr=False)
+    #: The engine's clock when it was asked.
     asked_at: float = 0.0
-    #: The incumbent the screening in flight is against.
-    screened_against: Trial | None = field(default=None, repr=False)

@@ -1,4 +1,4 @@
-"""From what workers return to what the database keeps: one place that builds `TrialRecord`s."""
+"""The `TrialRecord` of a trial, made from the answers of workers. No other module makes one."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 
 from results_db.records import TrialRecord
 from search_spaces.records import Status, config_key
-from tuner.engine.trial import TaskSpec, Trial
+from tuner.engine.spec import TaskSpec
+from tuner.engine.trial import Trial
 from workers.records import Artifact, Failure, Measurement, StaticFacts, Timing
 
 
 def of_failed_build(spec: TaskSpec, trial: Trial, failure: Failure) -> TrialRecord:
+    """A variant that could not be built."""
     return _record(
         spec,
         trial,
@@ -27,36 +29,53 @@ def of_failed_build(spec: TaskSpec, trial: Trial, failure: Failure) -> TrialReco
 
 
 def of_build(spec: TaskSpec, trial: Trial, artifact: Artifact) -> TrialRecord:
-    """A variant that was built and nothing more: no device and no interpreter to run it."""
+    """A variant that was only built: there is neither a device nor an interpreter to run it."""
     return _record(spec, trial, Status.CORRECT, source="built", **_built(artifact))
 
 
-def of_twin(spec: TaskSpec, trial: Trial, artifact: Artifact, twin: TrialRecord) -> TrialRecord:
-    """The result of another trial whose binary is the same machine code."""
+def of_duplicate_binary(
+    spec: TaskSpec, trial: Trial, artifact: Artifact, first: TrialRecord
+) -> TrialRecord:
+    """A variant with the binary of another trial. It takes that trial's result."""
     return _record(
         spec,
         trial,
-        twin.status,
+        first.status,
         source="binary",
-        copied_from=twin.attempt_id,
-        message=twin.message,
-        detail=twin.detail,
-        method=twin.method,
-        cache=twin.cache,
-        incumbent=twin.incumbent,
-        median_us=twin.median_us,
-        log_ratio=twin.log_ratio,
-        log_ratio_low=twin.log_ratio_low,
-        log_ratio_high=twin.log_ratio_high,
-        error=twin.error,
-        verified_by=twin.verified_by,
-        deterministic=twin.deterministic,
+        copied_from=first.attempt_id,
+        message=first.message,
+        detail=first.detail,
+        method=first.method,
+        cache=first.cache,
+        incumbent=first.incumbent,
+        median_us=first.median_us,
+        log_ratio=first.log_ratio,
+        log_ratio_low=first.log_ratio_low,
+        log_ratio_high=first.log_ratio_high,
+        error=first.error,
+        verified_by=first.verified_by,
+        deterministic=first.deterministic,
         **_built(artifact),
     )
 
 
+def of_known(spec: TaskSpec, trial: Trial, known: TrialRecord) -> TrialRecord:
+    """The result that an earlier run has for this config. It costs this run nothing."""
+    return replace(
+        known,
+        attempt_id=f"{spec.task_id}:{trial.number}:reused",
+        number=trial.number,
+        source="reused",
+        copied_from=known.attempt_id,
+        strategy=trial.strategy,
+        build_s=0.0,
+        device_s=0.0,
+        timing_s=0.0,
+    )
+
+
 def of_failed_job(spec: TaskSpec, trial: Trial, worker: str, failure: Failure) -> TrialRecord:
-    """The whole job failed: the device process crashed or hung on this variant."""
+    """A variant alone in a job that failed as a whole: the device process crashed or hung."""
     built = _built(trial.artifact) if trial.artifact else {}
     source = "built" if spec.compile_only else "measured"
     return _record(
@@ -72,14 +91,21 @@ def of_failed_job(spec: TaskSpec, trial: Trial, worker: str, failure: Failure) -
 
 
 def of_measurement(
-    spec: TaskSpec, trial: Trial, worker: str, measurement: Measurement, index: int = 0
+    spec: TaskSpec,
+    trial: Trial,
+    worker: str,
+    measurement: Measurement,
+    *,
+    index: int = 0,
+    incumbent: Trial | None = None,
 ) -> TrialRecord:
-    """A candidate's outcome, at that place of the measurement, with its share of the device time.
+    """A candidate's outcome with its share of the device time.
 
-    A time is calibrated by the incumbent it was paired with.
+    index: the candidate's place in the measurement. incumbent: what it was compared with; its known
+    time calibrates the candidate's.
     """
     outcome = measurement.outcomes[index]
-    candidates = len(measurement.outcomes) - (trial.screened_against is not None) or 1
+    candidates = len(measurement.outcomes) - (incumbent is not None) or 1
     built = _built(trial.artifact) if trial.artifact else {}
     common: dict[str, Any] = {
         "source": "built" if spec.compile_only else "measured",
@@ -109,19 +135,22 @@ def of_measurement(
         deterministic=outcome.deterministic,
         samples_us=outcome.samples_us,
         **common,
-        **_ratio(trial, outcome, measurement),
+        **_ratio(incumbent, outcome, measurement),
     )
 
 
 def was_reached(spec: TaskSpec, outcome: Timing | Failure, kept: TrialRecord | None) -> bool:
-    """Whether a device came to a candidate before it was lost. kept: its time, if that is known."""
+    """Whether a device measured this candidate before the job ended early.
+
+    kept: the candidate's known time, with which it is only verified.
+    """
     if isinstance(outcome, Failure) or spec.compile_only:
         return True
     return outcome.error >= 0 if kept is not None else bool(outcome.samples_us)
 
 
 def with_time(record: TrialRecord, kept: TrialRecord | None) -> TrialRecord:
-    """A verified trial with the time that an earlier run took of the same binary, if it did."""
+    """A verified trial with the time that an earlier run measured for the same binary, if any."""
     if kept is None or record.status is not Status.CORRECT:
         return record
     return replace(
@@ -140,29 +169,25 @@ def with_time(record: TrialRecord, kept: TrialRecord | None) -> TrialRecord:
     )
 
 
-def _ratio(trial: Trial, outcome: Timing, measurement: Measurement) -> dict[str, Any]:
-    """median_us: the incumbent's calibrated time times the paired ratio, else the time itself."""
+def _ratio(incumbent: Trial | None, outcome: Timing, measurement: Measurement) -> dict[str, Any]:
+    """The time in us: the incumbent's time times the paired ratio, without incumbent the median."""
     if not outcome.samples_us:
         return {}
-    screened_against, incumbent = trial.screened_against, measurement.outcomes[-1]
-    if (
-        screened_against is None
-        or screened_against.score is None
-        or not isinstance(incumbent, Timing)
-    ):
+    paired = measurement.outcomes[-1]
+    if incumbent is None or incumbent.score is None or not isinstance(paired, Timing):
         return {"median_us": outcome.median_us}
     return {
-        "median_us": math.exp(screened_against.score + outcome.log_ratio),
-        "incumbent": config_key(screened_against.config),
+        "median_us": math.exp(incumbent.score + outcome.log_ratio),
+        "incumbent": config_key(incumbent.config),
         "log_ratio": outcome.log_ratio,
         "log_ratio_low": finite(outcome.log_ratio_low),
         "log_ratio_high": finite(outcome.log_ratio_high),
-        "incumbent_samples_us": incumbent.samples_us[: len(outcome.samples_us)],
+        "incumbent_samples_us": paired.samples_us[: len(outcome.samples_us)],
     }
 
 
 def finite(value: float) -> float | None:
-    """None for an interval's end that is not known; databases and JSON have no infinity."""
+    """The value, or None if it is not finite: neither databases nor JSON have an infinity."""
     return value if math.isfinite(value) else None
 
 

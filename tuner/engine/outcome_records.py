@@ -1,4 +1,4 @@
-"""What finals and confirmation come to, as the records the database keeps."""
+"""The stored records of a race and a confirmation: finalists, baselines and the selection."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ def selection(
     default: Trial | None,
     reason: str,
 ) -> SelectionRecord:
-    """The confirmed winner, first of `tie`, against the default.
+    """The confirmed winner, which is the first of `tie`, compared with the default.
 
-    outcomes: of the confirmation, by number of the trial. others: the rest of the finalists.
+    outcomes: what the confirmation measured, by trial number. others: the other finalists, fastest
+    first.
     """
     against = outcomes.get(default.number) if default is not None else None
     is_default = default is tie[0]
@@ -49,23 +50,23 @@ def selection(
 
 
 def undecided(record: SelectionRecord, why: str) -> SelectionRecord:
-    """A selection whose race and confirmation contradict each other for good."""
+    """The selection of a task whose race and confirmation contradicted each other twice."""
     return replace(record, verdict="undecided", reason=f"not settled: {why}, twice")
 
 
 def race_records(
     trials: Mapping[str, Trial], measurement: Measurement, result: TieSet
 ) -> list[FinalRecord]:
-    """What a race measured of every finalist, against its winner."""
+    """One record for each finalist of a race. Ratios are against the race's winner."""
     named = list(zip(trials.items(), measurement.outcomes, strict=True))
     longest = max(len(o.samples_us) for _, o in named if isinstance(o, Timing))
     records = []
     for (name, trial), outcome in named:
         ratio = result.ratios.get(name)
         if isinstance(outcome, Failure) or ratio is None:
-            records.append(_absent("race", trial, outcome))
+            records.append(_not_measured("race", trial, outcome))
             continue
-        record = _told("race", trial, outcome, measurement)
+        record = _measured("race", trial, outcome, measurement)
         records.append(
             replace(
                 record,
@@ -79,17 +80,17 @@ def race_records(
 
 
 def confirm_records(candidates: Sequence[Trial], measurement: Measurement) -> list[FinalRecord]:
-    """What the confirmation measured of winner, runner-up and default, against the winner."""
+    """One record for each candidate of a confirmation. Ratios are against the winner."""
     records = []
     for trial, outcome in zip(candidates, measurement.outcomes, strict=True):
         if isinstance(outcome, Failure) or not outcome.samples_us:
-            records.append(_absent("confirm", trial, outcome))
+            records.append(_not_measured("confirm", trial, outcome))
             continue
-        records.append(_told("confirm", trial, outcome, measurement))
+        records.append(_measured("confirm", trial, outcome, measurement))
     return records
 
 
-def _told(stage: str, trial: Trial, outcome: Timing, measurement: Measurement) -> FinalRecord:
+def _measured(stage: str, trial: Trial, outcome: Timing, measurement: Measurement) -> FinalRecord:
     return FinalRecord(
         stage=stage,
         config=trial.config,
@@ -103,7 +104,7 @@ def _told(stage: str, trial: Trial, outcome: Timing, measurement: Measurement) -
     )
 
 
-def _absent(stage: str, trial: Trial, outcome: Timing | Failure) -> FinalRecord:
+def _not_measured(stage: str, trial: Trial, outcome: Timing | Failure) -> FinalRecord:
     if isinstance(outcome, Failure):
         return FinalRecord(stage, trial.config, outcome.status, message=outcome.message)
     return FinalRecord(stage, trial.config, Status.RUNTIME, message="was not timed")
@@ -112,7 +113,10 @@ def _absent(stage: str, trial: Trial, outcome: Timing | Failure) -> FinalRecord:
 def settled_outcome(
     search: Search,
 ) -> tuple[SelectionRecord, Sequence[BaselineRecord]] | None:
-    """The confirmed outcome of an earlier task, when this one learned nothing beyond it."""
+    """The outcome of an earlier task that is valid for this one too, or None.
+
+    It is valid when all results of this search were taken over from earlier runs.
+    """
     settled = search.spec.settled
     if settled is None or settled.selection is None:
         return None
@@ -123,7 +127,7 @@ def settled_outcome(
 
 
 def _verdict(default: Timing | None, is_default: bool) -> str:
-    """How the winner compares with the default; `default` holds ln(default / winner)."""
+    """The verdict of the winner against the default, whose ratio is ln(default / winner)."""
     if is_default:
         return "same"
     if default is None:
@@ -132,7 +136,7 @@ def _verdict(default: Timing | None, is_default: bool) -> str:
 
 
 def baselines(measurement: Measurement) -> list[BaselineRecord]:
-    """The baselines of a confirmation, by name."""
+    """One record for each baseline of a confirmation, in the order of their names."""
     records = []
     for name, outcome in sorted(measurement.baselines.items()):
         if isinstance(outcome, Failure):

@@ -1,0 +1,113 @@
+"""Which variant is built next, and how far builds run ahead of the devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuner.engine import answers
+from tuner.engine.dispatcher import Dispatcher
+from tuner.engine.instructions import Build, Record
+from tuner.engine.jobs import CheckSizeBuild, TrialBuild
+from tuner.engine.task import Task
+from tuner.engine.trial import State, Trial
+
+#: One extra build in so many is queued, so that no builder waits for the driver.
+_EXTRA = 4
+#: Ready trials per device, beyond one per builder, at which no further config is asked.
+_READY_PER_DEVICE = 4
+
+
+@dataclass(slots=True)
+class BuildQueue:
+    """Orders builds of the active tasks in turns."""
+
+    dispatcher: Dispatcher
+    #: Builds that run at once.
+    builders: int
+    #: How many builds the event in hand may still order.
+    left: int = 0
+    #: There is room for more builds than `left` allowed. The next Tick orders them.
+    deferred: bool = False
+    #: No new config is asked.
+    draining: bool = False
+    #: Counts the turns of the tasks.
+    _turn: int = 0
+
+    def begin(self, limit: int) -> None:
+        """A new event is handled; it may order `limit` builds."""
+        self.left, self.deferred = limit, False
+
+    def orders(self, tasks: Sequence[Task], now: float) -> list[Build | Record]:
+        """Builds, as far as there is room, and records of configs whose result is known."""
+        room = self.builders + max(2, self.builders // _EXTRA) - self.dispatcher.building
+        tasks = [task for task in tasks if not task.build_faults.pausing(now)]
+        instructions: list[Build | Record] = []
+        without_build = 0
+        while room > 0 and without_build < len(tasks):
+            if self.left == 0:
+                self.deferred = True
+                break
+            task = tasks[self._turn % len(tasks)]
+            self._turn += 1
+            job, records = self._next_job(task, now)
+            instructions += records
+            if job is None:
+                without_build += 1
+                continue
+            without_build = 0
+            room -= 1
+            self.left -= 1
+            instructions.append(self.dispatcher.order_build(job))
+        return instructions
+
+    def _next_job(
+        self, task: Task, now: float
+    ) -> tuple[TrialBuild | CheckSizeBuild | None, list[Record]]:
+        """The task's next build, and records of known results that were found on the way."""
+        for unchecked in (task.finals or task.search).checks_to_build():
+            if not self.dispatcher.in_build(unchecked, CheckSizeBuild):
+                return CheckSizeBuild(task, unchecked), []
+        trial = self._to_rebuild(task) or task.search.trials.first(State.ASKED)
+        if trial is not None:
+            return TrialBuild(task, trial), []
+        return self._next_trial(task, now) if task.finals is None else (None, [])
+
+    def _to_rebuild(self, task: Task) -> Trial | None:
+        """A finalist, or the incumbent, that is needed and whose artifact was freed.
+
+        Screenings wait for the incumbent's artifact after a run was resumed.
+        """
+        if task.finals is not None:
+            needed = task.finals.to_rebuild()
+        else:
+            incumbent, waiting = task.search.incumbent, task.search.trials.count(State.READY)
+            needed = [incumbent] if incumbent is not None and waiting else []
+            needed = [] if task.spec.compile_only else needed
+        return next(
+            (
+                trial
+                for trial in needed
+                if trial.artifact is None and not self.dispatcher.in_build(trial, TrialBuild)
+            ),
+            None,
+        )
+
+    def _next_trial(self, task: Task, now: float) -> tuple[TrialBuild | None, list[Record]]:
+        """A build of a new config. Configs with a known result are recorded without one."""
+        records: list[Record] = []
+        while not self.draining and self._has_room(task):
+            trial = task.search.next_trial(now)
+            if trial is None:
+                break
+            known = task.search.known_result(trial)
+            if known is None:
+                return TrialBuild(task, trial), records
+            records += answers.finish(task, trial, known)
+        return None, records
+
+    def _has_room(self, task: Task) -> bool:
+        """Whether few enough trials wait for a device."""
+        devices = max(1, self.dispatcher.serving(task))
+        ready = task.search.trials.count(State.READY)
+        return ready < _READY_PER_DEVICE * devices + self.builders
