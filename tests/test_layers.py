@@ -34,6 +34,30 @@ ALLOWED = {
     "tuner": {*PACKAGES},
     "tuner.runtime": {"tuner.runtime"},
 }
+#: What the rooms inside `tuner` and `workers` may import of each other, lazily or not. A room is a
+#: sub-package or a module; one that is not named here may import every room.
+ROOMS = {
+    "tuner.progress": set[str](),
+    "tuner.import_names": set[str](),
+    "tuner.strategies": set[str](),
+    "tuner.engine": {"tuner.strategies", "tuner.progress"},
+    "tuner.tables": {"tuner.runtime", "tuner.strategies"},
+    "tuner.settings": {"tuner.strategies", "tuner.schedule"},
+    "tuner.schedule": {"tuner.campaign", "tuner.settings"},
+    "tuner.campaign": {
+        "tuner.engine",
+        "tuner.progress",
+        "tuner.runtime",
+        "tuner.settings",
+        "tuner.strategies",
+        "tuner.tables",
+    },
+    "tuner.bench": {"tuner.campaign", "tuner.progress", "tuner.runtime", "tuner.settings"},
+    "workers.records": set[str](),
+    "workers.roles": {"workers.records"},
+    "workers.host": set[str](),
+    "workers.toolchain": {"workers.host"},
+}
 #: What the runtime may load besides the standard library, and only when a kernel is launched.
 LAZY_IN_RUNTIME = {"torch", "triton"}
 HEAVY = {"torch", "triton", "ray", "optuna", "plotly", "pandas", "sqlalchemy", "pydantic"}
@@ -174,3 +198,125 @@ def test_functions_are_short(path: Path) -> None:
             length = (node.end_lineno or node.lineno) - node.body[0].lineno + 1
             where = f"{label(path)}:{node.lineno}: {node.name}"
             assert length <= MAX_FUNCTION_LINES, f"{where} has {length} lines"
+
+
+# -- rooms and circles -----------------------------------------------------------------------------
+def room(module: str) -> str:
+    """The part of `tuner` or `workers` that a module belongs to; elsewhere the package."""
+    parts = module.split(".")
+    return ".".join(parts[:2] if parts[0] in ("tuner", "workers") else parts[:1])
+
+
+def imported_modules(module: str, path: Path, tree: ast.Module) -> set[str]:
+    """The modules of ours that a tree imports, the module itself not counted."""
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    found = set()
+    for _, names in imports(tree, package):
+        found |= {name for name in reversed(names) if name in PATHS and name != module}
+    return found
+
+
+PATHS = {dotted(path): path for path in modules()}
+
+
+def refused_rooms(module: str, path: Path, source: str) -> set[str]:
+    """The rooms of its own package that a module imports and may not."""
+    own = room(module)
+    family = own.split(".")[0]
+    rooms = {room(other) for other in imported_modules(module, path, ast.parse(source))}
+    mates = {one for one in rooms if one.startswith(f"{family}.")}
+    return mates - {own} - ROOMS.get(own, mates)
+
+
+@pytest.mark.parametrize("module", sorted(module for module in PATHS if room(module) in ROOMS))
+def test_rooms_import_only_the_rooms_they_may(module: str) -> None:
+    path = PATHS[module]
+    refused = refused_rooms(module, path, path.read_text())
+    assert not refused, f"{label(path)} may not import {sorted(refused)}"
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "refused"),
+    [
+        ("tuner.engine.a", "from tuner.settings.models import Settings", {"tuner.settings"}),
+        ("tuner.engine.a", "def f():\n    from tuner.campaign import run", {"tuner.campaign"}),
+        ("tuner.engine.a", "import tuner.cli", {"tuner.cli"}),
+        ("tuner.engine.a", "from tuner import strategies", set()),
+        ("tuner.strategies.a", "from tuner.engine.search import Search", {"tuner.engine"}),
+        ("tuner.strategies.a", "from tuner.settings.models import Settings", {"tuner.settings"}),
+        ("tuner.campaign.a", "from tuner.cli import main", {"tuner.cli"}),
+        ("workers.records", "from workers import roles", {"workers.roles"}),
+    ],
+)
+def test_imports_of_other_rooms_are_seen(module: str, source: str, refused: set[str]) -> None:
+    assert refused_rooms(module, Path("a.py"), source) == refused
+
+
+def _at_module_level(tree: ast.Module) -> ast.Module:
+    """The statements that run when a module is imported: no functions, nothing for types only."""
+
+    def walk(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+        for node in body:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                yield node
+            elif isinstance(node, ast.If):
+                yield from walk(
+                    node.orelse if _for_types_only(node) else [*node.body, *node.orelse]
+                )
+            elif isinstance(node, ast.Try):
+                handled = [line for handler in node.handlers for line in handler.body]
+                yield from walk([*node.body, *handled, *node.orelse, *node.finalbody])
+            elif isinstance(node, ast.With | ast.ClassDef):
+                yield from walk(node.body)
+
+    return ast.Module(list(walk(tree.body)), [])
+
+
+def _loaded_with(module: str, imported: set[str]) -> set[str]:
+    """The imported modules and the packages that Python loads before them."""
+    found = set(imported)
+    for other in imported:
+        parts = other.split(".")
+        found |= {".".join(parts[:count]) for count in range(1, len(parts))}
+    return {other for other in found if not _inside(module, other)}
+
+
+def circles(arrows: dict[str, set[str]]) -> list[list[str]]:
+    """Every circle once, as a path whose last module imports its first."""
+    found, finished = [], set[str]()
+
+    def follow(path: list[str]) -> None:
+        for other in sorted(arrows.get(path[-1], ())):
+            if other in path:
+                found.append(path[path.index(other) :])
+            elif other not in finished:
+                follow([*path, other])
+        finished.add(path[-1])
+
+    for module in sorted(arrows):
+        if module not in finished:
+            follow([module])
+    return found
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    arrows = {
+        module: _loaded_with(
+            module,
+            imported_modules(module, path, _at_module_level(ast.parse(path.read_text()))),
+        )
+        for module, path in PATHS.items()
+    }
+    assert circles(arrows) == []
+
+
+@pytest.mark.parametrize(
+    ("arrows", "expected"),
+    [
+        ({"a": {"b"}, "b": {"c"}, "c": set()}, []),
+        ({"a": {"b"}, "b": {"a"}}, [["a", "b"]]),
+        ({"a": {"b"}, "b": {"c"}, "c": {"b"}}, [["b", "c"]]),
+    ],
+)
+def test_circles_are_found(arrows: dict[str, set[str]], expected: list[list[str]]) -> None:
+    assert circles(arrows) == expected
