@@ -1,0 +1,215 @@
+"""The sampler of our own in studies as Optuna's users write them."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import optuna
+import pytest
+from installed_plugins import install_plugins
+from optuna.trial import TrialState
+from scenario import toy_fault, toy_space, toy_us
+
+from search_spaces.errors import TunerError
+from search_spaces.records import Status, config_key
+from tuner import strategies
+from tuner.strategies import DiscreteGPSampler, StudyStrategy
+from tuner.strategies.config_params import ConfigParams
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+def sizes(trial):
+    """Least at 64 and "b", 0.1 above it one step away."""
+    size = trial.suggest_int("size", 1, 1024, log=True)
+    depth = trial.suggest_int("depth", 0, 9, step=3)
+    mode = trial.suggest_categorical("mode", ["a", "b", None])
+    rate = trial.suggest_float("rate", 0.0, 1.0)
+    return (
+        abs(math.log2(size) - 6) / 10 + abs(depth - 3) / 30 + (mode != "b") / 10 + abs(rate - 0.3)
+    )
+
+
+def study_of(sampler, direction="minimize"):
+    return optuna.create_study(sampler=sampler, direction=direction)
+
+
+def test_it_finds_a_better_config_than_random_draws_do():
+    best = {
+        sampler: sum(_best(make(seed)) for seed in range(3))
+        for sampler, make in {
+            "ours": lambda seed: DiscreteGPSampler(seed=seed, n_startup_trials=8),
+            "random": lambda seed: optuna.samplers.RandomSampler(seed=seed),
+        }.items()
+    }
+    assert best["ours"] < 0.5 * best["random"]
+
+
+def _best(sampler):
+    study = study_of(sampler)
+    study.optimize(sizes, n_trials=40)
+    return study.best_value
+
+
+def test_maximising_the_negative_suggests_the_same():
+    def run(direction, sign):
+        study = study_of(DiscreteGPSampler(seed=2, n_startup_trials=5), direction)
+        study.optimize(lambda trial: sign * sizes(trial), n_trials=20)
+        return [trial.params for trial in study.trials]
+
+    assert run("minimize", 1) == run("maximize", -1)
+
+
+def test_running_trials_are_not_suggested_again():
+    study = study_of(DiscreteGPSampler(toy_space(), seed=0))
+    params = ConfigParams(toy_space())
+    asked = [study.ask(params.distributions) for _ in range(20)]
+    assert len({config_key(params.config(trial.params)) for trial in asked}) == 20
+    assert all(toy_space().feasible(params.config(trial.params)) for trial in asked)
+
+
+def test_a_space_is_tried_once_and_then_the_study_stops():
+    space = toy_space()
+    params = ConfigParams(space)
+    seen = []
+
+    def objective(trial):
+        for name, each in params.distributions.items():
+            if isinstance(each, optuna.distributions.IntDistribution):
+                trial.suggest_int(name, each.low, each.high)
+            else:
+                trial.suggest_categorical(name, each.choices)
+        config = params.config(trial.params)
+        seen.append(config_key(config))
+        return math.log(toy_us(config))
+
+    study = study_of(DiscreteGPSampler(space, seed=1))
+    study.optimize(objective, n_trials=10 * space.size())
+    assert len(set(seen)) == space.size()
+    assert len(seen) <= space.size() + 1
+
+
+def test_trials_that_violate_a_constraint_or_fail_are_avoided():
+    """Half of the space does not work, in three ways; its values look the best."""
+
+    def objective(trial):
+        x = trial.suggest_int("x", 0, 15)
+        y = trial.suggest_int("y", 0, 15)
+        mode = trial.suggest_categorical("mode", ["good", "bad"])
+        if mode == "bad":
+            if x % 3 == 0:
+                raise RuntimeError("does not run")
+            if x % 3 == 1:
+                raise optuna.TrialPruned
+            trial.set_constraint("c", 1.0)
+            return -100.0
+        trial.set_constraint("c", -1.0)
+        return abs(x - 11) + abs(y - 4)
+
+    study = study_of(DiscreteGPSampler(seed=3, n_startup_trials=10))
+    study.optimize(objective, n_trials=45, catch=(RuntimeError,))
+    late = [trial for trial in study.trials[25:] if trial.params["mode"] == "bad"]
+    assert len(late) <= 3
+    assert study.best_value <= 1
+
+
+def test_results_of_another_process_are_learnt(tmp_path):
+    """Two samplers share a study in a file; neither repeats the other's trials."""
+    params = ConfigParams(toy_space())
+    url = f"sqlite:///{tmp_path / 'study.db'}"
+    studies = [
+        optuna.create_study(
+            study_name="shared",
+            storage=url,
+            sampler=DiscreteGPSampler(toy_space(), seed=seed, n_startup_trials=4),
+            load_if_exists=True,
+        )
+        for seed in (0, 1)
+    ]
+    seen = []
+    for at in range(12):
+        study = studies[at % 2]
+        trial = study.ask(params.distributions)
+        config = params.config(trial.params)
+        seen.append(config_key(config))
+        study.tell(trial, math.log(toy_us(config)))
+    assert len(set(seen)) == 12
+    for study in studies:
+        study._storage.remove_session()
+        study._storage._backend.engine.dispose()
+
+
+def test_a_fixed_parameter_of_an_enqueued_trial_counts_as_it_ran():
+    study = study_of(DiscreteGPSampler(seed=0, n_startup_trials=3))
+    study.optimize(sizes, n_trials=6)
+    study.enqueue_trial({"size": 64, "mode": "b"})
+    study.optimize(sizes, n_trials=10)
+    assert study.trials[6].params["size"] == 64
+    assert study.trials[6].params["mode"] == "b"
+    assert all(trial.state is TrialState.COMPLETE for trial in study.trials)
+
+
+def test_several_objectives_are_refused():
+    study = optuna.create_study(directions=["minimize"] * 2, sampler=DiscreteGPSampler(seed=0))
+    study.add_trial(
+        optuna.trial.create_trial(
+            params={"x": 1},
+            distributions={"x": optuna.distributions.IntDistribution(0, 9)},
+            values=[1.0, 2.0],
+        )
+    )
+    with pytest.raises(ValueError, match="multi-objective"):
+        study.ask().suggest_int("x", 0, 9)
+
+
+@pytest.mark.parametrize("name", ["bayes", "tpe"])
+def test_a_strategys_study_holds_every_result(name):
+    space = toy_space()
+    strategy = strategies.create(name, space, 0)
+    params = ConfigParams(space)
+    told = {}
+    for _ in range(15):
+        (config,) = strategy.ask(1)
+        fault = toy_fault(config)
+        score = None if fault else math.log(toy_us(config))
+        strategy.tell(config, score, fault or Status.CORRECT)
+        told[config_key(config)] = score
+    for trial in strategy.study.trials:
+        if trial.state is TrialState.COMPLETE:
+            score = told.get(config_key(params.config(trial.params)))
+            assert (trial.constraints["fails"] > 0) is (score is None)
+            assert score is None or trial.value == score
+    assert strategy.study.best_value == min(score for score in told.values() if score is not None)
+
+
+def test_a_withdrawn_config_may_be_suggested_again():
+    space = toy_space()
+    strategy = strategies.create("bayes", space, 0)
+    asked = strategy.ask(space.size())
+    assert strategy.ask(1) == []
+    strategy.withdraw(asked[3])
+    assert strategy.ask(2) == [asked[3]]
+
+
+def test_an_entry_point_may_return_an_optuna_sampler(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    (tmp_path / "quasi_strategy.py").write_text(
+        "import optuna\n\n\n"
+        "def make(space, seed, *, startup=1):\n"
+        "    return optuna.samplers.TPESampler(seed=seed, n_startup_trials=startup)\n"
+    )
+    install_plugins(tmp_path, "quasi", "tuner.strategies", {"quasi": "quasi_strategy:make"})
+    space = toy_space()
+    strategy = strategies.create("quasi", space, 3, {"startup": 3})
+    assert isinstance(strategy, StudyStrategy)
+    assert strategy.name == "quasi"
+    for _ in range(10):
+        (config,) = strategy.ask(1)
+        assert space.feasible(config)
+        strategy.tell(config, math.log(toy_us(config)), Status.CORRECT)
+    with pytest.raises(TunerError, match="stratup"):
+        strategies.create("quasi", space, 3, {"stratup": 3})
