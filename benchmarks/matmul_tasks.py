@@ -12,6 +12,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from search_spaces.atomic_file import write_atomic
 from search_spaces.records import Workload, config_key
 from search_spaces.registry import load
 
@@ -131,9 +132,8 @@ def write(path: Path, document: dict) -> None:
     import json
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.new")
-    draft.write_text(json.dumps(document, indent=1, sort_keys=True, default=_plain) + "\n")
-    draft.replace(path)
+    text = json.dumps(document, indent=1, sort_keys=True, default=_plain) + "\n"
+    write_atomic(path, text.encode())
 
 
 def _plain(value):

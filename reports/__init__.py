@@ -14,6 +14,8 @@ __all__ = ["render", "write"]
 
 __getattr__ = lazy_names(__name__, {})
 
+_UNWRITABLE = "give another place with `tuner report --output FILE`, or free some space"
+
 
 def render(store: ReportSource, run_id: int | None = None) -> str:
     """The report of a run (None: the newest) as one self-contained HTML text.
@@ -32,6 +34,6 @@ def write(store: ReportSource, run_id: int | None, path: Path) -> Path:
     Missing folders are made. Raises `TunerError` when there is no such run or the file cannot be
     written.
     """
-    from reports.output import write_atomically
+    from search_spaces.atomic_file import write_output
 
-    return write_atomically(path, render(store, run_id))
+    return write_output(Path(path), render(store, run_id).encode(), _UNWRITABLE)

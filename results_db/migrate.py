@@ -6,9 +6,7 @@ Revisions are numbers of four digits, so newer and older can be told without loa
 from __future__ import annotations
 
 import io
-import os
 import sqlite3
-import uuid
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +15,7 @@ from sqlalchemy import Connection, inspect, text
 
 from results_db.engine import Database, sqlite_path
 from results_db.errors import NothingStoredError, StoreError, translated
+from search_spaces.atomic_file import draft_of
 
 if TYPE_CHECKING:
     from alembic.config import Config as AlembicConfig
@@ -150,31 +149,17 @@ def _back_up(database: Database, before: str) -> None:
     while target.exists():
         number += 1
         target = path.with_name(f"{path.name}.{before}.{number}.bak")
-    partial = path.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
     try:
+        # Flushed and renamed after both connections are closed.
         with (
+            draft_of(target) as partial,
             translated(f"{target}"),
             closing(sqlite3.connect(path)) as source,
             closing(sqlite3.connect(partial)) as copy,
         ):
             source.backup(copy)
-        _settle(partial, target)
     except OSError as error:
         raise StoreError(
             f"{target}: the backup cannot be written: {error.strerror or error}",
             "mend that, then run `tuner db upgrade` again; the database is as it was",
         ) from error
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _settle(partial: Path, target: Path) -> None:
-    """Give a complete file its name, once its content is on the disk."""
-    with partial.open("rb") as content:
-        os.fsync(content.fileno())
-    partial.replace(target)
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

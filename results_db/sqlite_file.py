@@ -6,11 +6,11 @@ A process that has a deleted file open goes on writing to it, and all is lost wh
 from __future__ import annotations
 
 import sqlite3
-import uuid
 from contextlib import closing
 from pathlib import Path
 
 from results_db.errors import StoreMovedError, translated
+from search_spaces.atomic_file import draft_of
 
 
 class SqliteFile:
@@ -40,15 +40,13 @@ class SqliteFile:
         while target.exists():
             number += 1
             target = self.path.with_name(f"{self.path.name}.{number}.rescued")
-        partial = target.with_name(f"{target.name}.{uuid.uuid4().hex}.partial")
-        with translated(f"{target}"):
-            try:
-                with closing(sqlite3.connect(partial)) as copy:
-                    connection.backup(copy)
-                    copy.execute("PRAGMA journal_mode = DELETE")
-                partial.replace(target)
-            finally:
-                partial.unlink(missing_ok=True)
+        with (
+            translated(f"{target}"),
+            draft_of(target) as partial,
+            closing(sqlite3.connect(partial)) as copy,
+        ):
+            connection.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")
         return target
 
 

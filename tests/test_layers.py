@@ -21,6 +21,7 @@ ALLOWED = {
         "tuner.import_names",
         "search_spaces.records",
         "search_spaces.errors",
+        "search_spaces.atomic_file",
         "workers.records",
     },
     "reports": {
@@ -30,6 +31,7 @@ ALLOWED = {
         "search_spaces.errors",
         "search_spaces.statistics",
         "tuner.import_names",
+        "search_spaces.atomic_file",
     },
     "tuner": {*PACKAGES},
     "tuner.runtime": {"tuner.runtime"},

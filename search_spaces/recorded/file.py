@@ -5,16 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import math
-import os
-import tempfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, fields
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
 
+from search_spaces.atomic_file import write_atomic
 from search_spaces.errors import TunerError
 from search_spaces.recorded.space import Noise, RecordedConfig, RecordedParameter, RecordedSpace
 from search_spaces.records import (
@@ -276,21 +274,13 @@ def write(space: RecordedSpace, path: str | PathLike[str], *, columns: bool) -> 
     if target.suffix == ".gz":
         raw = gzip.compress(raw, mtime=0)
     try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:50]}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(raw)
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, target)
-        except OSError:
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
+        write_atomic(target, raw)
     except OSError as error:
         reason = error.strerror or f"{error}"
         raise TunerError(
-            f"{path}: cannot be written ({reason})", "check folder and space"
-        ) from None
+            f"{path}: cannot be written ({reason})",
+            "give a file in a folder that exists and has space",
+        ) from error
 
 
 def encoded(space: RecordedSpace, columns: bool = False) -> str:

@@ -327,7 +327,7 @@ def test_a_disk_that_is_full_when_products_are_written(tuner, folder, monkeypatc
     recorded(folder, size=8)
     with disk(folder / "small", 64):
         monkeypatch.setenv("TUNER__PATHS__RESULTS", f"{folder / 'small'}")
-        refused(tuner("run", "c", "--quiet"), "cannot write the report", "No space left")
+        refused(tuner("run", "c", "--quiet"), "report.html: cannot be written", "No space left")
         assert list((folder / "small").iterdir()) == []
         assert len(list((folder / "results" / "tables").iterdir())) == 1
         assert tuner("report", "-o", "report.html").code == 0

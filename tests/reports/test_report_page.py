@@ -358,7 +358,7 @@ def test_written_whole_or_not_at_all(tmp_path):
         reports.write(MemorySource(), None, path)
     assert path.read_bytes() == before
     assert [entry.name for entry in path.parent.iterdir()] == ["report.html"]
-    with pytest.raises(TunerError, match="cannot write the report") as caught:
+    with pytest.raises(TunerError, match="cannot be written") as caught:
         reports.write(sample(1), None, path / "under-a-file.html")
     assert caught.value.hint
 

@@ -38,13 +38,12 @@ def init(
 
 def _write(path: Path, text: str) -> None:
     """Write a file as a whole or not at all."""
-    from tuner.tables.text import write_atomically
+    from search_spaces.atomic_file import write_atomic
 
     try:
-        write_atomically(path, text.encode())
-    except TunerError as error:
-        cause = error.__cause__
-        raise _unwritable(path, cause if isinstance(cause, OSError) else OSError(error)) from error
+        write_atomic(path, text.encode())
+    except OSError as error:
+        raise _unwritable(path, error) from error
 
 
 def _unwritable(path: Path, error: OSError) -> TunerError:

@@ -9,7 +9,7 @@ from tuner.tables.build import build
 from tuner.tables.check import check, check_export
 from tuner.tables.exporters import Exporter, File, available, export
 from tuner.tables.results import Results
-from tuner.tables.text import file_name, text_of, write_atomically
+from tuner.tables.text import file_name, text_of
 
 __all__ = [
     "Exporter",
@@ -22,5 +22,4 @@ __all__ = [
     "export",
     "file_name",
     "text_of",
-    "write_atomically",
 ]

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
 
+from search_spaces.atomic_file import write_output
 from search_spaces.kernel import Kernel
 from search_spaces.plugins import PluginGroup
 from tuner.tables.reach import unreachable
 from tuner.tables.results import Results, ResultStore
-from tuner.tables.text import write_atomically
 
 _log = logging.getLogger("tuner.tables")
 EXPORTERS = PluginGroup(
@@ -29,6 +29,7 @@ EXPORTERS = PluginGroup(
         "tuner": "tuner.tables.formats:Tables",
     },
 )
+_UNWRITABLE = "free some space or choose another folder with --output; results are kept"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def export(
     written = []
     for file in files:
         path = Path(out_dir) / file.name
-        write_atomically(path, file.content)
+        write_output(path, file.content, _UNWRITABLE)
         sha256 = hashlib.sha256(file.content).hexdigest()
         store.record_export(str(path), format, run_id, sha256, file.task_ids)
         written.append(path)

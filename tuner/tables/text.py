@@ -1,16 +1,11 @@
-"""A table as text: sorted, the same bytes for the same content, written whole or not at all."""
+"""A table as text: sorted, the same bytes for the same content."""
 
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-from search_spaces.errors import TunerError
 from tuner.runtime import SCHEMA, Entry, Table, file_stem, key_order, slug
 
 
@@ -66,29 +61,6 @@ def document_of(table: Table) -> dict[str, Any]:
         "entries": [_entry(entry) for entry in ordered],
         "provenance": dict(table.provenance),
     }
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file's content in one step; raises `TunerError` and leaves the old file."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:50]}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise TunerError(
-            f"{path}: cannot be written ({error.strerror or error})",
-            "free some space or choose another folder with --output; results are kept",
-        ) from error
 
 
 def _entry(entry: Entry) -> Mapping[str, Any]:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
+from search_spaces.atomic_file import write_atomic
 from search_spaces.errors import TunerError
 from workers.records import Artifact
 
@@ -96,7 +96,9 @@ def install(artifact: Artifact, cache_dir: Path) -> None:
         content = _unpack(name, artifact.files[name])
         if places[name].name.startswith(_GROUP):
             content = _absolute_index(name, content, places[name].parent)
-        write_atomic(places[name], content)
+        if not _holds(places[name], content):
+            places[name].parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(places[name], content, durable=False)
     use_cache(root)
     if artifact.target.startswith("cpu:"):
         from workers.build import isa
@@ -143,14 +145,5 @@ def _absolute_index(name: str, content: bytes, folder: Path) -> bytes:
     return json.dumps({"child_paths": absolute}).encode()
 
 
-def write_atomic(path: Path, content: bytes) -> None:
-    """Write a file so that no reader sees a part of it; equal content is left alone."""
-    if path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name[:80]}.{uuid.uuid4().hex}")
-    try:
-        partial.write_bytes(content)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+def _holds(path: Path, content: bytes) -> bool:
+    return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content

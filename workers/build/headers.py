@@ -11,9 +11,10 @@ import importlib
 import os
 import shutil
 import stat
-import tempfile
 from pathlib import Path
 from typing import Any
+
+from search_spaces.atomic_file import draft_of
 
 _SUFFIXES = (".h", ".gch")
 
@@ -75,12 +76,10 @@ def _place(file: Path, target: Path) -> None:
         return
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".draft-") as folder:
-            draft = Path(folder) / file.name
+        with draft_of(target, durable=False) as draft:
             try:
                 os.link(file, draft)
             except OSError:
                 shutil.copy2(file, draft)
-            draft.replace(target)
     except OSError:
         return

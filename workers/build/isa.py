@@ -15,9 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from search_spaces.atomic_file import write_atomic
 from search_spaces.records import digest
 from workers import toolchain
-from workers.build.cache import INDUCTOR, ISA, environment, write_atomic
+from workers.build.cache import INDUCTOR, ISA, environment
 from workers.supervision.machine_faults import fault_of
 
 _results: dict[str, bool] = {}
@@ -45,7 +46,9 @@ def remember(cache_dir: Path) -> None:
         if key not in _results:
             _results[key] = _probed(probe, self, code)
             merged = {**_read(path), **_results}
-            write_atomic(path, json.dumps(merged, sort_keys=True).encode())
+            path.parent.mkdir(parents=True, exist_ok=True)
+            content = json.dumps(merged, sort_keys=True).encode()
+            write_atomic(path, content, durable=False)
         return _results[key]
 
     VecISA.check_build = check_build
