@@ -1,7 +1,7 @@
 """The oracle of a space: every config through the whole gate, then all of them interleaved.
 
 A process of its own holds the device, with the farm's own backend, clock and calibration; a config
-that takes it down is blamed by the notes it left, and the others are measured without it. All
+that crashes it is found by the last heartbeat, and the others are measured without it. All
 configs are timed in every pass, then the fastest share more often. Two oracles share nothing: not
 their process, nor buffers, loaded code, orders or the choice of who is timed more often.
 """
@@ -23,7 +23,7 @@ from workers.measure.session_backend import PreparedCandidate
 from workers.measure.task_data import TaskData
 from workers.measure.timers.graph import CaptureFailed
 from workers.records import Artifact, Calibration, Failure, KernelRef, MeasurementProtocol
-from workers.supervision.heartbeat import note
+from workers.supervision.heartbeat import heartbeat
 from workers.supervision.supervised_child import ChildDied, ChildTimeout, SupervisedChild
 
 HERE = Path(__file__).resolve().parent
@@ -31,7 +31,7 @@ HERE = Path(__file__).resolve().parent
 _PASSES = 4
 _BASELINE_PASSES = 24
 #: A config that keeps the device longer without a sign of life is taken to hang.
-_QUIET_S, _JOB_S = 60.0, 400.0
+_MAX_SILENCE_S, _JOB_S = 60.0, 400.0
 _DEATHS = 8
 _ROOFLINE_SLACK = 0.9
 
@@ -96,15 +96,17 @@ class Oracle:
             left = [a for a in order.artifacts if config_key(a.config) not in failures]
             told = replace(order, artifacts=tuple(left))
             try:
-                found = self._child.request("measure", told, timeout_s=_JOB_S, quiet_s=_QUIET_S)
+                found = self._child.request(
+                    "measure", told, timeout_s=_JOB_S, max_silence_s=_MAX_SILENCE_S
+                )
             except (ChildDied, ChildTimeout) as loss:
-                culprit = loss.last_note
+                at_fault = loss.last_activity
                 hung = isinstance(loss, ChildTimeout)
                 failure = Failure(Status.TIMEOUT if hung else Status.RUNTIME, f"{loss}")
                 known = {config_key(a.config) for a in left}
-                if culprit not in known:
-                    raise RuntimeError(f"lost the device while {culprit or 'idle'}") from loss
-                failures[culprit] = failure
+                if at_fault not in known:
+                    raise RuntimeError(f"lost the device while {at_fault or 'idle'}") from loss
+                failures[at_fault] = failure
                 continue
             failures.update(found.failures)
             if not found.blamed:
@@ -180,7 +182,7 @@ class _Measuring:
                 key = config_key(artifact.config)
                 if key in self.found.failures:
                     continue
-                note(key)
+                heartbeat(key)
                 entry = self._backend.prepare(self.task, artifact, check=True)
                 if isinstance(entry, PreparedCandidate):
                     entries[key] = entry
@@ -212,14 +214,14 @@ class _Measuring:
         candidates = [
             replace(e.candidate, after_checked_run=e.check.after) for e in entries.values()
         ]
-        note(f"timing {seed}")
+        heartbeat(f"timing {seed}")
         timer.warm(candidates[0], self._order.protocol.warm_ms)
         # The first pass after a change of the field settles clock and caches.
         timer.collect(candidates, orders(len(names), 1, f"{seed}/settling"))
         samples: dict[str, list[float]] = {name: [] for name in names}
         held_s = 0.0
         for first in range(0, passes, _PASSES):
-            note(f"timing {seed} from {first}")
+            heartbeat(f"timing {seed} from {first}")
             count = min(_PASSES, passes - first)
             started = time.perf_counter()
             taken = timer.collect(candidates, orders(len(names), count, seed, first))
@@ -233,7 +235,7 @@ class _Measuring:
     def _time_baselines(self, timer, best: str, entry: PreparedCandidate) -> None:
         """Each against the best config, in passes of their own."""
         for name in self._order.baselines:
-            note(f"baseline {name}")
+            heartbeat(f"baseline {name}")
             prepared = self._backend.prepare_baseline(self.task, name)
             if not isinstance(prepared, PreparedCandidate):
                 self.found.baseline_problems[name] = prepared.message

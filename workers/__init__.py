@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tuner.import_names import lazy_names
 
 if TYPE_CHECKING:
-    from workers.build.process_builder import ProcessBuilder, WorkerLost
+    from workers.build.process_builder import ProcessBuilder
     from workers.measure.device_runner import DeviceRunner
     from workers.pools import create as create_pool
     from workers.supervision.supervised_child import (
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         ChildTimeout,
         SupervisedChild,
     )
+    from workers.supervision.worker_lost import WorkerLost
 
 __all__ = [
     "ChildDied",

@@ -12,11 +12,12 @@ import pytest
 
 from search_spaces.records import Status, Workload
 from workers.build import build_kernel
-from workers.build.process_builder import ProcessBuilder, WorkerLost
+from workers.build.process_builder import ProcessBuilder
 from workers.device import detect, offline
 from workers.measure.failures import failure_of
 from workers.records import Artifact, BuildJob, Failure, KernelRef
 from workers.supervision.machine_faults import MachineFault, fault_of, told_by
+from workers.supervision.worker_lost import WorkerLost
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")
 

@@ -20,10 +20,10 @@ from results_db import Store
 from search_spaces.recorded.kernel import synthesise
 from search_spaces.records import Status, Workload
 from workers import toolchain
-from workers.build.process_builder import WorkerLost
 from workers.device import detect
 from workers.measure.device_runner import DeviceRunner
 from workers.records import Artifact, KernelRef, MeasureJob, Measurement, MeasurementProtocol, Mode
+from workers.supervision.worker_lost import WorkerLost
 
 ROOT = Path(__file__).parents[2]
 COMPILED = """version: 1

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workers.pools import ray_nodes
-from workers.pools.moved_paths import Moved
-from workers.pools.plan import Plan
+from workers.pools.moved_paths import MovedFolder
 from workers.pools.ray_nodes import Node
+from workers.pools.worker_slots import PoolPlan
 from workers.records import KernelRef, PoolSpec
 
 _nodes = st.lists(st.tuples(st.integers(0, 64), st.integers(0, 8)), min_size=1, max_size=12).map(
@@ -24,13 +24,13 @@ _nodes = st.lists(st.tuples(st.integers(0, 64), st.integers(0, 8)), min_size=1, 
 
 @given(_nodes)
 def test_there_is_a_runner_for_every_gpu_and_for_every_node_with_processors(nodes):
-    plan = Plan(PoolSpec(runners={"cuda": None, "cpu": None, "simulated": 3}))
-    seats = list(plan.seats(lambda kind: ray_nodes.count(kind, nodes)))
-    kinds = Counter(seat.kind for seat in seats)
+    plan = PoolPlan(PoolSpec(runners={"cuda": None, "cpu": None, "simulated": 3}))
+    slots = list(plan.slots(lambda kind: ray_nodes.count(kind, nodes)))
+    kinds = Counter(slot.kind for slot in slots)
     assert kinds["cuda"] == sum(node.gpus for node in nodes)
     assert kinds["cpu"] == sum(node.cpus > 0 for node in nodes)
     assert kinds["simulated"] == 3
-    assert len({seat.worker_id for seat in seats}) == len(seats)
+    assert len({slot.worker_id for slot in slots}) == len(slots)
 
 
 @given(_nodes, st.integers(0, 30))
@@ -52,14 +52,14 @@ def test_runners_are_spread_evenly_over_nodes_that_have_processors(nodes, count)
 def test_builders_and_runners_never_ask_for_more_processors_than_there_are(nodes, runners):
     cpus = sum(node.cpus for node in nodes)
     memory_bytes = sum(node.memory_bytes for node in nodes)
-    builders = Plan(PoolSpec()).builders(cpus, memory_bytes, runners)
+    builders = PoolPlan(PoolSpec()).builders(cpus, memory_bytes, runners)
     assert builders >= 1
     asked = builders * ray_nodes.builder_cpus(cpus, runners)
     assert asked + runners <= max(cpus, runners)
 
 
 def test_paths_inside_a_shipped_folder_follow_it(tmp_path: Path):
-    moved = Moved(f"{tmp_path / 'gone'}", "/here")
+    moved = MovedFolder(f"{tmp_path / 'gone'}", "/here")
     ref = KernelRef(f"{tmp_path / 'gone'}/k.py:K", (f"{tmp_path / 'gone'}/sub", f"{tmp_path}"))
     assert moved.kernel(ref) == KernelRef("/here/k.py:K", ("/here/sub", f"{tmp_path}"))
     recorded = KernelRef(f"recorded:{tmp_path / 'gone'}/space.json")
@@ -70,4 +70,4 @@ def test_paths_inside_a_shipped_folder_follow_it(tmp_path: Path):
 
 def test_paths_stay_where_the_drivers_folder_can_be_seen(tmp_path: Path):
     ref = KernelRef(f"{tmp_path}/k.py:K", (f"{tmp_path}",))
-    assert Moved(f"{tmp_path}", "/here").kernel(ref) == ref
+    assert MovedFolder(f"{tmp_path}", "/here").kernel(ref) == ref

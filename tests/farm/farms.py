@@ -269,7 +269,7 @@ def crews(root: int) -> list[Crew]:
     for pid in tree:
         with suppress(OSError):
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if b"workers.supervision.child_main" in words and descends(pid, root, tree):
+            if b"workers.supervision.child.fork_server_main" in words and descends(pid, root, tree):
                 families.setdefault(words[-2].decode(), []).append(pid)
     found = []
     for name, family in families.items():

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from search_spaces.errors import KernelError
-from workers.supervision.heartbeat import note
+from workers.supervision.heartbeat import heartbeat
 
 #: the processes that have loaded this
 LOADED: list[int] = []
@@ -69,7 +69,7 @@ class Target:
     def work(self, notes: list[str], pause_s: float, then: str = "") -> int:
         """Give the notes, with a pause after each; then hang or die."""
         for text in notes:
-            note(text)
+            heartbeat(text)
             time.sleep(pause_s)
         if then == "hang":
             self.hang()
@@ -80,13 +80,13 @@ class Target:
     def note_elsewhere(self) -> None:
         """Notes of a forked process and of a thread that goes on after the reply."""
         if (pid := os.fork()) == 0:
-            note("forked")
+            heartbeat("forked")
             os._exit(0)
         os.waitpid(pid, 0)
 
         def keep_noting() -> None:
             for index in range(100_000):
-                note(f"thread {index}")
+                heartbeat(f"thread {index}")
 
         threading.Thread(target=keep_noting, daemon=True).start()
 

@@ -8,7 +8,7 @@ import time
 
 from search_spaces.records import Device, Toolchain, config_key
 from workers.records import Calibration, Failure, MeasureJob, Measurement, Status, Timing
-from workers.supervision.heartbeat import note
+from workers.supervision.heartbeat import heartbeat
 
 
 class ProbeBackend:
@@ -39,7 +39,7 @@ class ProbeBackend:
             if self.poisoned:
                 outcomes.append(Timing(name, 0.0))
                 continue
-            note(f"candidate {index}")
+            heartbeat(f"candidate {index}")
             time.sleep(float(candidate.config.get("sleep_s", 0)))
             if "poison" in candidate.config:
                 self.poisoned = True
@@ -49,7 +49,7 @@ class ProbeBackend:
             else:
                 outcomes.append(Timing(name, 1.0, (1.0,)))
         for seconds in job.baselines:
-            note(f"baseline {seconds}")
+            heartbeat(f"baseline {seconds}")
             time.sleep(float(seconds))
         known = job.calibration.overhead_us["times"] if job.calibration else 0
         clocks = {

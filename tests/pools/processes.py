@@ -38,7 +38,7 @@ def named(root: int, name: str) -> list[int]:
     for pid in below(root):
         with suppress(OSError):
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if b"workers.supervision.child_main" in words and name.encode() in words:
+            if b"workers.supervision.child.fork_server_main" in words and name.encode() in words:
                 found.append(pid)
     return found
 

@@ -73,39 +73,39 @@ def test_the_processors_are_those_given():
 
 def test_notes_tell_what_was_worked_on_when_a_child_died(child):
     assert child.request("work", ["one", "tw\udc80"], 0.0, timeout_s=LIMIT_S) == 2
-    assert child.last_note == "tw?"
+    assert child.last_activity == "tw?"
     with pytest.raises(ChildDied) as death:
         child.request("work", ["three", "four"], 0.0, "die", timeout_s=LIMIT_S)
-    assert (death.value.ended, death.value.last_note) == ("SIGSEGV", "four")
+    assert (death.value.exit_status, death.value.last_activity) == ("SIGSEGV", "four")
     with pytest.raises(ChildTimeout) as hang:
         child.request("work", ["five"], 0.0, "hang", timeout_s=0.5)
-    assert (hang.value.limit_s, hang.value.last_note) == (0.5, "five")
+    assert (hang.value.limit_s, hang.value.last_activity) == (0.5, "five")
     with pytest.raises(ChildDied) as death:
         child.request("signal", signal.SIGKILL, timeout_s=LIMIT_S)
-    assert death.value.last_note == ""
+    assert death.value.last_activity == ""
 
 
 def test_silence_is_a_hang_and_slowness_is_not(child):
     slow = ["step"] * 8
-    assert child.request("work", slow, 0.25, timeout_s=LIMIT_S, quiet_s=1.5) == 8
+    assert child.request("work", slow, 0.25, timeout_s=LIMIT_S, max_silence_s=1.5) == 8
     with pytest.raises(ChildTimeout, match=r"sign of life for 0\.3 s") as hang:
-        child.request("work", ["a", "b"], 0.0, "hang", timeout_s=LIMIT_S, quiet_s=0.3)
-    assert (hang.value.limit_s, hang.value.last_note) == (0.3, "b")
-    assert hang.value.quiet_s >= 0.3
+        child.request("work", ["a", "b"], 0.0, "hang", timeout_s=LIMIT_S, max_silence_s=0.3)
+    assert (hang.value.limit_s, hang.value.last_activity) == (0.3, "b")
+    assert hang.value.silent_s >= 0.3
     # What gives no notes at all cannot be judged by them.
-    assert child.request("work", [""], 0.6, timeout_s=LIMIT_S, quiet_s=0.1) == 1
+    assert child.request("work", [""], 0.6, timeout_s=LIMIT_S, max_silence_s=0.1) == 1
     with pytest.raises(ChildTimeout, match=r"answer within 0\.3 s"):
-        child.request("hang", timeout_s=0.3, quiet_s=0.1)
+        child.request("hang", timeout_s=0.3, max_silence_s=0.1)
 
 
 def test_silence_may_count_in_some_kinds_of_work_alone(child):
-    limits = {"timeout_s": LIMIT_S, "quiet_after": {"candidate": 0.2, "check": 0.2}}
+    limits = {"timeout_s": LIMIT_S, "max_silence_after": {"candidate": 0.2, "check": 0.2}}
     assert child.request("work", ["baseline eager"], 0.8, **limits) == 1
     for last in ("candidate 3", "check"):
         with pytest.raises(ChildTimeout, match=r"sign of life for 0\.2 s") as hang:
             child.request("work", ["baseline eager", last], 0.0, "hang", **limits)
-        assert hang.value.last_note == last
-    limits["quiet_after"] |= {"baseline": 0.4}
+        assert hang.value.last_activity == last
+    limits["max_silence_after"] |= {"baseline": 0.4}
     with pytest.raises(ChildTimeout, match=r"sign of life for 0\.4 s"):
         child.request("work", ["candidate 3", "baseline eager"], 0.0, "hang", **limits)
 
@@ -113,7 +113,7 @@ def test_silence_may_count_in_some_kinds_of_work_alone(child):
 def test_notes_of_other_processes_and_of_afterwards_disturb_nothing(child):
     for value in range(50):
         child.request("note_elsewhere", timeout_s=LIMIT_S)
-        assert "forked" not in child.last_note
+        assert "forked" not in child.last_activity
         assert child.request("echo", value, timeout_s=LIMIT_S) == value
 
 
@@ -139,15 +139,15 @@ def test_messages_larger_than_any_pipe(child):
 def test_a_crash_is_named_and_the_next_request_finds_a_new_child(child, number):
     with pytest.raises(ChildDied) as death:
         child.request("signal", number, "first\nthe cause", timeout_s=LIMIT_S)
-    assert death.value.ended == number.name
-    assert death.value.last_words == "the cause"
+    assert death.value.exit_status == number.name
+    assert death.value.last_line == "the cause"
     assert child.request("echo", 1, timeout_s=LIMIT_S) == 1
 
 
 def test_an_exit_code_is_named(child):
     with pytest.raises(ChildDied) as death:
         child.request("leave", 3, timeout_s=LIMIT_S)
-    assert death.value.ended == "exit code 3"
+    assert death.value.exit_status == "exit code 3"
 
 
 def test_a_hang_is_killed_with_its_descendants(child):
@@ -187,7 +187,7 @@ def test_megabytes_of_binary_output_disturb_nothing_and_are_cut(child):
     with pytest.raises(ChildDied) as death:
         child.request("signal", signal.SIGKILL, said, timeout_s=LIMIT_S)
     assert len(death.value.output) < 40_000
-    assert death.value.last_words == "the end"
+    assert death.value.last_line == "the end"
     assert "\x1b" not in death.value.output
 
 
@@ -280,11 +280,11 @@ def test_temporary_files_go_with_their_child(child, tmp_path, monkeypatch, end):
 _STARTING = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-import workers.supervision.process
+import workers.supervision.child_process
 from workers.supervision.supervised_child import SupervisedChild
 
 # Ends the moment its child has been ordered, which then has neither a guard nor a worker.
-workers.supervision.process.Output = lambda descriptor: os.kill(os.getpid(), 9)
+workers.supervision.child_process.CapturedOutput = lambda descriptor: os.kill(os.getpid(), 9)
 SupervisedChild("child_targets:Target", name="orphan").start()
 """
 

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from search_spaces.records import Device, Status, Toolchain, Workload
-from workers.build.process_builder import WorkerLost
 from workers.records import (
     Artifact,
     Failure,
@@ -18,13 +17,14 @@ from workers.records import (
     Timing,
     WorkerInfo,
 )
-from workers.supervision.fault_attribution import Blame, Loss, Reply
+from workers.supervision.fault_attribution import FaultAttribution, Loss, Reply
 from workers.supervision.supervised_child import ChildDied
+from workers.supervision.worker_lost import WorkerLost
 
 DEVICE, TOOLCHAIN = Device("cuda", "GPU", "cuda:90"), Toolchain()
 WRONG = Failure(Status.CORRECTNESS, "wrong")
 LOST_CONTEXT = Failure(Status.RUNTIME, "illegal memory access")
-#: What a candidate does to its process, and how it must be told in the end.
+#: Faults of a candidate, and the status it must end with.
 FAULTS = {
     "crash": Status.RUNTIME,
     "hang": Status.TIMEOUT,
@@ -38,33 +38,32 @@ FAULTS = {
 
 @dataclass
 class Process:
-    """A device process as seen by its supervisor: what each candidate and baseline does to it.
+    """A device process as its parent sees it."""
 
-    killed: attempts (by number) during which somebody kills it from outside.
-    """
-
+    #: What each candidate and baseline does to it.
     faults: dict[str, str]
+    #: Numbers of the attempts during which it is killed from outside.
     killed: set[int] = field(default_factory=set)
     attempts: list[MeasureJob] = field(default_factory=list)
 
     def __call__(self, job: MeasureJob) -> Reply | Loss:
         self.attempts.append(job)
-        assert len(self.attempts) < 300, "it goes round in circles"
+        assert len(self.attempts) < 300, "the attempts do not end"
         names = [artifact.binary_hash for artifact in job.candidates]
         outcomes: dict[str, Timing | Failure] = {name: Timing(name, 0.0) for name in names}
         order = [*names[-1:], *names[:-1]] if job.incumbent else names
         for name in order:
-            note = f"candidate {names.index(name)}"
-            if loss := self._suffer(name, note):
+            activity = f"candidate {names.index(name)}"
+            if loss := self._lost_at(name, activity):
                 return loss
             if self.faults.get(name) == "poison":
                 outcomes[name] = LOST_CONTEXT
-                return self._reply(outcomes, {}, poisoned=True, note=note)
+                return self._reply(outcomes, {}, poisoned=True, activity=activity)
             if self.faults.get(name) == "wrong":
                 outcomes[name] = WRONG
         baselines: dict[str, Timing | Failure] = {}
         for name in job.baselines:
-            if loss := self._suffer(name, f"baseline {name}"):
+            if loss := self._lost_at(name, f"baseline {name}"):
                 return loss
             baselines[name] = Timing(name, 2.0, (2.0,))
         fit = [name for name, outcome in outcomes.items() if isinstance(outcome, Timing)]
@@ -76,32 +75,36 @@ class Process:
             fault = self.faults.get(name, "")
             if fault.endswith(" timed"):
                 if fault == "poison timed":
-                    return Reply(LOST_CONTEXT, poisoned=True, note="timing")
+                    return Reply(LOST_CONTEXT, poisoned=True, activity="timing")
                 return self._end(fault.removesuffix(" timed"), "timing")
             outcomes[name] = Timing(name, 1.0, (1.0,))
         return self._reply(outcomes, baselines)
 
-    def _suffer(self, name: str, note: str) -> Loss | None:
+    def _lost_at(self, name: str, activity: str) -> Loss | None:
         fault = self.faults.get(name)
-        return self._end(fault, note) if fault in ("crash", "hang") else None
+        return self._end(fault, activity) if fault in ("crash", "hang") else None
 
-    def _end(self, fault: str, note: str) -> Loss:
+    def _end(self, fault: str, activity: str) -> Loss:
         if fault == "crash":
-            return _died("SIGSEGV", note)
-        return Loss(Failure(Status.TIMEOUT, "no result within 2 s"), note)
+            return _died("SIGSEGV", activity)
+        return Loss(Failure(Status.TIMEOUT, "no result within 2 s"), activity)
 
-    def _reply(self, outcomes, baselines, *, poisoned=False, note="timing") -> Reply:
+    def _reply(self, outcomes, baselines, *, poisoned=False, activity="timing") -> Reply:
         found = Measurement(DEVICE, TOOLCHAIN, tuple(outcomes.values()), baselines, device_s=1.0)
-        return Reply(found, poisoned, note)
+        return Reply(found, poisoned, activity)
 
 
 def _checked(outcome: Timing | Failure) -> Timing | Failure:
     return replace(outcome, error=0.0) if isinstance(outcome, Timing) else outcome
 
 
-def _died(ended: str, note: str) -> Loss:
-    death = ChildDied("gpu", ended, "the cause", note)
-    return Loss(Failure(Status.RUNTIME, f"{death}", death.output), note, death)
+def _died(ended: str, activity: str) -> Loss:
+    death = ChildDied("gpu", ended, "the cause", activity)
+    return Loss(Failure(Status.RUNTIME, f"{death}", death.output), activity, death)
+
+
+def no_info() -> WorkerInfo:
+    pytest.fail("no attempt succeeded, but one measured")
 
 
 def job_of(count: int, mode: Mode, **changes) -> MeasureJob:
@@ -114,13 +117,13 @@ def job_of(count: int, mode: Mode, **changes) -> MeasureJob:
 
 def measured(job: MeasureJob, process: Process) -> Measurement:
     info = WorkerInfo("cuda-0", DEVICE, TOOLCHAIN)
-    result = Blame(job, process, lambda: info).measure()
+    result = FaultAttribution(job, process, lambda: info).measure()
     assert isinstance(result, Measurement), result
     return result
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[MeasureJob, Process]:
+def scenarios(draw: st.DrawFn) -> tuple[MeasureJob, Process]:
     mode = draw(st.sampled_from(list(Mode)))
     count = draw(st.integers(2, 8))
     incumbent = mode is Mode.SCREENING and draw(st.booleans())
@@ -138,9 +141,9 @@ def worlds(draw: st.DrawFn) -> tuple[MeasureJob, Process]:
 
 
 @settings(max_examples=400, deadline=None)
-@given(worlds())
-def test_everybody_answers_for_themselves_and_the_innocent_are_measured(world):
-    job, process = world
+@given(scenarios())
+def test_each_fault_is_attributed_to_its_candidate_and_the_others_are_measured(scenario):
+    job, process = scenario
     found = measured(job, process)
     names = [artifact.binary_hash for artifact in job.candidates]
     candidates = names[:-1] if job.incumbent else names
@@ -161,7 +164,7 @@ def test_everybody_answers_for_themselves_and_the_innocent_are_measured(world):
             assert isinstance(outcome, Failure) == (name in process.faults)
 
 
-def test_a_batch_in_which_nobody_is_at_fault_is_one_attempt():
+def test_a_batch_without_faults_is_one_attempt():
     process = Process({})
     found = measured(job_of(16, Mode.SCREENING, incumbent=True), process)
     assert len(process.attempts) == 1
@@ -169,20 +172,20 @@ def test_a_batch_in_which_nobody_is_at_fault_is_one_attempt():
 
 
 @pytest.mark.parametrize(("fault", "attempts"), [("hang", 2), ("poison", 2), ("crash", 3)])
-def test_one_culprit_costs_the_others_one_attempt(fault, attempts):
+def test_one_candidate_at_fault_costs_the_others_one_attempt(fault, attempts):
     process = Process({"e3": fault})
     measured(job_of(8, Mode.SCREENING, incumbent=True), process)
     assert len(process.attempts) == attempts
-    assert len(process.attempts[1].candidates) == 7  # six innocents and the incumbent
+    assert len(process.attempts[1].candidates) == 7  # six others and the incumbent
     if fault == "crash":
         alone = process.attempts[2]
         assert [artifact.binary_hash for artifact in alone.candidates] == ["e3", "e7"]
         assert alone.incumbent
 
 
-def test_a_crash_caused_by_another_is_not_blamed_on_its_victim():
+def test_a_crash_caused_by_another_candidate_is_not_attributed_to_its_victim():
     class Corrupting(Process):
-        """e0 leaves something behind that kills whoever comes next."""
+        """e0 corrupts the process, which crashes at the next candidate."""
 
         def __call__(self, job: MeasureJob) -> Reply | Loss:
             names = [artifact.binary_hash for artifact in job.candidates]
@@ -195,9 +198,9 @@ def test_a_crash_caused_by_another_is_not_blamed_on_its_victim():
     assert all(isinstance(outcome, Timing) and outcome.samples_us for outcome in found.outcomes)
 
 
-def test_a_incumbent_that_dies_only_in_company_stays():
+def test_an_incumbent_that_crashes_only_with_others_stays():
     class Corrupting(Process):
-        """e1 leaves something behind that kills the incumbent when it is there too."""
+        """e1 corrupts the process, which crashes at the incumbent."""
 
         def __call__(self, job: MeasureJob) -> Reply | Loss:
             names = [artifact.binary_hash for artifact in job.candidates]
@@ -211,30 +214,28 @@ def test_a_incumbent_that_dies_only_in_company_stays():
     assert kinds == [Timing, Failure, Timing, Timing]
 
 
-def test_a_job_that_fails_before_anybodys_turn_fails_as_a_whole():
+def test_a_job_that_fails_before_its_first_candidate_fails_as_a_whole():
     def attempt(_: MeasureJob) -> Loss:
         return _died("SIGSEGV", "")
 
-    result = Blame(job_of(4, Mode.RACE), attempt, lambda: pytest.fail("not asked")).measure()
+    result = FaultAttribution(job_of(4, Mode.RACE), attempt, no_info).measure()
     assert isinstance(result, Failure)
     assert result.message == "crashed the device process (SIGSEGV) twice: the cause"
     answer = Reply(Failure(Status.RUNTIME, "kernel k: no such workload"))
-    result = Blame(
-        job_of(4, Mode.SCREENING), lambda _: answer, lambda: pytest.fail("not asked")
-    ).measure()
+    result = FaultAttribution(job_of(4, Mode.SCREENING), lambda _: answer, no_info).measure()
     assert result == answer.result
 
 
-def test_what_was_spent_adds_up_and_odd_sizes_are_the_first_candidates():
+def test_costs_add_up_and_check_sizes_belong_to_the_first_candidate():
     job = job_of(3, Mode.CONFIRM, baselines=("eager",))
     process = Process({"e1": "poison"})
     found = measured(job, process)
     assert found.device_s == 2.0
 
-    def attempt(asked: MeasureJob) -> Reply | Loss:
-        first = asked.candidates[0].binary_hash == "e0"
-        assert bool(asked.checks) == first
-        return _died("SIGSEGV", "check") if first else process(asked)
+    def attempt(part: MeasureJob) -> Reply | Loss:
+        first = part.candidates[0].binary_hash == "e0"
+        assert bool(part.checks) == first
+        return _died("SIGSEGV", "check") if first else process(part)
 
     process = Process({})
     found = measured(replace(job, checks=(object(),)), attempt)
@@ -245,27 +246,27 @@ def test_what_was_spent_adds_up_and_odd_sizes_are_the_first_candidates():
 def test_a_job_without_candidates_is_attempted_once():
     job = job_of(0, Mode.SCREENING)
     answer = Reply(Failure(Status.RUNTIME, "no memory for the inputs"))
-    asked: list[MeasureJob] = []
+    attempted: list[MeasureJob] = []
 
     def attempt(whole: MeasureJob) -> Reply | Loss:
-        asked.append(whole)
+        attempted.append(whole)
         return answer
 
-    found = Blame(job, attempt, lambda: pytest.fail("not asked")).measure()
-    assert (found, asked) == (answer.result, [job])
+    found = FaultAttribution(job, attempt, no_info).measure()
+    assert (found, attempted) == (answer.result, [job])
     loss = _died("SIGKILL", "")
-    assert Blame(job, lambda _: loss, lambda: pytest.fail("not asked")).measure() == loss.failure
+    assert FaultAttribution(job, lambda _: loss, no_info).measure() == loss.failure
 
 
-@pytest.mark.parametrize("note", ["", "candidate 0", "timing"])
-def test_a_process_that_is_only_ever_killed_is_the_machines_fault(note):
+@pytest.mark.parametrize("activity", ["", "candidate 0", "timing"])
+def test_a_process_that_is_only_killed_is_a_fault_of_the_machine(activity):
     attempts = []
 
     def attempt(job: MeasureJob) -> Loss:
         attempts.append(job)
-        return _died("SIGKILL", note)
+        return _died("SIGKILL", activity)
 
     with pytest.raises(WorkerLost, match="was killed \\(SIGKILL\\) 4 times") as caught:
-        Blame(job_of(1, Mode.SCREENING), attempt, lambda: pytest.fail("not asked")).measure()
+        FaultAttribution(job_of(1, Mode.SCREENING), attempt, no_info).measure()
     assert "memory" in caught.value.remedy
     assert len(attempts) == 4

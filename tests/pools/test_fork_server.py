@@ -58,7 +58,7 @@ def test_a_server_that_dies_while_it_loads_is_named_with_its_last_words(servers)
     child = child_of(server_with(servers, "child_targets:load_and_die"))
     with pytest.raises(ChildDied, match="SIGSEGV") as death:
         child.start()
-    assert death.value.last_words == "no such library"
+    assert death.value.last_line == "no such library"
     assert child.pid is None
 
 
@@ -90,7 +90,7 @@ def test_nobody_waits_for_a_server_that_loads_for_ever(servers):
         try:
             child.start()
         except ChildDied as death:
-            ends.append(death.ended)
+            ends.append(death.exit_status)
 
     starter = threading.Thread(target=start)
     starter.start()

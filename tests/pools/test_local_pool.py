@@ -59,10 +59,10 @@ def test_pools_are_found_by_name():
 
 
 def test_builders_take_what_measuring_leaves(monkeypatch):
-    from workers.pools.plan import Plan
+    from workers.pools.worker_slots import PoolPlan
 
-    plan = Plan(PoolSpec())
+    plan = PoolPlan(PoolSpec())
     assert plan.builders(cpus=16, memory_bytes=2**40, runners=2) == 14
     assert plan.builders(cpus=2, memory_bytes=2**40, runners=4) == 1
     assert plan.builders(cpus=64, memory_bytes=6 * 2**30, runners=0) == 4
-    assert Plan(PoolSpec(builders=3)).builders(cpus=1, memory_bytes=0, runners=0) == 3
+    assert PoolPlan(PoolSpec(builders=3)).builders(cpus=1, memory_bytes=0, runners=0) == 3

@@ -12,7 +12,6 @@ from processes import kill, named, wait_until
 from search_spaces.records import Config, Status, Toolchain, Workload
 from workers.measure.device_runner import DeviceRunner
 from workers.pools import create
-from workers.pools.cores import Share
 from workers.records import (
     Artifact,
     Calibration,
@@ -232,8 +231,9 @@ def test_a_backend_is_calibrated_once_and_the_rest_have_no_calibration(runner, p
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
 def test_only_the_thread_that_launches_keeps_to_its_processor(plugin):
     launch, *others = sorted(os.sched_getaffinity(0))
-    share = Share(launch, frozenset(others))
-    made = DeviceRunner("probe", worker_id=NAME, paths=plugin, share=share)
+    made = DeviceRunner(
+        "probe", worker_id=NAME, paths=plugin, launch_core=launch, cores=frozenset(others)
+    )
     assert made.info
     standby = standby_of(made)
     assert os.sched_getaffinity(standby) == set(others)

@@ -10,7 +10,6 @@ import pytest
 from search_spaces.recorded.kernel import load_kernel, synthesise
 from search_spaces.records import Status
 from workers.backends.simulated import SimulatedBackend, simulate_build
-from workers.build.process_builder import WorkerLost
 from workers.records import (
     Artifact,
     BuildJob,
@@ -22,6 +21,7 @@ from workers.records import (
     Mode,
     Timing,
 )
+from workers.supervision.worker_lost import WorkerLost
 
 
 class Recording:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from processes import kill, named, wait_until
 
-from workers.supervision.standby import StandbyChild
+from workers.supervision.standby import ChildWithStandby
 from workers.supervision.supervised_child import SupervisedChild
 
 NAME = "spared-7"
@@ -36,23 +36,23 @@ def gate() -> Gate:
 
 
 @pytest.fixture
-def children(gate) -> Iterator[StandbyChild]:
+def children(gate) -> Iterator[ChildWithStandby]:
     def make() -> SupervisedChild:
         paths = (str(Path(__file__).parent),)
         return SupervisedChild("child_targets:Target", paths=paths, name=NAME)
 
-    made = StandbyChild(make, gate.prepare, standby=True)
+    made = ChildWithStandby(make, gate.prepare, standby=True)
     yield made
     gate.open.set()
     made.close()
     assert not named(os.getpid(), NAME)
 
 
-def first_standby(children: StandbyChild, gate: Gate) -> int:
+def first_standby(children: ChildWithStandby, gate: Gate) -> int:
     """The process id of the first standby; from then on others wait at the gate."""
     children.ready()
     gate.open.set()
-    standby = children.apart()
+    standby = children.standby()
     assert standby is not None
     gate.open.clear()
     gate.waiting = 0
@@ -60,21 +60,21 @@ def first_standby(children: StandbyChild, gate: Gate) -> int:
     return standby.pid
 
 
-def pid_apart(children: StandbyChild) -> int | None:
-    standby = children.apart()
+def standby_pid(children: ChildWithStandby) -> int | None:
+    standby = children.standby()
     return standby.pid if standby is not None else None
 
 
 def test_the_standby_serves_until_the_one_that_replaces_it_is_up(children, gate):
     standby = first_standby(children, gate)
-    children.refresh()
+    children.renew_standby()
     wait_until(lambda: gate.waiting == 1)
-    assert pid_apart(children) == children.standby_pid == standby
-    children.refresh()  # one is coming already
+    assert standby_pid(children) == children.standby_pid == standby
+    children.renew_standby()  # one is coming already
     gate.open.set()
     wait_until(lambda: children.standby_pid != standby)
     third = children.standby_pid
-    assert pid_apart(children) == third not in (None, standby, children.current.pid)
+    assert standby_pid(children) == third not in (None, standby, children.current.pid)
     wait_until(lambda: len(named(os.getpid(), NAME)) == 6)
     assert gate.waiting == 1
 
@@ -82,7 +82,7 @@ def test_the_standby_serves_until_the_one_that_replaces_it_is_up(children, gate)
 def test_another_standby_is_waited_for(children, gate):
     standby = first_standby(children, gate)
     gate.open.set()
-    child = children.another()
+    child = children.newer_standby()
     assert child is not None
     assert child.alive
     assert child.pid == children.standby_pid != standby
@@ -90,10 +90,10 @@ def test_another_standby_is_waited_for(children, gate):
 
 def test_who_is_coming_is_the_other_one(children, gate):
     standby = first_standby(children, gate)
-    children.refresh()
+    children.renew_standby()
     gate.open.set()
     wait_until(lambda: children.standby_pid != standby)
-    coming, child = children.standby_pid, children.another()
+    coming, child = children.standby_pid, children.newer_standby()
     assert child is not None
     assert child.pid == coming
     assert gate.waiting == 1
@@ -101,21 +101,21 @@ def test_who_is_coming_is_the_other_one(children, gate):
 
 def test_the_standby_that_is_up_takes_over_while_another_is_coming(children, gate):
     standby = first_standby(children, gate)
-    children.refresh()
+    children.renew_standby()
     assert children.current.pid is not None
     kill(children.current.pid)
     wait_until(lambda: not children.current.alive)
     assert children.ready().pid == standby
     gate.open.set()
-    assert pid_apart(children) not in (None, standby)
+    assert standby_pid(children) not in (None, standby)
 
 
 def test_without_another_one_there_is_none_rather_than_the_same_again(children, gate):
     first_standby(children, gate)
     gate.failing = True
     gate.open.set()
-    assert children.another() is None
+    assert children.newer_standby() is None
     # Twice in a row, and it is done without.
-    assert children.another() is None
+    assert children.newer_standby() is None
     gate.failing = False
-    assert children.apart() is None
+    assert children.standby() is None

@@ -24,7 +24,6 @@ from search_spaces.errors import TunerError
 from search_spaces.recorded.space import RecordedConfig, RecordedSpace
 from search_spaces.records import Config, Device, Status, Toolchain, config_key, digest
 from workers.backends.simulated_clock import SimulatedTimer, Source
-from workers.build.process_builder import WorkerLost
 from workers.records import (
     Artifact,
     BuildJob,
@@ -36,7 +35,8 @@ from workers.records import (
     StaticFacts,
     Timing,
 )
-from workers.supervision.heartbeat import note
+from workers.supervision.heartbeat import heartbeat
+from workers.supervision.worker_lost import WorkerLost
 
 if TYPE_CHECKING:
     from workers.measure.timers.timer import Candidate
@@ -111,9 +111,9 @@ class SimulatedBackend:
         space = _space(job.kernel)
         outcomes: list[Timing | Failure] = []
         for index, candidate in enumerate(job.candidates):
-            note(f"candidate {index}")
+            heartbeat(f"candidate {index}")
             outcomes.append(self._verify(space, candidate, job))
-        note("timing")
+        heartbeat("timing")
         first = config_key(job.candidates[0].config) if job.candidates else ""
         seed, name = f"{self._seed}/{job.mode}", f"{first}/{len(job.candidates)}"
         timer = SimulatedTimer(space.noise, seed, name, job.protocol.cache, is_warm=self._is_warm)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import importlib
 import logging
 from collections.abc import Mapping, Sequence
@@ -11,48 +10,33 @@ from pathlib import Path
 from search_spaces.errors import TunerError
 from search_spaces.records import Status, Value
 from workers.records import Artifact, BuildJob, Failure, KernelRef
-from workers.supervision.machine_faults import fault_of, printed_fault, remedy
+from workers.supervision.crash_retry import at_fault, crash_message, raise_if_killed, start
+from workers.supervision.error_text import one_line, times
+from workers.supervision.machine_faults import fault_of
 from workers.supervision.supervised_child import (
     ChildDied,
     ChildError,
     ChildTimeout,
     SupervisedChild,
 )
+from workers.supervision.worker_lost import WorkerLost
 
 _WARM_TIMEOUT_S = 120.0
-#: What is compiled to warm up, by the kind of device; its code is never run.
+#: Targets of the kernel that is compiled to warm up, by the kind of device. It never runs.
 _WARM_TARGETS = {"cuda": "cuda:90", "hip": "hip:gfx942", "interpreter": "cuda:90"}
 
-_log = logging.getLogger("tuner.workers")
-
-#: A variant's own crashes after which it is to blame, and deaths of any kind.
-_CRASHES, _DEATHS = 2, 4
-
-
-class WorkerLost(Exception):
-    """The worker, not the job, is at fault; the pool gives the job up as lost and starts again.
-
-    remedy: what a user can do, where it is a fault of the machine
-    (`workers.supervision.machine_faults`); else empty.
-    """
-
-    def __init__(self, message: str, remedy: str = "") -> None:
-        super().__init__(message)
-        self.remedy = remedy
-
-    def __reduce__(self) -> tuple[type[WorkerLost], tuple[str, str]]:
-        return type(self), (f"{self}", self.remedy)
+_log = logging.getLogger(__name__)
 
 
 class ProcessBuilder:
     """Builds in a child process of low priority; implements `workers.roles.Builder`.
 
-    build_options: `time_scale` for simulated builds. kinds: the kinds of devices that builds are
-    likely for, which `warm_up` prepares. cores: the processors for it, empty for all.
+    build_options: `time_scale` for simulated builds. kinds: the kinds of devices for which builds
+    are likely, which `warm_up` prepares. cores: the processors it may use, empty for all.
 
-    A build that takes too long is killed; one whose compiler crashes is tried again in a fresh
-    process, for the crash may have come from outside (see `blamed`). Raises WorkerLost when no
-    child process can be started.
+    A build that takes too long is killed. A build whose compiler crashes is retried once in a fresh
+    process (`workers.supervision.crash_retry`). Raises WorkerLost if the kernel or the machine is
+    at fault, or if no child process can be started.
     """
 
     def __init__(
@@ -88,19 +72,19 @@ class ProcessBuilder:
 
     @property
     def warm(self) -> bool:
-        """Whether the child has loaded what builds need, or cannot."""
+        """Whether the child has loaded the compilers, or has failed to."""
         pid = self.pid
         return self._given_up or (pid is not None and self._warmed == (pid, len(self._kinds)))
 
     @property
     def warming(self) -> bool:
-        """Whether `warm_up` is at work, in another thread."""
+        """Whether `warm_up` is running, in another thread."""
         return self._warming
 
     def warm_up(self) -> None:
-        """Start the child, or load what the builds of one more kind need; a few seconds at most.
+        """Start the child, or load the compilers of one more kind; a few seconds at most.
 
-        A child that cannot be warmed is left as it is: its builds will say what is wrong.
+        A child that cannot be warmed up stays as it is: its builds report what is wrong.
         """
         self._warming = True
         try:
@@ -118,7 +102,8 @@ class ProcessBuilder:
             self._warming = False
 
     def build(self, job: BuildJob) -> Artifact | Failure:
-        deaths: list[str] = []
+        """Build one variant; a Failure if the variant is at fault. Raises WorkerLost."""
+        exits: list[str] = []
         while True:
             try:
                 start(self._child)
@@ -130,18 +115,14 @@ class ProcessBuilder:
                 message = f"the build took longer than {job.timeout_s:g} s"
                 return Failure(Status.TIMEOUT, message, build_s=job.timeout_s)
             except ChildError as error:
-                if fault := fault_of(error.error):
-                    raise WorkerLost(one_line(fault.message), fault.hint) from None
-                if isinstance(error.error, TunerError | ImportError):
-                    # By `workers.build.build`'s contract kernel or machine is at fault, no config.
-                    raise WorkerLost(one_line(f"{error.error}")) from None
-                return Failure(Status.COMPILE, one_line(f"{error}"), error.trace)
+                return _failure(error)
             except ChildDied as death:
-                deaths.append(death.ended)
-                if blamed(deaths):
-                    raise_if_killed(deaths, "a builder")
-                    cause = f"the compiler crashed ({death.ended}) {times(len(deaths))}"
-                    return Failure(Status.COMPILE, explained(cause, death), death.output)
+                exits.append(death.exit_status)
+                if at_fault(exits):
+                    raise_if_killed(exits, "a builder")
+                    cause = f"the compiler crashed ({death.exit_status}) {times(len(exits))}"
+                    return Failure(Status.COMPILE, crash_message(cause, death), death.output)
+                _log.info("%s: retried after %s", job.job_id, death)
 
     def kill(self) -> None:
         """End the child at once and for good, also from another thread."""
@@ -152,13 +133,13 @@ class ProcessBuilder:
 
 
 class BuildService:
-    """What lives in a builder's child process."""
+    """The object in a builder's child process."""
 
     def __init__(self, cache_dir: Path, time_scale: float = 0.0) -> None:
         self._cache_dir, self._time_scale = cache_dir, time_scale
 
     def warm(self, kind: str) -> None:
-        """Load the compilers for devices of a kind, which the first build would have to."""
+        """Load the compilers for devices of a kind before the first build needs them."""
         if kind == "cpu":
             importlib.import_module("torch._inductor.compile_fx")
             importlib.import_module("workers.build.inductor")
@@ -184,8 +165,18 @@ class BuildService:
         return build(job, self._cache_dir)
 
 
+def _failure(error: ChildError) -> Failure:
+    """The variant's failure. Raises WorkerLost if the kernel or the machine is at fault."""
+    if fault := fault_of(error.error):
+        raise WorkerLost(one_line(fault.message), fault.hint) from None
+    # By the contract of `workers.build.build` these are errors of the kernel or the machine.
+    if isinstance(error.error, TunerError | ImportError):
+        raise WorkerLost(one_line(f"{error.error}")) from None
+    return Failure(Status.COMPILE, one_line(f"{error}"), error.trace)
+
+
 def _environment(cache_dir: Path) -> dict[str, str | None]:
-    """Compilers write into the private folder, start no helpers and find no device."""
+    """Compilers write into the private folder, start no helper processes and see no device."""
     folder = str(cache_dir)
     hidden = dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"), "")
     return {
@@ -195,59 +186,3 @@ def _environment(cache_dir: Path) -> dict[str, str | None]:
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
         "TRITON_INTERPRET": None,
     }
-
-
-def start(child: SupervisedChild) -> None:
-    """Start a child before its job, so that a death while starting is not taken for the job's."""
-    try:
-        try:
-            child.start()
-        except ChildDied:  # perhaps somebody's kill -9
-            child.start()
-    except (ChildDied, ChildTimeout, ChildError, OSError) as error:
-        reason = explained(f"{error}", error) if isinstance(error, ChildDied) else f"{error}"
-        fault = fault_of(error.error if isinstance(error, ChildError) else error)
-        if isinstance(error, ChildDied):
-            fault = printed_fault(error.output)
-        message = f"the child process cannot be started: {one_line(reason)}"
-        raise WorkerLost(message, fault.hint if fault else "") from None
-
-
-def blamed(deaths: Sequence[str]) -> bool:
-    """Whether a job is to blame for the deaths of its processes, given how each ended.
-
-    SIGKILL comes from outside: from people, or from a system short of memory. A job that only ever
-    dies of that is not to blame either, but has been tried often enough (see `raise_if_killed`).
-    """
-    crashes = sum(ended != "SIGKILL" for ended in deaths)
-    return crashes >= _CRASHES or len(deaths) >= _DEATHS
-
-
-def raise_if_killed(deaths: Sequence[str], whose: str) -> None:
-    """Raise WorkerLost where nothing but SIGKILL ended the processes of a job."""
-    if all(ended == "SIGKILL" for ended in deaths):
-        message = f"{whose}'s process was killed (SIGKILL) {times(len(deaths))}"
-        raise WorkerLost(message, remedy(errno.ENOMEM))
-
-
-def remedy_of(error: BaseException) -> str:
-    """What a user can do about what a worker raised; empty where it is no fault of the machine."""
-    if isinstance(error, WorkerLost):
-        return error.remedy
-    fault = fault_of(error)
-    return fault.hint if fault else ""
-
-
-def times(count: int) -> str:
-    return "twice" if count == 2 else f"{count} times"
-
-
-def explained(cause: str, death: ChildDied) -> str:
-    """The cause, with the last telling line the child printed."""
-    words = death.last_words
-    return one_line(f"{cause}: {words}" if words else cause)
-
-
-def one_line(text: str, limit: int = 300) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= limit else f"{flat[: limit - 3]}..."

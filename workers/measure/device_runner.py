@@ -12,8 +12,6 @@ from pathlib import Path
 
 from search_spaces.records import Device, Status, Toolchain, Value, Workload
 from workers import backends
-from workers.build.process_builder import WorkerLost, one_line, start
-from workers.pools.cores import Share
 from workers.records import (
     Calibration,
     Failure,
@@ -23,39 +21,43 @@ from workers.records import (
     Mode,
     WorkerInfo,
 )
-from workers.supervision.fault_attribution import Blame, Loss, Reply
+from workers.supervision.crash_retry import start
+from workers.supervision.error_text import one_line
+from workers.supervision.fault_attribution import FaultAttribution, Loss, Reply
 from workers.supervision.fork_server import ForkServer
 from workers.supervision.machine_faults import fault_of
-from workers.supervision.standby import StandbyChild
+from workers.supervision.standby import ChildWithStandby
 from workers.supervision.supervised_child import (
     ChildDied,
     ChildError,
     ChildTimeout,
     SupervisedChild,
 )
+from workers.supervision.worker_lost import WorkerLost
 
 _PROBE_TIMEOUT_S = 120.0
-#: Their times are what is reported; even an opening of the device may show in them.
+#: Modes whose times are reported. A standby that opens the device could disturb them.
 _UNDISTURBED = (Mode.RACE, Mode.CONFIRM)
-#: Notes about one candidate and about one baseline; while all are timed together nobody is to
-#: blame.
+#: First words of the activities that concern one candidate and one baseline.
 _CANDIDATES, _BASELINE = ("candidate", "check"), "baseline"
-#: Kinds without a standby: theirs start fast, or (`cpu`) share the processors that are timed.
+#: Kinds without a standby: their processes start fast, or (`cpu`) a start would disturb the timing.
 _WITHOUT_STANDBY = ("cpu", "interpreter", "simulated")
 
-_log = logging.getLogger("tuner.workers")
+_log = logging.getLogger(__name__)
 
 
 class DeviceRunner:
     """Verifies and measures on device `index` of a kind; implements `workers.roles.Runner`.
 
     The process that holds a DeviceRunner never touches the device. The child is replaced after a
-    timeout, a crash, an unexpected exception and a reply that leaves the device poisoned;
-    `workers.supervision.fault_attribution` says who answers for it and goes on with the others. A
-    confirmation is made by a process that has never seen its task: the standby one, or a new one.
-    options: the backend's, and `standby`: whether a second, initialised child stands by, by default
-    for kinds with a device of their own. share: the processors of the child and the one that
-    launches. Raises WorkerLost when the device or its process cannot be had.
+    timeout, a crash, an unexpected exception and a reply that leaves the device poisoned.
+    `workers.supervision.fault_attribution` finds the candidate at fault and repeats the others. A
+    confirmation runs in a process that has never seen its task: the standby, or a new one.
+
+    options: those of the backend, and `standby`: whether there is a standby process; by default for
+    kinds with a device of their own. launch_core: the processor that the launching thread is bound
+    to, None for no binding. cores: the processors of all other threads, empty for all. Raises
+    WorkerLost if the device or its process is not available.
     """
 
     def __init__(
@@ -66,17 +68,18 @@ class DeviceRunner:
         options: Mapping[str, Value] | None = None,
         paths: tuple[str, ...] = (),
         cwd: str | None = None,
-        share: Share | None = None,
+        launch_core: int | None = None,
+        cores: frozenset[int] = frozenset(),
     ) -> None:
         self._worker_id = worker_id or f"{kind}-{index}"
         self._info: WorkerInfo | None = None
-        #: by process id, the tasks it has seen
+        #: The tasks that each process has seen, by process id.
         self._seen: dict[int, set[tuple[KernelRef, Workload]]] = {}
-        options, share = dict(options or {}), share or Share()
+        options = dict(options or {})
         standby = bool(options.pop("standby", kind not in _WITHOUT_STANDBY))
-        arguments = {"kind": kind, "index": index, "options": options, "core": share.launch}
-        if share.launch is not None:
-            _log.info("%s launches from processor %d", self._worker_id, share.launch)
+        arguments = {"kind": kind, "index": index, "options": options, "core": launch_core}
+        if launch_core is not None:
+            _log.info("%s launches from processor %d", self._worker_id, launch_core)
 
         self._server = ForkServer(
             self._worker_id,
@@ -92,11 +95,11 @@ class DeviceRunner:
                 environment=lambda cache_dir: backends.environment(kind, str(cache_dir)),
                 paths=paths,
                 name=self._worker_id,
-                cores=share.others,
+                cores=cores,
                 server=self._server,
             )
 
-        self._children = StandbyChild(make, _ask, standby=standby)
+        self._children = ChildWithStandby(make, _device_of, standby=standby)
 
     @property
     def pid(self) -> int | None:
@@ -110,25 +113,25 @@ class DeviceRunner:
 
     @property
     def info(self) -> WorkerInfo:
-        """What the child finds when it asks the device, and its calibration; asked once."""
+        """The device as its driver describes it, and its calibration; determined once."""
         if self._info is None:
             child = self._children.current
             start(child)
             try:
-                device, toolchain = _ask(child)
+                device, toolchain = _device_of(child)
             except (ChildTimeout, ChildDied, ChildError) as error:
                 child.kill()
                 fault = fault_of(getattr(error, "error", None))
-                message = f"the device cannot be asked: {one_line(f'{error}')}"
+                message = f"the device does not answer: {one_line(f'{error}')}"
                 raise WorkerLost(message, fault.hint if fault else "") from None
             calibration = self._calibration(child)
             host = socket.gethostname()
             self._info = WorkerInfo(self._worker_id, device, toolchain, host, calibration)
-            self._children.begin()
+            self._children.ensure_standby()
         return self._info
 
     def _calibration(self, child: SupervisedChild) -> Calibration | None:
-        """None where the backend has none; a device that cannot be calibrated still measures."""
+        """None if the backend has none. A device that cannot be calibrated still measures."""
         try:
             found: Calibration | None = child.request("calibration", timeout_s=_PROBE_TIMEOUT_S)
         except (ChildTimeout, ChildDied, ChildError) as error:
@@ -138,39 +141,40 @@ class DeviceRunner:
         return found
 
     def measure(self, job: MeasureJob) -> Measurement | Failure:
+        """Verify and time the candidates; a Failure if the job as a whole failed."""
         if job.calibration is None and self._info is not None:
             job = replace(job, calibration=self._info.calibration)
-        return Blame(job, self._attempt, lambda: self.info).measure()
+        return FaultAttribution(job, self._attempt, lambda: self.info).measure()
 
     def _attempt(self, job: MeasureJob) -> Reply | Loss:
         children = self._children
         child = self._unbiased(job) if job.mode is Mode.CONFIRM else children.ready()
         self._remember(child, job)
         if job.mode not in _UNDISTURBED:
-            children.begin()
+            children.ensure_standby()
         try:
             result, poisoned = child.request(
                 "measure",
                 job,
                 timeout_s=job.timeout_s,
-                quiet_s=None if job.mode in _UNDISTURBED else job.candidate_timeout_s,
-                quiet_after={
+                max_silence_s=None if job.mode in _UNDISTURBED else job.candidate_timeout_s,
+                max_silence_after={
                     **dict.fromkeys(_CANDIDATES, job.candidate_timeout_s),
                     _BASELINE: job.baseline_timeout_s,
                 },
             )
         except ChildTimeout as error:
             message = f"no result within {error.limit_s:g} s; the device process was killed"
-            kind, _, name = error.last_note.partition(" ")
+            kind, _, name = error.last_activity.partition(" ")
             if kind == _BASELINE and error.limit_s == job.baseline_timeout_s:
                 message = f"baseline `{name}` took longer than {error.limit_s:g} s"
-            # A job that was too long as a whole is not the fault of whoever was just at work.
-            long = error.quiet_s >= error.limit_s / 2
-            note = error.last_note if long or not error.last_note else "timing"
-            return Loss(Failure(Status.TIMEOUT, message), note)
+            # A job that is too long as a whole is not the fault of its last activity.
+            silent = error.silent_s >= error.limit_s / 2
+            activity = error.last_activity if silent or not error.last_activity else "timing"
+            return Loss(Failure(Status.TIMEOUT, message), activity)
         except ChildDied as death:
             failure = Failure(Status.RUNTIME, f"{death}", death.output)
-            return Loss(failure, death.last_note, death)
+            return Loss(failure, death.last_activity, death)
         except ChildError as error:
             child.kill()
             if isinstance(error.error, WorkerLost):
@@ -178,31 +182,31 @@ class DeviceRunner:
             if fault := fault_of(error.error):
                 raise WorkerLost(one_line(fault.message), fault.hint) from None
             failure = Failure(Status.RUNTIME, one_line(f"{error}"), error.trace)
-            return Loss(failure, child.last_note)
+            return Loss(failure, child.last_activity)
         if poisoned:
             child.kill()
         if self._confirms_again(job, result) and self._has_seen(children.standby_pid, job):
-            children.refresh()
-        children.begin()
-        return Reply(result, poisoned, child.last_note)
+            children.renew_standby()
+        children.ensure_standby()
+        return Reply(result, poisoned, child.last_activity)
 
     def _unbiased(self, job: MeasureJob) -> SupervisedChild:
-        """A child without a history of the job's task: new buffers, nothing left of the search."""
+        """A child that has not seen the job's task: new buffers, no state of the search."""
         child = self._children.ready()
         if not self._has_seen(child.pid, job):
             return child
-        standby = self._children.apart()
+        standby = self._children.standby()
         if standby is not None and self._has_seen(standby.pid, job):
-            standby = self._children.another()
+            standby = self._children.newer_standby()
         if standby is not None:
             return standby
-        self._children.renew()
+        self._children.replace_current()
         return self._children.ready()
 
     @staticmethod
     def _confirms_again(job: MeasureJob, result: Measurement | Failure) -> bool:
-        """Whether a confirmation of the task is to be expected: after a race, and after one whose
-        winner failed. Another standby may start for it while the device does something else."""
+        """Whether another confirmation of the task is likely: after a race, and after a
+        confirmation whose winner failed. Its standby can start meanwhile."""
         if job.mode is not Mode.CONFIRM:
             return job.mode is Mode.RACE
         return isinstance(result, Failure) or isinstance(result.outcomes[0], Failure)
@@ -217,14 +221,14 @@ class DeviceRunner:
             self._seen.setdefault(child.pid, set()).add((job.kernel, job.workload))
 
     def reset(self) -> None:
-        """Forget device and child; `info` asks again."""
+        """End the child and forget the device; `info` starts again."""
         self._info = None
         self._children.drop_standby()
         self._children.current.kill()
         self._server.close()
 
     def kill(self) -> None:
-        """End the child at once and for good, also from another thread."""
+        """End the child at once and for good. For any thread."""
         self._children.retire()
         self._server.close()
 
@@ -234,10 +238,10 @@ class DeviceRunner:
 
 
 class DeviceService:
-    """What lives in a runner's child process: the backend.
+    """The object in a runner's child process; it holds the backend.
 
-    core: the processor its main thread, which launches, keeps to from its first job on; until then
-    it may be a standby, which must not get in the way of the one that launches there.
+    core: the processor that the main thread, which launches, is bound to from its first job on.
+    Before that the process may be a standby, which must not disturb the one that launches there.
     """
 
     def __init__(
@@ -255,36 +259,36 @@ class DeviceService:
         return self._backend.info()
 
     def calibration(self) -> Calibration | None:
-        """What the backend knows of its device and clock; None if it says nothing of them."""
+        """The backend's calibration of device and clock; None if it has none."""
         calibrate = getattr(self._backend, "calibration", None)
         if calibrate is None:
             return None
-        self._pin()
+        self._bind_to_core()
         found: Calibration | None = calibrate()
         return found
 
     def measure(self, job: MeasureJob) -> tuple[Measurement | Failure, bool]:
-        self._pin()
+        self._bind_to_core()
         result = self._backend.measure(job)
         return result, self._backend.poisoned
 
     def close(self) -> None:
         self._backend.close()
 
-    def _pin(self) -> None:
+    def _bind_to_core(self) -> None:
         core, self._core = self._core, None
         if core is None:
             return
         if "torch" in sys.modules:
-            # Threads inherit the processor, so those for work on the CPU come first.
+            # Threads inherit the binding, so torch's own threads have to start first.
             sys.modules["torch"].zeros(2**20).add_(1)
         try:
             os.sched_setaffinity(0, {core})
-        except OSError as error:  # taken away meanwhile; times are as good as without
-            print(f"processor {core} cannot be had: {error}", file=sys.stderr)
+        except OSError as error:  # the container may have lost it since; times stay valid
+            print(f"processor {core} is not available: {error}", file=sys.stderr)
 
 
-def _ask(child: SupervisedChild) -> tuple[Device, Toolchain]:
+def _device_of(child: SupervisedChild) -> tuple[Device, Toolchain]:
     """Device and toolchain; opens the device."""
     found: tuple[Device, Toolchain] = child.request("info", timeout_s=_PROBE_TIMEOUT_S)
     return found

@@ -16,7 +16,7 @@ from workers.measure.task_data import TaskData
 from workers.measure.timers.graph import CaptureFailed
 from workers.measure.timers.timer import Candidate, Timer
 from workers.records import Failure, MeasureJob, Measurement, Mode, Timing
-from workers.supervision.heartbeat import note
+from workers.supervision.heartbeat import heartbeat
 
 #: A median below this share of the roofline bound is refused.
 _ROOFLINE_SHARE = 0.9
@@ -45,13 +45,13 @@ class HeartbeatTimer:
         self.method, self.cache, self.quantum_us = timer.method, timer.cache, timer.quantum_us
 
     def warm(self, candidate: Candidate, warm_ms: float, *, steady: bool = False) -> float:
-        note("timing")
+        heartbeat("timing")
         return self._timer.warm(candidate, warm_ms, steady=steady)
 
     def collect(
         self, candidates: Sequence[Candidate], orders: Sequence[Sequence[int]]
     ) -> list[list[float]]:
-        note("timing")
+        heartbeat("timing")
         return self._timer.collect(candidates, orders)
 
 
@@ -135,7 +135,7 @@ class Session:
         """None when the device was lost before this candidate."""
         if self._backend.poisoned:
             return None
-        note(f"candidate {index}")
+        heartbeat(f"candidate {index}")
         outcome = self._backend.prepare(task, self._job.candidates[index], check=check)
         if isinstance(outcome, Failure):
             return self._with_facts(index, outcome)
@@ -148,7 +148,7 @@ class Session:
         for check in self._job.checks:
             if self._backend.poisoned or not isinstance(prepared.get(0), PreparedCandidate):
                 return
-            note("check")
+            heartbeat("check")
             wrong = self._backend.check(self._job.kernel, check)
             if wrong is not None:
                 message = f"{wrong.message} (at {check.workload.key})"
@@ -158,7 +158,7 @@ class Session:
         prepared: dict[str, PreparedCandidate | Failure] = {}
         for name in self._job.baselines if self._job.mode is Mode.CONFIRM else ():
             if not self._backend.poisoned:
-                note(f"baseline {name}")
+                heartbeat(f"baseline {name}")
                 prepared[name] = self._backend.prepare_baseline(self._task, name)
         return prepared
 

@@ -1,38 +1,28 @@
-"""Which processor each GPU is launched from, and which are left for compilers and everything else.
+"""Processors: one per GPU for the thread that launches, the rest for compilers and other threads.
 
-A launch takes a few microseconds of one processor; a compiler beside it on the same physical core
-shows in the times.
+A launch takes a few microseconds of one processor. A compiler on the same physical core lengthens
+the measured times.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-#: Kinds whose work is launched by a processor and done elsewhere.
+#: Kinds whose kernels a processor launches and another device runs.
 LAUNCHED = ("cuda", "hip", "xpu")
 _VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "hip": "HIP_VISIBLE_DEVICES", "xpu": ""}
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """Logical processors of one process. launch: the one that its launching thread keeps to, None
-    for no such thing. others: those of all else in it, empty for whatever it is given."""
-
-    launch: int | None = None
-    others: frozenset[int] = frozenset()
 
 
 def shares(
     numbers: Collection[int], usable: Collection[int] | None = None, root: Path = Path("/")
 ) -> tuple[Mapping[int, int], frozenset[int]]:
-    """The launching processor by number of GPU, and the processors for everything else.
+    """The launching processor of each GPU, by the GPU's number, and the processors for the rest.
 
-    GPU number i has the i-th physical core to itself, siblings included; only the logical
-    processor, where nothing would be left otherwise; and nothing is set aside where still nothing
-    would be left. usable: by default the process's affinity.
+    GPU number i gets the i-th physical core, siblings included. If that leaves no processor, it
+    gets one logical processor; if that still leaves none, nothing is reserved. numbers: those of
+    the GPUs. usable: by default the process's affinity. root: of the file system with `sys`.
     """
     if usable is None:
         usable = affinity()
@@ -46,14 +36,14 @@ def shares(
 
 
 def affinity() -> set[int]:
-    """The processors this process may use; empty where the system does not say."""
+    """The processors this process may use; empty if the system does not say."""
     return set(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else set()
 
 
 def number(kind: str, index: int) -> int:
-    """The machine's number of this process's GPU `index`, as far as the environment tells.
+    """The machine's number of this process's GPU `index`, by the environment if it names numbers.
 
-    Several processes with one GPU each must not all launch from the same core.
+    Several processes with one GPU each must launch from different cores.
     """
     setting = os.environ.get(_VISIBLE.get(kind, "")) or ""
     names = [part.strip() for part in setting.split(",")]
@@ -63,7 +53,7 @@ def number(kind: str, index: int) -> int:
 
 
 def _physical(usable: Collection[int], root: Path) -> Sequence[Sequence[int]]:
-    """The usable logical processors by physical core, in the order of each one's first."""
+    """The usable logical processors by physical core, ordered by the first one of each core."""
     found: dict[tuple[str, str], list[int]] = {}
     for processor in sorted(usable):
         topology = root / f"sys/devices/system/cpu/cpu{processor}/topology"

@@ -1,7 +1,8 @@
-"""The pool `local`: one thread of the driver for every builder and runner, each with its child."""
+"""The pool `local`: a thread of the driver for each builder and runner, and a child for each."""
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import sys
@@ -10,12 +11,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from workers.build.process_builder import ProcessBuilder, WorkerLost, one_line, remedy_of
+from workers.build.process_builder import ProcessBuilder
 from workers.device import found
 from workers.host import cpu_device
 from workers.measure.device_runner import DeviceRunner
-from workers.pools.cores import LAUNCHED, Share, number, shares
-from workers.pools.plan import Plan, Seat
+from workers.pools.cores import LAUNCHED, number, shares
+from workers.pools.worker_slots import PoolPlan, WorkerSlot
 from workers.records import (
     BuildJob,
     Built,
@@ -27,21 +28,24 @@ from workers.records import (
     WorkerGone,
     WorkerReady,
 )
+from workers.supervision.worker_lost import reason_of, remedy_of
 
-#: A runner that cannot be brought up this often in a row is given up.
-_ATTEMPTS = 3
+_log = logging.getLogger(__name__)
+#: A runner that fails to start this many times in a row is given up.
+_MAX_START_FAILURES = 3
 _PAUSE_S = 1.0
-#: What a thread with an answer waits at most for one that computes, ten times less than by default:
-#: the driver has a thread for every worker, and a device waits until its answer is through.
+#: The interpreter's switch interval, a tenth of the default: a device is idle until the thread with
+#: its result gets the interpreter, and the driver has a thread per worker.
 _SWITCH_S = 0.0005
 
 
 @dataclass(slots=True)
-class _Desk:
-    """A runner's seat, its process, and the one job it may have."""
+class _RunnerState:
+    """A runner and what its thread is to do."""
 
-    seat: Seat
+    slot: WorkerSlot
     runner: DeviceRunner
+    #: At most one job; None ends the thread.
     inbox: queue.SimpleQueue[MeasureJob | None] = field(default_factory=queue.SimpleQueue)
     ready: bool = False
     given_up: bool = False
@@ -51,14 +55,14 @@ class LocalPool:
     """Builders and runners of this machine; implements `workers.roles.Pool`."""
 
     def __init__(self, spec: PoolSpec) -> None:
-        self._plan = Plan(spec)
+        self._plan = PoolPlan(spec)
         self._spec = spec
-        # Who waits here also handles signals. CPython's SimpleQueue (seen in 3.11) then waits for
-        # ever, if a handler takes longer than what is left of the timeout.
+        # No SimpleQueue: in CPython 3.11 its `get` with a timeout never returns if a signal handler
+        # runs for longer than the rest of the timeout, and the thread that polls handles signals.
         self._events: queue.Queue[PoolEvent] = queue.Queue()
         self._builds: queue.SimpleQueue[BuildJob | None] = queue.SimpleQueue()
         self._builders: list[ProcessBuilder] = []
-        self._desks: dict[str, _Desk] = {}
+        self._runners: dict[str, _RunnerState] = {}
         self._threads: list[threading.Thread] = []
         self._closing = threading.Event()
         self._switch_s = sys.getswitchinterval()
@@ -69,7 +73,7 @@ class LocalPool:
 
     @property
     def runners(self) -> int:
-        return sum(not desk.given_up for desk in self._desks.values())
+        return sum(not state.given_up for state in self._runners.values())
 
     @property
     def warm(self) -> bool:
@@ -78,20 +82,25 @@ class LocalPool:
     def start(self) -> None:
         sys.setswitchinterval(_SWITCH_S)
         plan = self._plan
-        seats = list(plan.seats(_count_found))
-        numbers = {s.worker_id: number(s.kind, s.index) for s in seats if s.kind in LAUNCHED}
+        slots = list(plan.slots(_count_devices))
+        numbers = {s.worker_id: number(s.kind, s.index) for s in slots if s.kind in LAUNCHED}
         launch, rest = shares(numbers.values())
         others = rest if launch else frozenset()
-        for seat in seats:
-            share = Share()
-            if seat.worker_id in numbers:
-                share = Share(launch.get(numbers[seat.worker_id]), others)
+        for slot in slots:
+            launched = slot.worker_id in numbers
             runner = DeviceRunner(
-                seat.kind, seat.index, seat.worker_id, seat.options, plan.paths, plan.cwd, share
+                slot.kind,
+                slot.index,
+                slot.worker_id,
+                slot.options,
+                plan.paths,
+                plan.cwd,
+                launch_core=launch.get(numbers[slot.worker_id]) if launched else None,
+                cores=others if launched else frozenset(),
             )
-            self._desks[seat.worker_id] = _Desk(seat, runner)
-        kinds = sorted({seat.kind for seat in seats})
-        measuring = sum(desk.seat.kind != "simulated" for desk in self._desks.values())
+            self._runners[slot.worker_id] = _RunnerState(slot, runner)
+        kinds = sorted({slot.kind for slot in slots})
+        measuring = sum(state.slot.kind != "simulated" for state in self._runners.values())
         memory_bytes = cpu_device().memory_bytes
         for index in range(plan.builders(_usable_cpus(), memory_bytes, measuring)):
             name = f"builder-{index}"
@@ -107,7 +116,7 @@ class LocalPool:
             )
         self._threads = [
             *(self._thread(self._build, builder) for builder in self._builders),
-            *(self._thread(self._attend, desk) for desk in self._desks.values()),
+            *(self._thread(self._serve_runner, state) for state in self._runners.values()),
         ]
         for thread in self._threads:
             thread.start()
@@ -116,11 +125,11 @@ class LocalPool:
         self._builds.put(job)
 
     def submit_measure(self, worker_id: str, job: MeasureJob) -> None:
-        desk = self._desks.get(worker_id)
-        if desk is None or not desk.ready:
-            self._events.put(JobLost(job.job_id, f"worker {worker_id} is not there"))
+        state = self._runners.get(worker_id)
+        if state is None or not state.ready:
+            self._events.put(JobLost(job.job_id, f"worker {worker_id} is not ready"))
         else:
-            desk.inbox.put(job)
+            state.inbox.put(job)
 
     def poll(self, timeout_s: float) -> Sequence[PoolEvent]:
         events = []
@@ -137,10 +146,10 @@ class LocalPool:
             self._builds.get()
         for _ in self._builders:
             self._builds.put(None)
-        for desk in self._desks.values():
-            desk.inbox.put(None)
+        for state in self._runners.values():
+            state.inbox.put(None)
         for builder in self._builders:
-            if builder.warming:  # and has no job, nor will get one
+            if builder.warming:  # it has no job and gets none
                 builder.kill()
         if kill:
             for worker in self._workers():
@@ -153,7 +162,7 @@ class LocalPool:
         sys.setswitchinterval(self._switch_s)
 
     def _workers(self) -> list[ProcessBuilder | DeviceRunner]:
-        return [*self._builders, *(desk.runner for desk in self._desks.values())]
+        return [*self._builders, *(state.runner for state in self._runners.values())]
 
     # -- in the threads ----------------------------------------------------------------------------
     def _build(self, builder: ProcessBuilder) -> None:
@@ -161,46 +170,55 @@ class LocalPool:
             try:
                 self._events.put(Built(job.job_id, builder.build(job)))
             except Exception as error:
-                self._events.put(JobLost(job.job_id, _reason(error), remedy_of(error)))
+                reason = reason_of(error)
+                _log.info("build %s is lost: %s", job.job_id, reason)
+                self._events.put(JobLost(job.job_id, reason, remedy_of(error)))
                 self._closing.wait(_PAUSE_S)
 
     def _next(self, builder: ProcessBuilder) -> BuildJob | None:
-        """The next build; while there is none, a cold builder warms up."""
+        """The next build. A builder without one warms up first."""
         while not builder.warm:
             with suppress(queue.Empty):
                 return self._builds.get_nowait()
             builder.warm_up()
         return self._builds.get()
 
-    def _attend(self, desk: _Desk) -> None:
-        failures = 0
-        while failures < _ATTEMPTS and not self._closing.is_set():
+    def _serve_runner(self, state: _RunnerState) -> None:
+        """Start the runner, measure until it is lost, start it again; give it up at last."""
+        worker_id, failures = state.slot.worker_id, 0
+        while failures < _MAX_START_FAILURES and not self._closing.is_set():
             try:
-                self._events.put(WorkerReady(desk.runner.info))
+                info = state.runner.info
             except Exception as error:
                 failures += 1
-                if failures == _ATTEMPTS:
-                    gone = WorkerGone(desk.seat.worker_id, _reason(error), remedy_of(error))
-                    self._events.put(gone)
-                    desk.given_up = True
+                reason = reason_of(error)
+                _log.info("%s: start %d failed: %s", worker_id, failures, reason)
+                if failures == _MAX_START_FAILURES:
+                    _log.info("%s is given up", worker_id)
+                    self._events.put(WorkerGone(worker_id, reason, remedy_of(error)))
+                    state.given_up = True
                 self._closing.wait(_PAUSE_S * failures)
                 continue
             failures = 0
-            desk.ready = True
-            if self._serve(desk):
+            _log.info("%s is ready: %s", worker_id, info.device.name)
+            # Ready before it says so: the caller may submit a job at once.
+            state.ready = True
+            self._events.put(WorkerReady(info))
+            if self._measure(state):
                 return
 
-    def _serve(self, desk: _Desk) -> bool:
+    def _measure(self, state: _RunnerState) -> bool:
         """Measure until the pool closes (True) or the runner is lost (False)."""
-        worker_id = desk.seat.worker_id
-        while (job := desk.inbox.get()) is not None:
+        worker_id = state.slot.worker_id
+        while (job := state.inbox.get()) is not None:
             try:
-                result = desk.runner.measure(job)
+                result = state.runner.measure(job)
             except Exception as error:
-                desk.ready = False
-                desk.runner.reset()
-                # In this order, or the caller would give the same worker another job.
-                reason, remedy = _reason(error), remedy_of(error)
+                state.ready = False
+                state.runner.reset()
+                reason, remedy = reason_of(error), remedy_of(error)
+                _log.info("%s is lost with job %s: %s", worker_id, job.job_id, reason)
+                # In this order, or the caller would give the next job to the same worker.
                 self._events.put(WorkerGone(worker_id, reason, remedy))
                 self._events.put(JobLost(job.job_id, reason, remedy))
                 return False
@@ -211,14 +229,9 @@ class LocalPool:
         return threading.Thread(target=target, args=(worker,), daemon=True)  # type: ignore[arg-type]
 
 
-def _reason(error: Exception) -> str:
-    kind = "" if isinstance(error, WorkerLost) else f"{type(error).__name__}: "
-    return one_line(f"{kind}{error}")
-
-
 def _usable_cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _count_found(kind: str) -> int:
+def _count_devices(kind: str) -> int:
     return 1 if kind == "simulated" else len(found(kind))

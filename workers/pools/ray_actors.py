@@ -1,4 +1,4 @@
-"""What lives in Ray's processes: thin shells around the builder and the runner roles."""
+"""The actors of the pool `ray`: a builder or a runner each, with paths as their node has them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from search_spaces.records import Value
 from workers.build.process_builder import ProcessBuilder
 from workers.measure.device_runner import DeviceRunner
 from workers.pools import ray_nodes
-from workers.pools.cores import LAUNCHED, Share, number, shares
-from workers.pools.moved_paths import Moved
-from workers.pools.plan import Seat
+from workers.pools.cores import LAUNCHED, number, shares
+from workers.pools.moved_paths import MovedFolder
 from workers.pools.ray_cluster import ray
+from workers.pools.worker_slots import WorkerSlot
 from workers.records import Artifact, BuildJob, Failure, MeasureJob, Measurement, WorkerInfo
 
 
 class BuilderActor:
-    """One builder; its child compiles, the actor only waits."""
+    """One builder. Its child compiles, the actor waits."""
 
     def __init__(
         self,
@@ -39,15 +39,15 @@ class BuilderActor:
         )
 
     def ready(self) -> None:
-        """Returns once the actor is up."""
+        """Return, which says that the actor has started."""
 
     def warm_up(self) -> bool:
-        """One step of warming up; whether it was the last."""
+        """Take one step of the warm-up; whether it was the last."""
         self._builder.warm_up()
         return self._builder.warm
 
     def build(self, job: BuildJob) -> tuple[Artifact | Failure, bool]:
-        """The result, and whether the builder is warm after it."""
+        """The result, and whether the builder is warm afterwards."""
         result = self._builder.build(replace(job, kernel=self._moved.kernel(job.kernel)))
         return result, self._builder.warm
 
@@ -60,28 +60,37 @@ class BuilderActor:
 
 
 class RunnerActor:
-    """One runner. Ray gave this process its device; the child inherits it as number 0."""
+    """One runner. Ray assigns a device to this process; its child inherits it as number 0."""
 
-    def __init__(self, seat: Seat, paths: tuple[str, ...], cwd: str) -> None:
-        options = dict(seat.options)
+    def __init__(self, slot: WorkerSlot, paths: tuple[str, ...], cwd: str) -> None:
+        options = dict(slot.options)
         if "lost_dir" in options:
             options["supervisor_pid"] = os.getpid()
-        index = 0 if seat.kind in ("cuda", "hip") else seat.index
+        index = 0 if slot.kind in ("cuda", "hip") else slot.index
         self._moved = _moved(cwd)
         paths, cwd = self._moved.paths(paths), self._moved.path(cwd)
-        share = _share(seat.kind) if seat.kind in LAUNCHED else Share()
-        self._runner = DeviceRunner(seat.kind, index, seat.worker_id, options, paths, cwd, share)
+        launch, cores = _processors(slot.kind) if slot.kind in LAUNCHED else (None, frozenset())
+        self._runner = DeviceRunner(
+            slot.kind,
+            index,
+            slot.worker_id,
+            options,
+            paths,
+            cwd,
+            launch_core=launch,
+            cores=cores,
+        )
 
     def ready(self) -> WorkerInfo:
-        """The device, asked anew after a loss."""
+        """The runner's device; determined again after a loss."""
         return self._runner.info
 
     def reset(self) -> None:
+        """End the child and forget the device."""
         self._runner.reset()
 
     def measure(self, job: MeasureJob, *candidates: Artifact) -> Measurement | Failure:
-        """The job, whose candidates come as arguments of their own: Ray resolves references
-        there."""
+        """Measure a job. Its candidates are separate arguments, where Ray resolves references."""
         kernel = self._moved.kernel(job.kernel)
         return self._runner.measure(replace(job, candidates=candidates, kernel=kernel))
 
@@ -94,19 +103,19 @@ class RunnerActor:
 
 
 def _gpus() -> int:
-    """How many GPUs Ray has on this node."""
+    """The number of GPUs that Ray has on this node."""
     here = ray.get_runtime_context().get_node_id()
     return sum(node.gpus for node in ray_nodes.alive() if node.node_id == here)
 
 
-def _share(kind: str) -> Share:
-    """The processors for the GPU that Ray gave this process."""
+def _processors(kind: str) -> tuple[int | None, frozenset[int]]:
+    """The launching processor of the GPU that Ray assigned to this process, and the others."""
     gpus = max(1, _gpus())
     launch, rest = shares(range(gpus))
-    return Share(launch.get(number(kind, 0) % gpus), rest) if launch else Share()
+    return (launch.get(number(kind, 0) % gpus), rest) if launch else (None, frozenset())
 
 
-def _moved(cwd: str) -> Moved:
-    """Where the driver's folder is, if it came here as a job's `working_dir`."""
+def _moved(cwd: str) -> MovedFolder:
+    """The driver's folder on this node, if a job shipped it as its `working_dir`."""
     shipped = ray.get_runtime_context().runtime_env.get("working_dir")
-    return Moved(cwd, os.getcwd() if shipped else cwd)
+    return MovedFolder(cwd, os.getcwd() if shipped else cwd)

@@ -21,7 +21,7 @@ from typing import Any
 
 from search_spaces.errors import FindingError, TunerError
 from workers.build.cache import environment
-from workers.supervision.fork_server import ended_as
+from workers.supervision.fork_server import exit_name
 
 # Ray prints these to the driver's stdout, where data belongs, and reads the setting when imported.
 # That a worker or its node died is an event here, and many small runners on a machine are meant.
@@ -121,7 +121,7 @@ class LocalRay:
         for name, process in node.dead_processes() if node is not None else ():
             if name in _NEEDED:
                 raise FindingError(
-                    f"the {name} of the local Ray has died ({ended_as(process.returncode)})",
+                    f"the {name} of the local Ray has died ({exit_name(process.returncode)})",
                     "the same command goes on with the run; if that happens again, see whether "
                     "memory is short, or set `pool.kind: local`",
                 )

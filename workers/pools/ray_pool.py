@@ -1,12 +1,14 @@
 """The pool `ray`: builder actors on processors, one runner actor per device, on any cluster.
 
-An actor has one call in flight: when its process dies, Ray fails every queued call alike, and which
-job was to blame could not be told. Restarts are Ray's (`max_restarts=-1`), retries of jobs are the
-caller's (`max_task_retries=0`). Nodes that join later are staffed where a count was left open.
+An actor has one call in flight. When its process dies, Ray fails every queued call with the same
+error, so that the job at fault could not be identified. Ray restarts actors (`max_restarts=-1`);
+the caller retries jobs (`max_task_retries=0`). Nodes that join later get workers of the kinds whose
+count is open.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections import OrderedDict, deque
@@ -16,12 +18,12 @@ from typing import Any
 
 from search_spaces.errors import TunerError
 from search_spaces.records import config_key
-from workers.build.process_builder import WorkerLost, one_line, remedy_of
 from workers.host import cpu_device
 from workers.pools import ray_nodes
-from workers.pools.plan import Plan, Seat
 from workers.pools.ray_actors import BuilderActor, RunnerActor
 from workers.pools.ray_cluster import Cluster, connect, ray
+from workers.pools.ray_errors import ray_reason, ray_remedy
+from workers.pools.worker_slots import PoolPlan, WorkerSlot
 from workers.records import (
     Artifact,
     BuildJob,
@@ -34,48 +36,59 @@ from workers.records import (
     WorkerGone,
     WorkerReady,
 )
+from workers.supervision.worker_lost import WorkerLost
 
-#: A runner that fails this often in a row to find its device is given up.
-_ATTEMPTS = 3
+_log = logging.getLogger(__name__)
+#: A runner that fails to find its device this many times in a row is given up.
+_MAX_START_FAILURES = 3
 _CLOSE_TIMEOUT_S = 10.0
-#: Beyond twice its own limit (a crash is tried again) an actor gets this long, and is then killed.
+#: An actor is killed this long after twice its job's limit; a crash is retried once.
 _GRACE_S = 240.0
-#: Artifacts of this size are put into the object store once instead of sent with every job.
+#: Artifacts of at least this size go into the object store once instead of with every job.
 _SHARED_BYTES = 64 * 1024
 _SHARED_COUNT = 64
-#: What Ray will not restart: it is hired anew.
-_FOR_GOOD = (ray.exceptions.ActorDiedError, ray.exceptions.ActorUnschedulableError)
-#: Runners without a device that Ray knows; times are disturbed where two share processors.
-_EVENLY = ("cpu", "simulated")
-#: How often to look whether nodes have joined.
-_LOOK_S = 5.0
-#: Builds wait so many times the time to connect for a first or another builder.
+#: Errors after which Ray does not restart the actor; the pool creates another.
+_NOT_RESTARTED = (ray.exceptions.ActorDiedError, ray.exceptions.ActorUnschedulableError)
+#: Runners spread over the nodes by the pool: Ray knows no device of theirs, and two on one node
+#: would disturb each other's times.
+_SPREAD_BY_POOL = ("cpu", "simulated")
+#: Seconds between two looks for nodes that have joined.
+_SURVEY_S = 5.0
+#: Builds wait this many connect timeouts for a first or another builder.
 _PATIENCE = 4.0
 
 
 @dataclass(slots=True)
-class _Post:
-    """An actor and where it stands. seat is None for a builder. home: the node it was given."""
+class _ActorState:
+    """An actor and what it is doing."""
 
     name: str
+    #: Ray's handle; None while there is no actor.
     actor: Any
-    seat: Seat | None = None
+    #: The runner's slot; None for a builder.
+    slot: WorkerSlot | None = None
     ready: bool = False
+    #: Whether a call is in flight.
     busy: bool = False
+    #: Failed starts in a row.
     failures: int = 0
+    #: When to ask again whether it is ready; 0 for never.
     retry_at: float = 0.0
+    #: Ray's id of the node that the pool chose; empty where Ray chooses.
     home: str = ""
+    #: Whether a builder has loaded its compilers.
     warm: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A call in flight: a job, or (job_id empty) the question whether the actor is ready; warming:
-    that a builder take a step of warming up."""
+    """A call in flight."""
 
-    post: _Post
+    state: _ActorState
+    #: The job; empty for a call that asks whether the actor is ready.
     job_id: str = ""
     deadline: float = float("inf")
+    #: Whether a builder takes a step of its warm-up.
     warming: bool = False
 
 
@@ -84,34 +97,34 @@ class RayPool:
 
     def __init__(self, spec: PoolSpec) -> None:
         self._spec = spec
-        self._plan = Plan(spec)
+        self._plan = PoolPlan(spec)
         self._cluster: Cluster | None = None
-        self._posts: list[_Post] = []
+        self._states: list[_ActorState] = []
         self._calls: dict[Any, _Call] = {}
         self._builds: deque[BuildJob] = deque()
         self._events: deque[PoolEvent] = deque()
         self._shared: OrderedDict[tuple[str, str, str], Any] = OrderedDict()
-        self._known: set[str] = set()
+        self._created: set[str] = set()
         self._builder_cpus = 1
-        self._look_at = float("inf")
-        self._building_at = 0.0
+        self._survey_at = float("inf")
+        self._builder_seen_at = 0.0
 
     @property
     def builders(self) -> int:
-        return sum(post.seat is None for post in self._posts)
+        return sum(state.slot is None for state in self._states)
 
     @property
     def runners(self) -> int:
-        return sum(post.seat is not None for post in self._posts)
+        return sum(state.slot is not None for state in self._states)
 
     @property
     def warm(self) -> bool:
-        return all(post.warm for post in self._posts if post.seat is None)
+        return all(state.warm for state in self._states if state.slot is None)
 
     @property
     def actors(self) -> dict[str, Any]:
         """The actors' handles by name, for tests and people."""
-        return {post.name: post.actor for post in self._posts}
+        return {state.name: state.actor for state in self._states}
 
     # -- life --------------------------------------------------------------------------------------
     def start(self) -> None:
@@ -119,17 +132,17 @@ class RayPool:
         asked = sum(count or 1 for count in spec.runners.values()) + (spec.builders or 1)
         cpus = max(len(os.sched_getaffinity(0)), asked)
         self._cluster = connect(spec.address, spec.connect_timeout_s, cpus)
-        self._staff(ray_nodes.alive())
-        self._building_at = time.monotonic()
+        self._create_actors(ray_nodes.alive())
+        self._builder_seen_at = time.monotonic()
         counts = [spec.builders, *(spec.runners[kind] for kind in spec.runners)]
         if not self._cluster.owned and None in counts:
-            self._look_at = time.monotonic() + _LOOK_S
+            self._survey_at = time.monotonic() + _SURVEY_S
 
-    def _staff(self, nodes: Sequence[ray_nodes.Node]) -> None:
-        """Hire whom the nodes have room for and who was not hired before."""
+    def _create_actors(self, nodes: Sequence[ray_nodes.Node]) -> None:
+        """Create the actors that the nodes have room for and that do not exist yet."""
         assert self._cluster is not None
-        seats = list(self._plan.seats(lambda kind: ray_nodes.count(kind, nodes)))
-        measuring = sum(seat.kind != "simulated" for seat in seats)
+        slots = list(self._plan.slots(lambda kind: ray_nodes.count(kind, nodes)))
+        measuring = sum(slot.kind != "simulated" for slot in slots)
         if self._cluster.owned:
             cpus, memory_bytes = len(os.sched_getaffinity(0)), cpu_device().memory_bytes
         else:
@@ -137,15 +150,15 @@ class RayPool:
             memory_bytes = sum(node.memory_bytes for node in nodes)
             self._builder_cpus = ray_nodes.builder_cpus(cpus, measuring)
         builders = self._plan.builders(cpus, memory_bytes, measuring)
-        posts = [
-            *(_Post(seat.worker_id, None, seat) for seat in seats),
-            *(_Post(f"builder-{index}", None) for index in range(builders)),
+        states = [
+            *(_ActorState(slot.worker_id, None, slot) for slot in slots),
+            *(_ActorState(f"builder-{index}", None) for index in range(builders)),
         ]
-        for post in posts:
-            if post.name not in self._known:
-                self._known.add(post.name)
-                self._posts.append(post)
-                self._hire(post)
+        for state in states:
+            if state.name not in self._created:
+                self._created.add(state.name)
+                self._states.append(state)
+                self._create_actor(state)
 
     def close(self, *, kill: bool = False) -> None:
         if self._cluster is None:
@@ -154,22 +167,22 @@ class RayPool:
         while not kill and any(call.job_id for call in self._calls.values()):
             self.poll(1.0)
         if ray.is_initialized():
-            self._dismiss(kill)
-        self._posts.clear()
+            self._end_actors(kill)
+        self._states.clear()
         self._calls.clear()
         self._shared.clear()
         self._cluster.leave()
         self._cluster = None
         self._plan.close()
 
-    def _dismiss(self, kill: bool) -> None:
+    def _end_actors(self, kill: bool) -> None:
         if not kill:
-            goodbyes = [post.actor.close.remote() for post in self._posts if post.ready]
-            if goodbyes:
-                ray.wait(goodbyes, num_returns=len(goodbyes), timeout=_CLOSE_TIMEOUT_S)
-        for post in self._posts:
-            if post.actor is not None:
-                ray.kill(post.actor)
+            closing = [state.actor.close.remote() for state in self._states if state.ready]
+            if closing:
+                ray.wait(closing, num_returns=len(closing), timeout=_CLOSE_TIMEOUT_S)
+        for state in self._states:
+            if state.actor is not None:
+                ray.kill(state.actor)
 
     # -- jobs --------------------------------------------------------------------------------------
     def submit_build(self, job: BuildJob) -> None:
@@ -177,16 +190,16 @@ class RayPool:
         self._dispatch()
 
     def submit_measure(self, worker_id: str, job: MeasureJob) -> None:
-        post = next((p for p in self._posts if p.seat is not None and p.name == worker_id), None)
-        if post is None or not post.ready or post.busy:
-            state = "busy" if post is not None and post.busy else "not there"
-            self._events.append(JobLost(job.job_id, f"worker {worker_id} is {state}"))
+        state = next((p for p in self._states if p.slot is not None and p.name == worker_id), None)
+        if state is None or not state.ready or state.busy:
+            why = "busy" if state is not None and state.busy else "not ready"
+            self._events.append(JobLost(job.job_id, f"worker {worker_id} is {why}"))
             return
         candidates = [self._share(artifact) for artifact in job.candidates]
-        reference = post.actor.measure.remote(replace(job, candidates=()), *candidates)
-        # A job whose candidates take their process down is repeated without them, one by one.
+        reference = state.actor.measure.remote(replace(job, candidates=()), *candidates)
+        # A job is repeated without each candidate that crashes its process.
         each_s = min(job.timeout_s, job.candidate_timeout_s)
-        self._fly(reference, post, job.job_id, job.timeout_s + len(job.candidates) * each_s)
+        self._call_job(reference, state, job.job_id, job.timeout_s + len(job.candidates) * each_s)
 
     def poll(self, timeout_s: float) -> Sequence[PoolEvent]:
         deadline = time.monotonic() + timeout_s
@@ -195,9 +208,9 @@ class RayPool:
             if self._cluster is not None:
                 self._cluster.check()
             self._collect(left)
-            self._expire()
-            self._revive()
-            self._look_around()
+            self._restart_silent()
+            self._retry_failed()
+            self._survey_nodes()
             self._dispatch()
             if self._events or time.monotonic() >= deadline:
                 events = list(self._events)
@@ -205,71 +218,74 @@ class RayPool:
                 return events
 
     # -- inside ------------------------------------------------------------------------------------
-    def _hire(self, post: _Post) -> None:
-        """Create the post's actor and ask it to report for work."""
+    def _create_actor(self, state: _ActorState) -> None:
+        """Create an actor and ask whether it is ready."""
         assert self._cluster is not None
         common: dict[str, Any] = {"max_restarts": -1, "max_task_retries": 0, "max_concurrency": 1}
         if self._cluster.runtime_env:
             common["runtime_env"] = self._cluster.runtime_env
         plan = self._plan
-        if post.seat is None:
+        if state.slot is None:
             common["num_cpus"] = self._builder_cpus
             make = ray.remote(BuilderActor).options(num_gpus=0, **common)
-            kinds = tuple(sorted({other.seat.kind for other in self._posts if other.seat}))
-            post.actor = make.remote(post.name, plan.build_options, plan.paths, plan.cwd, kinds)
+            kinds = tuple(sorted({other.slot.kind for other in self._states if other.slot}))
+            state.actor = make.remote(state.name, plan.build_options, plan.paths, plan.cwd, kinds)
         else:
-            needs = ray_nodes.needs(post.seat.kind)
-            where = self._place(post) if post.seat.kind in _EVENLY else "SPREAD"
+            needs = ray_nodes.needs(state.slot.kind)
+            where = self._place(state) if state.slot.kind in _SPREAD_BY_POOL else "SPREAD"
             make = ray.remote(RunnerActor).options(scheduling_strategy=where, **needs, **common)
-            post.actor = make.remote(post.seat, plan.paths, plan.cwd)
-        self._ask(post)
+            state.actor = make.remote(state.slot, plan.paths, plan.cwd)
+        self._ask_ready(state)
 
-    def _place(self, post: _Post) -> Any:
-        """The node with the fewest of such runners; when it dies, they are hired anew elsewhere."""
-        taken = [other.home for other in self._posts if other is not post]
+    def _place(self, state: _ActorState) -> Any:
+        """The node with the fewest such runners. When it dies, they are created on another."""
+        taken = [other.home for other in self._states if other is not state]
         node = ray_nodes.home(ray_nodes.alive(), taken)
         if node is None:
             return "SPREAD"
-        post.home = node.node_id
+        state.home = node.node_id
         return ray_nodes.on(node)
 
-    def _look_around(self) -> None:
-        """Staff nodes that have joined; give up when builds wait and no builder comes."""
+    def _survey_nodes(self) -> None:
+        """Create actors for nodes that have joined.
+
+        Raises TunerError if builds wait and no builder has started for too long.
+        """
         now = time.monotonic()
-        if self._look_at <= now:
-            self._look_at = now + _LOOK_S
-            self._staff(ray_nodes.alive())
-        if not self._builds or any(post.seat is None and post.ready for post in self._posts):
-            self._building_at = now
-        elif now - self._building_at > (limit_s := _PATIENCE * self._spec.connect_timeout_s):
+        if self._survey_at <= now:
+            self._survey_at = now + _SURVEY_S
+            self._create_actors(ray_nodes.alive())
+        if not self._builds or any(state.slot is None and state.ready for state in self._states):
+            self._builder_seen_at = now
+        elif now - self._builder_seen_at > (limit_s := _PATIENCE * self._spec.connect_timeout_s):
             raise TunerError(
                 f"builds wait, and no builder has come up for {limit_s:.0f} s",
                 "see `ray status`: a builder needs a free CPU; start again when there is one",
             )
 
-    def _ask(self, post: _Post) -> None:
-        post.busy = True
-        self._calls[post.actor.ready.remote()] = _Call(post)
+    def _ask_ready(self, state: _ActorState) -> None:
+        state.busy = True
+        self._calls[state.actor.ready.remote()] = _Call(state)
 
-    def _fly(self, reference: Any, post: _Post, job_id: str, timeout_s: float) -> None:
-        post.busy = True
+    def _call_job(self, reference: Any, state: _ActorState, job_id: str, timeout_s: float) -> None:
+        state.busy = True
         deadline = time.monotonic() + 2 * timeout_s + _GRACE_S
-        self._calls[reference] = _Call(post, job_id, deadline)
+        self._calls[reference] = _Call(state, job_id, deadline)
 
     def _dispatch(self) -> None:
-        """Builds for idle builders; those left idle and cold warm up, a step at a time."""
-        for post in self._posts:
-            if post.seat is not None or not post.ready or post.busy:
+        """Give builds to idle builders. A cold builder without a build takes a step of warm-up."""
+        for state in self._states:
+            if state.slot is not None or not state.ready or state.busy:
                 continue
             if self._builds:
                 job = self._builds.popleft()
-                self._fly(post.actor.build.remote(job), post, job.job_id, job.timeout_s)
-            elif not post.warm:
-                post.busy = True
-                self._calls[post.actor.warm_up.remote()] = _Call(post, warming=True)
+                self._call_job(state.actor.build.remote(job), state, job.job_id, job.timeout_s)
+            elif not state.warm:
+                state.busy = True
+                self._calls[state.actor.warm_up.remote()] = _Call(state, warming=True)
 
     def _share(self, artifact: Artifact) -> Any:
-        """The artifact itself if small, else a reference to its one copy in the object store."""
+        """The artifact if it is small, else a reference to its copy in the object store."""
         if sum(map(len, artifact.files.values())) < _SHARED_BYTES:
             return artifact
         key = (artifact.binary_hash, artifact.target, config_key(artifact.config))
@@ -281,9 +297,10 @@ class RayPool:
         return self._shared[key]
 
     def _collect(self, timeout_s: float) -> None:
-        """Take in finished calls; wait for the first, but not past the next thing to do."""
-        soon = min((post.retry_at for post in self._posts if post.retry_at), default=float("inf"))
-        timeout_s = min(timeout_s, max(0.0, soon - time.monotonic()), 5.0)
+        """Handle finished calls. Wait for the first one, but no longer than for the next retry."""
+        retries = (state.retry_at for state in self._states if state.retry_at)
+        next_retry = min(retries, default=float("inf"))
+        timeout_s = min(timeout_s, max(0.0, next_retry - time.monotonic()), 5.0)
         if not self._calls:
             time.sleep(timeout_s)
             return
@@ -291,82 +308,72 @@ class RayPool:
         if first:
             done, _ = ray.wait(list(self._calls), num_returns=len(self._calls), timeout=0)
             for reference in done:
-                self._land(reference, self._calls.pop(reference))
+                self._finish(reference, self._calls.pop(reference))
 
-    def _land(self, reference: Any, call: _Call) -> None:
+    def _finish(self, reference: Any, call: _Call) -> None:
         try:
             result = ray.get(reference)
         except Exception as error:
             self._fail(call, error)
             return
-        post = call.post
-        post.busy = False
+        state = call.state
+        state.busy = False
         if call.warming:
-            post.warm = result
+            state.warm = result
             return
-        if call.job_id and post.seat is None:
-            built, post.warm = result
+        if call.job_id and state.slot is None:
+            built, state.warm = result
             self._events.append(Built(call.job_id, built))
         elif call.job_id:
-            self._events.append(Measured(call.job_id, post.name, result))
+            self._events.append(Measured(call.job_id, state.name, result))
         else:
-            post.ready, post.failures = True, 0
-            if post.seat is not None:
+            state.ready, state.failures = True, 0
+            if state.slot is not None:
                 self._events.append(WorkerReady(result))
 
     def _fail(self, call: _Call, error: Exception) -> None:
-        """The actor died, or could not do its part: give up the job, not the actor."""
-        post, reason = call.post, _reason(error)
-        cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
-        remedy = remedy_of(cause)
+        """Report the job as lost, and retry the actor, which died or raised an exception."""
+        state, reason, remedy = call.state, ray_reason(error), ray_remedy(error)
         if not call.job_id:
-            post.failures += 1
-        # Asked again and again whether it is back, it is gone only once.
-        hopeless = isinstance(error, ray.exceptions.RayTaskError) and post.failures >= _ATTEMPTS
-        if post.seat is not None and (post.ready or hopeless):
-            self._events.append(WorkerGone(post.name, reason, remedy))
+            state.failures += 1
+        # A worker that is asked several times whether it is back is gone only once.
+        raised = isinstance(error, ray.exceptions.RayTaskError)
+        given_up = raised and state.slot is not None and state.failures >= _MAX_START_FAILURES
+        if state.slot is not None and (state.ready or given_up):
+            self._events.append(WorkerGone(state.name, reason, remedy))
         if call.job_id:
             self._events.append(JobLost(call.job_id, reason, remedy))
-        post.ready = post.warm = False
-        if isinstance(error, _FOR_GOOD):
-            ray.kill(post.actor)
-            post.actor = None
-        if post.seat is not None and hopeless:
-            ray.kill(post.actor)
-            self._posts.remove(post)
+        lost = f"is lost with job {call.job_id}" if call.job_id else "does not start"
+        _log.info("%s %s%s: %s", state.name, lost, "; it is given up" if given_up else "", reason)
+        state.ready = state.warm = False
+        if isinstance(error, _NOT_RESTARTED):
+            ray.kill(state.actor)
+            state.actor = None
+        if given_up:
+            ray.kill(state.actor)
+            self._states.remove(state)
         else:
-            # Of which there may be thousands, while a node is away.
-            post.retry_at = time.monotonic() + 0.1 * 2 ** min(post.failures, 6)
+            # Seconds at most: a node may stay away for long, and each attempt fails at once.
+            state.retry_at = time.monotonic() + 0.1 * 2 ** min(state.failures, 6)
 
-    def _revive(self) -> None:
-        """Ask actors that failed whether they are back, or replace them."""
+    def _retry_failed(self) -> None:
+        """Ask failed actors whether they are back; create those anew that Ray does not restart."""
         now = time.monotonic()
-        for post in self._posts:
-            if post.retry_at and post.retry_at <= now:
-                post.retry_at = 0.0
-                if post.actor is None:
-                    self._hire(post)
+        for state in self._states:
+            if state.retry_at and state.retry_at <= now:
+                state.retry_at = 0.0
+                if state.actor is None:
+                    self._create_actor(state)
                     continue
-                if post.seat is not None:
-                    post.actor.reset.remote()
-                self._ask(post)
+                if state.slot is not None:
+                    state.actor.reset.remote()
+                self._ask_ready(state)
 
-    def _expire(self) -> None:
-        """Restart actors that have not answered long after their job's own limits."""
+    def _restart_silent(self) -> None:
+        """Restart actors whose answer is long overdue by their job's limits."""
         now = time.monotonic()
         for reference, call in list(self._calls.items()):
             if call.deadline <= now:
                 del self._calls[reference]
-                ray.kill(call.post.actor, no_restart=False)
+                ray.kill(call.state.actor, no_restart=False)
                 self._fail(call, WorkerLost("the worker stopped answering and was restarted"))
-
-
-def _reason(error: Exception) -> str:
-    """One line; of an exception in an actor, what it said there."""
-    if isinstance(error, ray.exceptions.RayTaskError):
-        cause = error.cause
-        kind = "" if isinstance(cause, WorkerLost) else f"{type(cause).__name__}: "
-        return one_line(f"{kind}{cause}")
-    if isinstance(error, ray.exceptions.RayActorError):
-        return "the actor's process died"
-    return one_line(f"{error}")

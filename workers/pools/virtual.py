@@ -1,9 +1,9 @@
-"""The pool `virtual`: a farm of simulated builders and devices whose time does not pass.
+"""The pool `virtual`: simulated builders and devices in virtual time.
 
-A discrete-event simulation over recorded spaces: builds take what was recorded, measurements what
-the simulated clock says, and `poll` jumps to the next event. With `clock` as its driver's clock the
-real engine runs a campaign of minutes in a moment, as it would on so many builders and devices, and
-comes to the same end every time. Nothing crashes here: faults need real processes.
+A discrete-event simulation over recorded spaces. Builds take the recorded seconds, measurements the
+seconds of the simulated clock, and `poll` jumps to the next event. A driver that uses `clock` as
+its clock runs a campaign of minutes in a moment, with the same result every time. Nothing crashes
+here; tests of faults use real processes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 
 from workers.backends.simulated import SimulatedBackend, simulate_build
-from workers.pools.plan import Plan
+from workers.pools.worker_slots import PoolPlan
 from workers.records import (
     BuildJob,
     Built,
@@ -29,22 +29,22 @@ from workers.records import (
     WorkerReady,
 )
 
-#: Builders of a farm that says nothing else: a GPU node of 16 cores, less one that launches.
+#: Builders by default: a GPU node of 16 cores, less one that launches.
 _BUILDERS = 15
-#: Tasks whose inputs a device process holds, as the backends of real devices do.
+#: Tasks whose inputs a device process keeps, as on real devices.
 _TASKS = 4
 
 
 class VirtualPool:
     """Builders and simulated runners in virtual time; implements `workers.roles.Pool`.
 
-    Options of kind `simulated`: those of its backend, but for faults. transport_s: seconds from a
-    job's end to the start of the next one on the same worker. host_s: seconds a device waits for
-    its host per candidate (loading the binary, checking outputs), beyond the timing itself.
-    setup_s: seconds until a device has the inputs and references of a task it does not hold; it
-    holds those of its last few. Confirmations are made by a second process, which holds none.
-    fresh_s: seconds until another one is up, begun when the task that it has confirmed is raced
-    again.
+    The options of kind `simulated` are those of its backend without the faults. All times are in
+    seconds. transport_s: from a job's end to the start of the next one on the same worker. host_s:
+    per candidate, the time in which a device waits for its host (loading the binary, checking
+    outputs). setup_s: to create inputs and references of a task that the device process does not
+    keep; it keeps those of the last few tasks. Confirmations run in a second process, which keeps
+    none. fresh_s: to start another such process; it starts when a task that has been confirmed is
+    raced again.
     """
 
     warm = True
@@ -61,7 +61,7 @@ class VirtualPool:
         self._spec, self._transport_s, self._host_s = spec, transport_s, host_s
         self._setup_s, self._fresh_s = setup_s, fresh_s
         self._held: dict[str, list[object]] = {}
-        #: when a process that has not confirmed the task is up
+        #: When a process that has not confirmed the task is ready, by worker and task.
         self._fresh_at: dict[tuple[str, object], float] = {}
         self._now = 0.0
         self._order = itertools.count()
@@ -83,14 +83,14 @@ class VirtualPool:
 
     def start(self) -> None:
         self._free = [0.0] * self.builders
-        for seat in Plan(self._spec).seats(lambda kind: 1):
-            if seat.kind != "simulated":
+        for slot in PoolPlan(self._spec).slots(lambda kind: 1):
+            if slot.kind != "simulated":
                 continue
-            seed = int(str(seat.options.get("seed", 0)))
-            backend = SimulatedBackend(index=seat.index, seed=seed)
-            self._backends[seat.worker_id] = backend
+            seed = int(str(slot.options.get("seed", 0)))
+            backend = SimulatedBackend(index=slot.index, seed=seed)
+            self._backends[slot.worker_id] = backend
             device, toolchain = backend.info()
-            self._at(self._now, WorkerReady(WorkerInfo(seat.worker_id, device, toolchain)))
+            self._at(self._now, WorkerReady(WorkerInfo(slot.worker_id, device, toolchain)))
 
     def submit_build(self, job: BuildJob) -> None:
         result = simulate_build(job)
@@ -100,7 +100,7 @@ class VirtualPool:
 
     def submit_measure(self, worker_id: str, job: MeasureJob) -> None:
         if worker_id not in self._backends:
-            self._at(self._now, JobLost(job.job_id, f"worker {worker_id} is not there"))
+            self._at(self._now, JobLost(job.job_id, f"there is no worker {worker_id}"))
             return
         result = self._backends[worker_id].measure(job)
         held_s = len(job.candidates) * self._host_s + self._prepare_s(worker_id, job)
@@ -109,7 +109,7 @@ class VirtualPool:
         self._at(self._now + self._transport_s + held_s, Measured(job.job_id, worker_id, result))
 
     def _prepare_s(self, worker_id: str, job: MeasureJob) -> float:
-        """What comes before a job's first candidate."""
+        """Seconds before a job's first candidate."""
         task = (job.kernel, job.workload)
         if job.mode is Mode.CONFIRM:
             up = self._fresh_at.get((worker_id, task), self._now)
@@ -124,7 +124,7 @@ class VirtualPool:
         return 0.0 if known else self._setup_s
 
     def poll(self, timeout_s: float) -> Sequence[PoolEvent]:
-        """The events of the next moment at which anything happens, if that comes in time."""
+        """The events of the next moment that has any, if it comes within `timeout_s`."""
         until = self._now + timeout_s
         if not self._events or self._events[0][0] > until:
             self._now = until

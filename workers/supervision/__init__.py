@@ -1,1 +1,35 @@
-"""Supervised child processes: start, heartbeat, standby, end, and the attribution of faults."""
+"""Supervised processes: code that may crash, hang or be killed runs in a child, never in the farm.
+
+    driver or actor                     one per builder; one per device runner
+      |
+      |  SupervisedChild                supervised_child.py, child_process.py
+      |    writes requests, reads heartbeats and replies, closes the lifeline
+      |
+      +--starts--> fork server          fork_server.py | child/fork_server_main.py
+                     |                  imports the libraries, runs no job, outlives its children
+                     |
+                     +--forks--> reaper               child/reaper.py
+                                   |                  kills and cleans up, runs no code of a job
+                                   |
+                                   +--forks--> worker           child/worker_loop.py
+                                                 |              the caller's object
+                                                 +--starts--> compilers and other helpers
+
+    what happens                        who kills what
+    ----------------------------------  ------------------------------------------------------------
+    a request takes too long            the driver closes the lifeline; the reaper kills the worker
+                                        and all its descendants, and removes the scratch folder
+    the worker ends or crashes          the reaper kills the descendants, removes the folder and
+                                        writes the exit status, which becomes `ChildDied`
+    the driver ends, also by kill -9    the lifeline closes by itself; as for a timeout
+    the reaper is killed                the kernel kills the worker (PR_SET_PDEATHSIG), the fork
+                                        server kills the rest of the process group
+    the fork server is killed           its children live on; the next child gets a new server
+
+What follows a lost process is decided here too: a crash is retried once in a fresh process
+(`crash_retry`), a standby process takes over (`standby`), the candidate at fault is found
+(`fault_attribution`), and faults of the machine are no candidate's (`machine_faults`).
+
+The package imports `workers.records` and `search_spaces` alone; builders, runners and pools import
+it.
+"""

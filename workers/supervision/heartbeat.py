@@ -1,8 +1,9 @@
-"""Signs of life: what a supervised process is working on at the moment.
+"""Heartbeats: a supervised process reports what it is working on.
 
-    note("candidate 3")
+    heartbeat("candidate 3")
 
-The process that supervises it learns whom to blame for a crash, and that a long job is not a hang.
+The parent process uses the last activity to find the candidate at fault when the process is lost,
+and the time since then to tell a hang from a long job.
 """
 
 from __future__ import annotations
@@ -13,46 +14,46 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-#: The same text again so soon says nothing new.
+#: The same activity is not reported twice within this time.
 _REPEAT_S = 0.02
 
 
-def note(text: str) -> None:
-    """Tell the supervising process, if there is one, what is worked on from now on."""
-    line = _line
-    if line is not None:
-        line.send(text)
+def heartbeat(activity: str) -> None:
+    """Report to the parent process, if there is one, what this process starts to work on."""
+    sender = _sender
+    if sender is not None:
+        sender.send(activity)
 
 
 @contextmanager
 def sent_by(send: Callable[[str], None]) -> Iterator[None]:
-    """Let notes of this process, but of none forked from it, be given to `send` meanwhile."""
-    global _line
-    _line = _Line(send)
+    """Pass heartbeats of this process to `send` inside the block; not those of forked processes."""
+    global _sender
+    _sender = _Sender(send)
     try:
         yield
     finally:
-        _line.end()
-        _line = None
+        _sender.close()
+        _sender = None
 
 
-class _Line:
+class _Sender:
     def __init__(self, send: Callable[[str], None]) -> None:
         self._send, self._pid, self._lock = send, os.getpid(), threading.Lock()
-        self._open, self._last, self._at = True, "", 0.0
+        self._open, self._last, self._last_at = True, "", 0.0
 
-    def send(self, text: str) -> None:
+    def send(self, activity: str) -> None:
         if os.getpid() != self._pid:
             return
-        with self._lock:  # after the reply nobody listens any more
+        with self._lock:  # nothing may follow the reply
             now = time.monotonic()
-            if self._open and (text != self._last or now - self._at >= _REPEAT_S):
-                self._send(text)
-                self._last, self._at = text, now
+            if self._open and (activity != self._last or now - self._last_at >= _REPEAT_S):
+                self._send(activity)
+                self._last, self._last_at = activity, now
 
-    def end(self) -> None:
+    def close(self) -> None:
         with self._lock:
             self._open = False
 
 
-_line: _Line | None = None
+_sender: _Sender | None = None

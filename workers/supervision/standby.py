@@ -1,8 +1,8 @@
-"""A supervised child and a second one, already initialised, that takes over when the first is gone.
+"""A supervised child in use and a standby: a second, initialised child that can replace it at once.
 
-A device process has to be forked and to open its device, and seconds go by where its libraries are
-not loaded before (`workers.supervision.fork_server`). The standby has done so, and meanwhile does
-what must not be done by the first: what needs a process without a history.
+Starting a device process and opening its device takes from a third of a second to several seconds.
+The standby has done both. It also does the work that needs a process without a history, such as
+confirmations.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ import logging
 import threading
 from collections.abc import Callable
 
-from workers.build.process_builder import one_line, start
+from workers.supervision.crash_retry import start
+from workers.supervision.error_text import one_line
 from workers.supervision.supervised_child import SupervisedChild
 
-_log = logging.getLogger("tuner.workers")
-#: A standby that cannot be had this often in a row, perhaps for want of memory, is done without.
-_FAILURES = 2
+_log = logging.getLogger(__name__)
+#: After this many failed starts in a row, perhaps for lack of memory, no standby is started again.
+_MAX_FAILURES = 2
 
 
-class StandbyChild:
-    """One child in use and, with `standby`, one that waits.
+class ChildWithStandby:
+    """One child in use and, if `standby`, a second one that is ready to replace it.
 
-    make: gives a child that is not started. prepare: initialises a started one, without timing
-    anything. `begin` has a thread start the standby; `refresh` has it start another in its place.
-    All but `retire` and `standby_pid` are for one thread, which sees a standby change under its
-    calls only.
+    make: returns a child that is not started. prepare: initialises a started child without timing
+    anything. All methods but `retire` and `standby_pid` are for one thread; the standby changes
+    during its calls only.
     """
 
     def __init__(
@@ -36,80 +36,83 @@ class StandbyChild:
         standby: bool,
     ) -> None:
         self._make, self._prepare = make, prepare
-        self._wanted = standby
+        self._enabled = standby
         self._failures = 0
         self._retired = False
         self._lock = threading.Lock()
         self._current = make()
         self._standby: SupervisedChild | None = None
-        #: being started, or up and to become the standby
+        #: A child that is starting, or has started and is not the standby yet.
         self._next: SupervisedChild | None = None
         self._starter: threading.Thread | None = None
 
     @property
     def current(self) -> SupervisedChild:
+        """The child in use; it may have ended."""
         return self._current
 
     @property
     def standby_pid(self) -> int | None:
-        """The process id of the standby once it is ready, for tests and people."""
-        coming = self._next
-        child = coming if coming is not None and not self._starting else self._standby
+        """The process id of the standby when it is ready, for tests and people."""
+        following = self._next
+        child = following if following is not None and not self._starting else self._standby
         return child.pid if child is not None else None
 
     def ready(self) -> SupervisedChild:
-        """The child in use, started. Raises WorkerLost when it cannot be."""
+        """The child in use, started. Raises WorkerLost if none can be started."""
         if not self._current.alive:
-            self.renew()
+            self.replace_current()
         start(self._current)
         return self._current
 
-    def apart(self) -> SupervisedChild | None:
-        """The standby, waited for if it is just starting. It stays the standby; None without
-        one."""
-        self.begin()
+    def standby(self) -> SupervisedChild | None:
+        """The standby, after waiting for its start. It stays the standby. None if there is none."""
+        self.ensure_standby()
         if self._standby is None:
-            self._settle()
+            self._finish_start()
         return self._standby
 
-    def another(self) -> SupervisedChild | None:
-        """A standby that was started after the present one, waited for; None where none can be."""
+    def newer_standby(self) -> SupervisedChild | None:
+        """A standby started after the present one, after waiting for it; None if none starts."""
         before = self._standby
-        self.refresh()
-        self._settle()
+        self.renew_standby()
+        self._finish_start()
         if self._standby is before:
             self.drop_standby()
         return self._standby
 
-    def begin(self) -> None:
-        """Start a standby in the background, unless there is one or none is wanted."""
-        self._adopt()
+    def ensure_standby(self) -> None:
+        """Start a standby in the background, unless there is one or standbys are turned off."""
+        self._promote_started()
         if self._standby is None:
-            self.refresh()
+            self.renew_standby()
 
-    def refresh(self) -> None:
-        """Start another standby in the background, unless one is coming. The present one serves
-        until that is up."""
+    def renew_standby(self) -> None:
+        """Start another standby in the background, unless one is starting.
+
+        The present one serves until then.
+        """
         with self._lock:
-            if not self._wanted or self._retired or self._next is not None:
+            if not self._enabled or self._retired or self._next is not None:
                 return
             self._next = self._make()
             self._starter = threading.Thread(
-                target=self._bring_up, args=(self._next,), name="standby", daemon=True
+                target=self._start_next, args=(self._next,), name="standby", daemon=True
             )
             self._starter.start()
 
-    def renew(self) -> None:
-        """End the child in use. The standby takes over; one that is just starting is waited for."""
+    def replace_current(self) -> None:
+        """End the child in use and put the standby in its place, also one that is just starting."""
         self._current.kill()
-        self._adopt()
+        self._promote_started()
         if self._standby is None:
-            self._settle()
+            self._finish_start()
         with self._lock:
             if self._standby is not None:
                 self._current.retire()
                 self._current, self._standby = self._standby, None
-        # A pool may have been closed by force between the two.
+                _log.info("the standby process %s replaces the one in use", self._current.pid)
+        # A forced close of the pool may have come in between.
         if self._retired:
             self._current.retire()
 
@@ -123,11 +126,12 @@ class StandbyChild:
             self._starter.join()
 
     def retire(self) -> None:
-        """Kill all and start no other, also from another thread."""
+        """Kill both and start no other. For any thread."""
         self._retired = True
         _retire(self._current, self._standby, self._next)
 
     def close(self) -> None:
+        """End both; the child in use may close its object."""
         self.drop_standby()
         self._current.close()
 
@@ -135,14 +139,14 @@ class StandbyChild:
     def _starting(self) -> bool:
         return self._starter is not None and self._starter.is_alive()
 
-    def _settle(self) -> None:
-        """Wait for whoever is starting."""
+    def _finish_start(self) -> None:
+        """Wait for a start that is under way."""
         if self._starter is not None:
             self._starter.join()
-        self._adopt()
+        self._promote_started()
 
-    def _adopt(self) -> None:
-        """Let who has come up take the standby's place, and forget a standby that has died."""
+    def _promote_started(self) -> None:
+        """Make a child that has started the standby, and forget a standby that has died."""
         with self._lock:
             ended = []
             if self._next is not None and not self._starting:
@@ -154,7 +158,7 @@ class StandbyChild:
                 self._standby = None
         _retire(*ended)
 
-    def _bring_up(self, child: SupervisedChild) -> None:
+    def _start_next(self, child: SupervisedChild) -> None:
         try:
             start(child)
             self._prepare(child)
@@ -163,7 +167,7 @@ class StandbyChild:
             child.retire()
             if self._next is child and not self._retired:
                 self._failures += 1
-                self._wanted = self._failures < _FAILURES
+                self._enabled = self._failures < _MAX_FAILURES
                 _log.info("no standby process: %s", one_line(f"{error}"))
         if self._retired:
             child.retire()

@@ -1,18 +1,18 @@
-"""A supervised child process: it may crash, hang or be killed, and the caller learns which.
+"""A supervised child process: it may crash, hang or be killed, and its caller is told which.
 
     child = SupervisedChild("package.module:Factory", {"index": 0}, name="runner-0")
     child.request("method", 1, 2, timeout_s=10.0)
 
 The first request starts the process, forked from a server (`workers.supervision.fork_server`). It
-imports the factory and keeps what that returns; every request calls a method of that object.
-Messages are length-prefixed pickles over pipes of their own, so nothing the child prints disturbs
-them; notes (`workers.supervision.heartbeat`) come before the reply. The process dies with its
-parent, `kill -9` included, and takes its descendants and its scratch folder along (see
-`workers.supervision.child_main`).
+imports the factory and keeps the object that the factory returns; each request calls a method of
+it. Messages use pipes of their own (`workers.supervision.child.messages`), so printing does not
+disturb them. The process ends with its parent, also after `kill -9`, and its reaper then kills its
+descendants and removes its scratch folder (`workers.supervision.child.reaper`).
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import sys
@@ -24,67 +24,73 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from workers.supervision.child.messages import Setup
+from workers.supervision.child_process import ChildProcess
 from workers.supervision.fork_server import ForkServer
-from workers.supervision.process import Process, Signs
+from workers.supervision.response_deadline import ResponseDeadline
 
-#: Seconds a child may take to start and build its object: importing torch from a cold disk is slow.
+_log = logging.getLogger(__name__)
+#: Seconds for a child to start and create its object; torch from a cold disk takes long to import.
 START_TIMEOUT_S = 180.0
 
 Environment = Callable[[Path], Mapping[str, str | None]]
 
 
 class ChildTimeout(Exception):
-    """The child did not answer in time and was killed.
+    """The child did not answer in time and was killed."""
 
-    limit_s: the limit it broke. quiet_s: how long it had been silent. last_note: its last note.
-    """
-
-    def __init__(self, message: str, limit_s: float, quiet_s: float, last_note: str) -> None:
+    def __init__(self, message: str, limit_s: float, silent_s: float, last_activity: str) -> None:
         super().__init__(message)
-        self.limit_s, self.quiet_s, self.last_note = limit_s, quiet_s, last_note
+        #: The limit that was exceeded.
+        self.limit_s = limit_s
+        #: Seconds since the last heartbeat.
+        self.silent_s = silent_s
+        #: The activity of the last heartbeat; empty without one.
+        self.last_activity = last_activity
 
 
 class ChildDied(Exception):
-    """The child ended instead of answering.
+    """The child ended instead of answering."""
 
-    ended: `SIGSEGV` or `exit code 3`. output: the last of what it printed, cleaned for display.
-    last_note: the last note it gave during the request.
-    """
-
-    def __init__(self, name: str, ended: str, output: str, last_note: str = "") -> None:
-        super().__init__(f"{name} died ({ended})")
-        self.ended = ended
+    def __init__(self, name: str, exit_status: str, output: str, last_activity: str = "") -> None:
+        super().__init__(f"{name} died ({exit_status})")
+        #: `SIGSEGV` or `exit code 3`.
+        self.exit_status = exit_status
+        #: The end of its output, without control characters.
         self.output = output
-        self.last_note = last_note
+        #: The activity of the last heartbeat during the request; empty without one.
+        self.last_activity = last_activity
 
     @property
-    def last_words(self) -> str:
-        """The line of the output that most likely names the cause."""
-        # What the fault handler prints comes after the cause, if the cause was printed at all.
-        said, handler, dump = self.output.partition("Fatal Python error:")
-        lines = [line.strip() for line in said.splitlines() if line.strip()]
-        if not lines and handler:
-            lines = [f"{handler}{dump.splitlines()[0]}"]
+    def last_line(self) -> str:
+        """The line of the output that most likely names the cause; empty without output."""
+        # The fault handler prints after the cause, if the cause was printed at all.
+        printed, marker, dump = self.output.partition("Fatal Python error:")
+        lines = [line.strip() for line in printed.splitlines() if line.strip()]
+        if not lines and marker:
+            lines = [f"{marker}{dump.splitlines()[0]}"]
         return lines[-1] if lines else ""
 
 
 class ChildError(Exception):
-    """The object in the child raised. error: the exception, None when it could not be pickled."""
+    """The object in the child raised an exception."""
 
     def __init__(self, error: BaseException | None, kind: str, message: str, trace: str) -> None:
         super().__init__(f"{kind}: {message}" if message else kind)
+        #: The exception; None if it could not be pickled.
         self.error = error
+        #: Its traceback as text.
         self.trace = trace
 
 
 class SupervisedChild:
-    """One child process at a time, started on demand and after every death.
+    """One child process at a time, started on demand and again after every death.
 
-    factory: `module:callable`, called with `kwargs` and `cache_dir`, a private folder removed when
-    the process ends. environment: what to change in the environment, given that folder (None
-    unsets), after what the server preloads. paths: import paths, after the parent's own. cores:
-    the processors it may use, empty for those of the parent. server: one that others use too and
-    that somebody else closes, by default its own. Not for two requests at once.
+    factory: `module:callable`, called with `kwargs` and `cache_dir`, a private folder that is
+    removed when the process ends. environment: changes of the environment, given that folder (None
+    unsets), which follow the server's preloads. paths: import paths, after the parent's own. cores:
+    the processors it may use, empty for those of the parent. server: a server that others share and
+    close; by default the child has its own. One request at a time.
     """
 
     def __init__(
@@ -106,9 +112,9 @@ class SupervisedChild:
         self._own_server = server is None
         self._server = server or ForkServer(name, paths=paths, cwd=cwd)
         self._lock = threading.RLock()
-        self._process: Process | None = None
+        self._process: ChildProcess | None = None
         self._retired = False
-        self._last_note = ""
+        self._last_activity = ""
 
     @property
     def pid(self) -> int | None:
@@ -118,54 +124,56 @@ class SupervisedChild:
 
     @property
     def alive(self) -> bool:
-        """Whether there is a child, and nobody has killed it behind our back."""
+        """Whether there is a child and it has not ended since the last request."""
         process = self._process
-        return process is not None and process.lives()
+        return process is not None and process.alive
 
     @property
-    def last_note(self) -> str:
-        """The last note of the last request, empty when it gave none."""
-        return self._last_note
+    def last_activity(self) -> str:
+        """The activity of the last heartbeat of the last request; empty without one."""
+        return self._last_activity
 
     def request(
         self,
         method: str,
         *args: object,
         timeout_s: float,
-        quiet_s: float | None = None,
-        quiet_after: Mapping[str, float] | None = None,
+        max_silence_s: float | None = None,
+        max_silence_after: Mapping[str, float] | None = None,
     ) -> Any:
-        """Call a method of the child's object, starting the child if need be.
+        """Call a method of the child's object; start the child first if necessary.
 
-        quiet_s: how long a method that gives notes may then be silent, None for no limit.
-        quiet_after: the same for notes that begin with a certain word. A method that has not given
-        any note yet has `timeout_s` alone. Raises ChildTimeout, ChildDied or ChildError; after the
-        first two the child is gone.
+        max_silence_s: the longest time between heartbeats, None for no limit; it applies from the
+        first heartbeat on. max_silence_after: the same for activities that begin with a certain
+        word. Raises ChildTimeout, ChildDied or ChildError; the child has ended after the first two.
         """
         with self._lock:
             body = pickle.dumps((method, args))
             process = self._process or self._start()
-            return self._exchange(process, body, timeout_s, quiet_s, quiet_after)
+            deadline = ResponseDeadline(
+                time.monotonic() + timeout_s, max_silence_s, max_silence_after
+            )
+            return self._exchange(process, body, timeout_s, deadline)
 
     def start(self) -> None:
-        """Start the child now, unless it lives. Raises as `request` does."""
+        """Start the child now, unless it is alive. Raises as `request` does."""
         with self._lock:
             if self._process is None:
                 self._start()
 
     def kill(self) -> None:
-        """Kill the child and its descendants; a request under way in another thread sees it die."""
+        """Kill the child and its descendants. A request of another thread raises ChildDied."""
         process = self._process
         if process is None:
             return
-        process.cut()
+        process.close_lifeline()
         with self._lock:
             if self._process is process:
                 self._process = None
                 process.end()
 
     def retire(self) -> None:
-        """Kill the child and start no other; a request under way or to come raises ChildDied."""
+        """Kill the child and start no other. Present and later requests raise ChildDied."""
         self._retired = True
         self.kill()
         self._close_server()
@@ -174,7 +182,7 @@ class SupervisedChild:
         """Let the child's object close itself, then end the child. A later request starts anew."""
         with self._lock:
             if self._process is not None:
-                self._process.hang_up()
+                self._process.close_requests()
             self.kill()
             self._close_server()
 
@@ -182,13 +190,13 @@ class SupervisedChild:
         if self._own_server:
             self._server.close()
 
-    def _start(self) -> Process:
+    def _start(self) -> ChildProcess:
         if self._retired:
             raise ChildDied(self._name, "retired", "")
         scratch = Path(tempfile.mkdtemp(prefix="tuner-"))
         try:
             environment = self._environment(scratch)
-            process = Process(
+            process = ChildProcess(
                 scratch, server=self._server, environment=environment, name=self._name
             )
         except OSError:
@@ -196,53 +204,62 @@ class SupervisedChild:
             raise
         self._process = process
         if self._retired:  # by another thread, which saw no process to kill
-            process.cut()
-        setup = {
-            "factory": self._factory,
-            "kwargs": {**self._kwargs, "cache_dir": scratch},
-            "paths": [*(path or os.getcwd() for path in sys.path), *self._paths],
-            "nice": self._nice,
-            "cores": self._cores,
-        }
+            process.close_lifeline()
+        setup = Setup(
+            factory=self._factory,
+            kwargs={**self._kwargs, "cache_dir": scratch},
+            paths=[*(path or os.getcwd() for path in sys.path), *self._paths],
+            nice=self._nice,
+            cores=self._cores,
+        )
+        deadline = ResponseDeadline(time.monotonic() + START_TIMEOUT_S)
         try:
-            process.pid = self._exchange(process, pickle.dumps(setup), START_TIMEOUT_S)
+            process.pid = self._exchange(process, pickle.dumps(setup), START_TIMEOUT_S, deadline)
         except (ChildError, ChildDied, ChildTimeout):
             self.kill()
             self._close_server()
             raise
+        _log.debug("%s: process %s started", self._name, process.pid)
         return process
 
     def _exchange(
-        self,
-        process: Process,
-        body: bytes,
-        timeout_s: float,
-        quiet_s: float | None = None,
-        quiet_after: Mapping[str, float] | None = None,
+        self, process: ChildProcess, body: bytes, timeout_s: float, deadline: ResponseDeadline
     ) -> Any:
-        signs = Signs(time.monotonic() + timeout_s, quiet_s, quiet_after)
         try:
-            reply = process.exchange(body, signs)
+            reply = process.exchange(body, deadline)
         except TimeoutError:
             self.kill()
-            did, limit_s = "answer within", timeout_s
-            if signs.quiet_s is not None and signs.broken_by_silence:
-                did, limit_s = "give a sign of life for", signs.quiet_s
-            message = f"{self._name} did not {did} {limit_s:g} s"
-            raise ChildTimeout(message, limit_s, signs.silent_s, signs.last_note) from None
+            raise self._timeout(timeout_s, deadline) from None
         except (EOFError, BrokenPipeError):
-            self._process = None
-            ended = process.end()
-            raise ChildDied(self._name, ended, process.output, signs.last_note) from None
+            raise self._death(process, deadline) from None
         except BaseException:  # a half-read reply would answer the next request
             self.kill()
             raise
         finally:
-            self._last_note = signs.last_note
-        return _opened(reply)
+            self._last_activity = deadline.last_activity
+        return _result_of(reply)
+
+    def _timeout(self, timeout_s: float, deadline: ResponseDeadline) -> ChildTimeout:
+        limit_s, missed = timeout_s, f"answer within {timeout_s:g} s"
+        if deadline.max_silence_s is not None and deadline.limited_by_silence:
+            limit_s = deadline.max_silence_s
+            missed = f"give a sign of life for {limit_s:g} s"
+        activity = deadline.last_activity
+        error = ChildTimeout(f"{self._name} did not {missed}", limit_s, deadline.silent_s, activity)
+        _log.info("%s (last activity: %s); it was killed", error, activity or "none")
+        return error
+
+    def _death(self, process: ChildProcess, deadline: ResponseDeadline) -> ChildDied:
+        self._process = None
+        exit_status, activity = process.end(), deadline.last_activity
+        death = ChildDied(self._name, exit_status, process.output, activity)
+        if not self._retired:
+            line, during = death.last_line, activity or "none"
+            _log.info("%s (last activity: %s): %s", death, during, line or "no output")
+        return death
 
 
-def _opened(reply: bytes) -> Any:
+def _result_of(reply: bytes) -> Any:
     try:
         kind, *content = pickle.loads(reply)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What a pool spec comes to: seats for runners, a number of builders, and their arguments."""
+"""The workers that a pool spec asks for: a slot per runner, a number of builders, their options."""
 
 from __future__ import annotations
 
@@ -12,48 +12,58 @@ from pathlib import Path
 from search_spaces.records import Value
 from workers.records import PoolSpec
 
-#: What a child with torch loaded and a compiler at work may take.
+#: Memory of a child with torch loaded while it compiles.
 _BUILDER_BYTES = 3 * 2**29
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
-    """One runner to be: which device of which kind it owns, under which name."""
+class WorkerSlot:
+    """The place of one runner in a pool."""
 
     worker_id: str
+    #: The backend's kind.
     kind: str
+    #: The number of its device among those of the kind.
     index: int
+    #: Keyword arguments of its backend.
     options: Mapping[str, Value] = field(default_factory=dict)
 
 
-class Plan:
-    """Reads a spec once for a whole pool. `close` removes the marks of injected losses."""
+class PoolPlan:
+    """What a pool spec asks for, computed once per pool. `close` removes temporary files."""
 
     def __init__(self, spec: PoolSpec) -> None:
         self._spec = spec
         self._lost_dir = ""
+        #: Import paths of the workers, absolute.
         self.paths = tuple(str(Path(path).resolve()) for path in spec.paths)
+        #: The driver's working folder.
         self.cwd = os.getcwd()
 
     @property
     def build_options(self) -> dict[str, Value]:
+        """Keyword arguments of the builders."""
         return {"time_scale": self._spec.options.get("simulated", {}).get("time_scale", 0.0)}
 
-    def seats(self, count_found: Callable[[str], int]) -> Iterator[Seat]:
-        """The seats; `count_found` says how many devices of a kind there are."""
-        for kind, wanted in sorted(self._spec.runners.items()):
-            count = count_found(kind) if wanted is None else wanted
+    def slots(self, count_devices: Callable[[str], int]) -> Iterator[WorkerSlot]:
+        """A slot per runner. count_devices: the number of devices of a kind."""
+        for kind, requested in sorted(self._spec.runners.items()):
+            count = count_devices(kind) if requested is None else requested
             for index in range(count):
-                yield Seat(f"{kind}-{index}", kind, index, self._options(kind))
+                yield WorkerSlot(f"{kind}-{index}", kind, index, self._options(kind))
 
     def builders(self, cpus: int, memory_bytes: int, runners: int) -> int:
-        """How many builders: as asked, else what `runners` leave of the processors, at least 1."""
+        """The number of builders: as the spec says, else the processors that `runners` leave.
+
+        At least 1, and no more than memory allows. memory_bytes: 0 if unknown.
+        """
         if self._spec.builders is not None:
             return self._spec.builders
         room = memory_bytes // _BUILDER_BYTES if memory_bytes else cpus
         return max(1, min(cpus - runners, room))
 
     def close(self) -> None:
+        """Remove the marks of injected losses."""
         if self._lost_dir:
             shutil.rmtree(self._lost_dir, ignore_errors=True)
 

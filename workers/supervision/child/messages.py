@@ -1,0 +1,72 @@
+"""What the two sides of a supervised process send each other, and over which descriptors.
+
+    fork order    parent -> fork server   socket: length, pickled `ForkOrder`, and five descriptors
+    request       parent -> worker        pipe: length, pickle; the first one is the setup
+    heartbeat     worker -> parent        pipe: length, `HEARTBEAT`, UTF-8 text
+    reply         worker -> parent        the same pipe: length, `REPLY`, pickle
+    exit status   reaper -> parent        pipe: one `EXIT_STATUS`
+    lifeline      parent -> reaper        pipe that carries nothing; its end of file means "kill"
+    output        all children -> parent  pipe with stdout and stderr
+
+Lengths are 8 bytes, big-endian, and count what follows. Standard library only.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, BinaryIO, TypedDict
+
+LENGTH_BYTES = 8
+#: Descriptors of a fork order: requests, replies, lifeline, output, exit status.
+DESCRIPTORS = 5
+#: Kinds of messages on the reply pipe.
+HEARTBEAT, REPLY = b"h", b"r"
+#: The worker's exit code; minus the signal's number where a signal ended it.
+EXIT_STATUS = struct.Struct("=i")
+
+
+class ForkOrder(TypedDict):
+    """What a fork server is asked to start."""
+
+    #: The private folder, which the reaper removes.
+    scratch: str
+    #: The name that `ps` shows.
+    name: str
+    #: Changes of the environment; None unsets a variable.
+    environment: dict[str, str | None]
+
+
+class Setup(TypedDict):
+    """The first request to a worker: the object to create and where to find it."""
+
+    #: `module:callable`.
+    factory: str
+    kwargs: dict[str, Any]
+    #: Import paths, appended to the worker's own.
+    paths: list[str]
+    #: Added to the niceness of the process.
+    nice: int
+    #: The processors it may use; empty for those of the parent.
+    cores: frozenset[int]
+
+
+def framed(body: bytes) -> bytes:
+    """The body with its length in front."""
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+def length_of(header: bytes) -> int:
+    """The length that a header announces."""
+    return int.from_bytes(header, "big")
+
+
+def read_frame(stream: BinaryIO) -> bytes | None:
+    """The body of the next message; None at the end of file."""
+    header = stream.read(LENGTH_BYTES)
+    return stream.read(length_of(header)) if len(header) == LENGTH_BYTES else None
+
+
+def write_frame(stream: BinaryIO, kind: bytes, body: bytes) -> None:
+    """Send a message of a kind."""
+    stream.write(framed(kind + body))
+    stream.flush()

@@ -1,0 +1,169 @@
+"""The parent's view of one child process: its pipes, its scratch folder and its exit status."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from workers.supervision.captured_output import CapturedOutput
+from workers.supervision.child.messages import (
+    EXIT_STATUS,
+    LENGTH_BYTES,
+    REPLY,
+    ForkOrder,
+    framed,
+    length_of,
+)
+from workers.supervision.fork_server import ForkServer, exit_name
+from workers.supervision.response_deadline import ResponseDeadline
+
+_EXIT_TIMEOUT_S = 10.0
+_CHUNK_BYTES = 1 << 20
+
+
+class ChildProcess:
+    """One process that a fork server started, until its end. Raises OSError if it cannot be."""
+
+    def __init__(
+        self,
+        scratch: Path,
+        *,
+        server: ForkServer,
+        environment: Mapping[str, str | None],
+        name: str,
+    ) -> None:
+        (
+            (request_read, self._requests),
+            (self._replies, reply_write),
+            (lifeline_read, self._lifeline),
+            (output_read, output_write),
+            (self._exit_status, exit_status_write),
+        ) = _pipes(5)
+        os.set_blocking(self._requests, False)
+        os.set_blocking(self._replies, False)
+        #: The worker's process id, known from the reply to its setup.
+        self.pid: int | None = None
+        self._server = server
+        self._lifeline_lock = threading.Lock()
+        self._scratch = scratch
+        theirs = (request_read, reply_write, lifeline_read, output_write, exit_status_write)
+        order = ForkOrder(scratch=str(scratch), name=name, environment=dict(environment))
+        try:
+            server.fork(order, theirs)
+        except OSError:
+            ours = (self._requests, self._replies, self._lifeline, output_read, self._exit_status)
+            for descriptor in ours:
+                os.close(descriptor)
+            raise
+        finally:
+            for descriptor in theirs:
+                os.close(descriptor)
+        self._output = CapturedOutput(output_read)
+
+    @property
+    def output(self) -> str:
+        """The end of what the worker printed; of what the server printed if no worker started."""
+        return self._output.text() or self._server_exit()[1]
+
+    @property
+    def alive(self) -> bool:
+        """Whether the reaper is alive and has not reported the worker's end."""
+        return self._exit_status >= 0 and not _readable(self._exit_status, 0.0)
+
+    def exchange(self, body: bytes, deadline: ResponseDeadline) -> bytes:
+        """Send a request and return the reply. Raises TimeoutError, EOFError or BrokenPipeError."""
+        self._output.clear()
+        message = memoryview(framed(body))
+        while message:
+            _wait_for(self._requests, select.POLLOUT, deadline.until)
+            message = message[os.write(self._requests, message) :]
+        while True:
+            size = length_of(self._read(LENGTH_BYTES, deadline))
+            kind, content = self._read(1, deadline), self._read(size - 1, deadline)
+            if kind == REPLY:
+                return content
+            deadline.heartbeat(content.decode())
+
+    def _read(self, count: int, deadline: ResponseDeadline) -> bytes:
+        received = bytearray()
+        while len(received) < count:
+            _wait_for(self._replies, select.POLLIN, deadline.until)
+            chunk = os.read(self._replies, min(count - len(received), _CHUNK_BYTES))
+            if not chunk:
+                raise EOFError
+            received += chunk
+        return bytes(received)
+
+    def close_requests(self) -> None:
+        """Close the request pipe and wait some seconds for the worker to end by itself."""
+        os.close(self._requests)
+        self._requests = -1
+        _readable(self._exit_status, _EXIT_TIMEOUT_S)
+
+    def close_lifeline(self) -> None:
+        """Have the reaper kill everything. For any thread, also repeatedly.
+
+        A server that is still loading has no reaper to do it; it is killed instead.
+        """
+        with self._lifeline_lock:
+            if self._lifeline >= 0:
+                os.close(self._lifeline)
+                self._lifeline = -1
+                self._server.interrupt()
+
+    def end(self) -> str:
+        """Kill what is left, and return the worker's exit: `SIGSEGV` or `exit code 3`."""
+        self.close_lifeline()
+        exit_status, self._exit_status = self._exit_status, -1
+        written = b""
+        if _readable(exit_status, _EXIT_TIMEOUT_S):
+            written = os.read(exit_status, EXIT_STATUS.size)
+        for descriptor in (self._requests, self._replies, exit_status):
+            if descriptor >= 0:
+                os.close(descriptor)
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._output.finish()
+        if len(written) == EXIT_STATUS.size:
+            return exit_name(EXIT_STATUS.unpack(written)[0])
+        # There was no reaper, or it was killed and its worker with it.
+        return self._server_exit()[0]
+
+    def _server_exit(self) -> tuple[str, str]:
+        """How the server ended and what it printed, if it ended before a worker started.
+
+        Otherwise SIGKILL without output.
+        """
+        return (self._server.exit_report() if self.pid is None else None) or ("SIGKILL", "")
+
+
+def _pipes(count: int) -> list[tuple[int, int]]:
+    """That many pipes. If there are too few descriptors for all, none is left open."""
+    made: list[tuple[int, int]] = []
+    try:
+        for _ in range(count):
+            made.append(os.pipe())  # noqa: PERF401 (the ones made before an error must be closed)
+    except OSError:
+        for ends in made:
+            os.close(ends[0])
+            os.close(ends[1])
+        raise
+    return made
+
+
+def _readable(descriptor: int, timeout_s: float) -> bool:
+    """Whether data or the end of file arrives within that time."""
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+    return bool(poller.poll(max(0.0, timeout_s) * 1000))
+
+
+def _wait_for(descriptor: int, event: int, deadline: float) -> None:
+    poller = select.poll()
+    poller.register(descriptor, event)
+    if not poller.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        raise TimeoutError
