@@ -1,6 +1,8 @@
-"""What builders and runners are given and give back. A bad config is a value, never an exception.
+"""Jobs of builders and runners, their results, and the events of a pool.
 
-Standard library only, so that these records cross process and cluster boundaries cheaply.
+A bad config is a value (`Failure`), never an exception. Standard library only, so that these
+records cross process and cluster boundaries cheaply. Times are in seconds (`_s`) or microseconds
+(`_us`).
 """
 
 from __future__ import annotations
@@ -14,274 +16,298 @@ from search_spaces.records import Config, Device, Status, Toolchain, Value, Work
 
 @dataclass(frozen=True, slots=True)
 class KernelRef:
-    """Where another process finds a kernel: its spec and extra import paths."""
+    """How another process finds a kernel."""
 
+    #: A registered name, `module:object` or `file.py:object`.
     spec: str
+    #: Import paths, appended to those of the process.
     paths: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StaticFacts:
-    """What a binary says of itself without being run; the worst of a variant's launches.
+    """Facts of a binary that need no run; the worst over a variant's launches."""
 
-    registers: 32-bit registers per thread. spill_bytes: local memory per thread.
-    shared_bytes: static plus dynamic shared memory of one block.
-    """
-
+    #: 32-bit registers per thread.
     registers: int = 0
+    #: Local memory per thread.
     spill_bytes: int = 0
+    #: Static plus dynamic shared memory per block.
     shared_bytes: int = 0
+    #: Warps per block.
     num_warps: int = 0
+    #: Size of the binaries.
     binary_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A built variant: the compiler cache's files and the facts read from its binaries.
-
-    binary_hash covers code, grid and launch options: equal hashes run the same machine code.
-    files maps paths relative to the compiler's cache folder to their (zlib-compressed) contents.
-    keys: of each Triton kernel, the parts of its key in the compiler's cache, as text by name.
-    """
+    """A built variant: the files of the compiler's cache and the facts of its binaries."""
 
     config: Config
+    #: What the code is generated for, e.g. `cuda:90`.
     target: str
     toolchain: Toolchain
+    #: Digest of code, grid and launch options. Equal digests run the same machine code.
     binary_hash: str
     facts: StaticFacts = StaticFacts()
+    #: Contents (compressed by zlib) by path relative to the compiler's cache folder.
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    #: Duration of the build.
     build_s: float = 0.0
+    #: Per Triton kernel, the parts of its key in the compiler's cache, as text by name.
     keys: tuple[Mapping[str, str], ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a trial has no measurement: a status, one line for people, and the raw detail.
-
-    facts and binary_hash are given where a build got far enough to have them.
-    """
+    """Why a trial has no measurement."""
 
     status: Status
+    #: One line for people.
     message: str
+    #: The complete text, e.g. a traceback or the output of a compiler.
     detail: str = ""
+    #: Duration of the build.
     build_s: float = 0.0
+    #: Facts and digest of the binary, if the build produced one.
     facts: StaticFacts | None = None
     binary_hash: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class BuildJob:
-    """Build one variant for a target. `device` gives the limits the binary must keep."""
+    """Build one variant for a target."""
 
     job_id: str
     kernel: KernelRef
     workload: Workload
     config: Config
+    #: The device to build for; it gives the target and the limits that the binary must keep.
     device: Device
+    #: The longest the build may take.
     timeout_s: float = 60.0
 
 
 class Mode(StrEnum):
-    """What a runner does with its candidates.
+    """What a runner does with the candidates of a job."""
 
-    SCREENING: verify the candidates and screen them, interleaved, against the incumbent; who
-    cannot be the best is dropped early. RACE: verify all candidates and interleave them, dropping
-    losers, until the best is known. CONFIRM: in a fresh child process, all candidates and the named
-    baselines to the full number of passes. VERIFY: correctness only, nothing is timed.
-    """
-
+    #: Verify the candidates and compare them, interleaved, with the incumbent. Candidates that
+    #: cannot be the best are dropped early.
     SCREENING = "screening"
+    #: Verify all candidates and interleave them, dropping losers, until the best one is known.
     RACE = "race"
+    #: Measure all candidates and the named baselines to the full number of passes, in a process
+    #: that has never seen the task.
     CONFIRM = "confirm"
+    #: Verify only; nothing is timed.
     VERIFY = "verify"
 
 
 @dataclass(frozen=True, slots=True)
 class MeasurementProtocol:
-    """The constants of the measuring protocol; part of what makes two timings comparable.
+    """Constants of the measurement. Timings are comparable only if theirs are equal."""
 
-    method: `events`, `graph`, `cupti`, or `auto`, which chooses by the kernel's duration, once for
-    all candidates of a task. cache: `cold` flushes the last-level cache before every launch,
-    `rotate` changes the buffers instead, `warm` does neither. warm_ms: warming of the clock.
-
-    pairs: cumulative samples of a candidate at which its screening may stop; after the first it
-    does beyond the ratio `cap` to the incumbent, up to the third sample beyond `near` (by the
-    fastest of its samples), later beyond `hopeless` with confidence. A race runs up to `rounds`
-    rounds of `round_pairs` passes and is over when all losers are dropped or within `epsilon` of
-    the leader; the probability of any wrong decision in it is at most `delta`. final_pairs: the
-    passes of a confirmation, which takes them up to eight times where a ratio close to 1 is not yet
-    known to within `precision` (half of its interval, in ln).
-    """
-
+    #: Revision of the measuring code.
     version: int = 3
+    #: `events`, `graph`, `cupti`, or `auto`: chosen once per task by the kernel's duration.
     method: str = "auto"
+    #: `cold` flushes the last-level cache before every launch, `rotate` changes the buffers
+    #: instead, `warm` does neither.
     cache: str = "cold"
+    #: Milliseconds of work before the first sample, which raise the clock.
     warm_ms: float = 100.0
+    #: Seeds of the inputs on which a variant must be correct.
     seeds: tuple[int, ...] = (1, 2)
+    #: Cumulative samples of a candidate at which its screening may stop.
     pairs: tuple[int, ...] = (1, 3, 9, 24)
+    #: Ratio to the incumbent above which a screening stops after the first sample.
     cap: float = 1.6
+    #: Ratio above which it stops up to the third sample, by the fastest of its samples.
     near: float = 1.15
+    #: Ratio above which it stops later, if the interval says so with confidence.
     hopeless: float = 1.02
+    #: The most rounds of a race.
     rounds: int = 24
+    #: Passes per round.
     round_pairs: int = 16
+    #: A race ends when every candidate left is within this share of the leader.
     epsilon: float = 0.005
+    #: The highest probability of any wrong decision in a race.
     delta: float = 0.05
+    #: Passes of a confirmation; up to eight times as many for ratios close to 1.
     final_pairs: int = 64
+    #: Half width of the interval of ln(ratio) at which a confirmation of such a ratio ends.
     precision: float = 0.004
+    #: The shortest batch of launches that a timer with a coarse clock takes as one sample.
     min_batch_us: float = 200.0
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What a device and its clock can do, measured when a worker starts; stored with the device.
+    """Speed of a device and resolution of its clock, measured when a worker starts.
 
-    quantum_us: the clock's step. overhead_us: what a pair of events (or clock readings) reads when
-    nothing lies between, by method; timings have it subtracted. flush_us: time to flush the
-    last-level cache. copy_bytes_per_us: bytes read plus written by a copy in the device's memory.
-    flops_per_us: matrix products at the device's best, by dtype (`bfloat16`, `float16`, `tf32`,
-    `float32`). Numbers that could not be measured are 0 or missing.
+    Values that could not be measured are 0 or missing.
     """
 
+    #: The step of the clock.
     quantum_us: float = 0.0
+    #: The reading of a pair of events (or clock readings) with nothing in between, by method.
+    #: Timings have it subtracted.
     overhead_us: Mapping[str, float] = field(default_factory=dict)
+    #: Time to flush the last-level cache.
     flush_us: float = 0.0
+    #: Bytes read plus bytes written by a copy in the device's memory.
     copy_bytes_per_us: float = 0.0
+    #: Rate of matrix products by dtype: `bfloat16`, `float16`, `tf32`, `float32`.
     flops_per_us: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Another workload a variant must be right on, with its artifact for that workload."""
+    """A check size: another workload on which a variant must be correct."""
 
     workload: Workload
+    #: The variant, built for that workload.
     artifact: Artifact
 
 
 @dataclass(frozen=True, slots=True)
 class MeasureJob:
-    """Verify and time candidates of one task on one device.
-
-    candidates: artifacts, candidates first; without any, a screening only prepares the task.
-    incumbent: the last candidate is the one to beat in a SCREENING.
-    verified: binary hashes whose correctness the farm has already established on this device kind.
-    checks: odd sizes on which the first candidate of a CONFIRM must be right as well.
-    candidate_timeout_s: the longest any one candidate may keep the device process without a sign of
-    life; baseline_timeout_s: the longest a baseline may take to compile, to warm up and to be
-    checked; timeout_s: the longest the whole job may. calibration: of the device and its clock,
-    which a fresh process then need not repeat.
-    """
+    """Verify and time candidates of one task on one device."""
 
     job_id: str
     kernel: KernelRef
     workload: Workload
+    #: The candidates, followed by the incumbent if there is one. A screening without candidates
+    #: prepares the task.
     candidates: tuple[Artifact, ...]
     mode: Mode = Mode.SCREENING
+    #: Whether the last candidate is the incumbent of a screening.
     incumbent: bool = False
+    #: Names of the kernel's baselines to measure in a confirmation.
     baselines: tuple[str, ...] = ()
+    #: Digests of binaries that are known to be correct on this kind of device.
     verified: frozenset[str] = frozenset()
+    #: Check sizes on which the first candidate of a confirmation must be correct.
     checks: tuple[Check, ...] = ()
     protocol: MeasurementProtocol = MeasurementProtocol()
+    #: The device's calibration, so that a fresh process need not measure it again.
     calibration: Calibration | None = None
+    #: The longest the whole job may take.
     timeout_s: float = 60.0
+    #: The longest a candidate may occupy the device process without a heartbeat.
     candidate_timeout_s: float = 60.0
+    #: The longest a baseline may take to compile, warm up and be checked.
     baseline_timeout_s: float = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Times of one candidate or baseline inside one interleaved pass.
+    """Times of one candidate or baseline inside one interleaved pass."""
 
-    samples_us are in order; samples of one pass at equal positions are pairs. A candidate that was
-    dropped has fewer. log_ratio is ln(time / reference candidate's time) with its 95 % interval;
-    the reference is the incumbent of a screening and the first candidate that was timed otherwise.
-    error is ||out - ref|| / ||ref||, the worst seed, negative when correctness was taken from
-    `verified`. deterministic: whether a repetition gave the same bits, None when that was not
-    looked at. note: why a variant could not be checked, or was compiled on the device worker; else
-    empty.
-    """
-
+    #: The key of the config, or the baseline's name.
     name: str
+    #: The median of the samples; 0 if nothing was timed.
     median_us: float
+    #: Samples in order. Samples of one pass at equal positions are pairs. A dropped candidate has
+    #: fewer.
     samples_us: tuple[float, ...] = field(default=(), repr=False)
+    #: ln(time / time of the reference) with its 95 % interval. The reference is the incumbent of a
+    #: screening, and otherwise the first candidate that was timed.
     log_ratio: float = 0.0
     log_ratio_low: float = 0.0
     log_ratio_high: float = 0.0
+    #: ||out - ref|| / ||ref|| of the worst seed; negative if correctness is known from `verified`.
     error: float = -1.0
+    #: Whether a repetition gave the same bits; None if it was not tried.
     deterministic: bool | None = None
+    #: Why a variant could not be checked, or that it compiled on the device worker; else empty.
     note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What one MeasureJob found.
-
-    outcomes: one Timing or Failure per candidate, in their order (a Timing with no samples and
-    median 0 where nothing was timed). baselines: the same for the named baselines.
-    compiled: launches that compiled on the device worker; 0 is the promise.
-    method: `events`, `graph`, `cupti`, `perf_counter`, `simulated` or `interpreter`. clocks: what
-    the device's monitor saw beside the timing (sm_mhz, power_w, temperature_c, throttle reasons).
-    device_s: seconds the device was held; timing_s: of these, the seconds spent timing.
-    """
+    """The result of one MeasureJob."""
 
     device: Device
     toolchain: Toolchain
+    #: One per candidate, in their order. A Timing without samples means that nothing was timed.
     outcomes: tuple[Timing | Failure, ...]
+    #: The same for each named baseline.
     baselines: Mapping[str, Timing | Failure] = field(default_factory=dict)
+    #: `events`, `graph`, `cupti`, `perf_counter`, `simulated` or `interpreter`.
     method: str = ""
+    #: The cache policy: `cold`, `rotate` or `warm`.
     cache: str = "cold"
+    #: Launches that compiled on the device worker; 0 if the build delivered everything.
     compiled: int = 0
+    #: Seconds for which the device was occupied.
     device_s: float = 0.0
+    #: Seconds of these that were spent timing.
     timing_s: float = 0.0
+    #: Readings of the device's monitor during the timing: sm_mhz, power_w, temperature_c, throttle
+    #: reasons.
     clocks: Mapping[str, float | str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """A runner as the pool knows it: which worker holds which device, with which toolchain."""
+    """A runner as its pool knows it."""
 
     worker_id: str
     device: Device
     toolchain: Toolchain
+    #: The name of its machine.
     host: str = ""
     calibration: Calibration | None = None
 
 
-# -- what a pool reports ---------------------------------------------------------------------------
+# -- events of a pool ------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Built:
+    """A build has ended."""
+
     job_id: str
     result: Artifact | Failure
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """`result` is a Failure when the whole job failed (crash, hang) rather than one candidate."""
+    """A measurement has ended."""
 
     job_id: str
     worker_id: str
+    #: A Failure if the job as a whole failed (crash, hang) rather than single candidates.
     result: Measurement | Failure
 
 
 @dataclass(frozen=True, slots=True)
 class JobLost:
-    """The infrastructure lost the job (its worker died); the job itself is not to blame."""
+    """The worker, not the job, is at fault; the job can be given to another one."""
 
     job_id: str
+    #: One line for people.
     reason: str
-    #: What a user can do about a fault of the machine; empty where it is none.
+    #: What a user can do about a fault of the machine; empty for other causes.
     remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerReady:
+    """A runner has started, or is back after a loss."""
+
     worker: WorkerInfo
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerGone:
+    """A runner is lost; `WorkerReady` follows if it comes back."""
+
     worker_id: str
+    #: One line for people.
     reason: str
-    #: What a user can do about a fault of the machine; empty where it is none.
+    #: What a user can do about a fault of the machine; empty for other causes.
     remedy: str = ""
 
 
@@ -290,17 +316,19 @@ PoolEvent = Built | Measured | JobLost | WorkerReady | WorkerGone
 
 @dataclass(frozen=True, slots=True)
 class PoolSpec:
-    """What a pool is to bring up.
+    """The workers that a pool is to start."""
 
-    runners maps backend kinds (`cuda`, `hip`, `cpu`, `interpreter`, `simulated`) to how many, None
-    meaning one per device found. builders None means what the machine has to spare. options maps
-    backend kinds to the keyword arguments of their backend. paths are import paths of kernels.
-    """
-
+    #: The pool's name: `local`, `ray`, `virtual`, or one of an entry point.
     kind: str = "local"
+    #: Number of runners by backend kind; None means one per device found.
     runners: Mapping[str, int | None] = field(default_factory=dict)
+    #: Number of builders; None means the processors that the runners leave.
     builders: int | None = None
+    #: Address of a Ray cluster; None for a local one.
     address: str | None = None
+    #: The longest a connection to a cluster may take.
     connect_timeout_s: float = 30.0
+    #: Keyword arguments of backends, by kind.
     options: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    #: Import paths of kernels.
     paths: tuple[str, ...] = ()

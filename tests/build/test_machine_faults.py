@@ -16,7 +16,7 @@ from workers.build.process_builder import ProcessBuilder
 from workers.device import detect, offline
 from workers.measure.failures import failure_of
 from workers.records import Artifact, BuildJob, Failure, KernelRef
-from workers.supervision.machine_faults import MachineFault, fault_of, told_by
+from workers.supervision.machine_faults import MachineFault, fault_of, is_named_in
 from workers.supervision.worker_lost import WorkerLost
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")
@@ -210,4 +210,4 @@ def test_what_is_a_fault_wherever_it_stands_in_a_chain(error, lost):
     ],
 )
 def test_stored_messages_that_tell_of_a_fault(message, detail, lost):
-    assert told_by(message, detail) is lost
+    assert is_named_in(message, detail) is lost

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def lost(trial: TrialRecord) -> bool:
     """Whether a stored failure is due to the machine or a lost worker and not to its config."""
     failed = trial.status is not Status.CORRECT
-    return failed and machine_faults.told_by(trial.message, trial.detail)
+    return failed and machine_faults.is_named_in(trial.message, trial.detail)
 
 
 def kept(trials: Sequence[TrialRecord]) -> list[TrialRecord]:

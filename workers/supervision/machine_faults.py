@@ -1,8 +1,8 @@
-"""Faults of the machine, told from what a config or a kernel does wrong.
+"""Faults of the machine, distinguished from errors of a config or a kernel.
 
-A full disk, too few file descriptors, or a compiler that the system killed for its memory say
-nothing of the config that met them. They are found by their error number anywhere in a chain of
-exceptions, by a compiler's exit status, and by what a compiler printed.
+A full disk, too few file descriptors or a compiler that the system killed for its memory say
+nothing about the config that was built or measured at the time. Such faults are recognised by their
+error number anywhere in a chain of exceptions, by a compiler's exit status and by its output.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _REMEDIES = {
     errno.EIO: _DEVICE,
 }
 _KILLED = (-9, 137)
-#: What compilers and the tools they start print, and the error it stands for.
-_SAID = (
+#: Output of compilers and of the tools they start, and the error number it means.
+_OUTPUT = (
     (r"No space left on device", errno.ENOSPC),
-    (r"ld terminated with signal 7\b", errno.ENOSPC),  # it writes into mapped memory
+    (r"ld terminated with signal 7\b", errno.ENOSPC),  # the linker writes into mapped memory
     (r"Disk quota exceeded", errno.EDQUOT),
     (r"Too many open files", errno.EMFILE),
     (r"Resource temporarily unavailable", errno.EAGAIN),
@@ -44,22 +44,22 @@ _SAID = (
     (r"failed with error code (-9|137)\b|died with <Signals\.SIGKILL", errno.ENOMEM),
     (r"Input/output error", errno.EIO),
 )
-#: By class name, so that neither Triton nor torch is imported to look at an error.
-_COMPILERS = {"CppCompileError", "PTXASError", "InductorError", "BackendCompilerFailed"}
+#: Errors of compilers, by class name, so that neither Triton nor torch is imported.
+_COMPILER_ERRORS = {"CppCompileError", "PTXASError", "InductorError", "BackendCompilerFailed"}
 _LINE_CHARS = 250
-#: How the message of a trial begins that was given up because its workers were lost.
+#: The message of a trial that was given up because its workers were lost.
 LOST = "lost {count} workers in a row"
 _LOST = re.compile(r"lost \d+ workers in a row")
 _NUMBER = re.compile(r"\[Errno (\d+)\]")
-_ASKED = re.compile(r"you tried to allocate (\d+) bytes")
+_ALLOCATION = re.compile(r"you tried to allocate (\d+) bytes")
 
 
 class MachineFault(TunerError):
-    """The machine failed, not what it was doing; `hint` names the remedy."""
+    """The machine failed, not the work it was doing; `hint` names the remedy."""
 
 
 def fault_of(error: BaseException | None) -> MachineFault | None:
-    """The fault of the machine that an exception, its causes and contexts come from, if any."""
+    """The fault of the machine that caused an exception, directly or through its chain, if any."""
     for link in _chain(error):
         if isinstance(link, MachineFault):
             return link
@@ -70,8 +70,8 @@ def fault_of(error: BaseException | None) -> MachineFault | None:
 
 
 def printed_fault(text: str) -> MachineFault | None:
-    """The fault of the machine that a process told of before it ended, if any."""
-    found = _spoken(text)
+    """The fault of the machine that a process printed before it ended, if any."""
+    found = _number_in_output(text)
     return MachineFault(found[1][:_LINE_CHARS], remedy(found[0])) if found else None
 
 
@@ -80,18 +80,18 @@ def remedy(number: int) -> str:
     return _REMEDIES[number]
 
 
-def told_by(message: str, detail: str = "") -> bool:
-    """Whether a stored failure's text tells of a fault of the machine, or of lost workers."""
+def is_named_in(message: str, detail: str = "") -> bool:
+    """Whether the text of a stored failure names a fault of the machine or lost workers."""
     if _LOST.match(message) or "(SIGKILL)" in message or "MemoryError:" in message:
         return True
     if any(int(number) in _REMEDIES for number in _NUMBER.findall(message)):
         return True
-    compiler = any(f"{name}:" in message for name in _COMPILERS)
-    return compiler and _spoken(f"{message}\n{detail}") is not None
+    compiler = any(f"{name}:" in message for name in _COMPILER_ERRORS)
+    return compiler and _number_in_output(f"{message}\n{detail}") is not None
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception and all that it came from, each once."""
+    """An exception, its causes and its contexts, each once."""
     seen: set[int] = set()
     queue = [error]
     while queue:
@@ -100,48 +100,48 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
             continue
         seen.add(id(link))
         yield link
-        inner = getattr(link, "inner_exception", None)  # torch's way to name a cause
+        inner = getattr(link, "inner_exception", None)  # torch keeps a cause here
         causes = [link.__cause__, link.__context__, inner]
         queue += [cause for cause in causes if isinstance(cause, BaseException)]
 
 
 def _number(error: BaseException) -> tuple[int, str] | None:
-    """The error number that one exception amounts to, and its telling line."""
+    """The error number that one exception means, and the line that says so."""
     kind = type(error).__name__
     if isinstance(error, OSError) and error.errno in _REMEDIES:
         return error.errno, f"{error}"
     if isinstance(error, MemoryError):
         return errno.ENOMEM, f"{kind}: {error}" if f"{error}" else "out of memory"
     if isinstance(error, subprocess.CalledProcessError):
-        return _of_process(error)
-    if kind in _COMPILERS:
-        return _spoken(f"{error}")
+        return _number_of_process(error)
+    if kind in _COMPILER_ERRORS:
+        return _number_in_output(f"{error}")
     if kind == "RuntimeError" and "DefaultCPUAllocator" in f"{error}":
-        return _of_allocator(f"{error}")
+        return _number_of_allocation(f"{error}")
     return None
 
 
-def _of_process(error: subprocess.CalledProcessError) -> tuple[int, str] | None:
+def _number_of_process(error: subprocess.CalledProcessError) -> tuple[int, str] | None:
     if error.returncode in _KILLED:
         words = error.cmd.split() if isinstance(error.cmd, str) else list(error.cmd)
         return errno.ENOMEM, f"{os.path.basename(f'{words[0]}')} was killed (SIGKILL)"
     printed = [error.stdout, error.stderr]
     text = (part.decode(errors="replace") if isinstance(part, bytes) else part for part in printed)
-    return _spoken("\n".join(f"{part}" for part in text if part))
+    return _number_in_output("\n".join(f"{part}" for part in text if part))
 
 
-def _of_allocator(said: str) -> tuple[int, str] | None:
-    """Torch had no memory for a tensor; one larger than the whole memory is its kernel's fault."""
-    asked = _ASKED.search(said)
+def _number_of_allocation(message: str) -> tuple[int, str] | None:
+    """Torch found no memory for a tensor. A tensor larger than the memory is the kernel's error."""
+    size = _ALLOCATION.search(message)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if asked and int(asked[1]) > memory:
+    if size and int(size[1]) > memory:
         return None
-    return errno.ENOMEM, said.splitlines()[0]
+    return errno.ENOMEM, message.splitlines()[0]
 
 
-def _spoken(text: str) -> tuple[int, str] | None:
-    """The error that a program's output tells of, with the line that does."""
-    for pattern, number in _SAID:
+def _number_in_output(text: str) -> tuple[int, str] | None:
+    """The error number that a program's output means, and the line that says so."""
+    for pattern, number in _OUTPUT:
         for line in text.splitlines():
             if re.search(pattern, line):
                 return number, line.strip()
