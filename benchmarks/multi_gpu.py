@@ -32,7 +32,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, f"{ROOT}")
 
-from occupied import occupied  # noqa: E402
+from busy_processors import occupied  # noqa: E402
 
 from tuner.campaign.environment import revision  # noqa: E402
 from workers import device  # noqa: E402

@@ -9,8 +9,8 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ours import WatchedPool
 from scipy.stats import kendalltau
+from tuner_run import WatchedPool
 
 from results_db import Store
 from search_spaces.records import config_key

@@ -20,14 +20,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
-from judge import Clock, build_all, orders, runner
 from matmul_tasks import TASKS, Problem, cold_cache, device_here, facts, write
+from reference_timing import Clock, build_all, orders, runner
 
 from tuner.campaign.environment import revision
 
 BLOCK_S, PAUSE_S, GAP_S = 0.02, 3.0, 0.04
 FELL, HEATED_S, WINDOWS_S = 1.025, 0.25, (0.05, 0.1, 0.2, 0.4)
-#: Of space `a`: what was chosen on a cool card, and what the judge found best; of `b`, any two.
+#: Of space `a`: what was chosen on a cool card, and what the reference timing found best; of `b`, any two.
 CONFIGS = {
     "a": ((128, 256, 64, 8, 8, 3), (256, 128, 32, 1, 8, 5), (256, 128, 32, 8, 8, 5)),
     "b": ((16, 64, 256, 1, 4, 4), (16, 32, 256, 1, 4, 4)),

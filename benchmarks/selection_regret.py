@@ -25,8 +25,8 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from exhaustive import ExhaustiveRanking, Order
 from matmul_tasks import write
-from oracle import Oracle, Order
 from rankings import Ranked, agreement, merged, ranked, regret
 from recordings import Asked, baselines_us, noise, of_twins, recording
 from regret_figures import figures, line, summary
@@ -115,7 +115,7 @@ def _order(wanted: RequestedTask, builds, default, args) -> Order:
     )
 
 
-def _asked(oracles: dict[str, Oracle], order: Order) -> Asked:
+def _asked(oracles: dict[str, ExhaustiveRanking], order: Order) -> Asked:
     a, b = (
         oracle.measure(replace(order, seed=name, baselines=order.baselines if name == "A" else ()))
         for name, oracle in oracles.items()
@@ -198,7 +198,7 @@ def main():
     if not todo:
         _finish(args, document, todo, [])
     farm, left = Farm(kind, args.builders), []
-    oracles = {name: Oracle(kind, name) for name in "AB"}
+    oracles = {name: ExhaustiveRanking(kind, name) for name in "AB"}
     try:
         worker = farm.start()
         device = worker.device

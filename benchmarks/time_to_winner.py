@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Time to a winner, and its regret: ours against triton.autotune and Helion on the same configs.
+"""Time to a winner, and its regret: tuner, triton.autotune and Helion on the same configs.
 
     benchmarks/time_to_winner.py --out DIR/time_to_winner.json [--resume FILE] [--stop-after 520]
 
 Everybody tunes our own pointer matmul over the same list of configs (matmul_tasks.py), from cold
-caches, on the same cores, in a process of its own; then one long interleaved comparison (judge.py)
+caches, on the same cores, in a process of its own; then one long interleaved comparison
+(reference_timing.py)
 of all their choices and of the best there is gives each one's regret. Steps run in this order for
-each space: ours for every seed, triton.autotune, Helion's algorithms, the judge. The document is
+each space: tuner for every seed, triton.autotune, Helion's algorithms, the reference timing. The document is
 written after every step; with --resume the steps it holds are not done again, and with --stop-after
 no step is begun that would end later than so many seconds from the start.
 
-    --only ours triton helion judge    --space a b    --seeds 10
-    --strategy bayes --trials auto     --recorded FILE (ours alone, replayed, without a GPU)
+    --only tuner triton helion reference    --space a b    --seeds 10
+    --strategy bayes --trials auto     --recorded FILE (tuner alone, replayed, without a GPU)
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from pathlib import Path
 from matmul_tasks import TASKS, write
 
 HERE = Path(__file__).resolve().parent
-SIDES = ("ours", "triton", "helion", "judge")
+SIDES = ("tuner", "triton", "helion", "reference")
 #: Seconds that a step may take on an H200 with 16 cores, for --stop-after.
-EXPECTED_S = {"ours": 40, "triton": 220, "helion": 110, "judge": 75}
+EXPECTED_S = {"tuner": 40, "triton": 220, "helion": 110, "reference": 75}
 #: What issue and design ask for.
 WANTED = {"a": 6.0, "b": 4.0}
 REGRET, HELION, TRITON = 0.005, 8.0, 20.0
@@ -45,8 +46,8 @@ def options_of(args) -> dict:
     from tuner import strategies
     from tuner.settings.models import Budget
 
-    if args.recorded and args.only != ["ours"]:
-        raise SystemExit("only our side can be replayed; add: --only ours --space a")
+    if args.recorded and args.only != ["tuner"]:
+        raise SystemExit("only tuner can be replayed; add: --only tuner --space a")
     strategy = args.strategy or ("bayes" if "bayes" in strategies.names() else "tpe")
     trials: object = args.trials
     if trials == "auto":
@@ -71,10 +72,10 @@ def planned(args) -> list[tuple[str, str, str]]:
     steps = []
     for space in args.space:
         which = {
-            "ours": [str(args.first_seed + index) for index in range(args.seeds)],
+            "tuner": [str(args.first_seed + index) for index in range(args.seeds)],
             "triton": [""],
             "helion": args.algorithms,
-            "judge": [""],
+            "reference": [""],
         }
         steps += [(space, side, one) for side in args.only for one in which[side]]
     return steps
@@ -82,15 +83,15 @@ def planned(args) -> list[tuple[str, str, str]]:
 
 def perform(step, args, done: dict) -> dict:
     space, side, which = step
-    if side == "ours":
-        from ours import ours
+    if side == "tuner":
+        from tuner_run import tune_once
 
-        return ours(TASKS[space], int(which), options_of(args))
+        return tune_once(TASKS[space], int(which), options_of(args))
     if side == "triton":
-        return _script("rivals_triton.py", "--space", space)
+        return _script("triton_autotune_run.py", "--space", space)
     if side == "helion":
         wheels = ("--wheels", f"{args.wheels}") if args.wheels else ()
-        return _script("rivals_helion.py", "--space", space, "--algorithm", which, *wheels)
+        return _script("helion_run.py", "--space", space, "--algorithm", which, *wheels)
     choices = {
         key: entry["winner"]
         for key, entry in done.items()
@@ -99,7 +100,7 @@ def perform(step, args, done: dict) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "choices.json"
         path.write_text(json.dumps(choices))
-        return _script("judge.py", "--space", space, "--choices", f"{path}")
+        return _script("reference_timing.py", "--space", space, "--choices", f"{path}")
 
 
 def _script(name: str, *arguments: str) -> dict:
@@ -128,38 +129,38 @@ def summary(done: dict) -> dict:
 
 
 def _summary(space: str, done: dict) -> dict:
-    mine = {key: e for key, e in done.items() if key.startswith(f"{space}/ours/")}
+    mine = {key: e for key, e in done.items() if key.startswith(f"{space}/tuner/")}
     rivals = {
         key.partition("/")[2]: e
         for key, e in done.items()
         if key.startswith((f"{space}/triton", f"{space}/helion")) and e.get("winner")
     }
-    regret = _regrets(done.get(f"{space}/judge", {}))
+    regret = _regrets(done.get(f"{space}/reference", {}))
     known = [e["wall_s"] for e in mine.values() if e.get("wall_s") and e.get("winner")]
     found: dict = {}
     if mine:
-        found["ours"] = _ours(space, mine, regret)
+        found["tuner"] = _tuner(space, mine, regret)
     for name, entry in rivals.items():
         row = {key: entry.get(key) for key in ("seconds", "search_s", "configs", "version")}
         row["regret"] = regret.get(f"{space}/{name}")
         if known:
             middle = statistics.median(known)
-            row["times_ours"] = round(entry["seconds"] / middle, 1)
+            row["times_tuner"] = round(entry["seconds"] / middle, 1)
             row["times_our_slowest"] = round(entry["seconds"] / max(known), 1)
             if entry.get("search_s"):
-                row["search_times_ours"] = round(entry["search_s"] / middle, 1)
+                row["search_times_tuner"] = round(entry["search_s"] / middle, 1)
         found[name] = {key: value for key, value in row.items() if value is not None}
     if known and rivals and regret:
         found["reached"] = _reached(space, known, found)
     return found
 
 
-def _regrets(judged: dict) -> dict:
-    rows = judged.get("entries", ())
+def _regrets(reference: dict) -> dict:
+    rows = reference.get("entries", ())
     return {label: round(row["regret"], 5) for row in rows for label in row["labels"]}
 
 
-def _ours(space: str, mine: dict, regret: dict) -> dict:
+def _tuner(space: str, mine: dict, regret: dict) -> dict:
     def spread(name):
         values = [e[name] for e in mine.values() if e.get(name) is not None]
         if not values:
@@ -188,12 +189,12 @@ def _ours(space: str, mine: dict, regret: dict) -> dict:
 
 
 def _reached(space: str, known, found: dict) -> dict:
-    mine = found["ours"]
+    mine = found["tuner"]
     confirmed = mine["confirmed_s"] or {"max": math.inf}
 
     def faster_than(name, times):
         """None where that rival was not run."""
-        rows = [row["times_ours"] for key, row in found.items() if key.startswith(name)]
+        rows = [row["times_tuner"] for key, row in found.items() if key.startswith(name)]
         return min(rows) >= times if rows else None
 
     return {
@@ -285,7 +286,7 @@ def _arguments():
     parser.add_argument("--trials", default="auto", help="a number, or auto")
     parser.add_argument("--polish", type=int, default=0)
     parser.add_argument("--baselines", nargs="*", default=["vendor"], help="what confirms")
-    parser.add_argument("--recorded", help="a recorded space to replay; only ours can")
+    parser.add_argument("--recorded", help="a recorded space that tuner replays")
     parser.add_argument("--algorithms", nargs="+", default=["PatternSearch", "LFBOPatternSearch"])
     parser.add_argument("--wheels", type=Path, help="folder of Helion's wheel")
     return parser.parse_args()

@@ -1,1 +1,1 @@
-"""Acceptance tests of measuring, one module per group; `benchmarks/acceptance_gpu.py` runs them."""
+"""Acceptance tests of measuring, one module per group; `benchmarks/acceptance/gpu.py` runs them."""

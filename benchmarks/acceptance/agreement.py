@@ -7,8 +7,8 @@ import statistics
 
 from scipy.stats import kendalltau
 
-from acceptance.found import Found, percent
-from acceptance.lab import Lab, Setup, candidates_of
+from acceptance.harness import Harness, Setup, candidates_of
+from acceptance.result import Result, percent
 from workers.measure.race.interleaving import rotated_orders
 from workers.measure.timers.timer import Candidate
 
@@ -31,28 +31,28 @@ _RANKED = 12
 _SHORT_US = 50.0
 
 
-def with_cupti(setup: Setup) -> Found:
+def with_cupti(setup: Setup) -> Result:
     """Long kernels in parts that take turns, so that the card's clocks drift for both alike.
 
     Short ones by the farm before the profiler is first used in this process: from then on pairs of
     events read 0.1 to 0.3 us more, as the farm's do not.
     """
-    lab, found, kernels = Lab(setup), Found(), []
+    harness, found, kernels = Harness(setup), Result(), []
     ranks: dict[str, float] = {}
     passes = setup.times(5, 2)
     alone: dict[str, list[float]] = {}
     for name in FIELDS:
-        if field := candidates_of(lab.entries(name, FIELDS[name])):
-            timer = lab.chosen_timer(field)
-            lab.final(timer, field[:1], 2)
+        if field := candidates_of(harness.entries(name, FIELDS[name])):
+            timer = harness.chosen_timer(field)
+            harness.final(timer, field[:1], 2)
             alone[name] = _in_turns(field, {"farm": timer}, passes)["farm"]
-            lab.backend._make_room(None)
+            harness.backend._make_room(None)
     for name, count in FIELDS.items():
-        field = candidates_of(lab.entries(name, count))
+        field = candidates_of(harness.entries(name, count))
         if not field:
             continue
-        timer, cupti = lab.chosen_timer(field), lab.timer("cupti")
-        lab.final(timer, field[:1], 2)
+        timer, cupti = harness.chosen_timer(field), harness.timer("cupti")
+        harness.final(timer, field[:1], 2)
         told = _in_turns(field, {"farm": timer, "cupti": cupti}, passes)
         pairs = zip(alone[name], told["farm"], told["cupti"], strict=True)
         told["farm"] = [first if own < _SHORT_US else turn for first, turn, own in pairs]
@@ -61,9 +61,9 @@ def with_cupti(setup: Setup) -> Found:
             kernels.append(row | {key: round(rows[at], 4) for key, rows in told.items()})
         if len(field) >= _RANKED:
             ranks[name] = float(kendalltau(told["farm"], told["cupti"]).statistic)
-        lab.backend._make_room(None)
+        harness.backend._make_room(None)
     found.data["kernels"], found.data["tau"] = kernels, ranks
-    _judge(found, kernels, ranks)
+    _evaluate(found, kernels, ranks)
     return found
 
 
@@ -81,7 +81,7 @@ def _in_turns(field: list[Candidate], timers, passes: int) -> dict[str, list[flo
     return {key: [statistics.median(row) for row in rows] for key, rows in samples.items()}
 
 
-def _judge(found: Found, kernels, ranks) -> None:
+def _evaluate(found: Result, kernels, ranks) -> None:
     long = [k for k in kernels if k["cupti"] >= _SHORT_US]
     short = [k for k in kernels if k["cupti"] < _SHORT_US]
     if long:

@@ -9,8 +9,8 @@ from functools import partial
 
 import numpy as np
 
-from acceptance.found import Found, percent
-from acceptance.lab import Lab, Setup
+from acceptance.harness import Harness, Setup
+from acceptance.result import Result, percent
 from workers.measure.race.interleaving import rotated_orders
 from workers.measure.timers.timer import Candidate
 
@@ -19,18 +19,18 @@ _WAITS_US = (2, 5, 10, 20, 50, 200)
 _H200_COPY = 4.3e6
 
 
-def calibrated(setup: Setup) -> Found:
+def calibrated(setup: Setup) -> Result:
     """G1: calibrations agree with each other; readings are linear in true time and CUPTI's."""
     from acceptance.planted import waiting
 
-    lab, found = Lab(setup), Found()
-    quantum_us = lab.calibration.quantum_us
+    harness, found = Harness(setup), Result()
+    quantum_us = harness.calibration.quantum_us
     field = [waiting(us) for us in _WAITS_US]
     for candidate in field:
         candidate.run()
-    told = _ladder(lab, field, setup.times(160, 24))
+    told = _ladder(harness, field, setup.times(160, 24))
     # Not by calibrating here: after a profiler's session events read as longer.
-    calibrations = [lab.calibration, *setup.calibrations]
+    calibrations = [harness.calibration, *setup.calibrations]
     _reproducible(found, calibrations)
     found.data["calibrations"] = [
         {"quantum_us": c.quantum_us, "flush_us": c.flush_us, "overhead_us": dict(c.overhead_us)}
@@ -60,7 +60,7 @@ def calibrated(setup: Setup) -> Found:
     return found
 
 
-def _reproducible(found: Found, calibrations) -> None:
+def _reproducible(found: Result, calibrations) -> None:
     rows = {
         "quantum": [c.quantum_us for c in calibrations],
         "flush": [c.flush_us for c in calibrations],
@@ -80,7 +80,7 @@ def _reproducible(found: Found, calibrations) -> None:
         )
 
 
-def _ladder(lab: Lab, field, passes: int) -> dict[str, list[float]]:
+def _ladder(harness: Harness, field, passes: int) -> dict[str, list[float]]:
     """Mean readings of each method over eight parts.
 
     The profiler's come last. Clocks may drift meanwhile: these kernels wait by the device's timer.
@@ -89,7 +89,7 @@ def _ladder(lab: Lab, field, passes: int) -> dict[str, list[float]]:
     each = max(2, passes // parts)
     read = {}
     for method in ("graph", "events", "cupti"):
-        timer, read[method] = lab.timer(method), [[] for _ in field]
+        timer, read[method] = harness.timer(method), [[] for _ in field]
         for part in range(parts):
             rows = timer.collect(field, rotated_orders(len(field), each, part * each))
             for kept, row in zip(read[method], rows, strict=True):
@@ -104,10 +104,10 @@ def _line(x, y) -> tuple[float, float]:
     return float(slope), float(np.abs(residuals).max())
 
 
-def caches(setup: Setup) -> Found:
+def caches(setup: Setup) -> Result:
     """G7: a copy that fits the cache, and one that does not, cold, warm and rotating."""
-    lab, found = Lab(setup), Found()
-    torch = lab.torch
+    harness, found = Harness(setup), Result()
+    torch = harness.torch
     passes = setup.times(60, 20)
     for name, size in (("8 MB", 8 * 10**6), ("1 GB", 10**9)):
         copies = 1 if size > 10**8 else 41
@@ -119,8 +119,8 @@ def caches(setup: Setup) -> Found:
         copy = Candidate(f"copy of {name}", runs[0], rotations=tuple(runs))
         us = {}
         for cache in ("cold", "warm", "rotate"):
-            timer = lab.chosen_timer([copy], cache)
-            us[cache] = statistics.fmean(lab.median_us(timer, copy, passes) for _ in range(3))
+            timer = harness.chosen_timer([copy], cache)
+            us[cache] = statistics.fmean(harness.median_us(timer, copy, passes) for _ in range(3))
         found.data[name] = us
         if copies > 1:
             _small_copy(found, us)
@@ -134,14 +134,14 @@ def caches(setup: Setup) -> Found:
                 "+- 3 %",
                 f"{rate / 1e6:.2f} TB/s",
                 abs(rate / _H200_COPY - 1) <= 0.03,
-                f"calibration: {lab.calibration.copy_bytes_per_us / 1e6:.2f} TB/s",
+                f"calibration: {harness.calibration.copy_bytes_per_us / 1e6:.2f} TB/s",
             )
         del made, runs, copy
         torch.cuda.empty_cache()
     return found
 
 
-def _small_copy(found: Found, us) -> None:
+def _small_copy(found: Result, us) -> None:
     ratio, apart = us["cold"] / us["warm"], us["rotate"] / us["cold"] - 1
     told = f"{us['cold']:.2f} / {us['warm']:.2f} us = {ratio:.2f}"
     found.add("copy of 8 MB: cold / warm", ">= 1.5", told, ratio >= 1.5)
@@ -149,13 +149,13 @@ def _small_copy(found: Found, us) -> None:
     found.add("copy of 8 MB: rotating = flushed", "+- 3 %", told, abs(apart) <= 0.03)
 
 
-def launches(setup: Setup) -> Found:
+def launches(setup: Setup) -> Result:
     """G8: a busy wait in the launch must not be in the times."""
     from triton.testing import do_bench
 
     from acceptance.planted import Counting
 
-    lab, found = Lab(setup), Found()
+    harness, found = Harness(setup), Result()
     kernel = Counting("3 us", 3.0)
     work = kernel.runner(250)
 
@@ -172,9 +172,9 @@ def launches(setup: Setup) -> Found:
     field = [Candidate(f"+{us} us", delayed(us)) for us in waits]
     for candidate in field:
         candidate.run()
-    chosen = lab.chosen_timer(field)
+    chosen = harness.chosen_timer(field)
     for method in ("graph", "events"):
-        rows = lab.timer(method).collect(field, rotated_orders(3, setup.times(60, 18)))
+        rows = harness.timer(method).collect(field, rotated_orders(3, setup.times(60, 18)))
         us = [statistics.median(row) for row in rows]
         off = max(abs(value / us[0] - 1) for value in us)
         is_chosen = method == chosen.method

@@ -8,8 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from acceptance.found import Found
-from acceptance.lab import Lab, Setup
+from acceptance.harness import Harness, Setup
+from acceptance.result import Result
 from workers.records import Mode, Timing
 
 _JOB = 16
@@ -17,11 +17,11 @@ TASK = "matmul_4096"
 THOUSAND = ("thousand_softmax", "thousand_layer_norm")
 
 
-def of_a_config(setup: Setup) -> Found:
+def of_a_config(setup: Setup) -> Result:
     """Screening of 64 variants of the matmul task in screenings of 16, and the gate before it."""
-    lab, found = Lab(setup), Found()
+    harness, found = Harness(setup), Result()
     began = time.monotonic()
-    run = _screened(lab, TASK)
+    run = _screened(harness, TASK)
     count = run["variants"]
     per_ms = 1e3 * run["timing_s"] / count
     found.add(
@@ -42,16 +42,16 @@ def of_a_config(setup: Setup) -> Found:
     )
     run["wall_s"] = time.monotonic() - began
     found.data["screening"] = run
-    _gate(lab, found)
+    _gate(harness, found)
     return found
 
 
-def _gate(lab: Lab, found: Found) -> None:
+def _gate(harness: Harness, found: Result) -> None:
     """GPU time of the whole gate on a variant that is loaded, by gate_acceptance.py."""
     sys.path.append(f"{Path(__file__).resolve().parents[2] / 'tests' / 'measure'}")
-    from gate_acceptance import gate_cost
+    from acceptance.gate_cheats import gate_cost
 
-    told = gate_cost(lab.backend, lab.setup.folder)
+    told = gate_cost(harness.backend, harness.setup.folder)
     found.data["gate"] = {k: v for k, v in told.items() if k != "gate_activities"}
     gpu_ms = told["gate_gpu_us"] / 1e3
     found.add(
@@ -64,12 +64,12 @@ def _gate(lab: Lab, found: Found) -> None:
     )
 
 
-def thousand(setup: Setup) -> Found:
+def thousand(setup: Setup) -> Result:
     """G13: a thousand variants of about 50 us, precompiled, in screenings of 16 against an
     incumbent."""
-    lab, found = Lab(setup), Found()
+    harness, found = Harness(setup), Result()
     began = time.monotonic()
-    runs = [_screened(lab, name) for name in THOUSAND if len(setup.built.get(name, [])) > 1]
+    runs = [_screened(harness, name) for name in THOUSAND if len(setup.built.get(name, [])) > 1]
     wall_s = time.monotonic() - began
     if not runs:
         found.skip("a thousand variants", "none were built")
@@ -103,16 +103,16 @@ def thousand(setup: Setup) -> Found:
     return found
 
 
-def _screened(lab: Lab, name: str) -> dict:
+def _screened(harness: Harness, name: str) -> dict:
     """All variants of a field in screenings of 16 against the best so far, first the default."""
-    incumbent, *others = lab.setup.built[name]
-    flush_us = lab.calibration.flush_us
+    incumbent, *others = harness.setup.built[name]
+    flush_us = harness.calibration.flush_us
     best_us, failed, compiled, samples = 0.0, 0, 0, 0
     busy_us, timing_s, device_s, rest_ms, methods = 0.0, 0.0, 0.0, [], set()
-    lab.job(name, (incumbent,), Mode.SCREENING)
+    harness.job(name, (incumbent,), Mode.SCREENING)
     for start in range(0, len(others), _JOB):
         batch = others[start : start + _JOB]
-        told = lab.job(name, (*batch, incumbent), Mode.SCREENING, incumbent=True)
+        told = harness.job(name, (*batch, incumbent), Mode.SCREENING, incumbent=True)
         timed = [o for o in told.outcomes if isinstance(o, Timing) and o.samples_us]
         failed += len(told.outcomes) - len(timed)
         busy_us += sum(sum(o.samples_us) + flush_us * len(o.samples_us) for o in timed)

@@ -15,8 +15,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from acceptance.found import Found
-from acceptance.lab import Lab, Setup
+from acceptance.harness import Harness, Setup
+from acceptance.result import Result
 from workers.measure.timers.timer import Candidate
 
 _LAUNCHES, _SETTLING = 14, 4
@@ -26,22 +26,22 @@ _TARGETS_US = {"counting 50 us": 50.0, "scaling 60 us": 60.0, "scaling 300 us": 
 _METRIC = "gpu__time_duration.sum"
 
 
-def agreement(setup: Setup) -> Found:
+def agreement(setup: Setup) -> Result:
     """Three kernels whose time the farm's clock and ncu tell."""
-    found = Found()
+    found = Result()
     what = "agreement with ncu --clock-control none --cache-control none"
     if shutil.which("ncu") is None:
         found.skip(what, "ncu is not on this machine")
         return found
     from acceptance.planted import fit_work
 
-    lab, mine = Lab(setup), {}
+    harness, mine = Harness(setup), {}
     for name, kernel in _kernels().items():
-        work = fit_work(lab, kernel, ())[0.0]
+        work = fit_work(harness, kernel, ())[0.0]
         candidate = Candidate(name, kernel.runner(work))
-        timer = lab.chosen_timer([candidate])
+        timer = harness.chosen_timer([candidate])
         timer.warm(candidate, 50.0)
-        mine[name] = work, lab.median_us(timer, candidate, 40)
+        mine[name] = work, harness.median_us(timer, candidate, 40)
     told, problem = by_ncu([work for work, _ in mine.values()])
     found.data["ncu"] = {"farm_us": {n: us for n, (_, us) in mine.items()}, "ncu_us": told}
     if problem:

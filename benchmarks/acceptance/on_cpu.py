@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from acceptance.found import Found
-from acceptance.judging import compare, judge_planted, judge_same
+from acceptance.evaluation import compare, evaluate_identical, evaluate_planted
+from acceptance.result import Result
 from workers.measure.race.interleaving import collect_passes
 from workers.measure.timers.perf_counter import PerfCounterTimer
 from workers.measure.timers.timer import Candidate
@@ -28,22 +28,22 @@ def _timer() -> PerfCounterTimer:
     return PerfCounterTimer(MeasurementProtocol().min_batch_us, WarmUp())
 
 
-def same_on_cpu(setup) -> Found:
-    found, pairs, timer = Found(), [], _timer()
+def same_on_cpu(setup) -> Result:
+    found, pairs, timer = Result(), [], _timer()
     for loops in _LOOPS:
         field = [Candidate(name, _counting(loops)) for name in ("a", "b")]
         for _ in range(setup.times(100, 4)):
             first, second = collect_passes(timer, field, MeasurementProtocol().final_pairs, 5.0)
             pairs.append(compare(f"{loops} loops", first, second, timer.quantum_us))
-    judge_same(found, pairs)
+    evaluate_identical(found, pairs)
     return found
 
 
-def planted_on_cpu(setup) -> Found:
+def planted_on_cpu(setup) -> Result:
     """The truth is the share of loops: what a call costs beside them is under a thousandth."""
     from math import log1p
 
-    found, pairs, timer = Found(), [], _timer()
+    found, pairs, timer = Result(), [], _timer()
     for loops in _LOOPS:
         for effect in _EFFECTS:
             field = [
@@ -60,5 +60,5 @@ def planted_on_cpu(setup) -> Found:
                 )
                 base, more = rows[::-1] if turn % 2 else rows
                 pairs.append(compare(f"{loops} loops", base, more, timer.quantum_us, **given))
-    judge_planted(found, pairs)
+    evaluate_planted(found, pairs)
     return found

@@ -8,9 +8,9 @@ import random
 import statistics
 import time
 
-from acceptance.found import Found, percent
-from acceptance.judging import log_ratios
-from acceptance.lab import Lab, Setup, candidates_of, renamed
+from acceptance.evaluation import log_ratios
+from acceptance.harness import Harness, Setup, candidates_of, renamed
+from acceptance.result import Result, percent
 from search_spaces.statistics import paired, tie_set
 from workers.measure.timers.timer import Candidate
 from workers.records import Mode, Timing
@@ -20,15 +20,15 @@ _COPIES = 8
 _PRECISION = 0.0015
 
 
-def invariance(setup: Setup) -> Found:
+def invariance(setup: Setup) -> Result:
     """G9: races of one list forward, reversed and shuffled; and what the first place costs."""
-    lab, found = Lab(setup), Found()
+    harness, found = Harness(setup), Result()
     for name, count in _RACED.items():
         artifacts = list(setup.built[name][:count])
         shuffles = range(3 if setup.scale >= 0.5 else 1)
         orders = [artifacts, artifacts[::-1]]
         orders += [random.Random(seed).sample(artifacts, len(artifacts)) for seed in shuffles]
-        told = [_raced(lab, name, order) for order in orders]
+        told = [_raced(harness, name, order) for order in orders]
         shared = set.intersection(*(set(tie.members) for tie, _ in told))
         winners = [tie.winner for tie, _ in told]
         hashes = {by_name[tie.winner].binary_hash for tie, by_name in told}
@@ -41,12 +41,12 @@ def invariance(setup: Setup) -> Found:
         )
         found.data[name] = {"winners": winners, "shared": sorted(shared)}
     for name in _RACED:
-        _first_place(lab, found, name)
+        _first_place(harness, found, name)
     return found
 
 
-def _raced(lab: Lab, name: str, order):
-    told = lab.job(name, order, Mode.RACE)
+def _raced(harness: Harness, name: str, order):
+    told = harness.job(name, order, Mode.RACE)
     by_name = {}
     samples = {}
     for artifact, outcome in zip(order, told.outcomes, strict=True):
@@ -55,14 +55,14 @@ def _raced(lab: Lab, name: str, order):
     return tie_set(samples), by_name
 
 
-def _first_place(lab: Lab, found: Found, name: str) -> None:
+def _first_place(harness: Harness, found: Result, name: str) -> None:
     """One kernel in eight places of every pass, never rotated: the raw cost of standing first."""
-    (candidate,) = candidates_of(lab.entries(name, 1))
+    (candidate,) = candidates_of(harness.entries(name, 1))
     field = [renamed(candidate, f"place {at}") for at in range(_COPIES)]
-    timer = lab.chosen_timer(field)
+    timer = harness.chosen_timer(field)
     timer.warm(field[0], 100.0)
     order = list(range(_COPIES))
-    rows = timer.collect(field, [order] * lab.setup.times(96, 32))
+    rows = timer.collect(field, [order] * harness.setup.times(96, 32))
     others = [statistics.median(column) for column in zip(*rows[1:], strict=True)]
     ratio = paired(rows[0], others, quantum_us=timer.quantum_us)
     penalty = math.expm1(ratio.log_ratio)
@@ -77,15 +77,15 @@ def _first_place(lab: Lab, found: Found, name: str) -> None:
     found.data[f"{name} places_us"] = [statistics.median(row) for row in rows]
 
 
-def idleness(setup: Setup) -> Found:
+def idleness(setup: Setup) -> Result:
     """G10: ratios of four finalists, at once and after the device has slept for ten seconds."""
-    lab, found = Lab(setup), Found()
+    harness, found = Harness(setup), Result()
     for name, idle_s in (("matmul_4096", 10.0), ("softmax_512x1024", 1.0)):
-        field, timer = _finalists(lab, name, 4)
-        before = _ratios(lab, timer, field)
-        again = _ratios(lab, timer, field)
+        field, timer = _finalists(harness, name, 4)
+        before = _ratios(harness, timer, field)
+        again = _ratios(harness, timer, field)
         time.sleep(idle_s)
-        after = _ratios(lab, timer, field)
+        after = _ratios(harness, timer, field)
         moved = max(abs(a - b) for a, b in zip(after, again, strict=True))
         usual = max(abs(a - b) for a, b in zip(again, before, strict=True))
         found.add(
@@ -99,17 +99,17 @@ def idleness(setup: Setup) -> Found:
     return found
 
 
-def _finalists(lab: Lab, name: str, count: int):
+def _finalists(harness: Harness, name: str, count: int):
     """The fastest few of a field, and the clock they are timed with."""
-    field = candidates_of(lab.entries(name, _RACED[name]))
-    timer = lab.chosen_timer(field)
-    rows = lab.final(timer, field, 6)
+    field = candidates_of(harness.entries(name, _RACED[name]))
+    timer = harness.chosen_timer(field)
+    rows = harness.final(timer, field, 6)
     ranked = sorted(range(len(field)), key=lambda at: statistics.median(rows[at]))
     few = [field[at] for at in ranked[:count]]
-    return few, lab.chosen_timer(few)
+    return few, harness.chosen_timer(few)
 
 
-def _ratios(lab: Lab, timer, field: list[Candidate]) -> list[float]:
+def _ratios(harness: Harness, timer, field: list[Candidate]) -> list[float]:
     # Known to well below the bound.
-    rows = lab.final(timer, field, precision=_PRECISION)
+    rows = harness.final(timer, field, precision=_PRECISION)
     return log_ratios(rows, timer.quantum_us)[1:]

@@ -10,9 +10,16 @@ from __future__ import annotations
 import statistics
 import time
 
-from acceptance.found import Found, percent
-from acceptance.judging import Pair, compare, judge_coverage, judge_planted, judge_same, signed_rank
-from acceptance.lab import Lab, Setup
+from acceptance.evaluation import (
+    Pair,
+    compare,
+    evaluate_coverage,
+    evaluate_identical,
+    evaluate_planted,
+    signed_rank,
+)
+from acceptance.harness import Harness, Setup
+from acceptance.result import Result, percent
 from search_spaces.statistics import paired
 from workers.measure.monitor import reason_names
 from workers.measure.race.interleaving import rotated_orders
@@ -44,20 +51,20 @@ def _planted_kernels():
     ]
 
 
-def same(setup: Setup) -> Found:
+def same(setup: Setup) -> Result:
     """G2: a kernel against itself; half of the counting ones against a twin module."""
     if setup.kind == "cpu":
         from acceptance.on_cpu import same_on_cpu
 
         return same_on_cpu(setup)
-    lab, found, pairs = Lab(setup), Found(), []
+    harness, found, pairs = Harness(setup), Result(), []
     each, methods = setup.times(20, 2), {}
     began = time.monotonic()
     for name in SAME_FIELDS:
-        pairs += _same_job(lab, name, each, methods)
+        pairs += _same_job(harness, name, each, methods)
         found.data["kernels_s"] = {**found.data.get("kernels_s", {}), name: _since(began)}
-    pairs += _same_counting(lab, each, methods)
-    judge_same(found, pairs)
+    pairs += _same_counting(harness, each, methods)
+    evaluate_identical(found, pairs)
     found.data["methods"] = methods
     return found
 
@@ -66,10 +73,10 @@ def _since(began: float) -> float:
     return round(time.monotonic() - began, 2)
 
 
-def _same_job(lab: Lab, name: str, each: int, methods) -> list[Pair]:
-    artifact, pairs = lab.setup.built[name][0], []
+def _same_job(harness: Harness, name: str, each: int, methods) -> list[Pair]:
+    artifact, pairs = harness.setup.built[name][0], []
     for _ in range(each):
-        told = lab.job(name, (artifact, artifact), Mode.CONFIRM)
+        told = harness.job(name, (artifact, artifact), Mode.CONFIRM)
         methods[name] = told.method
         first, second = told.outcomes
         if not (isinstance(first, Timing) and isinstance(second, Timing)):
@@ -87,76 +94,76 @@ def _same_job(lab: Lab, name: str, each: int, methods) -> list[Pair]:
     return pairs
 
 
-def _same_counting(lab: Lab, each: int, methods) -> list[Pair]:
+def _same_counting(harness: Harness, each: int, methods) -> list[Pair]:
     from acceptance.planted import Counting, fit_work
 
     pairs = []
     for us in _SAME_COUNTING_US:
         kernel = Counting(f"counting {us:g} us", us)
-        work = fit_work(lab, kernel, ())[0.0]
+        work = fit_work(harness, kernel, ())[0.0]
         twins = [Candidate(f"twin {copy}", kernel.runner(work, copy)) for copy in (0, 1)]
         for candidate in twins:
             candidate.run()
-        timer = lab.chosen_timer(twins)
+        timer = harness.chosen_timer(twins)
         methods[kernel.name] = timer.method
         for turn in range(each):
             other = turn % 2
             pair = (twins[0], Candidate("itself", kernel.runner(work))) if other else twins
-            first, second = lab.final(timer, pair)
+            first, second = harness.final(timer, pair)
             name = f"{kernel.name}{'' if other else ', twin module'}"
             pairs.append(compare(name, first, second, timer.quantum_us))
     return pairs
 
 
 # -- planted -----------------------------------------------------------------------------------
-def planted(setup: Setup) -> Found:
+def planted(setup: Setup) -> Result:
     """G3: 0.5, 1, 2 and 5 % of extra work, known by CUPTI; the slower one first in every second."""
     if setup.kind == "cpu":
         from acceptance.on_cpu import planted_on_cpu
 
         return planted_on_cpu(setup)
-    lab, found, pairs, truths = Lab(setup), Found(), [], {}
+    harness, found, pairs, truths = Harness(setup), Result(), [], {}
     each = setup.times(25, 2)
     for kernel in _planted_kernels():
-        candidates, timer = _prepare(lab, kernel, _EFFECTS)
+        candidates, timer = _prepare(harness, kernel, _EFFECTS)
         rows = {effect: [] for effect in candidates}
-        _record(lab, candidates, rows, setup.times(120, 30))
+        _record(harness, candidates, rows, setup.times(120, 30))
         measured = []
         for effect in _EFFECTS:
             for turn in range(each):
                 field = [candidates[0.0], candidates[effect]]
-                told = lab.final(timer, field[::-1] if turn % 2 else field)
+                told = harness.final(timer, field[::-1] if turn % 2 else field)
                 measured.append((effect, told[::-1] if turn % 2 else told))
         earlier = _truths(rows)
-        _record(lab, candidates, rows, setup.times(120, 30))
+        _record(harness, candidates, rows, setup.times(120, 30))
         truth = _truths(rows)
         truths[kernel.name] = {f"{e:g}": [earlier[e], truth[e]] for e in _EFFECTS}
         for effect, (base, more) in measured:
             given = {"truth": truth[effect], "planted": effect}
             pairs.append(compare(kernel.name, base, more, timer.quantum_us, **given))
         del candidates, kernel
-        lab.torch.cuda.empty_cache()
-    judge_planted(found, pairs)
+        harness.torch.cuda.empty_cache()
+    evaluate_planted(found, pairs)
     found.data["truths"] = truths
     return found
 
 
-def _prepare(lab: Lab, kernel, shares):
+def _prepare(harness: Harness, kernel, shares):
     """Candidates by share of extra work, run once, and the farm's clock for them."""
     from acceptance.planted import fit_work
 
-    work = fit_work(lab, kernel, shares)
+    work = fit_work(harness, kernel, shares)
     candidates = {s: Candidate(f"+{s:g}", kernel.runner(w)) for s, w in work.items()}
     for candidate in candidates.values():
         candidate.run()
-    return candidates, lab.chosen_timer(list(candidates.values()))
+    return candidates, harness.chosen_timer(list(candidates.values()))
 
 
-def _record(lab: Lab, candidates, rows, passes: int) -> None:
+def _record(harness: Harness, candidates, rows, passes: int) -> None:
     """Append times by the device's own record: before and after the farm's, in several sessions."""
     for first in range(0, passes, 30):
         orders = rotated_orders(len(candidates), min(30, passes - first), first)
-        told = lab.timer("cupti").collect(list(candidates.values()), orders)
+        told = harness.timer("cupti").collect(list(candidates.values()), orders)
         for kept, row in zip(rows.values(), told, strict=True):
             kept += row
 
@@ -167,13 +174,13 @@ def _truths(rows) -> dict[float, float]:
 
 
 # -- at the power limit ------------------------------------------------------------------------
-def capped(setup: Setup) -> Found:
+def capped(setup: Setup) -> Result:
     """G11: products of 8192^3 of random data, back to back; the cap is labelled and A/A holds."""
-    lab, found = Lab(setup), Found()
+    harness, found = Harness(setup), Result()
     artifact, pairs, jobs = setup.built[CAPPED_FIELD][0], [], []
-    look = lab.backend._look
+    look = harness.backend._look
     for _ in range(setup.times(20, 4)):
-        told = lab.job(CAPPED_FIELD, (artifact, artifact), Mode.CONFIRM)
+        told = harness.job(CAPPED_FIELD, (artifact, artifact), Mode.CONFIRM)
         first, second = told.outcomes
         pairs.append(
             Pair(
@@ -186,7 +193,7 @@ def capped(setup: Setup) -> Found:
             )
         )
         jobs.append(dict(told.clocks))
-    seen = _seen_capped(lab, artifact, look)
+    seen = _seen_capped(harness, artifact, look)
     labelled = sum("sw_power_cap" in str(job.get("throttle", "")) for job in jobs)
     watts = max((float(job.get("power_w", 0.0)) for job in jobs), default=0.0)
     found.add(
@@ -197,7 +204,7 @@ def capped(setup: Setup) -> Found:
         f"up to {watts:.0f} W, SM {_clocks(jobs)} MHz"
         + ("" if seen else "; the card never reached its limit, so nothing to label"),
     )
-    judge_same(found, pairs)
+    evaluate_identical(found, pairs)
     found.data["jobs"] = jobs
     return found
 
@@ -207,38 +214,38 @@ def _clocks(jobs) -> str:
     return f"{min(clocks):.0f} .. {max(clocks):.0f}" if clocks else "unknown"
 
 
-def _seen_capped(lab: Lab, artifact, look) -> bool:
+def _seen_capped(harness: Harness, artifact, look) -> bool:
     """Whether NVML, asked here while the same kernel runs unflushed, says the power is capped."""
     if look is None:
         return False
-    ready = lab.entries(CAPPED_FIELD, 1)
+    ready = harness.entries(CAPPED_FIELD, 1)
     (_, entry) = next(iter(ready.values()))
     bits, end = 0, time.monotonic() + 0.6
     while time.monotonic() < end:
         for _ in range(8):
             entry.candidate.run()
         bits |= look().reasons
-        lab.torch.cuda.synchronize()
+        harness.torch.cuda.synchronize()
     return "sw_power_cap" in reason_names(bits)
 
 
 # -- intervals ---------------------------------------------------------------------------------
-def coverage(setup: Setup) -> Found:
+def coverage(setup: Setup) -> Result:
     """G16: short runs' intervals against a long run before and after them."""
-    lab, found, pairs = Lab(setup), Found(), []
+    harness, found, pairs = Harness(setup), Result(), []
     each, long = setup.times(25, 4), setup.times(6, 2)
     for kernel in _planted_kernels():
-        candidates, timer = _prepare(lab, kernel, (0.01,))
+        candidates, timer = _prepare(harness, kernel, (0.01,))
         field = list(candidates.values())
         rows = [[], []]
 
         def longer(rows=rows, timer=timer, field=field) -> None:
             for _ in range(long):
-                for kept, row in zip(rows, lab.final(timer, field), strict=True):
+                for kept, row in zip(rows, harness.final(timer, field), strict=True):
                     kept += row
 
         longer()
-        short = [lab.final(timer, field) for _ in range(each)]
+        short = [harness.final(timer, field) for _ in range(each)]
         longer()
         truth = paired(rows[1], rows[0], quantum_us=timer.quantum_us).log_ratio
         pairs += [
@@ -246,8 +253,8 @@ def coverage(setup: Setup) -> Found:
             for base, more in short
         ]
         del candidates, field, kernel
-        lab.torch.cuda.empty_cache()
-    judge_coverage(found, pairs)
+        harness.torch.cuda.empty_cache()
+    evaluate_coverage(found, pairs)
     sds = [row["estimate_sd"] / max(row["half_width"] / 2, 1e-9) for row in found.data["kernels"]]
     found.add(
         "spread between runs over what their intervals promise",

@@ -91,17 +91,17 @@ def waiting(us: float) -> Candidate:
     return Candidate(f"wait {us:g} us", lambda: launch(out, wait_ns, num_warps=1) and None)
 
 
-def fit_work(lab, kernel, shares) -> dict[float, int]:
+def fit_work(harness, kernel, shares) -> dict[float, int]:
     """The work whose time is the kernel's target, at 0.0, and that with each share of time more.
 
     From two readings of the device's own record: time is taken to be linear in the work.
     """
-    timer = lab.timer("cupti")
+    timer = harness.timer("cupti")
 
     def time_us(work: int) -> float:
         candidate = Candidate(kernel.name, kernel.runner(work))
         candidate.run()
-        return lab.median_us(timer, candidate, 30)
+        return harness.median_us(timer, candidate, 30)
 
     few, many = kernel.first, 4 * kernel.first
     short, long = time_us(few), time_us(many)

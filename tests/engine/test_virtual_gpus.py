@@ -12,9 +12,9 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
+import busy_processors
 import multi_gpu
 import multi_gpu_run
-import occupied
 import virtual_gpus
 
 from search_spaces.recorded.kernel import RecordedSpace
@@ -103,7 +103,7 @@ def test_processors_that_are_to_be_busy_are_and_are_let_go():
     from workers import device
 
     (processor, *_) = os.sched_getaffinity(0)
-    with occupied.occupied({processor}, device.offline("cuda:90")):
+    with busy_processors.occupied({processor}, device.offline("cuda:90")):
         child = multiprocessing.active_children()[-1]
         end = time.monotonic() + 60
         while os.sched_getaffinity(child.pid) != {processor} and time.monotonic() < end:

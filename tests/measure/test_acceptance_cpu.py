@@ -1,6 +1,6 @@
 """The acceptance tests whose every number is drawn from a seed, at a size for every commit.
 
-`benchmarks/acceptance_cpu.py` runs them in full, and those that time this machine.
+`benchmarks/acceptance/cpu.py` runs them in full, and those that time this machine.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-import acceptance_cpu
-import acceptance_cpu_noise as noise
 import simulated_worlds
 import virtual_time
+from acceptance import cpu
+from acceptance import cpu_noise as noise
 
 from search_spaces.recorded.kernel import RecordedKernel, RecordedSpace, synthesise
 from search_spaces.records import config_key
@@ -114,11 +114,11 @@ def test_c7_a_run_killed_at_any_of_twenty_points_comes_to_the_same_winner(task):
 
 def test_the_table_names_what_failed():
     rows = [
-        acceptance_cpu.Row("C1", "a world", "<= 1", "0.5", True),
-        acceptance_cpu.Row("C2", "a drift", "<= 1", "2", False, "simulated"),
-        acceptance_cpu.Row("C3", "own buffers", "none", "2", None),
+        cpu.Row("C1", "a world", "<= 1", "0.5", True),
+        cpu.Row("C2", "a drift", "<= 1", "2", False, "simulated"),
+        cpu.Row("C3", "own buffers", "none", "2", None),
     ]
-    head, *lines = acceptance_cpu.table(rows).splitlines()
-    assert head.split()[:2] == ["id", "what"]
+    head, *lines = cpu.table(rows).splitlines()
+    assert head.split()[:2] == ["check", "what"]
     assert [line.split()[-1] for line in lines] == ["pass", "simulated", "-"]
     assert [("FAIL" in line) for line in lines] == [False, True, False]

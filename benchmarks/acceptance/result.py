@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 _WORDS = {True: "pass", False: "FAIL", None: "-"}
-_WIDTHS = {"id": 6, "what": 48, "bound": 24, "measured": 34, "verdict": 7, "note": 58}
+_WIDTHS = {"test": 24, "what": 48, "bound": 24, "measured": 34, "verdict": 7, "note": 58}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Row:
 
 
 @dataclass(slots=True)
-class Found:
+class Result:
     """The rows of one test and the raw summaries behind them, JSON throughout."""
 
     rows: list[Row] = field(default_factory=list)
@@ -41,7 +41,7 @@ def table(found: Iterable[tuple[str, Row]]) -> str:
     lines = [_line(dict(zip(_WIDTHS, _WIDTHS, strict=True))), "  ".join("-" * w for w in _widths())]
     for name, row in found:
         cells = {
-            "id": name,
+            "test": name,
             "what": row.what,
             "bound": row.bound,
             "measured": row.measured,

@@ -1,4 +1,4 @@
-"""The judge of `benchmarks/` on clocks whose truth is known."""
+"""The reference timing of `benchmarks/` on clocks whose truth is known."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 @pytest.fixture(scope="module")
-def judge():
+def timing():
     sys.path.insert(0, str(BENCHMARKS))
     try:
-        import judge
+        import reference_timing
 
-        yield judge
+        yield reference_timing
     finally:
         sys.path.remove(str(BENCHMARKS))
 
@@ -45,23 +45,23 @@ class Drifting:
 
 @settings(max_examples=30)
 @given(count=st.integers(1, 20))
-def test_everybody_runs_in_every_place_equally_often(judge, count):
+def test_every_run_takes_every_place_equally_often(timing, count):
     places = [[0] * count for _ in range(count)]
-    for order in judge.orders(count, 2 * count):
+    for order in timing.orders(count, 2 * count):
         assert sorted(order) == list(range(count))
-        for place, who in enumerate(order):
-            places[who][place] += 1
+        for place, run in enumerate(order):
+            places[run][place] += 1
     assert all(row == [2] * count for row in places)
 
 
-def test_regrets_are_those_of_the_true_times(judge):
+def test_regrets_are_those_of_the_true_times(timing):
     truth = {f"v{i:02}": 200 * (1 + 0.002 * i) for i in range(60)}
     clock, stages = Drifting(truth, 1), []
-    names = judge.eliminate(clock, {name: name for name in truth}, {"v40"}, stages)
+    names = timing.eliminate(clock, {name: name for name in truth}, {"v40"}, stages)
     assert {"v00", "v40"} <= set(names)
-    assert len(names) <= judge.FIELD + 1
+    assert len(names) <= timing.FIELD + 1
     assert [stage["passes"] for stage in stages] == [3, 12, 40]
-    best, rows = judge.regrets(names, judge.collect(clock, names, 400))
+    best, rows = timing.regrets(names, timing.collect(clock, names, 400))
     assert best == "v00"
     for row in rows:
         true = truth[row["key"]] / truth["v00"] - 1
@@ -69,7 +69,7 @@ def test_regrets_are_those_of_the_true_times(judge):
         assert row["regret_low"] - 0.0005 <= true <= row["regret_high"] + 0.0005
 
 
-def test_a_choice_that_nothing_can_tell_from_the_best_has_no_regret(judge):
+def test_a_choice_that_nothing_can_tell_from_the_best_has_no_regret(timing):
     truth = {"one": 20.0, "same": 20.0}
-    _, rows = judge.regrets(list(truth), judge.collect(Drifting(truth, 2), list(truth), 400))
+    _, rows = timing.regrets(list(truth), timing.collect(Drifting(truth, 2), list(truth), 400))
     assert all(abs(row["regret"]) < 0.001 for row in rows)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Helion's autotuner for kernels that are not its own, over one task's configs, from a cold cache.
 
-    benchmarks/rivals_helion.py --space a --algorithm PatternSearch --wheels DIR --out FILE
+    benchmarks/helion_run.py --space a --algorithm PatternSearch --wheels DIR --out FILE
 
 `helion.autotuner.autotune` is given our parameters as its fragments, a `compile_fn` that launches
 our kernel, cuBLAS as the baseline of its accuracy check and the list of configs as its filter; all

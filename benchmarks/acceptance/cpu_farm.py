@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path += [f"{ROOT / 'tests/farm'}", f"{ROOT / 'tests/pools'}"]
 
 from farms import Farm, assert_sound, kill  # noqa: E402

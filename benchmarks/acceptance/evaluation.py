@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from acceptance.found import Found, percent
+from acceptance.result import Result, percent
 from search_spaces.statistics import THRESHOLD, paired, verdict
 
 #: a planted share and the least share of its pairs in which it must be found
@@ -93,7 +93,7 @@ def by_kernel(pairs: Sequence[Pair]) -> dict[str, list[Pair]]:
     return grouped
 
 
-def judge_same(found: Found, pairs: Sequence[Pair]) -> None:
+def evaluate_identical(found: Result, pairs: Sequence[Pair]) -> None:
     """A/A: of identical pairs hardly one may be called different."""
     if not pairs:
         found.skip("A/A", "no pair was measured")
@@ -129,7 +129,7 @@ def judge_same(found: Found, pairs: Sequence[Pair]) -> None:
     found.data["kernels"] = summaries(pairs)
 
 
-def _signed_ranks(found: Found, pairs: Sequence[Pair]) -> None:
+def _signed_ranks(found: Result, pairs: Sequence[Pair]) -> None:
     apart = sum(pair.apart != 0 for pair in pairs) / len(pairs)
     raw = sum(pair.p_value < 0.05 for pair in pairs) / len(pairs)
     found.add(
@@ -142,7 +142,7 @@ def _signed_ranks(found: Found, pairs: Sequence[Pair]) -> None:
     )
 
 
-def judge_planted(found: Found, pairs: Sequence[Pair]) -> None:
+def evaluate_planted(found: Result, pairs: Sequence[Pair]) -> None:
     """Planted A/B: extra work is found, its size is right, and its sign is never wrong."""
     for planted in sorted({pair.planted for pair in pairs}):
         these = [pair for pair in pairs if pair.planted == planted]
@@ -172,7 +172,7 @@ def _missed(pairs: Sequence[Pair]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items() if count)
 
 
-def _signs(found: Found, pairs: Sequence[Pair]) -> None:
+def _signs(found: Result, pairs: Sequence[Pair]) -> None:
     told = [pair for pair in pairs if pair.apart < 0 or pair.verdict == "faster"]
     guessed = [pair for pair in pairs if pair.planted >= 0.02 and pair.log_ratio <= 0]
     found.add(
@@ -184,7 +184,7 @@ def _signs(found: Found, pairs: Sequence[Pair]) -> None:
     )
 
 
-def _biases(found: Found, pairs: Sequence[Pair]) -> None:
+def _biases(found: Result, pairs: Sequence[Pair]) -> None:
     """Of the mean estimate of each kernel and planted share, against the truth."""
     errors = [math.expm1(pair.log_ratio) - math.expm1(pair.truth) for pair in pairs]
     groups: dict[tuple[str, float], list[float]] = {}
@@ -202,7 +202,7 @@ def _biases(found: Found, pairs: Sequence[Pair]) -> None:
     )
 
 
-def judge_coverage(found: Found, pairs: Sequence[Pair]) -> None:
+def evaluate_coverage(found: Result, pairs: Sequence[Pair]) -> None:
     """How many 95 % intervals hold the log-ratio of an independent long run."""
     covered = [pair.low <= pair.truth <= pair.high for pair in pairs]
     share = sum(covered) / len(covered)

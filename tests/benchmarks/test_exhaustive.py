@@ -10,7 +10,7 @@ import pytest
 from search_spaces.records import Status, Workload, config_key
 from workers.records import Artifact, KernelRef, MeasurementProtocol
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS, KERNELS = ROOT / "benchmarks", ROOT / "tests/measure"
 WORKLOAD = Workload.of(n=4096, dtype="float32")
 CRASHING = """
@@ -31,9 +31,9 @@ class Crashing(CpuAffine):
 def module():
     sys.path.insert(0, f"{BENCHMARKS}")
     try:
-        import oracle
+        import exhaustive
 
-        yield oracle
+        yield exhaustive
     finally:
         sys.path.remove(f"{BENCHMARKS}")
 
@@ -43,9 +43,9 @@ def found(module, tmp_path_factory):
     """What an oracle of the CPU says of three good variants and four bad ones."""
     file = tmp_path_factory.mktemp("kernels") / "crashing.py"
     file.write_text(CRASHING)
-    oracle = module.Oracle("cpu", "A")
+    runner = module.ExhaustiveRanking("cpu", "A")
     try:
-        device, toolchain, calibration = oracle.info()
+        device, toolchain, calibration = runner.info()
         assert calibration is not None
         configs = [
             *({"work": work} for work in (1, 16, 64)),
@@ -54,7 +54,7 @@ def found(module, tmp_path_factory):
         artifacts = tuple(
             Artifact(config, device.target, toolchain, config_key(config)) for config in configs
         )
-        return oracle.measure(
+        return runner.measure(
             module.Order(
                 KernelRef(f"{file}:Crashing", (f"{KERNELS}",)),
                 WORKLOAD,
@@ -67,7 +67,7 @@ def found(module, tmp_path_factory):
             )
         )
     finally:
-        oracle.close()
+        runner.close()
 
 
 def good(work: int) -> str:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One long interleaved comparison of every side's choice, and of the best that there is.
 
-    benchmarks/judge.py --space a --choices choices.json --out judged.json
+    benchmarks/reference_timing.py --space a --choices choices.json --out reference.json
 
 choices.json: {label: config}. All configs of the task are built on the CPU (`--oracle none`: only
 the choices), then raced, everybody timed in every pass: what is clearly slower than the best is
@@ -62,7 +62,7 @@ def _build(job):
     from workers.records import BuildJob, Failure, KernelRef
 
     name, config, device, cache = job
-    order = BuildJob("judge", KernelRef("matmul"), TASKS[name].workload, config, device)
+    order = BuildJob("reference", KernelRef("matmul"), TASKS[name].workload, config, device)
     result = build(order, Path(cache))
     return result.message if isinstance(result, Failure) else None
 
@@ -204,7 +204,7 @@ def regrets(names, samples) -> tuple[str, list]:
     return best, sorted(rows, key=lambda row: row["regret"])
 
 
-def judge(task, choices: dict, *, passes: int, oracle: bool, clock_name: str, processes: int):
+def compare(task, choices: dict, *, passes: int, oracle: bool, clock_name: str, processes: int):
     """The document that `--out` receives."""
     started = time.perf_counter()
     device = device_here()
@@ -292,7 +292,7 @@ def main():
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     choices = json.loads(args.choices.read_text())
-    document = judge(
+    document = compare(
         TASKS[args.space],
         choices,
         passes=max(300, args.passes),

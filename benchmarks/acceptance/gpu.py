@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Acceptance tests of the measuring, G1 to G16 and the cost of a config: one table, and JSON.
 
-    benchmarks/acceptance_gpu.py --out OUT/acceptance.json [--only G2,G3] [--scale 0.2]
+    benchmarks/acceptance/gpu.py --out OUT/acceptance.json [--only G2,G3] [--scale 0.2]
 
 Real variants are built first, on the CPU, by the farm's builder; then every test runs in a process
 of its own with a time limit, on the farm's backend, clocks, jobs, intervals and verdicts. A test
 that crashes or hangs loses nobody else's results: the document is written after each one. Tests
-that would begin after `--stop-after` seconds are left out and told so. `--scale` below 1 takes
+that would begin after `--stop-after` seconds are left out and entry so. `--scale` below 1 takes
 fewer repetitions (what is judged by too few is not judged). Exit code 1 when a bound was missed.
 
 `--device cpu` tries G2 and G3 without a GPU, by the processor's clock, over loops of known length.
@@ -25,61 +25,74 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 HERE = ROOT / "benchmarks"
 sys.path[:0] = [path for path in (f"{ROOT}", f"{HERE}") if path not in sys.path]
 
-from acceptance.fields import build_fields  # noqa: E402
-from acceptance.found import Found, table  # noqa: E402
-from acceptance.isolation import Lost, isolated  # noqa: E402
-from acceptance.lab import Setup  # noqa: E402
 from matmul_tasks import write  # noqa: E402
+
+from acceptance.fields import build_fields  # noqa: E402
+from acceptance.harness import Setup  # noqa: E402
+from acceptance.isolation import Lost, isolated  # noqa: E402
+from acceptance.result import Result, table  # noqa: E402
 
 _NO_TIME = "no time was left"
 
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """function: `module:name` in `acceptance`. needs: fields of real variants."""
+    """One acceptance test, run in a process of its own."""
 
+    #: The key of the result document.
     name: str
+    #: What is tested; `--only` takes it as well.
+    title: str
+    #: `module:name` in the package `acceptance`.
     function: str
+    #: Seconds after which the test is ended.
     limit_s: float
+    #: Fields of real variants that the test compares.
     needs: tuple[str, ...] = ()
+    #: Whether `--device cpu` can run it.
     on_cpu: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} {self.title}"
 
 
 _SMALL = ("softmax_512x1024", "matmul_1024", "layer_norm_4096x4096", "softmax_8192x8192")
 _LARGE = ("matmul_4096", "layer_norm_32768x8192", "matmul_5ms")
 #: what is asked for first comes first: a run that is cut short has it
 TESTS = (
-    Test("G1", "clocks:calibrated", 40),
-    Test("G2", "pairs:same", 150, (*_SMALL, *_LARGE), on_cpu=True),
-    Test("G3", "pairs:planted", 480, on_cpu=True),
-    Test("cost", "cost:of_a_config", 60, ("matmul_4096",)),
-    Test("G6", "agreement:with_cupti", 60,
+    Test("G1", "clock-calibration", "clocks:calibrated", 40),
+    Test("G2", "identical-pairs", "pairs:same", 150, (*_SMALL, *_LARGE), on_cpu=True),
+    Test("G3", "planted-slowdowns", "pairs:planted", 480, on_cpu=True),
+    Test("cost", "config-cost", "cost:of_a_config", 60, ("matmul_4096",)),
+    Test("G6", "cupti-agreement", "agreement:with_cupti", 60,
          (*_SMALL, *_LARGE, "softmax_2048x4096", "matmul_8192")),
-    Test("G8", "clocks:launches", 30),
-    Test("G7", "clocks:caches", 30),
-    Test("G9", "order:invariance", 40, ("matmul_4096", "softmax_512x1024")),
-    Test("G10", "order:idleness", 40, ("matmul_4096", "softmax_512x1024")),
-    Test("G11", "pairs:capped", 30, ("matmul_8192",)),
-    Test("G16", "pairs:coverage", 40),
-    Test("G13", "cost:thousand", 90, ("thousand_softmax", "thousand_layer_norm")),
-    Test("G12", "others:cheats", 120),
-    Test("ncu", "ncu:agreement", 110),
-    Test("G14", "others:devices", 200, ("matmul_4096",)),
-    Test("G4/G5", "others:oracle", 20, on_cpu=True),
-    Test("G15", "others:energy", 20, on_cpu=True),
+    Test("G8", "launch-times", "clocks:launches", 30),
+    Test("G7", "cache-states", "clocks:caches", 30),
+    Test("G9", "order-invariance", "order:invariance", 40, ("matmul_4096", "softmax_512x1024")),
+    Test("G10", "idleness", "order:idleness", 40, ("matmul_4096", "softmax_512x1024")),
+    Test("G11", "power-cap", "pairs:capped", 30, ("matmul_8192",)),
+    Test("G16", "interval-coverage", "pairs:coverage", 40),
+    Test("G13", "thousand-variants", "cost:thousand", 90,
+         ("thousand_softmax", "thousand_layer_norm")),
+    Test("G12", "planted-cheats", "gate:cheats", 120),
+    Test("ncu", "ncu-agreement", "ncu:agreement", 110),
+    Test("G14", "several-gpus", "devices:devices", 200, ("matmul_4096",)),
+    Test("G4/G5", "selection-regret", "selection:exhaustive", 20, on_cpu=True),
+    Test("G15", "energy", "devices:energy", 20, on_cpu=True),
 )  # fmt: skip
 
 
-def perform(function: str, setup: Setup) -> Found:
+def perform(function: str, setup: Setup) -> Result:
     """Run one test in this process."""
     import importlib
 
     module, _, name = function.partition(":")
-    called: Callable[[Setup], Found] = getattr(
+    called: Callable[[Setup], Result] = getattr(
         importlib.import_module(f"acceptance.{module}"), name
     )
     if setup.kind == "cpu":
@@ -92,10 +105,10 @@ def perform(function: str, setup: Setup) -> Found:
 
 def learn(setup: Setup) -> tuple:
     """Device, toolchain and calibration, from a process that ends before the tests begin."""
-    from acceptance.lab import Lab
+    from acceptance.harness import Harness
 
-    lab = Lab(setup)
-    return (*lab.backend.info(), lab.calibration)
+    harness = Harness(setup)
+    return (*harness.backend.info(), harness.calibration)
 
 
 def main() -> int:
@@ -119,12 +132,13 @@ def main() -> int:
         document["wall_s"] = round(earlier_s + time.monotonic() - began, 1)
         _save(args.out, document)
     _save(args.out, document)
-    rows = [(name, told) for name, entry in document["tests"].items() for told in entry["rows"]]
+    rows = [(name, entry) for name, test in document["tests"].items() for entry in test["rows"]]
+    labels = {test.name: test.label for test in TESTS}
     print(f"\n{document.get('device', {}).get('name', args.device)}, {document['date']}, "
           f"{document.get('wall_s', 0.0)} s, scale {args.scale:g}\n")  # fmt: skip
-    print(table([(name, _Row(told)) for name, told in rows]))
-    missed = [name for name, told in rows if told["ok"] is False]
-    judged = sum(told["ok"] is not None for _, told in rows)
+    print(table([(labels[name], _Row(entry)) for name, entry in rows]))
+    missed = [name for name, entry in rows if entry["ok"] is False]
+    judged = sum(entry["ok"] is not None for _, entry in rows)
     print(f"\n{judged - len(missed)} of {judged} bounds held, {len(rows) - judged} not judged")
     return 1 if missed else 0
 
@@ -135,47 +149,47 @@ def _document(args) -> dict:
     earlier: dict[str, dict] = {}
     for path in args.resume:
         known = json.loads(path.read_text())
-        earlier |= {n: told for n, told in known["tests"].items() if not _left_out(told)}
+        earlier |= {n: entry for n, entry in known["tests"].items() if not _left_out(entry)}
         document = {**known, "tests": {}}
     document["tests"] = {test.name: earlier[test.name] for test in TESTS if test.name in earlier}
     return document
 
 
-def _left_out(told: dict) -> bool:
-    return any(row["note"].startswith(_NO_TIME) for row in told["rows"])
+def _left_out(entry: dict) -> bool:
+    return any(row["note"].startswith(_NO_TIME) for row in entry["rows"])
 
 
 class _Row:
     """A row as it was written down."""
 
-    def __init__(self, told: dict) -> None:
-        self.__dict__.update(told)
+    def __init__(self, entry: dict) -> None:
+        self.__dict__.update(entry)
 
 
 def _one(test: Test, setup: Setup, left_s: float) -> dict:
     if left_s < 5:
-        found = Found()
+        found = Result()
         found.skip(test.function, f"{_NO_TIME}; run it with --only {test.name}")
         return _told(found, 0.0)
-    print(f"-- {test.name} {test.function}", flush=True)
+    print(f"-- {test.label}", flush=True)
     started = time.monotonic()
     needed = {name: setup.built[name] for name in test.needs if name in setup.built}
     try:
         given = replace(setup, built=needed)
         found = isolated(perform, test.function, given, limit_s=min(test.limit_s, left_s))
     except Lost as problem:
-        found = Found()
+        found = Result()
         found.add(test.function, "an answer", "none", False, f"{problem}")
     seconds = time.monotonic() - started
-    told = _told(found, seconds)
-    for row in told["rows"]:
+    entry = _told(found, seconds)
+    for row in entry["rows"]:
         word = {True: "pass", False: "FAIL", None: "-"}[row["ok"]]
         print(f"   {word:4} {row['what']}: {row['measured']} ({row['note']})", flush=True)
     print(f"   {seconds:.1f} s", flush=True)
-    return told
+    return entry
 
 
-def _told(found: Found, seconds: float) -> dict:
+def _told(found: Result, seconds: float) -> dict:
     rows = [asdict(row) for row in found.rows]
     date = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     return {"rows": rows, "data": found.data, "seconds": round(seconds, 1), "date": date}
@@ -225,10 +239,12 @@ def _prepare_environment(kind: str, folder: Path) -> None:
 
 
 def _chosen(args) -> list[Test]:
-    known = {test.name: test for test in TESTS}
-    names = [name.strip() for name in args.only.split(",")] if args.only else list(known)
+    known = {name: test for test in TESTS for name in (test.name, test.title)}
+    every = [test.name for test in TESTS]
+    names = [name.strip() for name in args.only.split(",")] if args.only else every
     if unknown := sorted(set(names) - set(known)):
-        raise SystemExit(f"no test {', '.join(unknown)}; there are {', '.join(known)}")
+        labels = ", ".join(test.label for test in TESTS)
+        raise SystemExit(f"no test {', '.join(unknown)}; there are {labels}")
     return [known[name] for name in names if args.device == "cuda" or known[name].on_cpu]
 
 

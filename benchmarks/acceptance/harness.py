@@ -47,7 +47,7 @@ class Setup:
         return max(least, round(self.scale * full))
 
 
-class Lab:
+class Harness:
     """One GPU. A fresh one is calibrated unless the setup knows its calibration."""
 
     def __init__(self, setup: Setup, index: int = 0) -> None:

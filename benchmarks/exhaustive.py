@@ -72,18 +72,18 @@ class Found:
     blamed: str = ""
 
 
-class Oracle:
+class ExhaustiveRanking:
     """The device's process, seen from outside."""
 
     def __init__(self, kind: str, name: str) -> None:
         from workers import backends
 
         self._child = SupervisedChild(
-            "oracle:OracleService",
+            "exhaustive:ExhaustiveService",
             {"kind": kind},
             environment=lambda cache_dir: backends.environment(kind, f"{cache_dir}"),
             paths=(f"{HERE}", f"{HERE.parent}"),
-            name=f"oracle-{name}",
+            name=f"ranking-{name}",
         )
 
     def info(self) -> tuple[Device, Toolchain, Calibration | None]:
@@ -119,7 +119,7 @@ class Oracle:
         self._child.close()
 
 
-class OracleService:
+class ExhaustiveService:
     """What lives in the device's process."""
 
     def __init__(self, cache_dir: Path, kind: str) -> None:

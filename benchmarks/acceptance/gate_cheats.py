@@ -1,6 +1,6 @@
 """Play every planted cheat and a few hundred honest variants on the GPU; what the gate costs.
 
-Usage: python benchmarks/gate_acceptance.py [OUT.json]
+Usage: python benchmarks/acceptance/gate_cheats.py [OUT.json]
 
 Prints one line per cheat with the reason it was refused for, how many honest variants were refused
 (none should be), and the GPU time of the gate for a matrix product of 4096^3 in bfloat16.
@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "measure")]
 
 

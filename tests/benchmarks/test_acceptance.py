@@ -1,4 +1,4 @@
-"""The judging and the running of `benchmarks/acceptance_gpu.py`, without a GPU."""
+"""The judging and the running of `benchmarks/acceptance/gpu.py`, without a GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -29,7 +29,7 @@ def _pairs(ratios, sigma, *, planted=0.0, seed=0, scale=1.0, time_us=100.0):
     """Pairs of 64 samples whose true log-ratios are given; `scale` widens or narrows intervals."""
     from dataclasses import replace
 
-    from acceptance.judging import compare
+    from acceptance.evaluation import compare
 
     draw, pairs = random.Random(seed), []
     for at, ratio in enumerate(ratios):
@@ -43,9 +43,9 @@ def _pairs(ratios, sigma, *, planted=0.0, seed=0, scale=1.0, time_us=100.0):
 
 
 def _verdicts(judge, pairs):
-    from acceptance.found import Found
+    from acceptance.result import Result
 
-    found = Found()
+    found = Result()
     judge(found, pairs)
     json.dumps(found.data)
     return {row.what: row.ok for row in found.rows}
@@ -57,39 +57,39 @@ def _of(verdicts, start):
 
 
 def test_identical_pairs_of_a_good_clock_hold_every_bound():
-    from acceptance.judging import judge_same
+    from acceptance.evaluation import evaluate_identical
 
-    verdicts = _verdicts(judge_same, _pairs([0.0] * 200, 0.002))
+    verdicts = _verdicts(evaluate_identical, _pairs([0.0] * 200, 0.002))
     assert all(verdicts.values()), verdicts
 
 
 def test_a_clock_that_favours_somebody_is_caught():
-    from acceptance.judging import judge_same
+    from acceptance.evaluation import evaluate_identical
 
-    verdicts = _verdicts(judge_same, _pairs([0.0] * 190 + [0.02] * 10, 0.002))
+    verdicts = _verdicts(evaluate_identical, _pairs([0.0] * 190 + [0.02] * 10, 0.002))
     assert _of(verdicts, "A/A: identical pairs called different") is False
     # Within the threshold nothing is called different, but the raw test sees it.
-    verdicts = _verdicts(judge_same, _pairs([0.002] * 200, 0.002))
+    verdicts = _verdicts(evaluate_identical, _pairs([0.002] * 200, 0.002))
     assert _of(verdicts, "A/A: identical pairs called different") is True
     assert _of(verdicts, "A/A: raw Wilcoxon") is False
 
 
 def test_a_clock_that_is_never_sure_is_caught():
-    from acceptance.judging import judge_same
+    from acceptance.evaluation import evaluate_identical
 
-    verdicts = _verdicts(judge_same, _pairs([0.0] * 200, 0.05))
+    verdicts = _verdicts(evaluate_identical, _pairs([0.0] * 200, 0.05))
     assert _of(verdicts, "A/A: 95th percentile of the ratio's error, T >= 50") is False
 
 
 def test_planted_work_is_found_with_its_size_and_sign():
-    from acceptance.judging import judge_planted
+    from acceptance.evaluation import evaluate_planted
 
     pairs = [
         pair
         for share in (0.005, 0.01, 0.02, 0.05)
         for pair in _pairs([math.log1p(share)] * 50, 0.004, planted=share)
     ]
-    verdicts = _verdicts(judge_planted, pairs)
+    verdicts = _verdicts(evaluate_planted, pairs)
     assert _of(verdicts, "planted 0.5 %") is None
     assert all(ok for what, ok in verdicts.items() if ok is not None), verdicts
 
@@ -106,19 +106,19 @@ def test_planted_work_is_found_with_its_size_and_sign():
 def test_a_clock_that_misses_or_misjudges_planted_work_is_caught(true, truth, caught):
     from dataclasses import replace
 
-    from acceptance.judging import judge_planted
+    from acceptance.evaluation import evaluate_planted
 
     pairs = [replace(p, truth=truth) for p in _pairs([true] * 50, 0.003, planted=0.02)]
-    verdicts = _verdicts(judge_planted, pairs)
+    verdicts = _verdicts(evaluate_planted, pairs)
     failed = {what for what, ok in verdicts.items() if ok is False}
     assert all(any(what.startswith(start) for what in failed) for start in caught), verdicts
 
 
 @pytest.mark.parametrize(("scale", "fine"), [(1.0, True), (0.4, False), (3.0, False)])
 def test_intervals_that_are_too_narrow_or_too_wide_are_caught(scale, fine):
-    from acceptance.judging import judge_coverage
+    from acceptance.evaluation import evaluate_coverage
 
-    verdicts = _verdicts(judge_coverage, _pairs([0.01] * 400, 0.004, scale=scale, seed=3))
+    verdicts = _verdicts(evaluate_coverage, _pairs([0.01] * 400, 0.004, scale=scale, seed=3))
     assert _of(verdicts, "coverage") is fine
 
 
@@ -145,15 +145,15 @@ class _Drifting:
 
 
 def test_finalists_that_stop_early_are_compared_over_the_passes_both_took():
-    from acceptance.judging import log_ratios
-    from acceptance.lab import Lab
+    from acceptance.evaluation import log_ratios
+    from acceptance.harness import Harness
 
     from workers.measure.timers.timer import Candidate
 
     us = {"first": 50.0, "known": 50.5, "doubtful": 51.0}
     field = [Candidate(name, lambda: None) for name in us]
     timer = _Drifting(us, ("doubtful",))
-    rows = Lab.final(None, timer, field, precision=0.0015)
+    rows = Harness.final(None, timer, field, precision=0.0015)
     assert len(rows[1]) < len(rows[0]) == len(rows[2])
     told = log_ratios(rows, timer.quantum_us)
     assert told[0] == 0.0
@@ -164,7 +164,7 @@ def test_finalists_that_stop_early_are_compared_over_the_passes_both_took():
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0.01, 1))
 @settings(deadline=None)
 def test_a_quantile_is_not_exceeded_by_its_share(values, share):
-    from acceptance.judging import quantile
+    from acceptance.evaluation import quantile
 
     at = quantile(values, share)
     assert at in values
@@ -174,7 +174,7 @@ def test_a_quantile_is_not_exceeded_by_its_share(values, share):
 @given(st.text(st.characters(codec="ascii", categories=["L", "N"]), max_size=200))
 @settings(deadline=None)
 def test_the_table_cuts_nothing_off(text):
-    from acceptance.found import Row, table
+    from acceptance.result import Row, table
 
     shown = table([("G1", Row("what", "bound", "measured", False, text))])
     assert all(part in "".join(shown.split()) for part in ("FAIL", "measured"))
@@ -207,7 +207,7 @@ def test_what_a_test_breaks_is_told_and_breaks_nothing_else(break_it, limit_s, s
 
 def test_it_runs_without_a_gpu_and_writes_everything_down(tmp_path):
     out = tmp_path / "found.json"
-    command = [f"{BENCHMARKS / 'acceptance_gpu.py'}", "--device", "cpu", "--scale", "0.02"]
+    command = [f"{BENCHMARKS / 'acceptance/gpu.py'}", "--device", "cpu", "--scale", "0.02"]
     done = subprocess.run(
         [sys.executable, *command, "--out", f"{out}"], capture_output=True, text=True, timeout=300
     )
@@ -221,7 +221,7 @@ def test_it_runs_without_a_gpu_and_writes_everything_down(tmp_path):
 
 
 def test_an_unknown_test_is_refused_by_name():
-    command = [sys.executable, f"{BENCHMARKS / 'acceptance_gpu.py'}", "--only", "G99"]
+    command = [sys.executable, f"{BENCHMARKS / 'acceptance/gpu.py'}", "--only", "G99"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1
     assert "no test G99" in done.stderr

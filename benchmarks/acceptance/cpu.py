@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Acceptance of measuring, searching and resuming on a machine without a GPU: C1 to C8.
 
-    benchmarks/acceptance_cpu.py --out DIR [--only C2 C6] [--worlds FILE.json] [--quick]
+    benchmarks/acceptance/cpu.py --out DIR [--only C2 C6] [--worlds FILE.json] [--quick]
 
 Prints one table (what, bound, measured, pass or fail) and writes it with machine, toolchain and
 date to DIR/acceptance_cpu.json. C1 takes what `simulated_worlds.py` found before, if it is named;
@@ -24,8 +24,8 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.append(f"{ROOT}")
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [f"{ROOT}", f"{ROOT / 'benchmarks'}"]
 # Products of small matrices, one thread each: how many threads help is not the question.
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
@@ -65,8 +65,8 @@ def quick(size: Size) -> Size:
     return Size(2, size.processes, size.worlds, 1000, 3000, 20, 10, 3, 8, 4, 2000)
 
 
-def c1(size: Size) -> Iterator[Row]:
-    import acceptance_cpu_noise as noise
+def noise_worlds(size: Size) -> Iterator[Row]:
+    from acceptance import cpu_noise as noise
 
     if size.worlds is not None:
         worlds, configs = noise.worlds_found_before(size.worlds)
@@ -84,8 +84,8 @@ def c1(size: Size) -> Iterator[Row]:
         )
 
 
-def c2(size: Size) -> Iterator[Row]:
-    import acceptance_cpu_noise as noise
+def identical_under_drift(size: Size) -> Iterator[Row]:
+    from acceptance import cpu_noise as noise
 
     for sd, tau_s in noise.DRIFTS:
         found = noise.same_under_drift(sd, tau_s, size.same_trials)
@@ -98,8 +98,8 @@ def c2(size: Size) -> Iterator[Row]:
         yield Row("C2", what, "> 25 %", f"{guard:.1%}", bool(guard > 0.25), "simulated")
 
 
-def c3(size: Size) -> Iterator[Row]:
-    import acceptance_cpu_timed as timed
+def identical_products(size: Size) -> Iterator[Row]:
+    from acceptance import cpu_timed as timed
 
     for side in timed.SIZES:
         for buffers in ("same", "pool", "own"):
@@ -115,8 +115,8 @@ def c3(size: Size) -> Iterator[Row]:
             )
 
 
-def c4(size: Size) -> Iterator[Row]:
-    import acceptance_cpu_timed as timed
+def planted_slowdowns(size: Size) -> Iterator[Row]:
+    from acceptance import cpu_timed as timed
 
     bounds = {
         0.03: ("none", lambda f: None),
@@ -125,14 +125,14 @@ def c4(size: Size) -> Iterator[Row]:
     }
     for effect in timed.SLOWER:
         found = timed.planted(effect, size.planted_runs)
-        bound, judge = bounds[effect]
+        bound, holds = bounds[effect]
         said = f"{found['slower']:.0%} slower, {found['faster']:.0%} faster"
         what = f"{effect:.0%} more work, {size.planted_runs} runs"
-        yield Row("C4", what, bound, said, judge(found), f"measured {found['measured']:.2%}")
+        yield Row("C4", what, bound, said, holds(found), f"measured {found['measured']:.2%}")
 
 
-def c5(size: Size) -> Iterator[Row]:
-    import acceptance_cpu_timed as timed
+def rank_agreement(size: Size) -> Iterator[Row]:
+    from acceptance import cpu_timed as timed
 
     found = timed.repeated(size.selections, size.passes)
     what = f"{timed.VARIANTS} blocked products, two runs of {size.passes} passes"
@@ -144,8 +144,8 @@ def c5(size: Size) -> Iterator[Row]:
     yield Row("C5", what, ">= 90 % within 5 %", said, within >= 0.9)
 
 
-def c6(size: Size) -> Iterator[Row]:
-    import acceptance_cpu_noise as noise
+def interval_coverage(size: Size) -> Iterator[Row]:
+    from acceptance import cpu_noise as noise
 
     off: dict[str, list[tuple[float, str]]] = {name: [] for name in noise.NOISES}
     for what, said, found in noise.coverages(size.coverage_trials):
@@ -176,8 +176,8 @@ def c6(size: Size) -> Iterator[Row]:
     yield Row("C6", "Hodges-Lehmann, bootstrap", "-", "-", None, note)
 
 
-def c7(size: Size) -> Iterator[Row]:
-    import acceptance_cpu_farm as farm
+def killed_drivers(size: Size) -> Iterator[Row]:
+    from acceptance import cpu_farm as farm
 
     with tempfile.TemporaryDirectory(prefix="tuner-killed-") as folder:
         found = farm.killed_at_any_point(Path(folder), size.points)
@@ -192,7 +192,7 @@ def c7(size: Size) -> Iterator[Row]:
     )
 
 
-def c8(size: Size) -> Iterator[Row]:
+def engine_overhead(size: Size) -> Iterator[Row]:
     import tuner_overhead
 
     for strategy in ("exhaustive", "random"):
@@ -208,21 +208,35 @@ def c8(size: Size) -> Iterator[Row]:
 
 
 CHECKS: dict[str, Callable[[Size], Iterator[Row]]] = {
-    "C1": c1,
-    "C2": c2,
-    "C3": c3,
-    "C4": c4,
-    "C5": c5,
-    "C6": c6,
-    "C7": c7,
-    "C8": c8,
+    "C1": noise_worlds,
+    "C2": identical_under_drift,
+    "C3": identical_products,
+    "C4": planted_slowdowns,
+    "C5": rank_agreement,
+    "C6": interval_coverage,
+    "C7": killed_drivers,
+    "C8": engine_overhead,
+}
+#: What each check tests, beside its id.
+TITLES = {
+    "C1": "noise-worlds",
+    "C2": "identical-under-drift",
+    "C3": "identical-products",
+    "C4": "planted-slowdowns",
+    "C5": "rank-agreement",
+    "C6": "interval-coverage",
+    "C7": "killed-drivers",
+    "C8": "engine-overhead",
 }
 _SAID = {True: "pass", False: "FAIL", None: "-"}
 
 
 def table(rows: list[Row]) -> str:
-    lines = [("id", "what", "bound", "measured", "", "note")]
-    lines += [(r.id, r.what, r.bound, r.measured, _SAID[r.passed], r.note) for r in rows]
+    lines = [("check", "what", "bound", "measured", "", "note")]
+    lines += [
+        (f"{r.id} {TITLES[r.id]}", r.what, r.bound, r.measured, _SAID[r.passed], r.note)
+        for r in rows
+    ]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
@@ -252,16 +266,20 @@ def write(document: dict[str, object], folder: Path) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--only", nargs="+", choices=CHECKS, default=list(CHECKS))
+    parser.add_argument(
+        "--only", nargs="+", choices=[*CHECKS, *TITLES.values()], default=list(CHECKS)
+    )
     parser.add_argument("--worlds", type=Path, help="what simulated_worlds.py wrote")
     parser.add_argument("--seeds", type=int, default=20, help="of C1, without --worlds")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--quick", action="store_true", help="fewer of everything")
     args = parser.parse_args()
+    ids = {title: name for name, title in TITLES.items()}
+    args.only = [ids.get(name, name) for name in args.only]
     size = Size(args.seeds, args.processes, args.worlds)
     size = quick(size) if args.quick else size
     document: dict[str, object] = {
-        "script": "benchmarks/acceptance_cpu.py",
+        "script": "benchmarks/acceptance/cpu.py",
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "quick": args.quick,
         "order": args.only,

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from search_spaces.recorded.kernel import RecordedSpace
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 
 

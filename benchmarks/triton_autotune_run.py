@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`@triton.autotune` over one task's configs: what it chooses and how long the first call takes.
 
-    benchmarks/rivals_triton.py --space a --out DIR/triton_a.json [--limit 20]
+    benchmarks/triton_autotune_run.py --space a --out DIR/triton_a.json [--limit 20]
 
 The decorator is put on our own kernel, with all configs, its default do_bench and an empty cache.
 Seconds run from the first call to its result; process start, imports and inputs are not counted.

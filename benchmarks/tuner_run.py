@@ -192,7 +192,7 @@ class WatchedPool:
             self.configs.update(config_key(a.config) for a in job.candidates)
 
 
-def ours(task: MatmulTask, seed: int, options: dict) -> dict:
+def tune_once(task: MatmulTask, seed: int, options: dict) -> dict:
     """Tune the task from nothing and say when its winner was known and when it was confirmed.
 
     options: `strategy`, `strategy_options`, `trials` (a number or `auto`), `polish`, `baselines`,

@@ -1,0 +1,77 @@
+# mypy: ignore-errors
+"""G4, G5, G12, G14, G15: what other scripts find, several GPUs, and energy."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from dataclasses import replace
+from pathlib import Path
+
+from scipy.stats import kendalltau
+
+from acceptance.evaluation import log_ratios
+from acceptance.harness import Harness, Setup, candidates_of
+from acceptance.isolation import isolated
+from acceptance.result import Result, percent
+
+HERE = Path(__file__).resolve().parents[1]
+_SCALED_FIELD, _TOP = "matmul_4096", 20
+
+
+def devices(setup: Setup) -> Result:
+    """G14: the same finalists on each GPU, in a process of its own."""
+    found, count = Result(), visible_gpus()
+    if count < 2:
+        found.skip("the same finalists on several GPUs", f"{count} GPU visible here")
+        return found
+    fresh = replace(setup, calibration=None)
+    told = [isolated(_finalists, fresh, index, limit_s=90.0) for index in range(count)]
+    names = [name for name in told[0]["ratios"] if all(name in t["ratios"] for t in told)]
+    top = sorted(names, key=lambda name: told[0]["ratios"][name])[:_TOP]
+    taus, moved = [], 0.0
+    for other in told[1:]:
+        mine, its = ([t["ratios"][name] for name in top] for t in (told[0], other))
+        taus.append(float(kendalltau(mine, its).statistic))
+        moved = max(moved, *(abs(a - b) for a, b in zip(mine, its, strict=True)))
+    raw = [t["anchor_us"] for t in told]
+    found.add(f"tau of the top {len(top)} between {count} GPUs", ">= 0.95",
+              f"least {min(taus):.3f}", min(taus) >= 0.95)  # fmt: skip
+    found.add("ratios to the anchor agree", "<= 0.5 %", percent(moved, 2), moved <= 0.005,
+              "anchor " + ", ".join(f"{us:.2f}" for us in raw) + " us")  # fmt: skip
+    found.data["devices"] = told
+    return found
+
+
+def visible_gpus() -> int:
+    """Asked of NVML, so that this process stays without a CUDA context."""
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if listed is not None:
+        return len([part for part in listed.split(",") if part.strip()])
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        return int(pynvml.nvmlDeviceGetCount())
+    except Exception:
+        return 0
+
+
+def _finalists(setup: Setup, index: int) -> dict:
+    harness = Harness(setup, index)
+    field = candidates_of(harness.entries(_SCALED_FIELD, 2 * _TOP))
+    timer = harness.chosen_timer(field)
+    rows = harness.final(timer, field, setup.times(48, 12))
+    names = [candidate.name for candidate in field]
+    return {
+        "uuid": harness.backend.info()[0].uuid,
+        "anchor_us": statistics.median(rows[0]),
+        "ratios": dict(zip(names, log_ratios(rows, timer.quantum_us), strict=True)),
+    }
+
+
+def energy(setup: Setup) -> Result:
+    """G15: the product measures no energy."""
+    found = Result()
+    found.skip("energy of three finalists, CV <= 3 %", "the product does not measure energy")
+    return found

@@ -1,0 +1,45 @@
+# mypy: ignore-errors
+"""G12: planted cheats are refused, honest variants are not."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from acceptance.harness import Harness, Setup
+from acceptance.result import Result
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def cheats(setup: Setup) -> Result:
+    """G12: every planted cheat is refused for its reason; no honest variant is."""
+    sys.path.append(f"{ROOT / 'tests' / 'measure'}")
+    from acceptance import gate_cheats
+
+    harness, found = Harness(setup), Result()
+    played = gate_cheats.play_cheats(harness.backend)
+    count, refused = played["cheats_played"], played["cheats_refused"]
+    missed = [row["cheat"] for row in played["cheats"] if not row["refused"]]
+    found.add(
+        "planted cheats refused, each for its own reason",
+        "all",
+        f"{refused} of {count}",
+        refused == count and count >= 14,
+        f"missed: {', '.join(missed)}" if missed else "",
+    )
+    found.data["cheats"] = played["cheats"]
+    if setup.scale < 0.5:
+        found.skip("honest variants refused", "left out of a small run")
+        return found
+    honest = gate_cheats.play_honest(harness.backend, setup.folder / "honest")
+    found.add(
+        "honest variants refused",
+        "0 of >= 200",
+        f"{honest['honest_refused']} of {honest['honest_played']}",
+        honest["honest_refused"] == 0 and honest["honest_played"] >= 200,
+        f"{honest['honest_failed']} failed otherwise, {honest['not_deterministic']} not "
+        "deterministic",
+    )
+    found.data["honest"] = honest
+    return found
