@@ -27,7 +27,7 @@ from tuner.campaign.environment import revision
 
 BLOCK_S, PAUSE_S, GAP_S = 0.02, 3.0, 0.04
 FELL, HEATED_S, WINDOWS_S = 1.025, 0.25, (0.05, 0.1, 0.2, 0.4)
-#: Of space `a`: what was chosen on a cool card, and what the reference timing found best; of `b`, any two.
+#: Space `a`: the choice on a cool card, and the best by the reference timing; space `b`: any two.
 CONFIGS = {
     "a": ((128, 256, 64, 8, 8, 3), (256, 128, 32, 1, 8, 5), (256, 128, 32, 8, 8, 5)),
     "b": ((16, 64, 256, 1, 4, 4), (16, 32, 256, 1, 4, 4)),

@@ -3,13 +3,12 @@
 
     benchmarks/time_to_winner.py --out DIR/time_to_winner.json [--resume FILE] [--stop-after 520]
 
-Everybody tunes our own pointer matmul over the same list of configs (matmul_tasks.py), from cold
-caches, on the same cores, in a process of its own; then one long interleaved comparison
-(reference_timing.py)
-of all their choices and of the best there is gives each one's regret. Steps run in this order for
-each space: tuner for every seed, triton.autotune, Helion's algorithms, the reference timing. The document is
-written after every step; with --resume the steps it holds are not done again, and with --stop-after
-no step is begun that would end later than so many seconds from the start.
+Every tool tunes the same pointer matmul over the same list of configs (matmul_tasks.py), from
+cold caches, on the same cores, in a process of its own. One long interleaved comparison of all
+choices and of the best configs (reference_timing.py) then gives the regret of each. The steps of a
+space run in this order: tuner for every seed, triton.autotune, Helion's algorithms, the reference
+timing. The document is written after every step. `--resume` skips the steps that it holds;
+`--stop-after` begins no step that would end later than that many seconds after the start.
 
     --only tuner triton helion reference    --space a b    --seeds 10
     --strategy bayes --trials auto     --recorded FILE (tuner alone, replayed, without a GPU)
