@@ -102,7 +102,7 @@ CASES = {
         "config.yaml:2: measure.pairs: [9, 3] does not grow; write checkpoints such as "
         "[1, 3, 9, 24]",
     ),
-    "clock that is none": (
+    "unknown method": (
         "version: 1\nmeasure: {method: sundial}\n",
         "config.yaml:2: measure.method: expected 'auto', 'events', 'graph' or 'cupti', found "
         "'sundial'",
@@ -137,9 +137,9 @@ CASES = {
         + "".join(f" - &a{n} [{','.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9)),
         "config.yaml: more than 100,000 values",
     ),
-    "character that is none": (
+    "character that YAML does not allow": (
         'version: 1\nkernels: "\0"\n',
-        "config.yaml: the character '\\x00' at position 21 is none that YAML allows",
+        "config.yaml: the character '\\x00' at position 21 is not allowed in YAML",
     ),
     "no tasks": (
         "version: 1\ncampaigns: {n: {tasks: []}}\n",
@@ -178,7 +178,7 @@ CASES = {
         "version: 1\npool: {}\npool: {}\n",
         "config.yaml:3: key 'pool' is written twice (first on line 2)",
     ),
-    "tab": ("version: 1\npool:\n\tkind: ray\n", "config.yaml:3: a tab where YAML wants blanks"),
+    "tab": ("version: 1\npool:\n\tkind: ray\n", "config.yaml:3: a tab in the indentation"),
     "on as a key": ("version: 1\non: x\n", "config.yaml:2: on: unknown key"),
     "octal": (
         campaign("budget: {trials: 010}"),
@@ -207,7 +207,7 @@ CASES = {
         "version: 1\npool: {builders: !!timestamp hello}\n",
         "config.yaml:2: the tag !!timestamp; a configuration has no tags",
     ),
-    "tag of one's own": (
+    "local tag": (
         "version: 1\npool: !local {builders: 2}\n",
         "config.yaml:2: the tag !local; a configuration has no tags",
     ),
@@ -223,6 +223,14 @@ CASES = {
     "recursive alias": (
         "version: 1\nkernels: &a [*a]\n",
         "config.yaml:2: an alias refers to its own parent",
+    ),
+    "recursive alias of a mapping": (
+        "version: 1\npool: &a\n  kind: *a\n",
+        "config.yaml:2: an alias refers to its own parent",
+    ),
+    "key twice in a merge": (
+        "version: 1\nmeasure: {<<: {cache: hot}, rounds: 1}\n",
+        "config.yaml:2: measure.cache: expected 'cold', 'warm' or 'rotate', found 'hot'",
     ),
     "control characters": (
         'version: 1\n"\\e[31m[red]x": 1\n',

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import typer
@@ -33,14 +34,17 @@ def check(config: ConfigOption = None) -> None:
 @app.command()
 def show(config: ConfigOption = None) -> None:
     """Print the settings in force, with defaults and environment, as YAML."""
-    import yaml
+    from ruamel.yaml import YAML
 
     from results_db.masking import masked
 
     settings, _ = settings_of(config)
     data = settings.model_dump(mode="json")
     data["database"]["url"] = masked(data["database"]["url"])
-    print(yaml.safe_dump(data, sort_keys=False, allow_unicode=False), end="")
+    writer = YAML(typ="safe", pure=True)
+    writer.default_flow_style, writer.allow_unicode = False, False
+    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    writer.dump(data, sys.stdout)
 
 
 @app.command()

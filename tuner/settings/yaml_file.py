@@ -1,19 +1,28 @@
-"""YAML as the farm reads it: one mapping, no surprises, and the line of every key.
+"""YAML as config.yaml uses it: one mapping, strict scalars, and the line of every key.
 
-The YAML 1.2 core schema is used where YAML 1.1 surprises: `on`, `yes` and `12:30` stay text, and a
-number with a leading zero, an octal one in YAML 1.1, is refused rather than guessed at.
+ruamel.yaml parses, reports positions and sees repeated keys. The scalar rules are those of the YAML
+1.2 core schema without its octal and hexadecimal numbers: `on`, `yes`, `12:30` and dates stay text,
+and a number with a leading zero, which YAML 1.1 reads as octal, is refused.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
-import yaml
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.composer import Composer
+from ruamel.yaml.constructor import RoundTripConstructor
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.reader import ReaderError
+from ruamel.yaml.resolver import VersionedResolver
+from ruamel.yaml.scanner import RoundTripScanner
+from ruamel.yaml.tokens import TagToken
 
 from results_db.masking import masked_within
 from tuner.settings.models import ConfigError
@@ -21,54 +30,38 @@ from tuner.settings.models import ConfigError
 Key: TypeAlias = str | int
 KeyPath: TypeAlias = tuple[Key, ...]
 
-#: Values up to which a file is read, those of aliases counted wherever they stand.
-_VALUES = 100_000
-#: Digits up to which a number is one; Python itself refuses some thousands.
-_DIGITS = 100
-_LEADING_ZERO = re.compile(r"^[-+]?0[0-9]+$")
-_SCALARS: tuple[tuple[str, str, str], ...] = (
-    ("bool", r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
-    ("int", r"^[-+]?(?:0|[1-9][0-9]*)$", "-+0123456789"),
+#: The most values of a file; those behind an alias count at every place that uses it.
+_MAX_VALUES = 100_000
+#: The most digits of an integer; Python itself refuses to read some thousands.
+_MAX_DIGITS = 100
+_MAX_DEPTH = 100
+_DIGITS = re.compile(r"[-+]?[0-9]+")
+_LEADING_ZERO = re.compile(r"[-+]?0[0-9]+")
+_TEXT_TAG = "tag:yaml.org,2002:str"
+#: Tag, pattern and first characters of plain scalars that are not text.
+_SCALARS: tuple[tuple[str, str, list[str]], ...] = (
+    ("bool", r"^(?:true|True|TRUE|false|False|FALSE)$", list("tTfF")),
+    ("int", rf"^[-+]?(?:0|[1-9][0-9]{{0,{_MAX_DIGITS - 1}}})$", list("-+0123456789")),
     ("float", r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$",
-     "-+.0123456789"),
-    ("null", r"^(?:~|null|Null|NULL|)$", "~nN\0"),
-    ("merge", r"^<<$", "<"),
+     list("-+.0123456789")),
+    ("null", r"^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
+    ("merge", r"^<<$", ["<"]),
 )  # fmt: skip
-
-
-class _TagFound(yaml.MarkedYAMLError):
-    """A tag, which would make anything of a value."""
-
-
-class _Loader(yaml.SafeLoader):
-    """SafeLoader with the scalar rules above instead of YAML 1.1's, and without tags."""
-
-    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
-
-    def scan_tag(self) -> yaml.TagToken:
-        token = super().scan_tag()
-        handle, suffix = token.value
-        raise _TagFound(problem=f"the tag {handle or ''}{suffix}", problem_mark=token.start_mark)
-
-
-for _tag, _pattern, _firsts in _SCALARS:
-    _Loader.add_implicit_resolver(
-        f"tag:yaml.org,2002:{_tag}",
-        re.compile(_pattern),
-        ["" if first == "\0" else first for first in _firsts],
-    )
+_START_HINT = "start it with `version: 1`, or let `tuner init` write an example"
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A parsed file: its data and the 1-based line on which each dotted path is written."""
+    """A parsed file."""
 
     path: Path
+    #: Plain dicts, lists and scalars.
     data: dict[str, object]
+    #: The 1-based line on which each path is written.
     lines: dict[KeyPath, int]
 
     def where(self, path: KeyPath) -> str:
-        """`config.yaml:12` for the nearest written ancestor of `path`."""
+        """`config.yaml:12` for a path, or for its nearest ancestor in the file."""
         while path and path not in self.lines:
             path = path[:-1]
         line = self.lines.get(path)
@@ -78,41 +71,173 @@ class Document:
 def read(path: Path) -> Document:
     """Parse one configuration file.
 
-    Raises `ConfigError`, with the line, for what cannot be read, is not YAML, is not one mapping,
-    repeats a key, has a tag, or contains a number whose meaning depends on the YAML version.
+    Raises `ConfigError`, with the line, for a file that cannot be read, is not YAML, is not one
+    mapping, repeats a key, has a tag, or has a number that versions of YAML read differently.
     """
     text = _read_text(path)
     try:
-        data, lines = _parse(path, text)
-    except yaml.YAMLError as error:
-        raise _yaml_error(path, error) from error
+        data = _parser().load(text)
+    except _RefusedError as error:
+        line = f"{path.name}:{error.line}"
+        raise ConfigError(f"{line}: {error.problem}", error.hint) from None
+    except YAMLError as error:
+        raise _syntax_error(path, error) from error
     except RecursionError:
         raise ConfigError(f"{path.name}: nested too deeply", "write fewer levels") from None
     if data is None:
-        raise ConfigError(f"{path.name} is empty", _START)
-    if not isinstance(data, dict):
+        raise ConfigError(f"{path.name} is empty", _START_HINT)
+    if not isinstance(data, CommentedMap):
         raise ConfigError(
-            f"{path.name}:1: expected a mapping of sections, found {_kind(data)}", _START
+            f"{path.name}:1: expected a mapping of sections, found {_kind(data)}", _START_HINT
         )
-    return Document(path, data, lines)
+    plain = _PlainData(path.name)
+    return Document(path, cast("dict[str, object]", plain.of(data, (), 1)), plain.lines)
 
 
-def _parse(path: Path, text: str) -> tuple[object, dict[KeyPath, int]]:
-    loader = _Loader(text)
-    try:
-        node = loader.get_single_node()
-        lines = dict(islice(_walk(path, node, (), ()), _VALUES + 1))
-        if len(lines) > _VALUES:
-            raise ConfigError(
-                f"{path.name}: more than {_VALUES:,} values",
-                "aliases multiply; write what is meant, or several files",
+class _RefusedError(Exception):
+    """YAML that a configuration may not contain."""
+
+    def __init__(self, problem: str, hint: str, line: int) -> None:
+        super().__init__(problem)
+        self.problem, self.hint, self.line = problem, hint, line
+
+
+class _Scanner(RoundTripScanner):
+    """A scanner that refuses tags, which could turn a value into any type."""
+
+    def scan_tag(self) -> TagToken:
+        token: TagToken = super().scan_tag()
+        handle, suffix = token.value
+        raise _RefusedError(
+            f"the tag {handle or ''}{suffix}; a configuration has no tags",
+            "remove it; put a text that begins with `!` in quotes",
+            token.start_mark.line + 1,
+        )
+
+
+class _Composer(Composer):
+    def __init__(self, loader: Any = None) -> None:
+        super().__init__(loader)
+        self.warn_double_anchors = False
+
+
+class _Resolver(VersionedResolver):
+    """The scalar rules of this module instead of those of a YAML version."""
+
+    @property
+    def versioned_resolver(self) -> dict[str, list[tuple[str, re.Pattern[str]]]]:
+        """Tags and patterns by the first character of a plain scalar."""
+        rules: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+        for tag, pattern, firsts in _SCALARS:
+            for first in firsts:
+                rule = (f"tag:yaml.org,2002:{tag}", re.compile(pattern))
+                rules.setdefault(first, []).append(rule)
+        return rules
+
+    @property
+    def processing_version(self) -> tuple[int, int]:
+        return (1, 2)
+
+
+class _Constructor(RoundTripConstructor):
+    """A constructor that refuses recursive aliases and names both lines of a repeated key."""
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        if node in self.recursive_objects and node not in self.constructed_objects:
+            line = node.start_mark.line + 1
+            raise _RefusedError("an alias refers to its own parent", "remove the alias", line)
+        return super().construct_object(node, deep)
+
+    def check_mapping_key(
+        self, node: Any, key_node: Any, mapping: Any, key: Any, value: Any
+    ) -> bool:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, ScalarNode) or f"{key_node.tag}" != _TEXT_TAG:
+            shown = key_node.value if isinstance(key_node, ScalarNode) else "a collection"
+            raise _RefusedError(f"key {shown} is not text", "put it in quotes", line)
+        if key in mapping:
+            first = mapping.lc.key(key)[0] + 1
+            raise _RefusedError(
+                f"key {f'{key}'!r} is written twice (first on line {first})",
+                "keep one of them",
+                line,
             )
-        return loader.construct_document(node) if node is not None else None, lines
-    finally:
-        loader.dispose()
+        return True
 
 
-_START = "start it with `version: 1`, or let `tuner init` write an example"
+def _parser() -> YAML:
+    parser = YAML(typ="rt", pure=True)
+    parser.Scanner, parser.Composer = _Scanner, _Composer
+    parser.Resolver, parser.Constructor = _Resolver, _Constructor
+    # Quoted texts then differ in type from plain ones.
+    parser.preserve_quotes = True
+    parser.max_depth = _MAX_DEPTH
+    return parser
+
+
+@dataclass(slots=True)
+class _PlainData:
+    """Turns ruamel's containers and scalars into Python's and keeps their lines."""
+
+    file: str
+    lines: dict[KeyPath, int] = field(default_factory=dict)
+
+    def of(self, value: Any, at: KeyPath, line: int) -> object:
+        """The plain value at a path that is written on a line."""
+        if isinstance(value, CommentedMap):
+            items = ((key, value[key], _line_of(value, key)) for key in value)
+            return {str(k): self._item(v, (*at, str(k)), n) for k, v, n in items}
+        if isinstance(value, CommentedSeq):
+            numbered = ((i, item, value.lc.item(i)[0] + 1) for i, item in enumerate(value))
+            return [self._item(v, (*at, i), n) for i, v, n in numbered]
+        return self._scalar(value, line)
+
+    def _item(self, value: Any, at: KeyPath, line: int) -> object:
+        if len(self.lines) >= _MAX_VALUES:
+            raise ConfigError(
+                f"{self.file}: more than {_MAX_VALUES:,} values",
+                "aliases multiply values; write them out, or split the file",
+            )
+        self.lines[at] = line
+        return self.of(value, at, line)
+
+    def _scalar(self, value: Any, line: int) -> object:
+        if isinstance(value, bool) or value is None:
+            return value
+        if isinstance(value, int):
+            # ruamel has a type for booleans with an anchor, which is an int.
+            return bool(value) if type(value).__name__ == "ScalarBoolean" else int(value)
+        if isinstance(value, float):
+            return float(value)
+        if type(value) is str:  # a plain scalar
+            self._check_number(value, f"{self.file}:{line}")
+        return str(value)
+
+    def _check_number(self, text: str, where: str) -> None:
+        if len(text) > _MAX_DIGITS and _DIGITS.fullmatch(text):
+            raise ConfigError(
+                f"{where}: a number of {len(text)} digits", "write a smaller one, or quote text"
+            )
+        if _LEADING_ZERO.fullmatch(text):
+            raise ConfigError(
+                f"{where}: {text} has a leading zero, which is octal in some YAML",
+                f'write {int(text)}, or "{text}" if it is text',
+            )
+
+
+def _line_of(mapping: CommentedMap, key: object) -> int:
+    """The line of a key, also of one that a merge (`<<`) brings in."""
+    for source in (mapping, *_merged(mapping)):
+        if source.lc.data and key in source.lc.data:
+            return int(source.lc.key(key)[0]) + 1
+    return int(mapping.lc.line) + 1
+
+
+def _merged(mapping: CommentedMap) -> Iterator[CommentedMap]:
+    for source in mapping.merge:
+        source = source[1] if isinstance(source, tuple) else source
+        yield source
+        yield from _merged(source)
 
 
 def _read_text(path: Path) -> str:
@@ -134,79 +259,27 @@ def _read_text(path: Path) -> str:
         ) from None
 
 
-def _walk(
-    path: Path, node: yaml.Node | None, at: KeyPath, parents: tuple[yaml.Node, ...]
-) -> Iterator[tuple[KeyPath, int]]:
-    """Yield the line of every path below `node`, refusing what a plain load would swallow."""
-    if node is None:
-        return
-    line = node.start_mark.line + 1
-    if node in parents:
-        raise ConfigError(f"{path.name}:{line}: an alias refers to its own parent", "remove it")
-    inside = (*parents, node)
-    if isinstance(node, yaml.MappingNode):
-        seen: dict[str, int] = {}
-        for key, value in node.value:
-            name, key_line = _key(path, key)
-            if name in seen:
-                raise ConfigError(
-                    f"{path.name}:{key_line}: key {name!r} is written twice "
-                    f"(first on line {seen[name]})",
-                    "keep one of them",
-                )
-            seen[name] = key_line
-            yield (*at, name), key_line
-            yield from _walk(path, value, at if name == "<<" else (*at, name), inside)
-    elif isinstance(node, yaml.SequenceNode):
-        for index, item in enumerate(node.value):
-            yield (*at, index), item.start_mark.line + 1
-            yield from _walk(path, item, (*at, index), inside)
-    elif isinstance(node, yaml.ScalarNode):
-        _check_number(node, f"{path.name}:{line}")
-
-
-def _check_number(node: yaml.ScalarNode, where: str) -> None:
-    if node.tag == "tag:yaml.org,2002:int" and len(node.value) > _DIGITS:
-        raise ConfigError(
-            f"{where}: a number of {len(node.value)} digits", "write a smaller one, or quote text"
-        )
-    if node.style is None and len(node.value) <= _DIGITS and _LEADING_ZERO.match(node.value):
-        raise ConfigError(
-            f"{where}: {node.value} has a leading zero, which is octal in some YAML",
-            f'write {int(node.value)}, or "{node.value}" if it is text',
-        )
-
-
-def _key(path: Path, key: yaml.Node) -> tuple[str, int]:
-    line = key.start_mark.line + 1
-    plain = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
-    if not isinstance(key, yaml.ScalarNode) or key.tag not in plain:
-        shown = key.value if isinstance(key, yaml.ScalarNode) else "a collection"
-        raise ConfigError(f"{path.name}:{line}: key {shown} is not text", "put it in quotes")
-    return str(key.value), line
-
-
-def _yaml_error(path: Path, error: yaml.YAMLError) -> ConfigError:
-    mark = getattr(error, "problem_mark", None)
-    where = f"{path.name}:{mark.line + 1}" if mark is not None else path.name
-    if isinstance(error, yaml.reader.ReaderError):
+def _syntax_error(path: Path, error: YAMLError) -> ConfigError:
+    if isinstance(error, ReaderError):
         return ConfigError(
             f"{path.name}: the character {chr(error.character)!a} at position {error.position} "
-            "is none that YAML allows",
+            "is not allowed in YAML",
             "remove it",
         )
-    if isinstance(error, _TagFound):
-        return ConfigError(
-            f"{where}: {error.problem}; a configuration has no tags",
-            "remove it; put a text that begins with `!` in quotes",
-        )
-    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "not YAML"
-    if "'\\t'" in str(problem):
-        return ConfigError(f"{where}: a tab where YAML wants blanks", "indent with blanks only")
+    marked = error if isinstance(error, MarkedYAMLError) else None
+    if type(error).__name__ == "MaxDepthExceededError":
+        return ConfigError(f"{path.name}: nested too deeply", "write fewer levels")
+    mark = marked.problem_mark if marked else None
+    where = f"{path.name}:{mark.line + 1}" if mark is not None else path.name
+    problem = f"{(marked.problem if marked else None) or 'not YAML'}"
+    if "'\\t'" in problem:
+        return ConfigError(f"{where}: a tab in the indentation", "indent with blanks only")
     return ConfigError(f"{where}: {problem}", "quote text that contains `:`, `#`, `*` or `@`")
 
 
 def _kind(data: object) -> str:
-    if isinstance(data, list):
+    if isinstance(data, CommentedSeq):
         return "a list"
-    return f"the {type(data).__name__} {masked_within(repr(data))}"
+    kinds = {bool: "bool", int: "int", float: "float", str: "str"}
+    name = next((name for kind, name in kinds.items() if isinstance(data, kind)), "value")
+    return f"the {name} {masked_within(repr(data))}"
