@@ -178,7 +178,7 @@ def capped(setup: Setup) -> Result:
     """G11: products of 8192^3 of random data, back to back; the cap is labelled and A/A holds."""
     harness, found = Harness(setup), Result()
     artifact, pairs, jobs = setup.built[CAPPED_FIELD][0], [], []
-    look = harness.backend._look
+    look = harness.backend._read_sample
     for _ in range(setup.times(20, 4)):
         told = harness.job(CAPPED_FIELD, (artifact, artifact), Mode.CONFIRM)
         first, second = told.outcomes
