@@ -14,7 +14,8 @@ from sample_data import BASELINES, CALIBRATION, DEVICE, FINALS, KEY, SELECTION, 
 
 from results_db import Store, StoreAwayError, StoreError, TrialRecord
 from search_spaces.records import Status
-from tuner.campaign.driver import _MOST_UNWRITTEN, Control, Driver
+from tuner.campaign.driver import Control, Driver
+from tuner.campaign.write_queue import MOST_WAITING
 from tuner.engine import Engine, Event, Finish, Instruction, Record, Select
 from workers.pools.virtual import VirtualPool
 from workers.records import (
@@ -224,14 +225,14 @@ def test_workers_wait_when_too_much_is_unwritten(store: Store) -> None:
     away = mock.Mock(side_effect=StoreAwayError("the server is away"))
 
     def stop_some_time() -> None:
-        if engine.answers == _MOST_UNWRITTEN:
+        if engine.answers == MOST_WAITING:
             threading.Timer(0.5, control.kill).start()
 
     engine = Recording([], builders=1, task_id=task.task_id, awaited=5000, then=stop_some_time)
     driver = Driver(engine, _burst(5000), store, task.run_id, control, patience_s=60)
     with mock.patch.object(store, "record_trial", away):
         assert driver.run([]).status == "interrupted"
-    assert engine.answers == _MOST_UNWRITTEN
+    assert engine.answers == MOST_WAITING
     assert store.trials(task.task_id) == []
 
 

@@ -13,6 +13,7 @@ from results_db.patience import Patience
 from search_spaces.errors import TunerError
 from tuner.campaign import environment, lease
 from tuner.campaign.driver import Control, Driver
+from tuner.campaign.event_log import EventLog
 from tuner.campaign.options import RunOptions, RunOutcome
 from tuner.campaign.pool_spec import required_pool
 from tuner.campaign.products import write_products
@@ -107,6 +108,7 @@ class CampaignRun:
                 on_progress,
                 clock,
                 self.settings.database.patience,
+                EventLog(self.options.events, engine) if self.options.events else None,
             )
             end = driver.run(workers)
             killed = self.control.killed

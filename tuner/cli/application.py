@@ -18,6 +18,7 @@ from tuner.cli import (
     doctor,
     forget,
     init,
+    replay,
     results,
     run,
     schedule,
@@ -41,6 +42,7 @@ app.command("run")(run.run)
 app.command("status")(results.status)
 app.command("report")(results.report)
 app.command("export")(results.export)
+app.command("replay")(replay.replay)
 app.command("forget")(forget.forget)
 app.command("compare")(compare.compare)
 app.command("bench")(bench.bench)

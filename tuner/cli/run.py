@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Protocol
 
@@ -67,6 +68,10 @@ def run(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no HTML report.")] = False,
+    events: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Keep the run's events in FILE, for `tuner replay`."),
+    ] = None,
     style: FormatOption = Format.TABLE,
 ) -> None:
     """Run a campaign; one that was interrupted goes on where it stopped.
@@ -88,6 +93,7 @@ def run(
         wall_s=_seconds(wall),
         strategy=strategy,
         report=not no_report,
+        events=events,
         base=base,
     )
     if dry_run:

@@ -1,0 +1,192 @@
+"""Repeat the decisions of a run from the events that it kept.
+
+A replay imports the kernels that the file names, as a run does. Workers, device and database are
+not needed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias, get_type_hints
+
+from search_spaces import registry
+from search_spaces.declaration import calls
+from search_spaces.errors import FindingError, TunerError
+from search_spaces.kernel import Kernel
+from tuner.campaign.event_log import FORMAT, REMADE, VERSION, space_digest
+from tuner.engine import BuildersChanged, Drain, Engine, Event, TaskSpec, Tick
+from tuner.engine.state_digest import state_digest
+from workers.records import (
+    Built,
+    JobLost,
+    Measured,
+    WorkerGone,
+    WorkerReady,
+)
+
+Line: TypeAlias = dict[str, Any]
+_EVENTS = {
+    kind.__name__: kind
+    for kind in (
+        Built,
+        BuildersChanged,
+        Drain,
+        JobLost,
+        Measured,
+        Tick,
+        WorkerGone,
+        WorkerReady,
+    )
+}
+_HINT = "name a file that `tuner run --events FILE` has written"
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The outcome of a replay."""
+
+    engine: Engine
+    #: How many events were played.
+    events: int
+    #: The digest of the engine's final state.
+    digest: str
+
+
+def replay(path: Path, *, validate: bool = False) -> Replayed:
+    """Play all events of a file through a new engine, which must end in the state of the run.
+
+    validate: check the engine's invariants after every event. Raises `TunerError` for a file that
+    is not readable, and `FindingError` where the replay differs from the run.
+    """
+    lines = _lines(path)
+    engine = _engine(path, next(lines, None))
+    played, clock = 0, 0.0
+    for number, line in lines:
+        if "digest" in line:
+            return _compared(path, engine, played, line["digest"])
+        event, clock = _event(path, number, line)
+        try:
+            engine.handle(event, clock)
+            if validate:
+                engine.validate()
+        except Exception as error:
+            what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise FindingError(
+                f"{path}:{number}: the engine fails at this {type(event).__name__}: {what}",
+                "this is a defect of tuner: report it with the file, and see it with --debug",
+            ) from error
+        played += 1
+    raise FindingError(
+        f"{path} ends after {played} events without a digest, so there is nothing to compare with",
+        "the run was killed, or its disk was full; the events before that were replayed",
+    )
+
+
+def _compared(path: Path, engine: Engine, played: int, expected: object) -> Replayed:
+    found = state_digest(engine)
+    if found != expected:
+        raise FindingError(
+            f"{path}: the replay ends in another state than the run: digest {found:.12}, "
+            f"not {expected!s:.12}",
+            "replay it with the same versions of tuner, its libraries and the kernels",
+        )
+    return Replayed(engine, played, found)
+
+
+# -- reading ---------------------------------------------------------------------------------------
+def _lines(path: Path) -> Iterator[tuple[int, Line]]:
+    """The lines of the file as objects, with their numbers."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, text in enumerate(file, start=1):
+                line = json.loads(text)
+                if not isinstance(line, dict):
+                    raise _bad(path, number, "is not a JSON object")
+                yield number, line
+    except OSError as error:
+        raise TunerError(f"{path} cannot be read: {error.strerror}", _HINT) from error
+    except ValueError as error:
+        raise TunerError(f"{path} is not a complete events file: {error}", _HINT) from error
+
+
+def _event(path: Path, number: int, line: Line) -> tuple[Event, float]:
+    kind, clock = _EVENTS.get(str(line.pop("event", ""))), line.pop("at", None)
+    if kind is None or not isinstance(clock, int | float):
+        raise _bad(path, number, "holds no event that is known")
+    return _decoded(path, number, kind, line), float(clock)
+
+
+def _bad(path: Path, number: int, what: str) -> TunerError:
+    return TunerError(f"{path}:{number}: the line {what}", _HINT)
+
+
+def _decoded(path: Path, number: int, kind: Any, value: object) -> Any:
+    from pydantic import TypeAdapter, ValidationError
+
+    adapter = _ADAPTERS.get(kind)
+    if adapter is None:
+        adapter = _ADAPTERS[kind] = TypeAdapter(kind)
+    try:
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise _bad(path, number, f"has a wrong {where or 'value'}: {first['msg']}") from None
+
+
+#: pydantic's decoder of each type.
+_ADAPTERS: dict[Any, Any] = {}
+
+
+# -- making the engine again -----------------------------------------------------------------------
+def _engine(path: Path, first: tuple[int, Line] | None) -> Engine:
+    head = first[1] if first is not None else {}
+    if head.get("format") != FORMAT:
+        raise TunerError(f"{path} is not an events file", _HINT)
+    if head.get("version") != VERSION:
+        raise TunerError(
+            f"{path} has version {head.get('version')} of the format, not {VERSION}",
+            "replay it with the version of tuner that wrote it",
+        )
+    tasks = _decoded(path, 1, list[dict[str, Any]], head.get("tasks"))
+    return Engine(
+        [_spec(path, task) for task in tasks],
+        builders=_decoded(path, 1, int, head.get("builders")),
+        in_flight=_decoded(path, 1, int | None, head.get("in_flight")),
+    )
+
+
+def _spec(path: Path, task: Mapping[str, Any]) -> TaskSpec:
+    from tuner import strategies
+
+    hints = get_type_hints(TaskSpec)
+    values = {
+        name: _decoded(path, 1, hints[name], value)
+        for name, value in task.items()
+        if name in hints and name not in REMADE
+    }
+    missing = {"kernel", "workload", "device", "label", "narrowed"} - values.keys()
+    if missing:
+        raise _bad(path, 1, f"has a task without {sorted(missing)[0]}")
+    kernel = _kernel(values)
+    space = calls.bind(kernel, values["workload"], values["device"])
+    if values["narrowed"]:
+        space = space.restrict(values["narrowed"])
+    if space_digest(space) != task.get("space"):
+        raise TunerError(
+            f"{path}: {values['label']}: the kernel's search space is not that of the run",
+            "replay it with the kernel as it was then",
+        )
+    name, options = str(task.get("strategy")), values.get("strategy_options", {})
+    strategy = strategies.create(name, space, values.get("seed", 0), options)
+    return TaskSpec(**values, space=space, strategy=strategy)
+
+
+def _kernel(values: Mapping[str, Any]) -> Kernel:
+    """The kernel as the run loaded it for the task's device."""
+    ref, device = values["kernel"], values["device"]
+    kernel = registry.load_undecided(ref.spec, ref.paths, device)
+    return registry.for_device(kernel, device)
