@@ -59,6 +59,7 @@ ROOMS = {
     "workers.roles": {"workers.records"},
     "workers.host": set[str](),
     "workers.toolchain": {"workers.host"},
+    "workers.supervision": {"workers.records"},
 }
 #: What the runtime may load besides the standard library, and only when a kernel is launched.
 LAZY_IN_RUNTIME = {"torch", "triton"}

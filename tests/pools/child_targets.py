@@ -1,4 +1,4 @@
-"""What the tests of supervised children let run in one."""
+"""Objects that the tests of supervised children create in a child."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from search_spaces.errors import KernelError
 from workers.supervision.heartbeat import heartbeat
 
-#: the processes that have loaded this
+#: The processes that have loaded this module.
 LOADED: list[int] = []
 
 
@@ -66,32 +66,32 @@ class Target:
     def hang(self) -> None:
         time.sleep(600)
 
-    def work(self, notes: list[str], pause_s: float, then: str = "") -> int:
-        """Give the notes, with a pause after each; then hang or die."""
-        for text in notes:
+    def work(self, activities: list[str], pause_s: float, then: str = "") -> int:
+        """Send a heartbeat per activity, with a pause after each; then hang or die."""
+        for text in activities:
             heartbeat(text)
             time.sleep(pause_s)
         if then == "hang":
             self.hang()
         if then == "die":
             os.kill(os.getpid(), signal.SIGSEGV)
-        return len(notes)
+        return len(activities)
 
-    def note_elsewhere(self) -> None:
-        """Notes of a forked process and of a thread that goes on after the reply."""
+    def heartbeat_elsewhere(self) -> None:
+        """Heartbeats of a forked process, and of a thread that continues after the reply."""
         if (pid := os.fork()) == 0:
             heartbeat("forked")
             os._exit(0)
         os.waitpid(pid, 0)
 
-        def keep_noting() -> None:
+        def keep_beating() -> None:
             for index in range(100_000):
                 heartbeat(f"thread {index}")
 
-        threading.Thread(target=keep_noting, daemon=True).start()
+        threading.Thread(target=keep_beating, daemon=True).start()
 
     def spawn(self) -> int:
-        """A descendant that detaches itself and would live for long."""
+        """Start a descendant that detaches itself and would run for ten minutes."""
         script = (
             "import os, time\n"
             "if os.fork(): os._exit(0)\n"
@@ -104,7 +104,7 @@ class Target:
         return int(process.stdout.readline())
 
     def spawn_near(self) -> int:
-        """A descendant that does not detach itself and would live for long."""
+        """Start a descendant in the same process group that would run for ten minutes."""
         return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid
 
     def shout(self, size: int) -> int:
@@ -133,7 +133,7 @@ class Target:
 
 class Broken:
     def __init__(self, cache_dir: Path) -> None:
-        raise KernelError("cannot be made", "mend it")
+        raise KernelError("cannot be made", "correct it")
 
 
 class DeadOnArrival:
@@ -142,7 +142,7 @@ class DeadOnArrival:
 
 
 def load() -> None:
-    """What a server does before it forks."""
+    """A preload of a fork server."""
     LOADED.append(os.getpid())
 
 

@@ -1,4 +1,4 @@
-"""What every pool promises, whatever dies meanwhile; run over each implementation."""
+"""The contract of pools under faults; run for each implementation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from workers.roles import Pool
 
 LIMIT_S = 60.0
 FAULTS = {"crash": 0.1, "hang": 0.04, "wrong": 0.1, "lost": 0.1, "seed": 3, "time_scale": 1.0}
-#: What each sample of a slow job takes beyond the kernel: time to kill something meanwhile.
+#: Time per sample of a slow job beyond the kernel, long enough to kill a process meanwhile.
 SLOW_US = 5e5
 QUICK = MeasurementProtocol(warm_ms=0.0, pairs=(3,), final_pairs=8)
 
@@ -152,7 +152,7 @@ def child_of(name: str) -> int:
 
 
 def owner_of(name: str) -> int:
-    """The process that supervises it: this one, or Ray's."""
+    """Its parent process: this one, or Ray's."""
     return parents()[named(os.getpid(), name)[0]]
 
 
@@ -196,7 +196,7 @@ class PoolContract:
         farm.until(lambda: all(farm.ready.values()))
         assert not [event for event in farm.pool.poll(0.3) if hasattr(event, "job_id")]
 
-    def test_a_screening_is_measured_and_a_wrong_result_is_told(self, farm: Farm):
+    def test_a_screening_is_measured_and_a_wrong_result_is_a_failure(self, farm: Farm):
         default = farm.kernel.recorded.default
         job = farm.measure_job("screening", farm.config("wrong"), farm.config(""), default)
         farm.pool.submit_measure("simulated-0", job)
@@ -214,8 +214,8 @@ class PoolContract:
         assert event.result.device.kind == "simulated"
 
     def test_a_job_without_candidates_prepares_its_task(self, farm: Farm):
-        farm.pool.submit_measure("simulated-0", farm.measure_job("ahead"))
-        event, _ = farm.answer("ahead")
+        farm.pool.submit_measure("simulated-0", farm.measure_job("prepare"))
+        event, _ = farm.answer("prepare")
         assert isinstance(event, Measured)
         assert isinstance(event.result, Measurement)
         assert event.result.outcomes == ()
@@ -229,10 +229,10 @@ class PoolContract:
         assert "SIGSEGV" in event.result.message
         assert "illegal memory access" in event.result.message
 
-    def test_in_a_batch_only_the_guilty_pay(self, farm: Farm):
-        innocent = farm.configs("", 4)
-        batch = [innocent[0], *farm.configs("crash", 2), innocent[1], farm.config("hang")]
-        batch += [farm.config("wrong"), innocent[2], innocent[3]]
+    def test_in_a_batch_only_the_candidates_at_fault_fail(self, farm: Farm):
+        sound = farm.configs("", 4)
+        batch = [sound[0], *farm.configs("crash", 2), sound[1], farm.config("hang")]
+        batch += [farm.config("wrong"), sound[2], sound[3]]
         job = farm.measure_job("batch", *batch)
         job = replace(job, incumbent=True, timeout_s=LIMIT_S, candidate_timeout_s=3.0)
         farm.pool.submit_measure("simulated-0", job)
@@ -241,11 +241,11 @@ class PoolContract:
         assert isinstance(event.result, Measurement), event.result
         assert not [other for other in others if isinstance(other, WorkerGone)]
         outcomes = event.result.outcomes
-        told = [o.status.value if isinstance(o, Failure) else o.name for o in outcomes]
+        found = [o.status.value if isinstance(o, Failure) else o.name for o in outcomes]
         names = [config_key(config) for config in batch]
         names[1] = names[2] = "runtime"
         names[4:6] = ["timeout", "correctness"]
-        assert told == names
+        assert found == names
         assert all(o.samples_us for o in outcomes if isinstance(o, Timing))
         assert "(SIGSEGV) twice" in getattr(outcomes[1], "message", "")
         assert "within 3 s" in getattr(outcomes[4], "message", "")

@@ -1,4 +1,4 @@
-"""A device kind that tells what its process is like, for tests of runners."""
+"""A backend that reports facts of its process, for tests of runners."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ class ProbeBackend:
         return Calibration(quantum_us=0.5, overhead_us={"times": self._calibrated})
 
     def measure(self, job: MeasureJob) -> Measurement:
-        """A candidate with `poison` in its config breaks the context for those after it, one with
-        `wrong` fails by itself, and one with `sleep_s` takes so long. A baseline's name is the
-        seconds that it takes."""
+        """Measure nothing, but do what the candidates' configs say.
+
+        `poison` breaks the context for later candidates, `wrong` fails, `sleep_s` takes that many
+        seconds. A baseline's name is the seconds that it takes.
+        """
         seen: set[int] = set()
         thread = threading.Thread(target=lambda: seen.update(os.sched_getaffinity(0)))
         thread.start()

@@ -1,4 +1,4 @@
-"""Looking at and killing processes below one of ours, by reading /proc."""
+"""Finding and killing descendants of a test process, by /proc."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def below(root: int) -> list[int]:
 
 
 def named(root: int, name: str) -> list[int]:
-    """The server, the guard and the worker of the child `name` below `root`, in this order."""
+    """Fork server, reaper and worker of the child `name` below `root`, in this order."""
     found = []
     for pid in below(root):
         with suppress(OSError):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -31,7 +32,7 @@ def child():
     made.retire()
 
 
-def test_a_child_answers_in_a_process_of_its_own_and_leaves_nothing(child):
+def test_a_child_answers_in_another_process_and_leaves_nothing(child):
     facts = child.request("facts", timeout_s=LIMIT_S)
     assert facts["greeting"] == "hello"
     assert facts["exists"] is True
@@ -48,7 +49,7 @@ def test_a_child_starts_no_pool_of_its_own(child):
     assert '`if __name__ == "__main__":`' in caught.value.error.hint
 
 
-def test_environment_priority_and_folder_are_the_childs_own(tmp_path):
+def test_environment_priority_and_folder_are_set_for_the_child(tmp_path):
     child = SupervisedChild(
         "child_targets:Target",
         environment=lambda cache: {"TUNER_TEST": str(cache), "HOME": None},
@@ -71,7 +72,7 @@ def test_the_processors_are_those_given():
     assert facts["cores"] == {core}
 
 
-def test_notes_tell_what_was_worked_on_when_a_child_died(child):
+def test_the_last_heartbeat_names_the_activity_of_a_child_that_died(child):
     assert child.request("work", ["one", "tw\udc80"], 0.0, timeout_s=LIMIT_S) == 2
     assert child.last_activity == "tw?"
     with pytest.raises(ChildDied) as death:
@@ -85,20 +86,20 @@ def test_notes_tell_what_was_worked_on_when_a_child_died(child):
     assert death.value.last_activity == ""
 
 
-def test_silence_is_a_hang_and_slowness_is_not(child):
+def test_a_child_without_heartbeats_hangs_and_a_slow_child_does_not(child):
     slow = ["step"] * 8
     assert child.request("work", slow, 0.25, timeout_s=LIMIT_S, max_silence_s=1.5) == 8
     with pytest.raises(ChildTimeout, match=r"sign of life for 0\.3 s") as hang:
         child.request("work", ["a", "b"], 0.0, "hang", timeout_s=LIMIT_S, max_silence_s=0.3)
     assert (hang.value.limit_s, hang.value.last_activity) == (0.3, "b")
     assert hang.value.silent_s >= 0.3
-    # What gives no notes at all cannot be judged by them.
+    # Without a first heartbeat there is no limit on silence.
     assert child.request("work", [""], 0.6, timeout_s=LIMIT_S, max_silence_s=0.1) == 1
     with pytest.raises(ChildTimeout, match=r"answer within 0\.3 s"):
         child.request("hang", timeout_s=0.3, max_silence_s=0.1)
 
 
-def test_silence_may_count_in_some_kinds_of_work_alone(child):
+def test_silence_may_be_limited_after_some_activities_only(child):
     limits = {"timeout_s": LIMIT_S, "max_silence_after": {"candidate": 0.2, "check": 0.2}}
     assert child.request("work", ["baseline eager"], 0.8, **limits) == 1
     for last in ("candidate 3", "check"):
@@ -110,16 +111,16 @@ def test_silence_may_count_in_some_kinds_of_work_alone(child):
         child.request("work", ["candidate 3", "baseline eager"], 0.0, "hang", **limits)
 
 
-def test_notes_of_other_processes_and_of_afterwards_disturb_nothing(child):
+def test_heartbeats_of_forks_and_after_the_reply_disturb_nothing(child):
     for value in range(50):
-        child.request("note_elsewhere", timeout_s=LIMIT_S)
+        child.request("heartbeat_elsewhere", timeout_s=LIMIT_S)
         assert "forked" not in child.last_activity
         assert child.request("echo", value, timeout_s=LIMIT_S) == value
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.recursive(st.none() | st.integers() | st.text() | st.binary(), st.lists, max_leaves=20))
-def test_what_is_sent_comes_back(shared_child, value):
+def test_values_survive_the_round_trip(shared_child, value):
     assert shared_child.request("echo", value, timeout_s=LIMIT_S) == value
 
 
@@ -136,11 +137,13 @@ def test_messages_larger_than_any_pipe(child):
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL])
-def test_a_crash_is_named_and_the_next_request_finds_a_new_child(child, number):
+def test_a_crash_is_named_and_logged_and_the_next_request_has_a_new_child(child, number, caplog):
+    caplog.set_level(logging.INFO, "workers.supervision")
     with pytest.raises(ChildDied) as death:
         child.request("signal", number, "first\nthe cause", timeout_s=LIMIT_S)
     assert death.value.exit_status == number.name
     assert death.value.last_line == "the cause"
+    assert f"tested died ({number.name}) (last activity: none): the cause" in caplog.text
     assert child.request("echo", 1, timeout_s=LIMIT_S) == 1
 
 
@@ -173,7 +176,7 @@ def test_exceptions_arrive_with_their_text(child):
         child.request("no_such_method", timeout_s=LIMIT_S)
 
 
-def test_what_cannot_be_pickled_is_an_error_not_a_death(child):
+def test_an_unpicklable_value_is_an_error_and_no_death(child):
     pid = child.request("facts", timeout_s=LIMIT_S)["pid"]
     for method in ("fail_unpicklably", "answer_unpicklably"):
         with pytest.raises(ChildError):
@@ -191,7 +194,7 @@ def test_megabytes_of_binary_output_disturb_nothing_and_are_cut(child):
     assert "\x1b" not in death.value.output
 
 
-def test_an_object_that_cannot_be_made_is_an_error_at_the_first_request():
+def test_an_object_that_cannot_be_created_is_an_error_at_the_first_request():
     child = SupervisedChild("child_targets:Broken")
     with pytest.raises(ChildError, match="cannot be made"):
         child.request("echo", 1, timeout_s=LIMIT_S)
@@ -202,17 +205,17 @@ def test_an_object_that_cannot_be_made_is_an_error_at_the_first_request():
         SupervisedChild("child_targets:DeadOnArrival").start()
 
 
-@pytest.mark.parametrize("who", ["server", "guard", "worker"])
-def test_whichever_process_is_killed_the_others_end_too(child, who):
+@pytest.mark.parametrize("killed", ["server", "reaper", "worker"])
+def test_whichever_process_is_killed_the_others_end_too(child, killed):
     child.start()
-    server, guard, worker = named(os.getpid(), "tested")
+    server, reaper, worker = named(os.getpid(), "tested")
     assert worker == child.pid
-    kill({"server": server, "guard": guard, "worker": worker}[who])
-    if who != "server":  # without its server a child still answers
+    kill({"server": server, "reaper": reaper, "worker": worker}[killed])
+    if killed != "server":  # without its server a child still answers
         with pytest.raises(ChildDied):
             child.request("hang", timeout_s=LIMIT_S)
     child.retire()
-    wait_until(lambda: not any(map(alive, (server, guard, worker))))
+    wait_until(lambda: not any(map(alive, (server, reaper, worker))))
 
 
 def test_retiring_interrupts_a_request_for_good(child):
@@ -283,7 +286,7 @@ sys.path.insert(0, sys.argv[1])
 import workers.supervision.child_process
 from workers.supervision.supervised_child import SupervisedChild
 
-# Ends the moment its child has been ordered, which then has neither a guard nor a worker.
+# Ends right after it has ordered its child, which has neither a reaper nor a worker yet.
 workers.supervision.child_process.CapturedOutput = lambda descriptor: os.kill(os.getpid(), 9)
 SupervisedChild("child_targets:Target", name="orphan").start()
 """

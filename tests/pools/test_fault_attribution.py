@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -214,13 +215,15 @@ def test_an_incumbent_that_crashes_only_with_others_stays():
     assert kinds == [Timing, Failure, Timing, Timing]
 
 
-def test_a_job_that_fails_before_its_first_candidate_fails_as_a_whole():
+def test_a_job_that_fails_before_its_first_candidate_fails_as_a_whole(caplog):
     def attempt(_: MeasureJob) -> Loss:
         return _died("SIGSEGV", "")
 
+    caplog.set_level(logging.INFO, "workers.supervision")
     result = FaultAttribution(job_of(4, Mode.RACE), attempt, no_info).measure()
     assert isinstance(result, Failure)
     assert result.message == "crashed the device process (SIGSEGV) twice: the cause"
+    assert caplog.messages == ["m: retried after gpu died (SIGSEGV) (before its first candidate)"]
     answer = Reply(Failure(Status.RUNTIME, "kernel k: no such workload"))
     result = FaultAttribution(job_of(4, Mode.SCREENING), lambda _: answer, no_info).measure()
     assert result == answer.result

@@ -34,7 +34,7 @@ def child_of(server: ForkServer) -> SupervisedChild:
     return SupervisedChild("child_targets:Target", paths=PATHS, name=NAME, server=server)
 
 
-def test_children_find_what_their_server_loaded_once(servers):
+def test_children_have_the_modules_that_their_server_loaded_once(servers):
     server = server_with(servers, "child_targets:load")
     first, second = child_of(server), child_of(server)
     for child in (first, second):
@@ -47,14 +47,14 @@ def test_children_find_what_their_server_loaded_once(servers):
     second.retire()
 
 
-def test_what_cannot_be_loaded_is_left_to_the_children(servers):
+def test_a_preload_that_fails_is_left_to_the_children(servers):
     server = server_with(servers, "no_such_module", "child_targets:fail_to_load", "child_targets:x")
     child = child_of(server)
     assert child.request("echo", 1, timeout_s=LIMIT_S) == 1
     child.retire()
 
 
-def test_a_server_that_dies_while_it_loads_is_named_with_its_last_words(servers):
+def test_a_server_that_dies_while_it_loads_is_named_with_its_last_line(servers):
     child = child_of(server_with(servers, "child_targets:load_and_die"))
     with pytest.raises(ChildDied, match="SIGSEGV") as death:
         child.start()
@@ -81,7 +81,7 @@ def test_a_killed_server_is_replaced_and_its_children_live_on(servers):
     second.retire()
 
 
-def test_nobody_waits_for_a_server_that_loads_for_ever(servers):
+def test_retiring_a_child_interrupts_a_server_that_loads_for_ever(servers):
     server = server_with(servers, "child_targets:load_for_ever")
     child = child_of(server)
     ends: list[str] = []
@@ -100,16 +100,16 @@ def test_nobody_waits_for_a_server_that_loads_for_ever(servers):
     assert ends == ["SIGKILL"]
 
 
-def test_what_a_killed_guard_leaves_behind_is_killed_by_the_server(servers):
+def test_the_server_kills_the_process_group_of_a_killed_reaper(servers):
     server = server_with(servers)
     child = child_of(server)
     child.start()
     assert child.pid is not None
     family = below(os.getpid())
-    _, guard, worker = named(os.getpid(), NAME)
+    _, reaper, worker = named(os.getpid(), NAME)
     spawned = child.request("spawn_near", timeout_s=LIMIT_S)
-    kill(guard)
-    wait_until(lambda: not any(map(alive, (guard, worker, spawned))))
+    kill(reaper)
+    wait_until(lambda: not any(map(alive, (reaper, worker, spawned))))
     assert not child.alive
     assert server.pid in family
     child.retire()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import os
 
 import pytest
@@ -8,6 +9,7 @@ from processes import named, wait_until
 
 from search_spaces.errors import TunerError
 from workers.pools import create, names
+from workers.pools.worker_slots import PoolPlan
 from workers.records import PoolSpec, WorkerGone
 
 
@@ -36,20 +38,24 @@ def test_closing_by_force_does_not_wait_for_jobs(tmp_path):
     assert not named(os.getpid(), "builder-0")
 
 
-def test_a_runner_that_never_comes_up_is_given_up_with_its_reason():
+def test_a_runner_that_never_starts_is_given_up_with_its_reason(caplog):
+    caplog.set_level(logging.INFO, "workers.pools")
     wrong = PoolSpec(runners={"simulated": 1}, builders=1, options={"simulated": {"speed": 1}})
     pool = create(wrong)
     pool.start()
     gone: list[WorkerGone] = []
 
-    def told() -> bool:
+    def given_up() -> bool:
         gone.extend(event for event in pool.poll(0.5) if isinstance(event, WorkerGone))
         return bool(gone)
 
-    wait_until(told)
+    wait_until(given_up)
     assert "speed" in gone[0].reason
     wait_until(lambda: pool.runners == 0)
     pool.close()
+    for words in ("simulated-0: start 1 failed", "simulated-0: start 3 failed", gone[0].reason):
+        assert words in caplog.text
+    assert "simulated-0 is given up" in caplog.text
 
 
 def test_pools_are_found_by_name():
@@ -58,9 +64,7 @@ def test_pools_are_found_by_name():
         create(PoolSpec(kind="lokal"))
 
 
-def test_builders_take_what_measuring_leaves(monkeypatch):
-    from workers.pools.worker_slots import PoolPlan
-
+def test_builders_get_the_processors_that_runners_leave():
     plan = PoolPlan(PoolSpec())
     assert plan.builders(cpus=16, memory_bytes=2**40, runners=2) == 14
     assert plan.builders(cpus=2, memory_bytes=2**40, runners=4) == 1

@@ -37,6 +37,7 @@ class TestRayPool(PoolContract):
         kill(owner_of("simulated-0"))
         event, others = farm.answer("m")
         assert isinstance(event, JobLost)
+        assert event.reason.startswith(("the worker died: ", "the worker cannot be reached: "))
         farm.ready["simulated-0"] = any(not isinstance(e, WorkerGone) for e in others)
         farm.until(lambda: farm.ready["simulated-0"])
         wait_until(lambda: not any(map(alive, orphans)))
@@ -84,7 +85,7 @@ def test_a_driver_killed_outright_leaves_neither_ray_nor_children(tmp_path):
         assert up == "up"
         assert Path(folder).is_dir()
         wait_until(lambda: len(named(driver.pid, "simulated-0")) == 3)
-        # Ray's own agents look for their raylet every few seconds and may take a minute to leave.
+        # Ray's agents look for their raylet every few seconds and may take a minute to end.
         family = [pid for pid in below(driver.pid) if "agent" not in title(pid).lower()]
         driver.send_signal(signal.SIGKILL)
     wait_until(lambda: not any(map(alive, family)))
@@ -93,16 +94,16 @@ def test_a_driver_killed_outright_leaves_neither_ray_nor_children(tmp_path):
 
 @pytest.mark.parametrize("scheme", ["", "ray://"])
 def test_an_address_that_does_not_answer_is_refused_in_one_line(scheme):
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        address = f"{scheme}127.0.0.1:{silent.getsockname()[1]}"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        address = f"{scheme}127.0.0.1:{listener.getsockname()[1]}"
         pool = create(PoolSpec(kind="ray", address=address, connect_timeout_s=1.0))
-        # Nobody listens: refused. Somebody listens who is not Ray: a deadline.
+        # Without a listener the connection is refused; a listener other than Ray never answers.
         for _ in range(2):
             with pytest.raises(TunerError) as caught:
                 pool.start()
             assert address in caught.value.message
             assert "\n" not in caught.value.message
             assert "pool.address" in caught.value.hint
-            silent.listen()
+            listener.listen()
     pool.close()

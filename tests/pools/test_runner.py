@@ -30,7 +30,7 @@ NAME = "probe-7"
 
 @pytest.fixture
 def plugin(tmp_path) -> tuple[str, ...]:
-    """Import paths under which the kind `probe` is an installed plugin."""
+    """Import paths with which the kind `probe` is an installed plug-in."""
     facts = tmp_path / "probe_plugin-1.0.dist-info"
     facts.mkdir()
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: probe-plugin\nVersion: 1.0\n")
@@ -66,7 +66,7 @@ def standby_of(runner: DeviceRunner) -> int:
     return runner.standby_pid
 
 
-def test_a_standby_that_was_up_already_takes_over_after_a_death(runner):
+def test_a_ready_standby_takes_over_after_a_death(runner):
     assert runner.info.worker_id == NAME
     first, standby = runner.pid, standby_of(runner)
     assert measured(runner, job_of({"x": 1})).clocks["pid"] == first
@@ -82,20 +82,20 @@ def test_a_confirmation_has_a_process_that_has_never_seen_its_task(runner):
     assert measured(runner, confirm).clocks["pid"] == first
     standby = standby_of(runner)
     assert measured(runner, confirm).clocks["pid"] == standby
-    # The search goes on where it was; what it has not seen may be confirmed there as well.
+    # The search continues in its process, which may also confirm tasks that it has not seen.
     assert measured(runner, job_of({"x": 1})).clocks["pid"] == first
     assert measured(runner, replace(confirm, workload=other)).clocks["pid"] == first
     assert measured(runner, replace(confirm, workload=other)).clocks["pid"] == standby
-    # Both have seen this one by now.
+    # Both have seen this task by now.
     third = measured(runner, confirm).clocks["pid"]
     assert third not in (first, standby)
     assert runner.pid == first
-    # A standby that has confirmed still takes over.
+    # A standby that has confirmed a task can still take over.
     kill(first)
     assert measured(runner, job_of({"x": 1})).clocks["pid"] == third
 
 
-def test_after_a_race_that_follows_a_confirmation_a_new_standby_starts_by_itself(runner):
+def test_a_race_after_a_confirmation_starts_a_new_standby(runner):
     race = job_of({"x": 1}, {"x": 2}, mode=Mode.RACE)
     assert runner.info
     first, standby = runner.pid, standby_of(runner)
@@ -110,7 +110,7 @@ def test_after_a_race_that_follows_a_confirmation_a_new_standby_starts_by_itself
     assert measured(runner, confirm).clocks["pid"] == third
 
 
-def test_after_a_confirmation_whose_winner_failed_a_new_standby_starts_by_itself(runner):
+def test_a_confirmation_whose_winner_failed_starts_a_new_standby(runner):
     assert runner.info
     first, standby = runner.pid, standby_of(runner)
     measured(runner, job_of({"x": 1}))
@@ -140,11 +140,11 @@ def test_no_standby_opens_the_device_while_a_confirmation_is_timed(runner):
             counts.append(count)
         time.sleep(0.05)
     thread.join()
-    assert set(counts) == {5}  # the server, and the first and the standby, each with its guard
+    assert set(counts) == {5}  # the server, and two workers with their reapers
     assert standby_of(runner) == standby
 
 
-def test_who_hangs_in_a_confirmation_is_given_up_soon_and_a_baseline_is_waited_for(runner):
+def test_in_a_confirmation_a_hanging_candidate_is_killed_and_a_slow_baseline_is_not(runner):
     confirm = job_of({"x": 1}, mode=Mode.CONFIRM, baselines=("1.5",), candidate_timeout_s=0.5)
     assert [outcome.name for outcome in measured(runner, confirm).outcomes] == ['{"x":1}']
     hanging = [{"x": 1}, {"sleep_s": 60.0}, {"x": 2}]
@@ -165,7 +165,7 @@ def test_a_baseline_that_takes_too_long_fails_alone(runner):
     assert failure.message == "baseline `60.0` took longer than 0.5 s"
 
 
-def test_who_breaks_the_context_costs_the_others_a_new_process(runner):
+def test_after_a_poisoned_context_the_others_are_measured_in_a_new_process(runner):
     batch = job_of({"x": 1}, {"poison": 1}, {"x": 2}, {"x": 3}, incumbent=True)
     assert runner.info
     first = runner.pid
@@ -194,7 +194,7 @@ def test_closing_does_not_wait_for_a_standby_that_is_starting(runner):
 
 
 @pytest.mark.parametrize(("kind", "options"), [("simulated", {}), ("probe", {"standby": False})])
-def test_no_standby_where_none_is_wanted(plugin, kind, options):
+def test_no_standby_if_it_is_turned_off(plugin, kind, options):
     made = DeviceRunner(kind, worker_id=NAME, options=options, paths=plugin)
     assert made.info
     first = made.pid
@@ -207,12 +207,12 @@ def test_no_standby_where_none_is_wanted(plugin, kind, options):
     made.close()
 
 
-def test_a_backend_is_calibrated_once_and_the_rest_have_no_calibration(runner, plugin):
+def test_a_backend_is_calibrated_once_and_may_have_no_calibration(runner, plugin):
     expected = Calibration(quantum_us=0.5, overhead_us={"times": 1})
     assert runner.info.calibration == expected
     assert runner.info.calibration == expected
     kill(runner.pid)
-    # The next process is told.
+    # The next process gets the calibration with the job.
     assert measured(runner, job_of({"x": 1})).clocks["calibrated"] == 1
     pool = create(PoolSpec(runners={"probe": 1, "simulated": 1}, builders=1, paths=plugin))
     pool.start()
@@ -229,7 +229,7 @@ def test_a_backend_is_calibrated_once_and_the_rest_have_no_calibration(runner, p
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
-def test_only_the_thread_that_launches_keeps_to_its_processor(plugin):
+def test_only_the_launching_thread_is_bound_to_its_processor(plugin):
     launch, *others = sorted(os.sched_getaffinity(0))
     made = DeviceRunner(
         "probe", worker_id=NAME, paths=plugin, launch_core=launch, cores=frozenset(others)
@@ -246,7 +246,7 @@ def test_only_the_thread_that_launches_keeps_to_its_processor(plugin):
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
-def test_builders_stay_off_the_processors_that_launch(monkeypatch):
+def test_builders_do_not_use_the_launching_processors(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     pool = create(PoolSpec(runners={"cuda": 1}, builders=1))
     pool.start()

@@ -12,12 +12,12 @@ from processes import kill, named, wait_until
 from workers.supervision.standby import ChildWithStandby
 from workers.supervision.supervised_child import SupervisedChild
 
-NAME = "spared-7"
+NAME = "standby-7"
 
 
 @dataclass
 class Gate:
-    """Prepares children once it is open, and fails for those it is told to."""
+    """Prepares children once it is open, and fails if `failing`."""
 
     open: threading.Event = field(default_factory=threading.Event)
     waiting: int = 0
@@ -65,12 +65,12 @@ def standby_pid(children: ChildWithStandby) -> int | None:
     return standby.pid if standby is not None else None
 
 
-def test_the_standby_serves_until_the_one_that_replaces_it_is_up(children, gate):
+def test_the_standby_serves_until_its_successor_is_ready(children, gate):
     standby = first_standby(children, gate)
     children.renew_standby()
     wait_until(lambda: gate.waiting == 1)
     assert standby_pid(children) == children.standby_pid == standby
-    children.renew_standby()  # one is coming already
+    children.renew_standby()  # one is starting already
     gate.open.set()
     wait_until(lambda: children.standby_pid != standby)
     third = children.standby_pid
@@ -79,7 +79,7 @@ def test_the_standby_serves_until_the_one_that_replaces_it_is_up(children, gate)
     assert gate.waiting == 1
 
 
-def test_another_standby_is_waited_for(children, gate):
+def test_a_newer_standby_is_waited_for(children, gate):
     standby = first_standby(children, gate)
     gate.open.set()
     child = children.newer_standby()
@@ -88,18 +88,18 @@ def test_another_standby_is_waited_for(children, gate):
     assert child.pid == children.standby_pid != standby
 
 
-def test_who_is_coming_is_the_other_one(children, gate):
+def test_a_standby_that_is_starting_is_the_newer_one(children, gate):
     standby = first_standby(children, gate)
     children.renew_standby()
     gate.open.set()
     wait_until(lambda: children.standby_pid != standby)
-    coming, child = children.standby_pid, children.newer_standby()
+    starting, child = children.standby_pid, children.newer_standby()
     assert child is not None
-    assert child.pid == coming
+    assert child.pid == starting
     assert gate.waiting == 1
 
 
-def test_the_standby_that_is_up_takes_over_while_another_is_coming(children, gate):
+def test_the_ready_standby_takes_over_while_another_one_starts(children, gate):
     standby = first_standby(children, gate)
     children.renew_standby()
     assert children.current.pid is not None
@@ -110,12 +110,12 @@ def test_the_standby_that_is_up_takes_over_while_another_is_coming(children, gat
     assert standby_pid(children) not in (None, standby)
 
 
-def test_without_another_one_there_is_none_rather_than_the_same_again(children, gate):
+def test_if_no_newer_standby_starts_there_is_none(children, gate):
     first_standby(children, gate)
     gate.failing = True
     gate.open.set()
     assert children.newer_standby() is None
-    # Twice in a row, and it is done without.
+    # After two failures in a row no standby is started again.
     assert children.newer_standby() is None
     gate.failing = False
     assert children.standby() is None

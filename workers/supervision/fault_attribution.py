@@ -233,7 +233,8 @@ class FaultAttribution:
         exits = self._exits.setdefault(source, [])
         exits.append(loss.death.exit_status)
         if not at_fault(exits):
-            _log.info("%s: retried after %s (%s %s)", self._job.job_id, loss.death, *source)
+            activity = loss.activity or "before its first candidate"
+            _log.info("%s: retried after %s (%s)", self._job.job_id, loss.death, activity)
             return None
         raise_if_killed(exits, "the device")
         cause = f"crashed the device process ({loss.death.exit_status}) {times(len(exits))}"
