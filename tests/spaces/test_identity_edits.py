@@ -22,7 +22,7 @@ FAMILIES = {
     "kernels/attention/triton_kernels kernels/dtypes",
     f"{KERNELS}.normalisation.kernel:LayerNorm": "kernels/normalisation/kernel "
     "kernels/normalisation/triton_kernels kernels/rows",
-    f"{KERNELS}.normalisation.kernel:RmsNorm": "kernels/normalisation/kernel",
+    f"{KERNELS}.normalisation.kernel:RmsNorm": "kernels/normalisation/kernel kernels/rows",
     f"{KERNELS}.cpu_pointwise.kernel:CpuPointwise": "kernels/cpu_pointwise/kernel",
 }
 USERS = {
