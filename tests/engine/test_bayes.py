@@ -1,4 +1,4 @@
-"""The model-based strategy on spaces as an H200 answered them, and on hostile results."""
+"""The strategy `bayes` on spaces recorded on an H200, and with invalid results."""
 
 from __future__ import annotations
 
@@ -33,31 +33,31 @@ def matmul():
 
 
 def in_flight(recorded, strategy, count, seed, at_once=15):
-    """Ask with many pending, results in the order in which jittered builds end."""
+    """Suggestions with many pending; results come in the order in which jittered builds end."""
     rng = random.Random(seed)
-    heap, asked, now = [], [], 0.0
-    while len(asked) < count or heap:
-        while len(heap) < at_once and len(asked) < count:
+    heap, suggested, now = [], [], 0.0
+    while len(suggested) < count or heap:
+        while len(heap) < at_once and len(suggested) < count:
             (config,) = strategy.ask(1)
-            asked.append(config_key(config))
+            suggested.append(config_key(config))
             takes = recorded[config].build_s * rng.uniform(0.7, 1.4)
-            heapq.heappush(heap, (now + takes, len(asked), config))
+            heapq.heappush(heap, (now + takes, len(suggested), config))
         now, _, config = heapq.heappop(heap)
         strategy.tell(config, math.log(recorded[config].median_us), Status.CORRECT)
-    return asked
+    return suggested
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_best_of_336_is_found_within_90_builds_of_which_15_are_in_flight(matmul, seed):
+def test_the_best_of_336_is_found_within_90_builds_with_15_in_flight(matmul, seed):
     recorded, space = matmul
     strategy = strategies.create("bayes", space, seed)
-    asked = in_flight(recorded, strategy, 90, seed)
-    assert len(set(asked)) == 90
+    suggested = in_flight(recorded, strategy, 90, seed)
+    assert len(set(suggested)) == 90
     times = {config_key(c): recorded[c].median_us for c in space.enumerate()}
-    assert min(times[key] for key in asked) <= 1.005 * min(times.values())
+    assert min(times[key] for key in suggested) <= 1.005 * min(times.values())
 
 
-def test_the_same_results_in_the_same_order_give_the_same_questions(matmul):
+def test_the_same_results_in_the_same_order_give_the_same_suggestions(matmul):
     recorded, space = matmul
     first, second = (
         in_flight(recorded, strategies.create("bayes", space, 5), 40, 5) for _ in range(2)
@@ -65,26 +65,26 @@ def test_the_same_results_in_the_same_order_give_the_same_questions(matmul):
     assert first == second
 
 
-def test_all_of_a_space_is_asked_once_and_then_nothing():
+def test_every_config_is_suggested_once():
     space = toy_space()
     strategy = strategies.create("bayes", space, 2)
     seen = []
-    while asked := strategy.ask(3):
-        for config in asked:
+    while suggested := strategy.ask(3):
+        for config in suggested:
             assert space.feasible(config)
             seen.append(config_key(config))
             strategy.tell(config, float(len(seen) % 7), Status.CORRECT)
     assert len(seen) == len(set(seen)) == space.size()
 
 
-def test_what_is_under_way_elsewhere_is_not_asked():
+def test_a_config_started_elsewhere_is_not_suggested():
     space = toy_space()
     strategy = strategies.create("bayes", space, 0)
     other = list(space.enumerate())[3]
     strategy.start(other)
-    asked = {config_key(c) for c in strategy.ask(1000)}
-    assert config_key(other) not in asked
-    assert len(asked) == space.size() - 1
+    suggested = {config_key(c) for c in strategy.ask(1000)}
+    assert config_key(other) not in suggested
+    assert len(suggested) == space.size() - 1
 
 
 SCORES = st.one_of(
@@ -96,31 +96,31 @@ SCORES = st.one_of(
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(SCORES, st.sampled_from(list(Status))), min_size=1, max_size=40))
-def test_whatever_is_told_it_goes_on_asking_what_is_new(results):
+def test_invalid_results_do_not_end_or_repeat_the_suggestions(results):
     space = toy_space()
     strategy = strategies.create("bayes", space, 1)
     seen = set()
     for score, status in results:
-        asked = strategy.ask(1)
-        if not asked:
+        suggested = strategy.ask(1)
+        if not suggested:
             assert len(seen) == space.size()
             break
-        assert config_key(asked[0]) not in seen
-        seen.add(config_key(asked[0]))
-        strategy.tell(asked[0], score, status)
-        strategy.tell(asked[0], score, status)
+        assert config_key(suggested[0]) not in seen
+        seen.add(config_key(suggested[0]))
+        strategy.tell(suggested[0], score, status)
+        strategy.tell(suggested[0], score, status)
     gain = ExpectedGain(space, surrogate=strategy.surrogate).expected_gain()
     assert gain >= 0.0
     assert not math.isnan(gain)
 
 
 @pytest.mark.parametrize("result", [(None, Status.COMPILE), (3.0, Status.CORRECT)])
-def test_spaces_where_all_fail_or_all_are_equal_are_asked_to_the_end(result):
+def test_a_space_where_all_fail_or_all_are_equal_is_exhausted(result):
     space = toy_space()
     strategy = strategies.create("bayes", space, 4)
     count = 0
-    while asked := strategy.ask(1):
-        strategy.tell(asked[0], *result)
+    while suggested := strategy.ask(1):
+        strategy.tell(suggested[0], *result)
         count += 1
     assert count == space.size()
 
@@ -138,8 +138,8 @@ def test_a_space_of_one_config():
 
 
 @pytest.mark.parametrize("seed", range(1, 7))
-def test_failures_do_not_hide_what_is_beside_them(seed):
-    """Half of the space fails, by one parameter; its times stay a function of the others."""
+def test_failures_do_not_deter_from_their_neighbours(seed):
+    """One value of a parameter always fails; the times depend on the other parameters."""
     space = SearchSpace([PowerOfTwo("a", 1, 512), PowerOfTwo("b", 1, 512), Choice("c", (0, 1))])
     bound = space.bind(Workload.of(n=1), Device("cpu", "x", "cpu"))
     strategy = strategies.create("bayes", bound, seed)
@@ -152,7 +152,7 @@ def test_failures_do_not_hide_what_is_beside_them(seed):
         status = Status.RUNTIME if fails else Status.CORRECT
         strategy.tell(config, None if fails else 1 + off / 10, status)
     assert len(tried) <= 40
-    # Once the model is asked, what fails is left alone.
+    # After the first sample the model avoids the failing half.
     assert sum(c["c"] == 1 for c in tried[15:]) <= 2
 
 
@@ -194,7 +194,7 @@ def test_the_expected_gain_falls_as_the_best_is_found(matmul):
     assert gain.expected_gain() == 0.0
 
 
-def test_what_may_still_win_is_awaited_and_what_cannot_is_surplus():
+def test_a_pending_config_that_may_win_is_awaited_and_others_are_surplus():
     space = SearchSpace([PowerOfTwo("a", 1, 1 << 15), PowerOfTwo("b", 1, 1 << 15)]).bind(
         Workload.of(n=1), Device("simulated", "toy", "simulated")
     )
@@ -212,10 +212,10 @@ def test_what_may_still_win_is_awaited_and_what_cannot_is_surplus():
     assert gain.surplus([low, high], 1.0) == [high, low]
     before = gain.expected_gain()
     gain.withdraw([low])
-    assert gain.expected_gain() > before  # it may be asked again, and would win
+    assert gain.expected_gain() > before  # it may be suggested again, and would win
 
 
-def test_features_of_a_space_stand_beside_its_parameters():
+def test_features_of_a_space_are_further_columns():
     calls = []
 
     def features(config, workload, device):
@@ -230,4 +230,4 @@ def test_features_of_a_space_stand_beside_its_parameters():
     assert x.shape == (8, CandidatePoints(plain).x.shape[1] + 2)
     products = [config["a"] * config["b"] for config in calls]
     assert x[:, -2].tolist() == [(p - 2) / 30 for p in products]
-    assert set(x[:, -1]) == {0.0}  # the same for all, whatever it is
+    assert set(x[:, -1]) == {0.0}  # a constant feature

@@ -171,19 +171,19 @@ def test_a_strategys_study_holds_every_result(name):
     space = toy_space()
     strategy = strategies.create(name, space, 0)
     params = ConfigParams(space)
-    told = {}
+    scores = {}
     for _ in range(15):
         (config,) = strategy.ask(1)
         fault = toy_fault(config)
         score = None if fault else math.log(toy_us(config))
         strategy.tell(config, score, fault or Status.CORRECT)
-        told[config_key(config)] = score
+        scores[config_key(config)] = score
     for trial in strategy.study.trials:
         if trial.state is TrialState.COMPLETE:
-            score = told.get(config_key(params.config(trial.params)))
+            score = scores.get(config_key(params.config(trial.params)))
             assert (trial.constraints["fails"] > 0) is (score is None)
             assert score is None or trial.value == score
-    assert strategy.study.best_value == min(score for score in told.values() if score is not None)
+    assert strategy.study.best_value == min(score for score in scores.values() if score is not None)
 
 
 def test_a_withdrawn_config_may_be_suggested_again():

@@ -1,4 +1,4 @@
-"""Searches of spaces as an H200 answered them, through the real engine, pool and store."""
+"""Searches of spaces recorded on an H200, through the real engine, pool and store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tuner
 from search_spaces.recorded.kernel import RecordedSpace
 
 FOLDER = Path(__file__).parents[2] / "benchmarks/spaces/h200"
-#: One of every regime: these searches take their time. test_virtual_farm.py searches all of them.
+#: One of every regime, because these searches are slow; test_virtual_farm.py searches all of them.
 SPACES = [
     FOLDER / f"{name}.space.json"
     for name in (
@@ -33,7 +33,7 @@ def test_spaces_of_every_family_are_recorded_and_small():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SPACES, ids=lambda path: path.stem)
-def test_the_best_of_what_was_tried_is_chosen(path):
+def test_the_best_tried_config_is_chosen(path):
     space = RecordedSpace.load(path)
     found = tuner.tune(f"recorded:{path}", space.workload, budget=120, seed=3)
     assert found.device == space.device.name
@@ -43,7 +43,7 @@ def test_the_best_of_what_was_tried_is_chosen(path):
     fastest_us = tried.loc[tried["status"] == "correct", "median_us"].min()
     assert found.winner is not None
     chosen = space[found.winner].median_us
-    # The trials' own times carry the recorded noise, of some percent; the choice is told from them.
+    # The trials' times have the recorded noise of some percent, and the choice follows from them.
     assert chosen <= 1.05 * fastest_us
-    # 120 of up to 968 configs, in an order that depends on what came back when.
+    # 120 of up to 968 configs; their order depends on the order of the results.
     assert chosen <= 1.03 * space.best.median_us

@@ -1,4 +1,4 @@
-"""Every strategy by the same contract, over a real space."""
+"""One contract for every strategy, over a real space."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def answer(strategy, config):
 
 
 class StrategyContract:
-    """What the engine relies on; subclass it with a `make(space, seed)` for a strategy of yours."""
+    """The promises the engine relies on; subclass it with `make(space, seed)` for a strategy."""
 
     def make(self, space, seed):
         raise NotImplementedError
@@ -49,34 +49,34 @@ class StrategyContract:
 
         assert run() == run()
 
-    def test_what_it_did_not_ask_may_be_told(self):
+    def test_results_of_other_configs_are_accepted(self):
         space = toy_space()
         strategy = self.make(space, 3)
         for config in list(space.enumerate())[:10]:
             answer(strategy, config)
         assert len(strategy.ask(2)) == 2
 
-    def test_a_strategy_that_replays_does_not_listen(self):
-        deaf, told = self.make(toy_space(), 5), self.make(toy_space(), 5)
-        if not deaf.replays:
+    def test_a_strategy_that_replays_ignores_results(self):
+        without, informed = self.make(toy_space(), 5), self.make(toy_space(), 5)
+        if not without.replays:
             pytest.skip("learns from results")
         for _ in range(20):
-            (a,), (b,) = deaf.ask(1), told.ask(1)
+            (a,), (b,) = without.ask(1), informed.ask(1)
             assert a == b
-            answer(told, b)
+            answer(informed, b)
 
-    def test_an_exhausted_strategy_says_so(self):
+    def test_an_exhausted_strategy_suggests_nothing(self):
         space = toy_space().restrict({"block": [64], "order": ["row"]})
         strategy = self.make(space, 0)
         if not strategy.replays:
             pytest.skip("may repeat itself; the engine then takes an unseen config")
         seen = set()
         for _ in range(50):
-            asked = strategy.ask(1)
-            if not asked:
+            suggested = strategy.ask(1)
+            if not suggested:
                 break
-            seen.add(config_key(asked[0]))
-            answer(strategy, asked[0])
+            seen.add(config_key(suggested[0]))
+            answer(strategy, suggested[0])
         assert len(seen) == space.size()
 
 
@@ -92,21 +92,20 @@ for _name in ALL:
     globals()[f"Test{_name.title()}"] = contract(_name)
 
 
-def test_learning_beats_chance_on_an_easy_landscape():
-    name = "tpe"
+def test_learning_beats_random_draws_on_a_smooth_space():
     best = {}
-    for which in (name, "random"):
+    for name in ("tpe", "random"):
         found = []
         for seed in range(5):
-            strategy = strategies.create(which, toy_space(), seed)
+            strategy = strategies.create(name, toy_space(), seed)
             seen = {}
             while len(seen) < 25:
                 (config,) = strategy.ask(1)
                 answer(strategy, config)
                 seen[config_key(config)] = toy_us(config) if not toy_fault(config) else math.inf
             found.append(min(seen.values()))
-        best[which] = sum(found)
-    assert best[name] <= best["random"]
+        best[name] = sum(found)
+    assert best["tpe"] <= best["random"]
 
 
 def test_conditional_and_all_kinds_of_parameters():
@@ -126,7 +125,7 @@ def test_conditional_and_all_kinds_of_parameters():
                 strategy.tell(config, 1.0, Status.CORRECT)
 
 
-def test_unknown_names_and_options_get_a_remedy():
+def test_errors_about_names_and_options_have_a_hint():
     with pytest.raises(TunerError) as unknown:
         strategies.create("tpee", toy_space())
     assert "tpe" in unknown.value.hint

@@ -6,7 +6,8 @@ deviation and leave the mean alone, as in GP-BUCB (Desautels et al., JMLR 2014),
 suggestions in a row differ.
 
 Why not Optuna's `GPSampler`: it optimises over a box, so it suggests infeasible and repeated
-points, and it fits its model with torch, which takes some hundred milliseconds per suggestion.
+points. It fits its model with torch; in a recorded space of 279 configs a suggestion took it one
+second of CPU time, and this sampler two milliseconds.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tuner.strategies.surrogate import LOG_TIME_SCALE, Surrogate
 
 __all__ = ["LOG_TIME_SCALE", "DiscreteGPSampler"]
 
-#: A point of the first sample is the farthest of so many random ones: this share of all points, and
+#: A point of the first sample is the farthest of a few random ones: this share of all points, and
 #: at least this many.
 _SHARE, _LEAST = 8, 24
 

@@ -25,7 +25,7 @@ from tuner.strategies.gaussian_process import Floats
 from tuner.strategies.strategy import time_score
 from tuner.strategies.surrogate import Posterior, Rows, Surrogate
 
-#: At most so many untried, and so many pending, points enter the joint distribution.
+#: The limit of untried points, and of pending points, in the joint distribution.
 _CANDIDATES = 128
 _DRAWS = 256
 #: Degrees of freedom of the draws: a few dozen results leave the hyperparameters uncertain.

@@ -53,7 +53,7 @@ class StudyStrategy:
         self._params = ConfigParams(space)
         self._rng = random.Random(seed)
         self._running: dict[str, Trial] = {}
-        self._asked: set[str] = set()
+        self._suggested: set[str] = set()
         self._slowest: float | None = None
         self._unseen: list[Config] | None = None
 
@@ -108,11 +108,11 @@ class StudyStrategy:
             if getattr(self.sampler, "exhausted", False):
                 self._discard(trial)
                 return None
-            if key in self._running or (self.replays and key in self._asked):
+            if key in self._running or (self.replays and key in self._suggested):
                 self._discard(trial)
             elif self._space.feasible(config):
                 self._running[key] = trial
-                self._asked.add(key)
+                self._suggested.add(key)
                 return config
             else:
                 self._finish(trial, None)
@@ -165,11 +165,11 @@ class StudyStrategy:
             self._list_unseen()
         while self._unseen:
             config = self._unseen.pop()
-            if config_key(config) not in self._asked:
-                self._asked.add(config_key(config))
+            if config_key(config) not in self._suggested:
+                self._suggested.add(config_key(config))
                 return config
         return None
 
     def _list_unseen(self) -> None:
-        self._unseen = [c for c in self._space.enumerate() if config_key(c) not in self._asked]
+        self._unseen = [c for c in self._space.enumerate() if config_key(c) not in self._suggested]
         self._rng.shuffle(self._unseen)

@@ -37,7 +37,7 @@ _SCALE_SHARE = 0.1
 _FAILURE_PENALTY = 2.0
 #: Results below which nothing is modelled.
 MIN_TIMED = 4
-#: At most so many results determine the hyperparameters, and the predictions.
+#: How many results at most determine the hyperparameters, and the predictions.
 _FITTED, _USED = 200, 400
 #: Hyperparameters are fitted again after this share of new results, within the bounds.
 _REFIT, _REFIT_MIN, _REFIT_MAX = 0.25, 3, 50
