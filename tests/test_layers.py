@@ -41,7 +41,7 @@ ALLOWED = {
 ROOMS = {
     "tuner.progress": set[str](),
     "tuner.import_names": set[str](),
-    "tuner.strategies": set[str](),
+    "tuner.strategies": {"tuner.import_names"},
     "tuner.engine": {"tuner.strategies", "tuner.progress"},
     "tuner.tables": {"tuner.runtime", "tuner.strategies"},
     "tuner.settings": {"tuner.strategies", "tuner.schedule"},

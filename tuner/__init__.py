@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from search_spaces.tensors import compiled, generator, named, random_tensor
     from tuner.api import TuneResult, tune
     from tuner.campaign import RunOptions, RunOutcome, run_campaign
+    from tuner.strategies.discrete_gp_sampler import DiscreteGPSampler
 
 __version__ = "0.1.0"
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "Constraint",
     "Cost",
     "Device",
+    "DiscreteGPSampler",
     "Integer",
     "Kernel",
     "KernelError",
@@ -93,6 +95,7 @@ __getattr__ = lazy_names(
         "Constraint": "search_spaces.constraints",
         "Cost": "search_spaces.kernel",
         "Device": "search_spaces.records",
+        "DiscreteGPSampler": "tuner.strategies",
         "Integer": "search_spaces.params",
         "Kernel": "search_spaces.kernel",
         "KernelError": "search_spaces.errors",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from search_spaces.errors import TunerError
@@ -11,6 +10,7 @@ from search_spaces.params import Choice, PowerOfTwo
 from search_spaces.plugins import PluginGroup
 from search_spaces.records import Device, Status, Workload
 from search_spaces.space import BoundSpace, SearchSpace
+from tuner.import_names import lazy_names
 from tuner.strategies.strategy import PendingAware, Strategy
 
 if TYPE_CHECKING:
@@ -25,11 +25,6 @@ STRATEGIES = PluginGroup(
     "strategy",
     {name: f"tuner.strategies.samplers:{name}" for name in (*_OPTUNA, *_OPTIONS)},
 )
-#: Imported at first use: they need Optuna.
-_LAZY = {
-    "DiscreteGPSampler": "tuner.strategies.discrete_gp_sampler",
-    "StudyStrategy": "tuner.strategies.study_strategy",
-}
 
 __all__ = [
     "DiscreteGPSampler",
@@ -41,11 +36,14 @@ __all__ = [
     "names",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# They need Optuna, which light commands do not load.
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "DiscreteGPSampler": "tuner.strategies.discrete_gp_sampler",
+        "StudyStrategy": "tuner.strategies.study_strategy",
+    },
+)
 
 
 def names() -> list[str]:
