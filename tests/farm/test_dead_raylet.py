@@ -22,7 +22,7 @@ def test_a_dead_raylet_ends_the_run_in_one_line_and_the_same_command_goes_on(tmp
         said = farm.ended(driver, 1)
     lines = [line for line in said.splitlines() if line.startswith(("error: ", "hint: "))]
     assert lines[0] == "error: the raylet of the local Ray has died (SIGKILL)"
-    assert lines[1].startswith("hint: the same command goes on with the run")
+    assert lines[1].startswith("hint: rerun the same command to resume")
     assert len(lines) == 2
     (run,) = farm.runs()
     assert run.status == "interrupted"

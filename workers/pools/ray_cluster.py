@@ -1,4 +1,4 @@
-"""Reaching a Ray cluster, or starting a local one, without ever hanging."""
+"""Connections to Ray, with a limit on time: to a running cluster or to a new local Ray."""
 
 from __future__ import annotations
 
@@ -31,24 +31,25 @@ _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 class Cluster:
     """A connection to Ray."""
 
-    #: Whether this run has made the connection, and ends it.
+    #: Whether this run made the connection, and ends it.
     connected_here: bool
-    #: For every actor.
+    #: The runtime environment of every actor.
     runtime_env: dict[str, Any]
-    #: The Ray that this run has started, and ends.
+    #: The Ray that this run started and ends; None for one of others.
     local: LocalRay | None = None
 
     @property
     def owned(self) -> bool:
+        """Whether this run started the Ray."""
         return self.local is not None
 
     def check(self) -> None:
-        """Raise `FindingError` where a local Ray of ours has died."""
+        """Raise `FindingError` if the local Ray has died."""
         if self.local is not None:
             self.local.check()
 
     def leave(self) -> None:
-        """End a local Ray of ours, close a connection of ours, leave anybody else's alone."""
+        """End the local Ray or the connection, if this run started it."""
         if self.local is not None:
             self.local.stop()
         elif self.connected_here and ray.is_initialized():
@@ -56,10 +57,10 @@ class Cluster:
 
 
 def connect(address: str | None, timeout_s: float, local_cpus: int) -> Cluster:
-    """Use the Ray that is connected, is at `address` or at `RAY_ADDRESS`; else start a local one.
+    """Connect to Ray: the present connection, `address`, `RAY_ADDRESS`, or a new local Ray.
 
-    local_cpus: logical processors of a local Ray. Raises TunerError when the address does not
-    answer within `timeout_s` seconds.
+    The first of these that exists is used. local_cpus: logical processors of a local Ray. Raises
+    TunerError if the address does not answer within `timeout_s` seconds.
     """
     if ray.is_initialized():
         _check_import_names()
@@ -67,7 +68,7 @@ def connect(address: str | None, timeout_s: float, local_cpus: int) -> Cluster:
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     if address == "local":
         return Cluster(connected_here=True, runtime_env={}, local=LocalRay.start(local_cpus))
-    # Inside `ray job submit` the address is right, and a probe would claim the job's own name.
+    # Inside `ray job submit` the address is valid, and a probe would take the job's name.
     if "RAY_JOB_CONFIG_JSON_ENV_VAR" not in os.environ:
         _probe(address, timeout_s)
     try:
@@ -85,7 +86,7 @@ def connect(address: str | None, timeout_s: float, local_cpus: int) -> Cluster:
 
 
 def _check_import_names() -> None:
-    """Raise TunerError where actors of a connection of the caller's would import other modules.
+    """Raise TunerError if actors of the caller's connection would import other modules.
 
     Ray puts the script's folder and the working folder first on the import path of such actors.
     """
@@ -102,9 +103,9 @@ def _check_import_names() -> None:
 
 
 def _runtime_env() -> dict[str, Any]:
-    """Where the packages are, for a cluster of others, unless they are installed.
+    """The place of the packages, for actors of a cluster, unless they are installed.
 
-    A job's own `working_dir` holds them as well as an installation does.
+    A job's `working_dir` counts as an installation.
     """
     installed = "site-packages" in _PACKAGE_ROOT.parts
     if installed or "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ:
@@ -113,7 +114,7 @@ def _runtime_env() -> dict[str, Any]:
 
 
 def _probe(address: str, timeout_s: float) -> None:
-    """Connect once in a process that can be killed: `ray.init` may wait for ever."""
+    """Connect once in a process that can be killed, because `ray.init` may never return."""
     deadline = time.monotonic() + max(1.0, timeout_s)
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
@@ -127,18 +128,18 @@ def _probe(address: str, timeout_s: float) -> None:
         with subprocess.Popen(
             [sys.executable, "-c", _PROBE, address], stdout=subprocess.DEVNULL, stderr=log
         ) as probe:
-            said = ""
-            # Ray asks again and again, for 20 s, where its token was refused at once.
-            while probe.poll() is None and _REFUSED not in said and time.monotonic() < deadline:
+            printed = ""
+            # Ray repeats for 20 s after its token was refused at once.
+            while probe.poll() is None and _REFUSED not in printed and time.monotonic() < deadline:
                 time.sleep(0.05)
-                said = _text(log)
+                printed = _text(log)
             ended = probe.poll()
             probe.kill()
-        said = _text(log)
-    if ended is None and _REFUSED not in said:
+        printed = _text(log)
+    if ended is None and _REFUSED not in printed:
         raise _unreachable(address, f"did not answer within {timeout_s:g} s")
     if ended != 0:
-        raise _refused(address, said or f"exit code {ended}")
+        raise _refused(address, printed or f"exit code {ended}")
 
 
 def _text(log: IO[bytes]) -> str:

@@ -1,4 +1,4 @@
-"""A Ray of this run alone: on the loopback address, its own token, in a private folder."""
+"""A private Ray for one run: on the loopback address, with a random token and a private folder."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from search_spaces.errors import FindingError, TunerError
 from workers.build.cache import environment
 from workers.supervision.fork_server import exit_name
 
-# Ray prints these to the driver's stdout, where data belongs, and reads the setting when imported.
-# That a worker or its node died is an event here, and many small runners on a machine are meant.
+# Ray would print these lines to the driver's stdout, which is for data. It reads the setting when
+# it is imported. The pool itself reports dead workers and nodes, and many runners on one machine
+# are intended.
 os.environ.setdefault(
     "RAY_DEDUP_LOGS_SKIP_REGEX",
     "A worker died or was killed|worker processes have been started"
@@ -37,22 +38,22 @@ from ray._private import ray_constants
 
 LOOPBACK = "127.0.0.1"
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
-#: Artifacts are small and leave the store when they are no longer wanted.
+#: Enough for artifacts, which are small and leave the store after use.
 _STORE_BYTES = 256 * 2**20
 _LEAVING_S = 5.0
-#: Processes without which a Ray of one node does nothing.
-_NEEDED = ("raylet", "gcs_server")
-#: What Ray appends to its folder for a socket must fit into the 107 bytes of a socket's path.
-_LONGEST_FOLDER = 40
-#: No process of this Ray measures, or serves measurements of, itself; -1 is a port nobody can open.
-_CLOSED = {
+#: Processes without which a Ray of one node cannot work.
+_REQUIRED = ("raylet", "gcs_server")
+#: Bytes of the folder's path. With what Ray appends, a socket's path must fit into 107 bytes.
+_MAX_FOLDER_BYTES = 40
+#: Turns Ray's metrics off: nothing is collected, and port -1 cannot be opened.
+_NO_METRICS = {
     "RAY_enable_metrics_collection": "0",
     "AUTOSCALER_METRIC_PORT": "-1",
     "DASHBOARD_METRIC_PORT": "-1",
 }
 _NICENESS = "RAY_worker_niceness"
-#: Waits for the driver's end, and removes its Ray's folder unless the driver says that it has done
-#: so. Ray's agents may take a minute to leave, and write there until then.
+#: Waits for the driver's end and removes its Ray's folder, unless the driver reports that it did.
+#: Ray's agents may take a minute to end, and write there until then.
 _SWEEP = """
 import os, shutil, sys, time
 gone = 30 if sys.stdin.buffer.read() else 0
@@ -63,38 +64,37 @@ for _ in range(1200):
     gone = 0 if os.path.exists(sys.argv[1]) else gone + 1
     time.sleep(0.1)
 """
-#: Where it is "0", Ray stays on the loopback address, as it does on Windows.
-_ON_THE_NETWORK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+#: The value "0" keeps Ray on the loopback address, as on Windows.
+_NETWORK_SWITCH = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
 
 @dataclass(frozen=True, slots=True)
 class LocalRay:
-    """A running local Ray that nobody else can use."""
+    """A running local Ray that only this run can use."""
 
-    #: Of mode 0700, with all that this Ray writes.
+    #: A folder of mode 0700 with all files of this Ray.
     folder: Path
-    #: Removes the folder of a driver that was killed.
+    #: The process that removes the folder if the driver is killed.
     sweeper: subprocess.Popen[bytes]
 
     @classmethod
     def start(cls, cpus: int) -> LocalRay:
         """Start a Ray with `cpus` logical processors.
 
-        Raises `TunerError` if it does not start or is not private.
-
-        The token is in the environment of its processes alone, which only their user can read.
+        The token is in the environment of its processes only, which only their user can read.
+        Raises `TunerError` if Ray does not start or is not private.
         """
         folder = _private_folder()
         variables = {
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "RAY_USAGE_STATS_ENABLED": "0",
-            # Of low priority unless told otherwise, and times taken there the worse.
+            # Ray's default is a low priority, which would disturb the times.
             _NICENESS: os.environ.get(_NICENESS, "0"),
-            # Processes started inside find these packages, installed or not.
+            # Its processes find these packages, installed or not.
             "PYTHONPATH": python_path(),
-            _ON_THE_NETWORK: "0",
-            **_CLOSED,
+            _NETWORK_SWITCH: "0",
+            **_NO_METRICS,
         }
         started = cls(folder, _sweeper(folder))
         try:
@@ -103,12 +103,12 @@ class LocalRay:
                 _init(cpus, folder)
             _check_loopback()
         except BaseException as error:
-            # Of a start that failed, Ray leaves the processes that it had come to.
+            # After a failed start Ray leaves the processes that it had started.
             _kill_all_with(variables["RAY_AUTH_TOKEN"])
             started.stop()
             if isinstance(error, TunerError) or not isinstance(error, Exception):
                 raise
-            # Ray raises a plain Exception when the machine was too busy to start it in 30 s.
+            # Ray raises a plain Exception if it does not start within 30 s on a busy machine.
             raise TunerError(
                 f"a local Ray did not start: {error}",
                 "try again when the machine is less busy, or set `pool.kind: local`",
@@ -116,21 +116,21 @@ class LocalRay:
         return started
 
     def check(self) -> None:
-        """Raise `FindingError` where a process has died that all others need."""
+        """Raise `FindingError` if a required process has died."""
         node = ray._private.worker._global_node
         for name, process in node.dead_processes() if node is not None else ():
-            if name in _NEEDED:
+            if name in _REQUIRED:
                 raise FindingError(
                     f"the {name} of the local Ray has died ({exit_name(process.returncode)})",
-                    "the same command goes on with the run; if that happens again, see whether "
-                    "memory is short, or set `pool.kind: local`",
+                    "rerun the same command to resume; if it happens again, check whether memory "
+                    "is short, or set `pool.kind: local`",
                 )
 
     def stop(self) -> None:
-        """End its processes and remove its folder."""
+        """End the processes and remove the folder."""
         ray.shutdown()
         _read_credentials()
-        # Ray's agents may still write there when their node has ended.
+        # Ray's agents may still write there after the end of their node.
         deadline = time.monotonic() + _LEAVING_S
         while self.folder.exists() and time.monotonic() < deadline:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -140,7 +140,7 @@ class LocalRay:
 
 
 def _sweeper(folder: Path) -> subprocess.Popen[bytes]:
-    """The process that removes the folder when this one ends, however it does."""
+    """Start the process that removes the folder after the end of this one."""
     return subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _SWEEP, f"{folder}"],
         stdin=subprocess.PIPE,
@@ -151,7 +151,7 @@ def _sweeper(folder: Path) -> subprocess.Popen[bytes]:
 
 
 def _kill_all_with(token: str) -> None:
-    """Kill the processes that have this token in their environment."""
+    """Kill the processes with this token in their environment."""
     for entry in Path("/proc").iterdir():
         with suppress(OSError, ValueError):
             if token.encode() in (entry / "environ").read_bytes():
@@ -169,7 +169,7 @@ def _init(cpus: int, folder: Path) -> None:
         object_store_memory=_STORE_BYTES,
         job_config=isolated(),
         _node_ip_address=LOOPBACK,
-        # Ray opens its own folder to everybody.
+        # Ray makes its folder readable for all users.
         _temp_dir=f"{folder / 'ray'}",
     )
 
@@ -187,14 +187,14 @@ def _private_folder() -> Path:
     """A new folder of mode 0700 with a short path."""
     base = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
     folder = Path(tempfile.mkdtemp(prefix="tuner-ray-", dir=base))
-    if len(os.fsencode(folder)) <= _LONGEST_FOLDER:
+    if len(os.fsencode(folder)) <= _MAX_FOLDER_BYTES:
         return folder
     folder.rmdir()
     return Path(tempfile.mkdtemp(prefix="tuner-ray-", dir="/tmp"))
 
 
 def _read_credentials() -> None:
-    """Let Ray's native part read mode and token again; the mode first, for its threads' sake."""
+    """Have Ray's native part read mode and token again, in the order that its threads need."""
     native: Any = _raylet
     native.Config.initialize("")
     native.AuthenticationTokenLoader.instance().reset_cache()
@@ -202,7 +202,10 @@ def _read_credentials() -> None:
 
 @contextmanager
 def _on_loopback() -> Iterator[None]:
-    """In this process, Ray has read its environment when it was imported."""
+    """Keep Ray on the loopback address inside the block.
+
+    The environment is not enough in this process: Ray read it when it was imported.
+    """
     before = ray_constants.ENABLE_RAY_CLUSTER
     ray_constants.ENABLE_RAY_CLUSTER = False
     try:
@@ -212,21 +215,21 @@ def _on_loopback() -> Iterator[None]:
 
 
 class _NoFolders(list[str]):
-    """A list that stays empty."""
+    """A list that remains empty."""
 
     def extend(self, folders: Iterable[str]) -> None:
-        """Leave out what is to be added."""
+        """Add nothing."""
 
     def __reduce__(self) -> tuple[type[list[str]], tuple[()]]:
-        # Sent to a cluster's server, which need not have this class.
+        # It is sent to the cluster's server, which may not have this class.
         return list, ()
 
 
 def isolated() -> ray.job_config.JobConfig:
     """A job whose actors do not import from the driver's working folder and script folder.
 
-    Ray puts both in front of the standard library in every worker of the job. A user's `random.py`
-    or `workers` would be imported instead of the library's or ours.
+    By default Ray puts both before the standard library in every worker of the job, so that a
+    user's `random.py` or `workers` would replace the library's or ours.
     """
     config = ray.job_config.JobConfig()
     config._py_driver_sys_path = _NoFolders()
@@ -234,19 +237,19 @@ def isolated() -> ray.job_config.JobConfig:
 
 
 def namespace() -> str:
-    """A name of this run's own for its actors."""
+    """A new namespace for the actors of this run."""
     return f"tuner-{uuid.uuid4().hex[:12]}"
 
 
 def python_path() -> str:
-    """PYTHONPATH with the folder of these packages."""
+    """PYTHONPATH with the folder of these packages first."""
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return os.pathsep.join(dict.fromkeys([str(_PACKAGE_ROOT), *filter(None, inherited)]))
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Ray announces its own changes of mind as FutureWarnings; its users can do nothing there."""
+    """Suppress Ray's warnings about its own future changes, which users cannot act on."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -255,7 +258,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def sigterm_kept() -> Iterator[None]:
-    """Ray takes SIGTERM for itself, to die of it; whoever had a handler for it keeps that one."""
+    """Restore the handler of SIGTERM after the block; Ray's own handler would end the driver."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield

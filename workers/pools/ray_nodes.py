@@ -1,4 +1,4 @@
-"""What the nodes of a Ray cluster offer: how many workers of a kind they hold, and where."""
+"""The nodes of a Ray cluster: their resources, and where workers of a kind go."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ _NEEDS: dict[str, dict[str, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A living node: its address, what it was started with, and Ray's id of it."""
+    """A living node."""
 
     address: str
     name: str
+    #: Ray's id of it.
     node_id: str
+    #: The resources that it was started with.
     cpus: int = 0
     gpus: int = 0
     memory_bytes: int = 0
 
 
 def alive() -> list[Node]:
-    """The living nodes, in an order that does not change from one look to the next."""
+    """The living nodes, always in the same order."""
     return sorted(map(_node, (facts for facts in ray.nodes() if facts["Alive"])), key=_order)
 
 
@@ -50,36 +52,36 @@ def _order(node: Node) -> tuple[str, str, str]:
 
 
 def needs(kind: str) -> dict[str, float]:
-    """What Ray must have free for one runner of a kind; a device that Ray knows is taken whole."""
+    """The resources that one runner of a kind requests from Ray, which assigns whole GPUs only."""
     return dict(_NEEDS.get(kind, {"num_cpus": 1}))
 
 
 def count(kind: str, nodes: Sequence[Node]) -> int:
-    """Devices of a kind: Ray's GPUs, one simulated, else the processors of each node as one."""
+    """The number of devices of a kind: Ray's GPUs; one simulated; else one per node with CPUs."""
     if kind in ("cuda", "hip"):
         return sum(node.gpus for node in nodes)
     return 1 if kind == "simulated" else sum(node.cpus > 0 for node in nodes)
 
 
 def builder_cpus(cpus: int, runners: int) -> int:
-    """Processors a builder asks Ray for: one, or none where the runners leave none."""
+    """The CPUs that a builder requests from Ray: one, or none if the runners leave none."""
     return 1 if cpus > runners else 0
 
 
 def home(nodes: Sequence[Node], taken: Iterable[str]) -> Node | None:
-    """Where the next runner goes that needs no device of Ray's: where the fewest are.
+    """The node for the next runner without a device that Ray knows: the one with the fewest.
 
-    taken: the ids of the nodes of those that are there already.
+    taken: the node of each such runner, by id. None if no node has CPUs.
     """
-    there = Counter(taken)
+    runners = Counter(taken)
     candidates = [node for node in nodes if node.cpus > 0]
-    return min(candidates, key=lambda node: there[node.node_id], default=None)
+    return min(candidates, key=lambda node: runners[node.node_id], default=None)
 
 
 def on(node: Node) -> Any:
-    """Ray's word for: on this node or not at all.
+    """Ray's scheduling strategy for this node and no other.
 
-    Its soft form is no order: Ray 2.60 puts an actor that asks for no resources anywhere then.
+    The soft form does not suffice: with it Ray 2.60 places actors without resources anywhere.
     """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
