@@ -136,7 +136,7 @@ def _postgres(url: URL, name: str, answer_s: float | None) -> Engine:
     except ImportError as error:
         raise StoreError(
             f"{name}: PostgreSQL needs the package psycopg ({error})",
-            'pip install "tuner[postgres]"',
+            'pip install "kernel-tuning-farm[postgres]"',
         ) from error
 
 

@@ -357,7 +357,7 @@ def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     error = open_error("postgresql://farm@127.0.0.1/tuner")
     assert "psycopg" in error.message
-    assert "tuner[postgres]" in error.hint
+    assert "kernel-tuning-farm[postgres]" in error.hint
 
 
 @pytest.mark.postgres

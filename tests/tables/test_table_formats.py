@@ -107,7 +107,7 @@ def test_parquet_is_the_same_frame_or_says_what_to_install(store, run_id, tmp_pa
     except ImportError:
         with pytest.raises(TunerError, match="pyarrow") as raised:
             tables.export(store, run_id, tmp_path, "parquet")
-        assert "tuner[parquet]" in raised.value.hint
+        assert "kernel-tuning-farm[parquet]" in raised.value.hint
         return
     import pandas as pd
 

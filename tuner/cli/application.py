@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from search_spaces.errors import TunerError
+from tuner import __version__
 from tuner.cli import (
     bench,
     compare,
@@ -57,9 +58,7 @@ app.command("doctor")(doctor.doctor)
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        print(f"tuner {version('tuner')}")
+        print(f"tuner {__version__}")
         raise typer.Exit
 
 

@@ -12,6 +12,7 @@ from results_db.records import TaskInfo
 from results_db.shipped import Shipped, shipped
 from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Device, Value, config_key, digest
+from tuner import DISTRIBUTION
 from tuner.runtime import DeviceFacts, Entry, Table, key_order
 from tuner.tables.nearest import rule_for
 from tuner.tables.results import Results, ResultStore
@@ -150,6 +151,6 @@ def _provenance(results: Results, tasks: Sequence[TaskInfo]) -> dict[str, Value]
 def _own_version() -> str:
     """The farm's version; empty where it runs from a checkout that is not installed."""
     try:
-        return metadata.version("tuner")
+        return metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:
         return ""

@@ -34,7 +34,7 @@ class Parquet:
         except ImportError:
             raise TunerError(
                 "the format parquet needs pyarrow, which is not installed",
-                "pip install 'tuner[parquet]', or export as csv",
+                "pip install 'kernel-tuning-farm[parquet]', or export as csv",
             ) from None
         frame = results.trials_frame()
         if not frame.empty:
