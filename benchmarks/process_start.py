@@ -20,7 +20,7 @@ from pathlib import Path
 
 from matmul_tasks import write
 
-from workers import backends, toolchain
+from workers import backends
 from workers.supervision.fork_server import ForkServer
 from workers.supervision.supervised_child import SupervisedChild
 
@@ -41,7 +41,7 @@ def main() -> int:
         "script": "benchmarks/process_start.py",
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "device": loading["device"],
-        "toolchain": asdict(toolchain.current(args.kind)),
+        "toolchain": asdict(backends.spec(args.kind).toolchain()),
         "anew_s": [row["start_s"] for row in anew],
         "server_and_first_s": loading["start_s"],
         "forked_s": [row["start_s"] for row in forked],

@@ -13,6 +13,7 @@ from reports.stats import finite
 from results_db.records import BaselineRecord, CalibrationRecord, RunInfo, TaskInfo, TrialRecord
 from search_spaces.errors import TunerError
 from search_spaces.records import Status
+from workers import backends
 
 
 class ReportSource(Protocol):
@@ -27,9 +28,6 @@ class ReportSource(Protocol):
     def trials(self, task_id: int) -> Sequence[TrialRecord]: ...
 
     def calibrations(self, device_fingerprint: str) -> Sequence[CalibrationRecord]: ...
-
-
-_GPUS = ("cuda", "hip")
 
 
 def compiled(trial: TrialRecord) -> bool:
@@ -68,9 +66,10 @@ class TaskData:
     def absent(self) -> bool:
         """Whether variants were only compiled, for a device that is not here."""
         device = self.info.key.device
-        limits_only = device.kind in _GPUS and not device.sm_count and not device.memory_bytes
+        backend = backends.spec_of_stored(device.kind)
+        limits_only = backend.accelerator and not device.sm_count and not device.memory_bytes
         built = any(trial.source == "built" for trial in self.trials)
-        return not device.measurable or (not self.timed and (built or limits_only))
+        return not backend.timed or (not self.timed and (built or limits_only))
 
     @property
     def correct(self) -> tuple[TrialRecord, ...]:

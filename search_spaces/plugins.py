@@ -46,6 +46,10 @@ class PluginGroup:
         """All names, sorted; imports nothing."""
         return tuple(self.places())
 
+    def is_built_in(self, name: str) -> bool:
+        """Whether a name stands for a part of tuner."""
+        return name in self._built_in
+
     def place(self, name: str) -> str:
         """The place of a plug-in; raises the group's error for an unknown or ambiguous name."""
         # Built-in names come first: a search through all installed packages takes milliseconds.

@@ -154,11 +154,6 @@ class Device:
         facts["memory_bytes"] = round(self.memory_bytes / 2**30)
         return digest(facts)
 
-    @property
-    def measurable(self) -> bool:
-        """Whether times taken here mean anything; the interpreter only verifies."""
-        return self.kind != "interpreter"
-
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:

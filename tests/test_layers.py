@@ -32,6 +32,7 @@ ALLOWED = {
         "search_spaces.statistics",
         "tuner.import_names",
         "search_spaces.atomic_file",
+        "workers.backends",
     },
     "tuner": {*PACKAGES},
     "tuner.runtime": {"tuner.runtime"},
@@ -58,7 +59,8 @@ ROOMS = {
     "workers.records": set[str](),
     "workers.roles": {"workers.records"},
     "workers.host": set[str](),
-    "workers.toolchain": {"workers.host"},
+    "workers.nvml": set[str](),
+    "workers.toolchain": {"workers.host", "workers.nvml"},
     "workers.supervision": {"workers.records"},
 }
 #: What the runtime may load besides the standard library, and only when a kernel is launched.

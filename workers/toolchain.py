@@ -1,4 +1,7 @@
-"""Which versions stand between a kernel's source and its binary on this machine."""
+"""The versions that stand between a kernel's source and its binary on this machine.
+
+`workers.backends.spec(kind).toolchain()` gives the toolchain of a device kind.
+"""
 
 from __future__ import annotations
 
@@ -12,40 +15,45 @@ import runpy
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 from search_spaces.records import Toolchain
+from workers.nvml import opened_nvml
 
 _BUILD_FIELDS = ("torch", "triton", "cuda", "ptxas", "compiler")
 
 
 @functools.cache
-def current(kind: str) -> Toolchain:
-    """The toolchain of this process for a kind of backend; neither torch nor CUDA is loaded.
+def triton_toolchain(*, ptxas: bool = False, driver: bool = False) -> Toolchain:
+    """The toolchain of a kind whose variants Triton compiles; loads neither torch nor CUDA.
 
-    kind `cpu` has a C++ compiler and no Triton; every other kind has Triton and no C++ compiler.
+    ptxas, driver: whether NVIDIA's assembler and driver take part.
     """
     torch = _torch_versions()
-    if kind == "cpu":
-        return Toolchain(
-            python=platform.python_version(),
-            torch=torch["torch"],
-            compiler=compiler_version(),
-        )
     return Toolchain(
         python=platform.python_version(),
         torch=torch["torch"],
         triton=_triton_version(),
         cuda=torch["cuda"],
-        ptxas=_ptxas_version() if kind != "hip" else "",
-        driver=_driver_version() if kind == "cuda" else "",
+        ptxas=_ptxas_version() if ptxas else "",
+        driver=_driver_version() if driver else "",
+    )
+
+
+@functools.cache
+def inductor_toolchain() -> Toolchain:
+    """The toolchain of a kind whose variants Inductor compiles to C++; loads no torch."""
+    return Toolchain(
+        python=platform.python_version(),
+        torch=_torch_versions()["torch"],
+        compiler=compiler_version(),
     )
 
 
 def mismatch(built: Toolchain, here: Toolchain) -> str | None:
-    """One line naming what keeps a binary of `built` from being loaded `here`; None when nothing.
+    """One line that names why a binary of `built` cannot be loaded `here`; None when it can.
 
-    Beyond `build_key`, the Python minor version counts: both compilers' caches depend on it.
+    Besides the parts of `build_key`, the minor version of Python must agree, because the caches of
+    both compilers depend on it.
     """
     different = [
         f"{name} {getattr(built, name) or 'none'} -> {getattr(here, name) or 'none'}"
@@ -56,7 +64,7 @@ def mismatch(built: Toolchain, here: Toolchain) -> str | None:
         different.insert(0, f"python {built.python} -> {here.python}")
     if not different:
         return None
-    return f"built with another toolchain than this worker's: {', '.join(different)}"
+    return f"built with a toolchain that differs from this worker's: {', '.join(different)}"
 
 
 @functools.cache
@@ -73,7 +81,7 @@ def _minor(version: str) -> str:
 
 
 def _torch_versions() -> dict[str, str]:
-    # torch/version.py holds plain assignments; reading it saves the two seconds of `import torch`.
+    # torch/version.py holds plain assignments; running it saves the two seconds of `import torch`.
     found = {"torch": "", "cuda": ""}
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
@@ -107,15 +115,8 @@ def _ptxas_version() -> str:
 
 
 def _driver_version() -> str:
-    pynvml: Any = importlib.import_module("pynvml")
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return ""
-    try:
-        return str(pynvml.nvmlSystemGetDriverVersion())
-    finally:
-        pynvml.nvmlShutdown()
+    with opened_nvml() as nvml:
+        return str(nvml.nvmlSystemGetDriverVersion()) if nvml is not None else ""
 
 
 def _output(*command: str) -> str:

@@ -13,6 +13,7 @@ from reports.view import Section
 from results_db.records import TrialRecord
 from search_spaces.records import Status
 from search_spaces.statistics import finite_times, geometric_mean
+from workers import backends
 
 _STATUS_NOTES = {
     "running": "The run is still going on; this is its state so far.",
@@ -74,7 +75,7 @@ def _device_sentence(results: list[Outcome]) -> str:
 def _notes(data: RunData) -> list[str]:
     notes = [_STATUS_NOTES[data.run.status]] if data.run.status in _STATUS_NOTES else []
     notes += _never_timed(data)
-    simulated = {task.device for task in data.tasks if task.info.key.device.kind == "simulated"}
+    simulated = {task.device for task in data.tasks if _is_replayed(task)}
     notes += [
         f"{device} is simulated: its times are replayed from a recording, not measured."
         for device in sorted(simulated)
@@ -86,6 +87,10 @@ def _notes(data: RunData) -> list[str]:
             "coming ready from a builder; their device time includes compiling."
         )
     return notes
+
+
+def _is_replayed(task: TaskData) -> bool:
+    return backends.spec_of_stored(task.info.key.device.kind).replayed
 
 
 def _never_timed(data: RunData) -> list[str]:

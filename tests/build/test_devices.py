@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from search_spaces.errors import TunerError
 from search_spaces.records import Toolchain
-from workers import toolchain
-from workers.device import detect, found, offline, visible_devices
+from workers import backends, toolchain
+from workers.backends.cuda.devices import visible_devices
+from workers.device import detect, found, offline
 from workers.host import cpu_device, physical_cores
 
 UUIDS = ["GPU-aaaa-1", "GPU-aabb-2", "GPU-cccc-3"]
@@ -33,15 +34,20 @@ UUIDS = ["GPU-aaaa-1", "GPU-aabb-2", "GPU-cccc-3"]
 def test_limits_of_targets_nobody_owns(target, shared, warp):
     device = offline(target, "interpreter")
     assert (device.shared_bytes, device.warp_size, device.target) == (shared, warp, target)
-    assert not device.measurable
+    assert device.kind == "interpreter"
     assert offline(target).kind == target.partition(":")[0]
 
 
 def test_an_unknown_target_names_the_known_ones():
+    with pytest.raises(TunerError, match="hip:42") as unknown:
+        offline("hip:42")
+    assert "hip:gfx942" in unknown.value.hint
+    with pytest.raises(TunerError, match="abacus:1") as unknown:
+        offline("abacus:1")
+    assert "cuda, hip" in unknown.value.hint
     with pytest.raises(TunerError, match="cuda:42") as unknown:
         offline("cuda:42")
     assert "cuda:90" in unknown.value.hint
-    assert "hip:gfx942" in unknown.value.hint
 
 
 @pytest.mark.parametrize(
@@ -120,13 +126,13 @@ def test_a_machine_that_tells_nothing_still_has_a_cpu(tmp_path, monkeypatch):
 
 
 def test_toolchains_name_what_differs():
-    here = toolchain.current("cuda")
+    here = backends.spec("cuda").toolchain()
     assert here.torch
     assert here.triton
     assert here.ptxas
     assert here.compiler == ""
-    assert toolchain.current("cpu").compiler
-    assert toolchain.current("cpu").triton == ""
+    assert backends.spec("cpu").toolchain().compiler
+    assert backends.spec("cpu").toolchain().triton == ""
     assert toolchain.mismatch(here, here) is None
     assert toolchain.mismatch(here, replace(here, driver="1", python=f"{here.python}+")) is None
     other = replace(here, triton="0.1", ptxas="")
@@ -139,9 +145,9 @@ def test_toolchains_name_what_differs():
 
 def test_looking_around_loads_neither_torch_nor_triton():
     script = (
-        "import sys; from workers import device, toolchain; import workers.build\n"
+        "import sys; from workers import backends, device; import workers.build\n"
         "device.found('cuda'); device.detect('cpu'); device.offline('cuda:90')\n"
-        "toolchain.current('cuda'); toolchain.current('cpu')\n"
+        "[one.toolchain() for one in backends.specs()]\n"
         "print([name for name in ('torch', 'triton') if name in sys.modules])"
     )
     done = subprocess.run(

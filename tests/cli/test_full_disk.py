@@ -106,7 +106,7 @@ def test_an_artifact_that_cannot_be_unpacked_fails_no_config(folder, monkeypatch
     config, ref = {"way": "add"}, KernelRef(f"{folder}/double.py:Double")
     files = {"inductor/large": zlib.compress(os.urandom(300_000))}
     here = detect("cpu").target
-    artifact = Artifact(config, here, toolchain.current("cpu"), "hash", files=files)
+    artifact = Artifact(config, here, toolchain.inductor_toolchain(), "hash", files=files)
     quick = MeasurementProtocol(warm_ms=0.0, pairs=(3,), final_pairs=8)
     job = MeasureJob("m", ref, Workload.of(n=1000), (artifact,), Mode.SCREENING, protocol=quick)
     scratch = folder / "scratch"

@@ -45,6 +45,8 @@ from workers.records import (
 )
 
 DEVICE = Device("simulated", "toy", "simulated")
+#: What a compile-only task is for.
+ABSENT = Device("cuda", "cuda:90 (not present)", "cuda:90")
 TOOLS = Toolchain(python="3")
 WORKLOAD = Workload.of(n=1024)
 
@@ -95,7 +97,7 @@ def spec(
         label=f"toy {task_id}",
         kernel=KernelRef("toy"),
         workload=WORKLOAD,
-        device=DEVICE,
+        device=ABSENT if compile_only else DEVICE,
         space=space,
         strategy=strategies.create(strategy, space, seed),
         default=default or {"block": 1024, "stages": 1, "order": "row"},

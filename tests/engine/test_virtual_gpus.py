@@ -18,7 +18,7 @@ import multi_gpu_run
 import virtual_gpus
 
 from search_spaces.recorded.kernel import RecordedSpace
-from workers.backends.simulated import simulate_build
+from workers.backends.simulated.build import simulate_build
 from workers.pools.virtual import VirtualPool
 from workers.records import BuildJob, KernelRef, MeasureJob, Mode, PoolSpec
 

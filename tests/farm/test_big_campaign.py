@@ -9,7 +9,7 @@ from farms import Farm, assert_sound
 
 from search_spaces.recorded.kernel import RecordedSpace, synthesise
 from search_spaces.records import Config, Status, config_key
-from workers.backends.simulated import SimulatedBackend
+from workers.backends.simulated.backend import SimulatedBackend
 
 FAULTS = {"crash": 0.008, "hang": 0.004, "wrong": 0.02, "lost": 0.008}
 _ENDS = {

@@ -11,8 +11,7 @@ from workers import backends
 def test_an_unknown_kind_names_the_nearest(tmp_path):
     with pytest.raises(TunerError) as caught:
         backends.create("cuba", cache_dir=str(tmp_path))
-    assert "`cuba`" in caught.value.message
-    assert caught.value.hint == "did you mean `cuda`?"
+    assert caught.value.message == "unknown backend 'cuba'; did you mean 'cuda'?"
     with pytest.raises(TunerError) as caught:
         backends.create("qqqq", cache_dir=str(tmp_path))
     assert "interpreter" in caught.value.hint

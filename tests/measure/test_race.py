@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from search_spaces.recorded.kernel import WORLDS
 from search_spaces.recorded.space import Noise
 from search_spaces.statistics import paired, tie_set, verdict
-from workers.backends.simulated_clock import SimulatedTimer, Source
+from workers.backends.simulated.clock import SimulatedTimer, Source
 from workers.measure.race.confirmation import confirm
 from workers.measure.race.elimination import race
 from workers.measure.race.screening import screen

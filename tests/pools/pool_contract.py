@@ -14,7 +14,7 @@ from processes import asleep, kill, named, parents, wait_until
 
 from search_spaces.recorded.kernel import RecordedKernel, load_kernel, synthesise
 from search_spaces.records import Config, Status, config_key
-from workers.backends.simulated import SimulatedBackend
+from workers.backends.simulated.backend import SimulatedBackend
 from workers.records import (
     Artifact,
     BuildJob,

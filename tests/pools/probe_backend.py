@@ -6,9 +6,20 @@ import os
 import threading
 import time
 
-from search_spaces.records import Device, Toolchain, config_key
+from search_spaces.records import Device, Toolchain, Value, config_key
+from workers.backends import BackendSpec
 from workers.records import Calibration, Failure, MeasureJob, Measurement, Status, Timing
 from workers.supervision.heartbeat import heartbeat
+
+
+class ProbeSpec(BackendSpec):
+    kind = "probe"
+
+    def found(self) -> list[Device]:
+        return [Device("probe", "Probe", "probe")]
+
+    def create(self, *, index: int, cache_dir: str, **options: Value) -> ProbeBackend:
+        return ProbeBackend(index=index, cache_dir=cache_dir, **options)
 
 
 class ProbeBackend:

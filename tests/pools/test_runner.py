@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from installed_plugins import install_plugins
 from processes import kill, named, wait_until
 
 from search_spaces.records import Config, Status, Toolchain, Workload
@@ -29,13 +30,10 @@ NAME = "probe-7"
 
 
 @pytest.fixture
-def plugin(tmp_path) -> tuple[str, ...]:
+def plugin(tmp_path, monkeypatch) -> tuple[str, ...]:
     """Import paths with which the kind `probe` is an installed plug-in."""
-    facts = tmp_path / "probe_plugin-1.0.dist-info"
-    facts.mkdir()
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: probe-plugin\nVersion: 1.0\n")
-    entry = "[tuner.backends]\nprobe = probe_backend:ProbeBackend\n"
-    (facts / "entry_points.txt").write_text(entry)
+    install_plugins(tmp_path, "probe", "tuner.backends", {"probe": "probe_backend:ProbeSpec"})
+    monkeypatch.syspath_prepend(tmp_path)
     return (str(tmp_path), str(Path(__file__).parent))
 
 

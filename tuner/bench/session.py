@@ -57,7 +57,7 @@ class LocalSession:
             kind="local",
             runners={target.runner: 1},
             builders=pool.builders,
-            options={"simulated": pool.simulated.model_dump(exclude={"runners"})},
+            options={target.runner: pool.options_of(target.runner)},
             paths=target.ref.paths,
         )
         self._pool = pools.create(self._spec)

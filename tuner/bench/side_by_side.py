@@ -15,6 +15,7 @@ from tuner.bench.session import LocalSession, ProgressCallback, no_progress
 from tuner.bench.target import BenchTarget
 from tuner.campaign import environment
 from tuner.settings.models import Settings
+from workers import backends
 from workers.records import (
     Artifact,
     BuildJob,
@@ -145,6 +146,11 @@ class _Bench:
     baselines: Sequence[str]
     on_progress: ProgressCallback
 
+    @property
+    def replays(self) -> bool:
+        """Whether the runner replays a recording, whose device then counts."""
+        return backends.spec(self.target.runner).replayed
+
     def run(self) -> Pass:
         worker = self.session.worker
         built, check = self._build(worker.device)
@@ -153,7 +159,7 @@ class _Bench:
         empty = Pass(
             self.target.kernel.name,
             self.workload,
-            self.target.device if self.target.runner == "simulated" else worker.device,
+            self.target.device if self.replays else worker.device,
             worker.toolchain,
             protocol,
             self._rows(built, {}, worker.calibration),
@@ -183,7 +189,7 @@ class _Bench:
 
     def _build(self, device: Device) -> tuple[dict[int, Artifact | Failure], Check | None]:
         """Build all variants, and the first one for the check size where it is feasible there."""
-        if self.target.runner == "simulated":
+        if self.replays:
             device = self.target.device
         jobs = [
             self._build_job(f"{at}", v, self.workload, device) for at, v in enumerate(self.variants)

@@ -17,14 +17,9 @@ from search_spaces.recorded.kernel import RecordedKernel
 from search_spaces.records import Device, Value, Workload
 from tuner.campaign.tasks import kernel_named
 from tuner.settings.models import Settings
+from workers import backends
 from workers import device as devices
 from workers.records import KernelRef
-
-#: Where a kernel runs on several kinds, the first with a device on this machine is used.
-_PREFERRED = ("cuda", "hip", "cpu")
-#: The target to compile for where this machine has no device of that kind.
-_OFFLINE = {"cuda": "cuda:90", "hip": "hip:gfx942"}
-_TARGETS = (*_PREFERRED, "simulated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +63,7 @@ def bench_target(
     `TunerError`.
     """
     paths = (str(base.resolve()),)
-    likely = devices.assumed([target] if target else ["cuda"])
+    likely = devices.assumed([target] if target else [])
     found = kernel_named(kernel, settings.kernels, paths, likely)
     device, runner = _place(found, target, timed)
     found = registry.for_device(found, device)
@@ -79,7 +74,7 @@ def bench_target(
 def _place(kernel: Kernel, target: str | None, timed: bool) -> tuple[Device, str]:
     kinds = _kinds(kernel, target)
     if isinstance(kernel, RecordedKernel):
-        return kernel.device, "simulated"
+        return kernel.device, kernel.device.kind
     for kind in kinds:
         here = devices.found(kind)
         if target is None or target == kind:
@@ -95,11 +90,12 @@ def _place(kernel: Kernel, target: str | None, timed: bool) -> tuple[Device, str
             return here[0], kind
     sought = target or " or ".join(kinds)
     for kind in kinds:
-        if kind in _OFFLINE and not timed:
-            code = target if target and ":" in target else _OFFLINE[kind]
-            return devices.offline(code), "interpreter"
-        if target and target != kind and kind in _OFFLINE:
-            devices.offline(target)
+        backend = backends.spec(kind)
+        if backend.stand_in and not timed:
+            code = target if target and ":" in target else backend.usual_target
+            return devices.offline(code), backend.stand_in
+        if target and target != kind:
+            backend.check_target(target)
     raise TunerError(
         f"kernel {kernel.name!r}: there is no {sought} device here to time it on",
         "`tuner workers list` shows the devices here; `tuner verify` needs none of that kind",
@@ -109,13 +105,14 @@ def _place(kernel: Kernel, target: str | None, timed: bool) -> tuple[Device, str
 def _kinds(kernel: Kernel, target: str | None) -> Sequence[str]:
     """The kinds of device to look for, in order of preference."""
     if target is None:
-        known = [kind for kind in _PREFERRED if kind in kernel.kinds]
-        return [*known, *(kind for kind in kernel.kinds if kind not in known)]
+        best = [kind for kind in backends.timed_kinds() if kind in kernel.kinds]
+        return [*best, *(kind for kind in kernel.kinds if kind not in best)]
     kind = target.partition(":")[0]
-    if kind not in (*_TARGETS, *kernel.kinds):
+    known = backends.target_kinds()
+    if kind not in (*known, *kernel.kinds):
         raise TunerError(
-            f"--target: unknown target {target!r}{did_you_mean(kind, _TARGETS)}",
-            f"targets are {', '.join(_TARGETS)}, or a code target such as cuda:90",
+            f"--target: unknown target {target!r}{did_you_mean(kind, known)}",
+            f"targets are {', '.join(known)}, or a code target such as cuda:90",
         )
     if kind not in kernel.kinds:
         raise TunerError(

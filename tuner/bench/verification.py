@@ -12,6 +12,8 @@ from tuner.bench.session import LocalSession, ProgressCallback, no_progress
 from tuner.bench.target import BenchTarget
 from tuner.campaign import environment
 from tuner.settings.models import Settings
+from workers import backends
+from workers.backends import BackendSpec
 from workers.records import Artifact, BuildJob, Failure, MeasureJob, Mode, Timing
 
 
@@ -81,11 +83,16 @@ class _Verifier:
     session: LocalSession
     workload: Workload
 
+    @property
+    def backend(self) -> BackendSpec:
+        """The kind of the runner."""
+        return backends.spec(self.target.runner)
+
     def all(self, variants: Sequence[Variant]) -> Iterator[Checked]:
         """Check the variants on the workload, then those that pass on the check size."""
         size = self.target.check_size(self.workload)
-        # The runners of GPUs and the interpreter include the check size in their own check.
-        separate = size is not None and self.target.runner not in ("cuda", "hip", "interpreter")
+        # Some runners verify the check size in the same job.
+        separate = size is not None and not self.backend.checks_size
         passed: list[Checked] = []
         for _, checked in self._round(variants, self.workload):
             if separate and _passed(checked):
@@ -126,7 +133,7 @@ class _Verifier:
 
     def _build_job(self, job_id: str, variant: Variant, workload: Workload) -> BuildJob:
         target = self.target
-        here = target.runner not in ("simulated", "interpreter")
+        here = self.backend.timed and not self.backend.replayed
         device = self.session.worker.device if here else target.device
         timeout_s = self.settings.pool.build_timeout
         return BuildJob(job_id, target.ref, workload, variant.config, device, timeout_s)
@@ -150,11 +157,11 @@ class _Verifier:
             candidate_timeout_s=limit_s,
         )
         result = self.session.measured(job)
-        by = "interpreter" if self.target.runner == "interpreter" else "device"
+        by = "device" if self.backend.timed else self.backend.kind
         outcome = result if isinstance(result, Failure) else result.outcomes[0]
         if isinstance(outcome, Timing):
             error = outcome.error if outcome.error >= 0 else None
-            unchecked = by == "interpreter" and error is None
+            unchecked = not self.backend.timed and error is None
             return replace(
                 checked, checked_by="" if unchecked else by, error=error, message=outcome.note
             )

@@ -11,9 +11,7 @@ from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Device
 from tuner.campaign.tasks import RequestedTask
-
-#: The target assumed for a kind without a device on this machine.
-_OFFLINE = {"cuda": "cuda:90", "hip": "hip:gfx942"}
+from workers import backends
 
 
 def check_declarations(tasks: Sequence[RequestedTask]) -> None:
@@ -51,24 +49,20 @@ def stand_in(kernel: Kernel, target: str | None = None) -> Device:
         return device.offline(target)
     kinds = kernel.kinds if target is None else (target,)
     for kind in kinds:
-        if kind == "cpu":
-            return device.detect("cpu")
         for one in device.found(kind):
             return one
     for kind in kinds:
-        if kind in _OFFLINE:
-            return device.offline(_OFFLINE[kind])
+        if usual := backends.spec(kind).usual_target:
+            return device.offline(usual)
     raise TunerError(f"no {' or '.join(kinds)} device was found", "name one with --target cuda:90")
 
 
 def _devices(task: RequestedTask) -> Iterator[tuple[Device, bool]]:
     """One device per kind of the task's targets, and whether it is assumed."""
-    from workers import device
-
     seen: set[str] = set()
     for target in task.targets:
         kind = target.partition(":")[0]
-        if kind not in seen and kind != "simulated":
+        if kind not in seen and not backends.spec(kind).replayed:
             seen.add(kind)
-            known = ":" in target or kind == "cpu" or bool(device.found(kind))
+            known = ":" in target or bool(backends.spec(kind).found())
             yield stand_in(task.kernel, target), not known

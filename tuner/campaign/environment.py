@@ -13,10 +13,9 @@ from pathlib import Path
 
 from search_spaces.records import Value, Workload, digest
 from tuner.settings.models import MeasureConfig
+from workers import backends
 from workers.records import MeasurementProtocol
 
-#: Estimated seconds per trial, by kind of device, for plans.
-_SECONDS = {"cpu": 5.0, "cuda": 0.4, "hip": 0.4, "simulated": 0.01}
 _COMPILE_SECONDS = 1.2
 _REVISION = "TUNER_REVISION"
 
@@ -81,7 +80,7 @@ def task_seed(seed: int, kernel: str, workload: Workload) -> int:
 
 def seconds_per_trial(kind: str, compile_only: bool) -> float:
     """Estimated seconds per trial, for `--dry-run`."""
-    return _COMPILE_SECONDS if compile_only else _SECONDS.get(kind, 1.0)
+    return _COMPILE_SECONDS if compile_only else backends.spec(kind).seconds_per_trial
 
 
 def _git(base: Path, *arguments: str) -> str:

@@ -13,6 +13,7 @@ from tuner.campaign.options import RunOptions, adjusted, campaign_of, requested_
 from tuner.campaign.tasks import ScheduledTask, assign_devices, runner_kinds
 from tuner.settings import anchored
 from tuner.settings.models import Settings
+from workers import backends
 from workers.records import WorkerInfo
 
 
@@ -38,29 +39,19 @@ class PlannedTask:
 
 def plan(settings: Settings, name: str, options: RunOptions) -> list[PlannedTask]:
     """The tasks that `run_campaign` would carry out on this machine."""
-    from workers import device, toolchain
-
     campaign = adjusted(campaign_of(settings, name), options)
     requested = requested_of(settings, campaign, options)
     workers = []
-    for kind in sorted(runner_kinds(requested) - {"interpreter"}):
-        found = [device.detect("cpu")] if kind == "cpu" else _found(kind)
-        tools = toolchain.current(kind)
-        workers += [WorkerInfo(f"{kind}-{i}", d, tools) for i, d in enumerate(found)]
-    scheduled, notes = assign_devices(requested, workers, toolchain.current("cuda"))
+    for backend in map(backends.spec, sorted(runner_kinds(requested))):
+        tools = backend.toolchain()
+        for number, device in enumerate(backend.found() if backend.timed else ()):
+            workers.append(WorkerInfo(f"{backend.kind}-{number}", device, tools))
+    scheduled, notes = assign_devices(requested, workers)
     known = _known(settings, options, scheduled)
     lines = [_planned(item, count) for item, count in zip(scheduled, known, strict=True)]
     absent = Device("none", "", "")
     lines += [PlannedTask("", Workload(()), absent, "skip", 0, 0, 0, 0.0, n) for n in notes]
     return lines
-
-
-def _found(kind: str) -> list[Device]:
-    from workers import device
-
-    if kind == "simulated":
-        return [Device("simulated", "simulated device", "simulated")]
-    return list(device.found(kind))
 
 
 def _known(settings: Settings, options: RunOptions, tasks: Sequence[ScheduledTask]) -> list[int]:

@@ -16,17 +16,13 @@ def required_pool(settings: Settings, tasks: Sequence[RequestedTask], base: Path
     base: the folder of config.yaml, an import path of the workers.
     """
     pool = settings.pool
-    counts: dict[str, int | None] = {
-        "cpu": pool.cpu_runners,
-        "simulated": pool.simulated.runners,
-        "interpreter": 1,
-    }
+    kinds = sorted(runner_kinds(tasks))
     return PoolSpec(
         kind=pool.kind,
-        runners={kind: counts.get(kind) for kind in sorted(runner_kinds(tasks))},
+        runners={kind: pool.runners_of(kind) for kind in kinds},
         builders=pool.builders,
         address=pool.address,
         connect_timeout_s=pool.connect_timeout,
-        options={"simulated": pool.simulated.model_dump(exclude={"runners"})},
+        options={kind: pool.options_of(kind) for kind in kinds},
         paths=(str(base.resolve()),),
     )

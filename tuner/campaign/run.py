@@ -149,9 +149,7 @@ class CampaignRun:
         self, tasks: list[RequestedTask], workers: list[WorkerInfo]
     ) -> tuple[int, list[TaskSpec], list[str]]:
         """Hold the run's record; returns its number, the specs of open tasks, and notes."""
-        from workers import toolchain
-
-        scheduled, notes = assign_devices(tasks, workers, toolchain.current("cuda"))
+        scheduled, notes = assign_devices(tasks, workers)
         for note in notes:
             _log.warning("left out: %s", note)
         if not scheduled:

@@ -14,6 +14,7 @@ from tuner.campaign.tasks import ScheduledTask
 from tuner.engine import TaskBudget, TaskSpec
 from tuner.engine.warm_start import nearest_winners
 from tuner.settings.models import Settings
+from workers import backends
 from workers.records import KernelRef
 
 if TYPE_CHECKING:
@@ -112,8 +113,8 @@ def _listed_configs(item: ScheduledTask, space: BoundSpace) -> list[Config]:
 
 
 def _check_size(item: ScheduledTask) -> Workload | None:
-    """The check size of a GPU task, whose builds are specific to sizes; None for other tasks."""
-    if item.compile_only or item.device.kind not in ("cuda", "hip"):
+    """The check size of a task whose builds are specific to sizes; None for other tasks."""
+    if item.compile_only or not backends.spec(item.device.kind).checks_size:
         return None
     size = item.requested.kernel.small_workload(item.requested.workload)
     return None if size == item.requested.workload else size

@@ -17,10 +17,8 @@ from search_spaces.records import Device, Toolchain, Workload
 from search_spaces.space import BoundSpace
 from tuner import strategies
 from tuner.settings.models import Budget, CampaignConfig, StrategyConfig, TaskConfig
+from workers import backends
 from workers.records import WorkerInfo
-
-_DEVICE_KINDS = ("cpu", "cuda", "hip", "simulated")
-_CROSS_KINDS = ("cuda", "hip")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +186,9 @@ def _tasks_of(
 
 
 def _anchored(target: str, paths: Sequence[str]) -> str:
-    """The target; a simulated one with an absolute path of its recording."""
+    """The target; one that replays a recording with the absolute path of that file."""
     kind, _, file = target.partition(":")
-    path = registry.find_file(file, paths) if kind == "simulated" and file else None
+    path = registry.find_file(file, paths) if file and backends.spec(kind).replayed else None
     return f"{kind}:{path}" if path else target
 
 
@@ -202,10 +200,10 @@ def _merge(campaign: Budget, line: Budget | None) -> Budget:
 
 def _kind(target: str) -> str:
     kind = target.partition(":")[0]
-    if kind not in _DEVICE_KINDS:
+    if kind not in backends.names() or not backends.spec(kind).timed:
         raise TunerError(
             f"unknown target {target!r}",
-            f"targets are {', '.join(_DEVICE_KINDS)}, or a code target such as cuda:90",
+            f"targets are {', '.join(backends.target_kinds())}, or a code target such as cuda:90",
         )
     return kind
 
@@ -213,31 +211,28 @@ def _kind(target: str) -> str:
 def runner_kinds(tasks: Sequence[RequestedTask]) -> set[str]:
     """The kinds of runners that the tasks need.
 
-    A code target (`cuda:90`) also needs an interpreter, in case no worker has such a device.
+    A code target (`cuda:90`) also needs the kind that stands in for an absent device.
     """
     kinds: set[str] = set()
     for target in (target for task in tasks for target in task.targets):
         kind = _kind(target)
         kinds.add(kind)
-        if ":" in target and kind in _CROSS_KINDS:
-            kinds.add("interpreter")
+        if ":" in target and backends.spec(kind).stand_in:
+            kinds.add(backends.spec(kind).stand_in)
     return kinds
 
 
 def assign_devices(
-    tasks: Sequence[RequestedTask], workers: Sequence[WorkerInfo], cross_toolchain: Toolchain
+    tasks: Sequence[RequestedTask], workers: Sequence[WorkerInfo]
 ) -> tuple[list[ScheduledTask], list[str]]:
-    """Assign tasks to the devices of workers; returns them and a note for each task left out.
-
-    cross_toolchain: what compiles for code targets that no worker has.
-    """
+    """Assign tasks to the devices of workers; returns them and a note for each task left out."""
     scheduled: list[ScheduledTask] = []
     notes: list[str] = []
     taken: set[tuple[str, Workload, str]] = set()
     for task in tasks:
         seen: set[str] = set()
         for target in task.targets:
-            for item in _on_target(task, target, workers, cross_toolchain):
+            for item in _on_target(task, target, workers):
                 if item.device.fingerprint not in seen:
                     seen.add(item.device.fingerprint)
                     key = (task.kernel.spec, task.workload, item.device.fingerprint)
@@ -252,22 +247,21 @@ def assign_devices(
 
 
 def _on_target(
-    task: RequestedTask, target: str, workers: Sequence[WorkerInfo], cross_toolchain: Toolchain
+    task: RequestedTask, target: str, workers: Sequence[WorkerInfo]
 ) -> Iterator[ScheduledTask]:
     kind, _, code = target.partition(":")
-    if kind == "simulated":
-        yield from _replay(task, code, workers)
+    backend = backends.spec(kind)
+    if backend.replayed:
+        yield from _replay(task, kind, code, workers)
         return
     found = [
         w for w in workers if w.device.kind == kind and (not code or w.device.target == target)
     ]
     for worker in found:
         yield ScheduledTask(_for_device(task, worker.device), worker.device, worker.toolchain)
-    if code and not found and kind in _CROSS_KINDS:
-        from workers import device
-
-        absent = device.offline(target)
-        yield ScheduledTask(_for_device(task, absent), absent, cross_toolchain, compile_only=True)
+    if code and not found and backend.usual_target:
+        absent, tools = backend.offline(target), backend.toolchain()
+        yield ScheduledTask(_for_device(task, absent), absent, tools, compile_only=True)
 
 
 def _for_device(task: RequestedTask, device: Device) -> RequestedTask:
@@ -276,13 +270,13 @@ def _for_device(task: RequestedTask, device: Device) -> RequestedTask:
 
 
 def _replay(
-    task: RequestedTask, file: str, workers: Sequence[WorkerInfo]
+    task: RequestedTask, kind: str, file: str, workers: Sequence[WorkerInfo]
 ) -> Iterator[ScheduledTask]:
     """The recorded device of a `recorded:FILE` kernel, where a worker replays recordings."""
     from search_spaces.recorded.kernel import RecordedKernel
 
     kernel = task.kernel
-    if isinstance(kernel, RecordedKernel) and any(w.device.kind == "simulated" for w in workers):
+    if isinstance(kernel, RecordedKernel) and any(w.device.kind == kind for w in workers):
         recording = Path(kernel.spec.removeprefix("recorded:")).resolve()
         if not file or recording == Path(file).resolve():
             yield ScheduledTask(task, kernel.device, kernel.recorded.toolchain)

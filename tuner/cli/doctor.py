@@ -136,14 +136,13 @@ def _triton_tools() -> Iterator[Finding]:
 
 
 def _devices() -> Iterator[Finding]:
-    from tuner.cli.workers import KINDS
-    from workers.device import found
+    from workers import backends
 
     count = 0
-    for kind in KINDS:
-        for device in found(kind):
-            yield Finding(f"{kind} device", "ok", f"{device.name} ({device.target})")
-            count += kind != "cpu"
+    for backend in map(backends.spec, backends.timed_kinds()):
+        for device in backend.found():
+            yield Finding(f"{backend.kind} device", "ok", f"{device.name} ({device.target})")
+            count += backend.accelerator
     if not count:
         yield Finding(
             "GPU", "warn", "none found",
@@ -178,11 +177,12 @@ def _database(settings: Settings) -> Iterator[Finding]:
 
 def _calibration(settings: Settings) -> Iterator[Finding]:
     """What workers found the devices here to do, where one has started already."""
-    from tuner.cli.workers import KINDS, able_text, calibrations
+    from tuner.cli.workers import able_text, calibrations
+    from workers import backends
     from workers.device import found
 
     known = calibrations(settings)
-    for kind in KINDS if known else ():
+    for kind in backends.timed_kinds() if known else ():
         for device in found(kind):
             if calibration := known.get(device.fingerprint):
                 yield Finding(f"{kind} calibration", "ok", able_text(calibration))

@@ -64,7 +64,7 @@ def show(
     from workers import device as devices
 
     _, base = settings_of(config)
-    likely = devices.assumed([target] if target else ["cuda"])
+    likely = devices.assumed([target] if target else [])
     found = registry.load_undecided(kernel, (str(base),), likely)
     device = stand_in(found, target)
     found = registry.for_device(found, device)

@@ -22,7 +22,6 @@ app = typer.Typer(
     help="The devices of this machine, or of the cluster that `pool.address` names.",
     no_args_is_help=True,
 )
-KINDS = ("cuda", "hip", "cpu")
 _COLUMNS = (
     "kind",
     "device",
@@ -104,16 +103,18 @@ def _rates(calibration: Calibration) -> list[tuple[str, float]]:
 
 def _devices(pool: PoolConfig) -> Iterator[tuple[str, Device]]:
     """Devices and the host of each."""
+    from workers import backends
+
     address = pool.address or os.environ.get("RAY_ADDRESS")
     if pool.kind != "ray" or address in (None, "", "local"):
         from workers.device import found
 
-        for kind in KINDS:
+        for kind in backends.timed_kinds():
             yield from ((socket.gethostname(), device) for device in found(kind))
         return
     from workers.pools.ray_survey import survey
 
-    for node, devices in survey(address, pool.connect_timeout, KINDS):
+    for node, devices in survey(address, pool.connect_timeout, backends.timed_kinds()):
         if devices is None:
             note(f"node {node.name} ({node.address}) does not answer")
         yield from ((node.name, device) for device in devices or ())

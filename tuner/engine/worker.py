@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tuner.engine.spec import TaskSpec
 from tuner.engine.stage import Stage
 from tuner.engine.task import Task
+from workers import backends
 from workers.records import WorkerInfo
 
 #: Tasks whose inputs and references a device process holds.
@@ -49,10 +50,10 @@ class Worker:
         return self.prefetched is not None and self.prefetched.stage is Stage.SEARCH
 
     def serves(self, spec: TaskSpec) -> bool:
-        """Whether it may take the task's jobs: it has that device, or interprets compile-only."""
-        device = self.info.device
+        """Whether it may take the task's jobs: it has that device, or stands in for it."""
+        device, backend = self.info.device, backends.spec_of_stored(spec.device.kind)
         if spec.compile_only:
-            return device.kind == "interpreter"
-        if spec.device.kind == "simulated":
-            return device.kind == "simulated"
+            return device.kind == backend.stand_in
+        if backend.replayed:
+            return device.kind == backend.kind
         return device.fingerprint == spec.device.fingerprint

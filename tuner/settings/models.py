@@ -217,19 +217,45 @@ class SimulatedConfig(Section):
     time_scale: float = Field(default=0.0, ge=0, allow_inf_nan=False)
 
 
+class DeviceConfig(Section):
+    """Runners of one kind of device. runners: how many, or null for one per device that is found.
+
+    options: what the kind's backend takes.
+    """
+
+    runners: int | None = Field(default=None, ge=0, le=10_000)
+    options: dict[str, Scalar] = Field(default_factory=dict)
+
+
 class PoolConfig(Section):
     """Where workers live. kind `ray` with address null starts a local Ray; `local` uses child
-    processes. builders and cpu_runners: counts, or null for what the machine has."""
+    processes. builders and cpu_runners: counts, or null for what the machine has. devices: runners
+    and options of further kinds, those of plug-in backends included; an entry for a kind replaces
+    `cpu_runners` or `simulated`."""
 
     kind: str = "ray"
     address: str | None = None
     builders: int | None = Field(default=None, gt=0, le=10_000)
     cpu_runners: int | None = Field(default=1, ge=0, le=10_000)
     simulated: SimulatedConfig = SimulatedConfig()
+    devices: dict[str, DeviceConfig] = Field(default_factory=dict)
     build_timeout: Seconds = 120.0
     measure_timeout: Seconds = 120.0
     baseline_timeout: Seconds = 120.0
     connect_timeout: Seconds = 30.0
+
+    def runners_of(self, kind: str) -> int | None:
+        """How many runners of a kind; None when the devices decide."""
+        if kind in self.devices:
+            return self.devices[kind].runners
+        return {"cpu": self.cpu_runners, "simulated": self.simulated.runners}.get(kind)
+
+    def options_of(self, kind: str) -> dict[str, Scalar]:
+        """The options of a kind's builds and runners."""
+        if kind in self.devices:
+            return dict(self.devices[kind].options)
+        named = {"simulated": self.simulated.model_dump(exclude={"runners"})}
+        return named.get(kind, {})
 
 
 def _growing(pairs: list[int]) -> list[int]:

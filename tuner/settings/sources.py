@@ -23,7 +23,6 @@ _PREFIX = "TUNER__"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 #: Mappings that may be written as one text, and the key that this is the value of.
 _SHORT = {"strategy": "name", "budget": "trials"}
-_TARGETS = ("cpu", "cuda", "hip", "simulated")
 
 
 def load(
@@ -141,10 +140,12 @@ def _contradictions(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
     """What no single field can see: names, targets, schedules that never fire."""
     from tuner import strategies
     from tuner.schedule.due import ScheduleError, check
-    from workers import pools
+    from workers import backends, pools
 
     kind = settings.pool.kind
     yield from _unknown(("pool", "kind"), "pool", kind, pools.names())
+    for kind in settings.pool.devices:
+        yield from _unknown(("pool", "devices", kind), "backend", kind, backends.names())
     for name, campaign in settings.campaigns.items():
         at: KeyPath = ("campaigns", name)
         if not _NAME.fullmatch(name):
@@ -175,19 +176,20 @@ def _unknown(
 
 
 def _target_problems(at: KeyPath, targets: list[str] | None) -> Iterator[tuple[KeyPath, str]]:
-    from workers import device
+    from workers import backends
 
     if targets == []:
         yield at, "empty; name at least one target, such as `cpu` or `cuda:90`"
     for index, target in enumerate(targets or ()):
         kind = target.partition(":")[0]
-        if kind not in _TARGETS:
-            yield (*at, index), f"unknown target {target!r}{did_you_mean(kind, _TARGETS)}"
-        elif kind in ("cuda", "hip") and target != kind:
-            try:
-                device.offline(target)
-            except TunerError as error:
-                yield (*at, index), f"{error.message}; {error.hint}"
+        try:
+            if kind not in backends.names() or not backends.spec(kind).timed:
+                near = did_you_mean(kind, backends.target_kinds())
+                yield (*at, index), f"unknown target {target!r}{near}"
+            elif target != kind:
+                backends.spec(kind).check_target(target)
+        except TunerError as error:
+            yield (*at, index), f"{error.message}; {error.hint}"
 
 
 def anchored(settings: Settings, base: Path) -> Settings:

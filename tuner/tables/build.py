@@ -16,6 +16,7 @@ from tuner import DISTRIBUTION
 from tuner.runtime import DeviceFacts, Entry, Table, key_order
 from tuner.tables.nearest import rule_for
 from tuner.tables.results import Results, ResultStore
+from workers import backends
 
 
 def build(
@@ -36,7 +37,7 @@ def tables_of(results: Results) -> list[Table]:
         if task.selection is None or task.selection.median_us is None:
             continue
         key = task.key
-        if key.device.measurable:
+        if backends.spec_of_stored(key.device.kind).timed:
             build_key = key.toolchain.build_key
             code = key.launch_hash, key.check_hash
             groups[key.kernel, key.device.fingerprint, *code, build_key].append(task)

@@ -1,91 +1,156 @@
-"""Device kinds by name; each is imported only when it is asked for."""
+"""Device kinds by name: the spec of each, and the backend of a device.
+
+A kind is known by its `BackendSpec`. The built-in kinds have one folder each; others come from
+entry points of the group `tuner.backends`. A spec is imported when its kind is first asked for.
+"""
 
 from __future__ import annotations
 
+import inspect
+import logging
+from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
 
 from search_spaces.errors import TunerError
 from search_spaces.plugins import PluginGroup
 from search_spaces.records import Value
-from workers.backends.base import Backend
-from workers.build.cache import INDUCTOR, TRITON
+from workers.backends.spec import BackendSpec, Peak
+from workers.roles import Backend
 
-__all__ = ["Backend", "create", "environment", "names", "preload"]
+__all__ = [
+    "Backend",
+    "BackendSpec",
+    "Peak",
+    "create",
+    "environment",
+    "names",
+    "preload",
+    "spec",
+    "spec_of_stored",
+    "spec_of_target",
+    "specs",
+    "target_kinds",
+    "timed_kinds",
+]
+
+_log = logging.getLogger(__name__)
 
 BACKENDS = PluginGroup(
     "tuner.backends",
     "backend",
     {
-        "cuda": "workers.backends.cuda:CudaBackend",
-        "hip": "workers.backends.cuda:HipBackend",
-        "cpu": "workers.backends.cpu:CpuBackend",
-        "interpreter": "workers.backends.interpreter:InterpreterBackend",
-        "simulated": "workers.backends.simulated:SimulatedBackend",
+        "cuda": "workers.backends.cuda.spec:CudaSpec",
+        "hip": "workers.backends.hip.spec:HipSpec",
+        "cpu": "workers.backends.cpu.spec:CpuSpec",
+        "interpreter": "workers.backends.interpreter.spec:InterpreterSpec",
+        "simulated": "workers.backends.simulated.spec:SimulatedSpec",
     },
 )
-#: What their processes spend seconds on before they open a device: torch, Triton, and the digest
-#: of Triton's own files, by which it looks for binaries.
-_GPU_LIBRARIES = (
-    "torch",
-    "triton",
-    "triton.runtime.cache:triton_key",
-    "workers.backends.cuda",
-)
+_specs: dict[str, BackendSpec] = {}
+_unusable: set[str] = set()
 
 
 def names() -> tuple[str, ...]:
-    """All known device kinds: the built-in ones and those of entry points `tuner.backends`."""
+    """All known device kinds, sorted; imports nothing."""
     return BACKENDS.names()
+
+
+def spec(kind: str) -> BackendSpec:
+    """The spec of a kind; raises `TunerError` for one that is unknown or cannot be loaded."""
+    if kind not in _specs:
+        _specs[kind] = _loaded(kind)
+    return _specs[kind]
+
+
+def spec_of_target(target: str) -> BackendSpec:
+    """The spec of the kind that a target names, as `cuda:90` or `cpu:x86-64-avx2` does.
+
+    Raises `TunerError` when the kind is unknown or its plug-in cannot be loaded.
+    """
+    kind = target.partition(":")[0]
+    if kind not in names():
+        raise TunerError(
+            f"unknown target {target!r}",
+            f"targets are {', '.join(target_kinds())}, or a code target such as cuda:90",
+        )
+    return spec(kind)
+
+
+def spec_of_stored(kind: str) -> BackendSpec:
+    """The spec of a kind in stored results; a plain one when its plug-in is not installed here."""
+    try:
+        return spec(kind)
+    except TunerError:
+        plain = BackendSpec()
+        plain.kind = kind
+        return plain
+
+
+def specs() -> Iterator[BackendSpec]:
+    """The specs of all kinds; logs plug-ins that cannot be loaded.
+
+    Accelerators come before other kinds, and built-in kinds before plug-ins.
+    """
+    found = []
+    for kind in names():
+        try:
+            found.append(spec(kind))
+        except TunerError as error:
+            if kind not in _unusable:
+                _unusable.add(kind)
+                _log.warning("%s; %s", error.message, error.hint)
+    yield from sorted(found, key=_order)
+
+
+def _order(one: BackendSpec) -> tuple[bool, bool]:
+    return not one.accelerator, not BACKENDS.is_built_in(one.kind)
+
+
+def timed_kinds() -> tuple[str, ...]:
+    """The kinds whose devices are real and timed, in the order of `specs`."""
+    return tuple(one.kind for one in specs() if one.timed and not one.replayed)
+
+
+def target_kinds() -> tuple[str, ...]:
+    """The kinds that a campaign's targets may name, in the order of `specs`."""
+    return tuple(one.kind for one in specs() if one.timed)
 
 
 def create(kind: str, *, index: int = 0, cache_dir: str, **options: Value) -> Backend:
     """The backend of a device kind on device number `index`.
 
-    cache_dir: where artifacts are installed; `environment(kind, cache_dir)` must have been in the
-    process environment before torch was imported, but for what `preload` names. options: the
-    backend's own keyword arguments. Raises `TunerError` for an unknown kind or option.
+    cache_dir: where artifacts are installed. `environment(kind, cache_dir)` must have been in the
+    process environment before torch was imported, except for the modules that `preload` names.
+    options: the backend's own keyword arguments. Raises `TunerError` for an unknown kind or option.
     """
-    factory = BACKENDS.load(kind)
+    chosen = spec(kind)
     try:
-        backend = factory(index=index, cache_dir=cache_dir, **options)  # type: ignore[operator]
+        return chosen.create(index=index, cache_dir=cache_dir, **options)
     except TypeError as error:
         if not any(name in f"{error}" for name in options):
             raise
         raise TunerError(
-            f"backend `{kind}` was given an option it does not know: {error}",
+            f"backend `{kind}` does not take an option: {error}",
             hint=f"check `options` of runner kind `{kind}`",
         ) from error
-    return cast("Backend", backend)
 
 
 def environment(kind: str, cache_dir: str) -> dict[str, str]:
-    """Environment variables a child process of this kind needs before Python starts.
-
-    The compilers' caches lie below `cache_dir`, where `workers.build.install` puts artifacts; of a
-    GPU's, modules that hold nothing of a variant do not (see `workers.build.host_modules`).
-    """
-    root = Path(cache_dir).resolve()
-    variables = {
-        "TRITON_CACHE_DIR": str(root / TRITON),
-        "TORCHINDUCTOR_CACHE_DIR": str(root / INDUCTOR),
-        # Baselines are compiled here; a pool of compiler processes would disturb the timing.
-        "TORCHINDUCTOR_COMPILE_THREADS": "1",
-    }
-    if kind in ("cuda", "hip"):
-        variables["TRITON_CACHE_MANAGER"] = "workers.build.host_modules:HostModules"
-    if kind == "interpreter":
-        variables["TRITON_INTERPRET"] = "1"
-    if kind == "cpu":
-        # Waiting threads must not burn the cores that the next candidate is timed on.
-        variables["OMP_WAIT_POLICY"] = "passive"
-        variables["OMP_DYNAMIC"] = "false"
-    return variables
+    """The environment that a runner's process of this kind needs before Python starts."""
+    return spec(kind).environment(Path(cache_dir).resolve())
 
 
 def preload(kind: str) -> tuple[str, ...]:
-    """What a server may load from which processes of this kind are forked (`ForkServer`).
+    """What the server loads from which runners' processes of this kind fork (`ForkServer`)."""
+    return spec(kind).preload()
 
-    Nothing for kinds whose libraries read the environment once, or start threads, when imported.
-    """
-    return _GPU_LIBRARIES if kind in ("cuda", "hip") else ()
+
+def _loaded(kind: str) -> BackendSpec:
+    found = BACKENDS.load(kind)
+    made = found() if inspect.isclass(found) and issubclass(found, BackendSpec) else found
+    if not isinstance(made, BackendSpec):
+        name = getattr(found, "__name__", type(found).__name__)
+        raise BACKENDS.unusable(kind, f"is {name}, which is no BackendSpec")
+    if made.kind != kind:
+        raise BACKENDS.unusable(kind, f"names its kind {made.kind!r}; both names must be equal")
+    return made

@@ -20,7 +20,7 @@ from workers.build.cache import (
     environment,
     pack_files,
 )
-from workers.device import detect
+from workers.host import cpu_device
 from workers.records import Artifact, BuildJob, Failure, StaticFacts
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def build_cpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fail
     else:
         isa.without_header_precompilation()
     threads = kernel.cpu_threads(job.workload, job.config)
-    tools = toolchain.current("cpu")
+    tools = toolchain.inductor_toolchain()
     code = [kernel.launch_hash(), kernel.check_hash()]
     identity = [*code, job.workload.as_dict(), dict(job.config), tools.build_key]
     folder = cache_dir / _VARIANTS / digest([*identity, threads], 32)
@@ -114,7 +114,7 @@ def _fresh_compiler(folder: Path) -> Iterator[None]:
 
 
 def _check_machine(job: BuildJob) -> None:
-    here = detect("cpu").target
+    here = cpu_device().target
     if job.device.target != here:
         raise TunerError(
             f"a {here} machine cannot build for {job.device.target}",

@@ -26,7 +26,7 @@ _results: dict[str, bool] = {}
 
 def probe_file(cache_dir: Path) -> Path:
     """The file of this toolchain's probe results below a cache folder."""
-    return cache_dir / ISA / f"{toolchain.current('cpu').build_key}.json"
+    return cache_dir / ISA / f"{toolchain.inductor_toolchain().build_key}.json"
 
 
 def remember(cache_dir: Path) -> None:

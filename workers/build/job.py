@@ -14,6 +14,7 @@ from search_spaces.absent_device.module_sets import world
 from search_spaces.declaration import source_positions
 from search_spaces.errors import TunerError
 from search_spaces.records import Status
+from workers import backends
 from workers.records import Artifact, BuildJob, Failure
 from workers.supervision.machine_faults import fault_of
 
@@ -48,7 +49,8 @@ def build_kernel(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | F
     try:
         # ptxas failures print the program to stdout, which a worker may use for its messages.
         with contextlib.redirect_stdout(io.StringIO()):
-            result = _by_target(kernel, job, cache_dir.resolve())
+            backend = backends.spec_of_target(job.device.target)
+            result = backend.compile(kernel, job, cache_dir.resolve())
     except Exception as error:
         if fault := fault_of(error):
             raise fault from error
@@ -56,22 +58,6 @@ def build_kernel(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | F
             raise
         result = Failure(Status.COMPILE, headline(error), detail=_detail(error))
     return dataclasses.replace(result, build_s=time.perf_counter() - started)
-
-
-def _by_target(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
-    backend = job.device.target.partition(":")[0]
-    if backend == "cpu":
-        from workers.build.inductor import build_cpu
-
-        return build_cpu(kernel, job, cache_dir)
-    if backend in ("cuda", "hip"):
-        from workers.build.gpu import build_gpu
-
-        return build_gpu(kernel, job, cache_dir)
-    raise TunerError(
-        f"no builder for target {job.device.target!r}",
-        "targets are cuda:NN, hip:gfxNNN and cpu:NAME",
-    )
 
 
 def headline(error: BaseException) -> str:

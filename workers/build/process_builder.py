@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from search_spaces.errors import TunerError
 from search_spaces.records import Status, Value
-from workers.records import Artifact, BuildJob, Failure, KernelRef
+from workers import backends
+from workers.records import Artifact, BuildJob, Failure
 from workers.supervision.crash_retry import at_fault, crash_message, raise_if_killed, start
 from workers.supervision.error_text import one_line, times
 from workers.supervision.machine_faults import fault_of
@@ -22,8 +22,6 @@ from workers.supervision.supervised_child import (
 from workers.supervision.worker_lost import WorkerLost
 
 _WARM_TIMEOUT_S = 120.0
-#: Targets of the kernel that is compiled to warm up, by the kind of device. It never runs.
-_WARM_TARGETS = {"cuda": "cuda:90", "hip": "hip:gfx942", "interpreter": "cuda:90"}
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +29,7 @@ _log = logging.getLogger(__name__)
 class ProcessBuilder:
     """Builds in a child process of low priority; implements `workers.roles.Builder`.
 
-    build_options: `time_scale` for simulated builds. kinds: the kinds of devices for which builds
+    build_options: the options of builds, by kind. kinds: the kinds of devices for which builds
     are likely, which `warm_up` prepares. cores: the processors it may use, empty for all.
 
     A build that takes too long is killed. A build whose compiler crashes is retried once in a fresh
@@ -41,7 +39,7 @@ class ProcessBuilder:
 
     def __init__(
         self,
-        build_options: Mapping[str, Value] | None = None,
+        build_options: Mapping[str, Mapping[str, Value]] | None = None,
         worker_id: str = "builder",
         nice: int = 10,
         paths: tuple[str, ...] = (),
@@ -56,7 +54,7 @@ class ProcessBuilder:
         self._warming = False
         self._child = SupervisedChild(
             "workers.build.process_builder:BuildService",
-            dict(build_options or {}),
+            {"options": {kind: dict(given) for kind, given in (build_options or {}).items()}},
             environment=_environment,
             paths=paths,
             cwd=cwd,
@@ -135,34 +133,18 @@ class ProcessBuilder:
 class BuildService:
     """The object in a builder's child process."""
 
-    def __init__(self, cache_dir: Path, time_scale: float = 0.0) -> None:
-        self._cache_dir, self._time_scale = cache_dir, time_scale
+    def __init__(
+        self, cache_dir: Path, options: Mapping[str, Mapping[str, Value]] | None = None
+    ) -> None:
+        self._cache_dir, self._options = cache_dir, options or {}
 
     def warm(self, kind: str) -> None:
         """Load the compilers for devices of a kind before the first build needs them."""
-        if kind == "cpu":
-            importlib.import_module("torch._inductor.compile_fx")
-            importlib.import_module("workers.build.inductor")
-        if kind not in _WARM_TARGETS:
-            return
-        from search_spaces.registry import load
-        from workers.build import build
-        from workers.device import offline
-
-        kernel, device = load("softmax"), offline(_WARM_TARGETS[kind])
-        workload = kernel.workloads()[0]
-        config = kernel.default_config(workload, device)
-        job = BuildJob("warm-up", KernelRef("softmax"), workload, config, device)
-        build(job, self._cache_dir / "warm-up")
+        backends.spec(kind).warm_builder(self._cache_dir)
 
     def build(self, job: BuildJob) -> Artifact | Failure:
-        if job.device.kind == "simulated":
-            from workers.backends.simulated import simulate_build
-
-            return simulate_build(job, self._time_scale)
-        from workers.build import build
-
-        return build(job, self._cache_dir)
+        kind = job.device.kind
+        return backends.spec(kind).build(job, self._cache_dir, self._options.get(kind, {}))
 
 
 def _failure(error: ChildError) -> Failure:
@@ -178,7 +160,8 @@ def _failure(error: ChildError) -> Failure:
 def _environment(cache_dir: Path) -> dict[str, str | None]:
     """Compilers write into the private folder, start no helper processes and see no device."""
     folder = str(cache_dir)
-    hidden = dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"), "")
+    hidden = {one.visible_devices: "" for one in backends.specs() if one.visible_devices}
+    hidden["ZE_AFFINITY_MASK"] = ""  # Intel's, which no spec names but torch looks for
     return {
         **hidden,
         "TRITON_CACHE_DIR": folder,

@@ -40,8 +40,6 @@ _PROBE_TIMEOUT_S = 120.0
 _UNDISTURBED = (Mode.RACE, Mode.CONFIRM)
 #: First words of the activities that concern one candidate and one baseline.
 _CANDIDATES, _BASELINE = ("candidate", "check"), "baseline"
-#: Kinds without a standby: their processes start fast, or (`cpu`) a start would disturb the timing.
-_WITHOUT_STANDBY = ("cpu", "interpreter", "simulated")
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +74,7 @@ class DeviceRunner:
         #: The tasks that each process has seen, by process id.
         self._seen: dict[int, set[tuple[KernelRef, Workload]]] = {}
         options = dict(options or {})
-        standby = bool(options.pop("standby", kind not in _WITHOUT_STANDBY))
+        standby = bool(options.pop("standby", backends.spec(kind).standby))
         arguments = {"kind": kind, "index": index, "options": options, "core": launch_core}
         if launch_core is not None:
             _log.info("%s launches from processor %d", self._worker_id, launch_core)

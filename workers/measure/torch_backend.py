@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, ClassVar
 from search_spaces.kernel import Kernel
 from search_spaces.records import Device, Status, Toolchain, Workload
 from search_spaces.registry import load
+from workers import backends
 from workers import toolchain as toolchains
 from workers.build import install
-from workers.device import detect
 from workers.measure.failures import failure_of
 from workers.measure.gate.buffers import GuardedTensor
 from workers.measure.gate.checks import Checked, check_variant
@@ -71,8 +71,8 @@ class TorchBackend(ABC):
         # Its snapshot of the harness must precede the first kernel's module.
         self._observer = RunObserver()
         self._seeds = MeasurementProtocol().seeds
-        self._device = detect(self.kind, index)
-        self._toolchain = toolchains.current(self.kind)
+        self._device = backends.spec(self.kind).detect(index)
+        self._toolchain = backends.spec(self.kind).toolchain()
         self._cache_dir = Path(cache_dir)
         self._installed: set[frozenset[str]] = set()
         self._kernels: dict[KernelRef, Kernel] = {}

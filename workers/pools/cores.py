@@ -10,9 +10,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-#: Kinds whose kernels a processor launches and another device runs.
-LAUNCHED = ("cuda", "hip", "xpu")
-_VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "hip": "HIP_VISIBLE_DEVICES", "xpu": ""}
+from workers import backends
 
 
 def shares(
@@ -45,7 +43,7 @@ def number(kind: str, index: int) -> int:
 
     Several processes with one GPU each must launch from different cores.
     """
-    setting = os.environ.get(_VISIBLE.get(kind, "")) or ""
+    setting = os.environ.get(backends.spec(kind).visible_devices) or ""
     names = [part.strip() for part in setting.split(",")]
     if index < len(names) and names[index].isdecimal():
         return int(names[index])

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from workers import backends
 from workers.build.process_builder import ProcessBuilder
 from workers.device import found
 from workers.host import cpu_device
 from workers.measure.device_runner import DeviceRunner
-from workers.pools.cores import LAUNCHED, number, shares
+from workers.pools.cores import number, shares
 from workers.pools.worker_slots import PoolPlan, WorkerSlot
 from workers.records import (
     BuildJob,
@@ -83,7 +84,8 @@ class LocalPool:
         sys.setswitchinterval(_SWITCH_S)
         plan = self._plan
         slots = list(plan.slots(_count_devices))
-        numbers = {s.worker_id: number(s.kind, s.index) for s in slots if s.kind in LAUNCHED}
+        launched_slots = [slot for slot in slots if backends.spec(slot.kind).accelerator]
+        numbers = {slot.worker_id: number(slot.kind, slot.index) for slot in launched_slots}
         launch, rest = shares(numbers.values())
         others = rest if launch else frozenset()
         for slot in slots:
@@ -100,9 +102,9 @@ class LocalPool:
             )
             self._runners[slot.worker_id] = _RunnerState(slot, runner)
         kinds = sorted({slot.kind for slot in slots})
-        measuring = sum(state.slot.kind != "simulated" for state in self._runners.values())
+        busy = sum(backends.spec(slot.kind).processors for slot in slots)
         memory_bytes = cpu_device().memory_bytes
-        for index in range(plan.builders(_usable_cpus(), memory_bytes, measuring)):
+        for index in range(plan.builders(_usable_cpus(), memory_bytes, busy)):
             name = f"builder-{index}"
             self._builders.append(
                 ProcessBuilder(
@@ -234,4 +236,4 @@ def _usable_cpus() -> int:
 
 
 def _count_devices(kind: str) -> int:
-    return 1 if kind == "simulated" else len(found(kind))
+    return len(found(kind))

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from search_spaces.records import Value
+from workers import backends
 from workers.build.process_builder import ProcessBuilder
 from workers.measure.device_runner import DeviceRunner
 from workers.pools import ray_nodes
-from workers.pools.cores import LAUNCHED, number, shares
+from workers.pools.cores import number, shares
 from workers.pools.moved_paths import MovedFolder
 from workers.pools.ray_cluster import ray
 from workers.pools.worker_slots import WorkerSlot
@@ -23,7 +24,7 @@ class BuilderActor:
     def __init__(
         self,
         name: str,
-        options: Mapping[str, Value],
+        options: Mapping[str, Mapping[str, Value]],
         paths: tuple[str, ...],
         cwd: str,
         kinds: tuple[str, ...] = (),
@@ -31,7 +32,7 @@ class BuilderActor:
         self._moved = _moved(cwd)
         paths, cwd = self._moved.paths(paths), self._moved.path(cwd)
         others = frozenset[int]()
-        if any(kind in LAUNCHED for kind in kinds):
+        if any(backends.spec(kind).accelerator for kind in kinds):
             launch, rest = shares(range(_gpus()))
             others = rest if launch else others
         self._builder = ProcessBuilder(
@@ -66,10 +67,11 @@ class RunnerActor:
         options = dict(slot.options)
         if "lost_dir" in options:
             options["supervisor_pid"] = os.getpid()
-        index = 0 if slot.kind in ("cuda", "hip") else slot.index
+        backend = backends.spec(slot.kind)
+        index = 0 if backend.ray_gpus else slot.index
         self._moved = _moved(cwd)
         paths, cwd = self._moved.paths(paths), self._moved.path(cwd)
-        launch, cores = _processors(slot.kind) if slot.kind in LAUNCHED else (None, frozenset())
+        launch, cores = _processors(slot.kind) if backend.accelerator else (None, frozenset())
         self._runner = DeviceRunner(
             slot.kind,
             index,

@@ -9,12 +9,6 @@ from typing import Any
 
 from workers.pools.ray_cluster import ray
 
-_NEEDS: dict[str, dict[str, float]] = {
-    "cuda": {"num_cpus": 1, "num_gpus": 1},
-    "hip": {"num_cpus": 1, "num_gpus": 1},
-    "simulated": {"num_cpus": 0},
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -49,18 +43,6 @@ def _node(facts: Mapping[str, Any]) -> Node:
 
 def _order(node: Node) -> tuple[str, str, str]:
     return node.address, node.name, node.node_id
-
-
-def needs(kind: str) -> dict[str, float]:
-    """The resources that one runner of a kind requests from Ray, which assigns whole GPUs only."""
-    return dict(_NEEDS.get(kind, {"num_cpus": 1}))
-
-
-def count(kind: str, nodes: Sequence[Node]) -> int:
-    """The number of devices of a kind: Ray's GPUs; one simulated; else one per node with CPUs."""
-    if kind in ("cuda", "hip"):
-        return sum(node.gpus for node in nodes)
-    return 1 if kind == "simulated" else sum(node.cpus > 0 for node in nodes)
 
 
 def builder_cpus(cpus: int, runners: int) -> int:

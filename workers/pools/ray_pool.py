@@ -18,6 +18,7 @@ from typing import Any
 
 from search_spaces.errors import TunerError
 from search_spaces.records import config_key
+from workers import backends
 from workers.host import cpu_device
 from workers.pools import ray_nodes
 from workers.pools.ray_actors import BuilderActor, RunnerActor
@@ -49,9 +50,6 @@ _SHARED_BYTES = 64 * 1024
 _SHARED_COUNT = 64
 #: Errors after which Ray does not restart the actor; the pool creates another.
 _NOT_RESTARTED = (ray.exceptions.ActorDiedError, ray.exceptions.ActorUnschedulableError)
-#: Runners spread over the nodes by the pool: Ray knows no device of theirs, and two on one node
-#: would disturb each other's times.
-_SPREAD_BY_POOL = ("cpu", "simulated")
 #: Seconds between two looks for nodes that have joined.
 _SURVEY_S = 5.0
 #: Builds wait this many connect timeouts for a first or another builder.
@@ -141,15 +139,15 @@ class RayPool:
     def _create_actors(self, nodes: Sequence[ray_nodes.Node]) -> None:
         """Create the actors that the nodes have room for and that do not exist yet."""
         assert self._cluster is not None
-        slots = list(self._plan.slots(lambda kind: ray_nodes.count(kind, nodes)))
-        measuring = sum(slot.kind != "simulated" for slot in slots)
+        slots = list(self._plan.slots(lambda kind: backends.spec(kind).ray_count(nodes)))
+        busy = sum(backends.spec(slot.kind).processors for slot in slots)
         if self._cluster.owned:
             cpus, memory_bytes = len(os.sched_getaffinity(0)), cpu_device().memory_bytes
         else:
             cpus = sum(node.cpus for node in nodes)
             memory_bytes = sum(node.memory_bytes for node in nodes)
-            self._builder_cpus = ray_nodes.builder_cpus(cpus, measuring)
-        builders = self._plan.builders(cpus, memory_bytes, measuring)
+            self._builder_cpus = ray_nodes.builder_cpus(cpus, busy)
+        builders = self._plan.builders(cpus, memory_bytes, busy)
         states = [
             *(_ActorState(slot.worker_id, None, slot) for slot in slots),
             *(_ActorState(f"builder-{index}", None) for index in range(builders)),
@@ -231,8 +229,11 @@ class RayPool:
             kinds = tuple(sorted({other.slot.kind for other in self._states if other.slot}))
             state.actor = make.remote(state.name, plan.build_options, plan.paths, plan.cwd, kinds)
         else:
-            needs = ray_nodes.needs(state.slot.kind)
-            where = self._place(state) if state.slot.kind in _SPREAD_BY_POOL else "SPREAD"
+            backend = backends.spec(state.slot.kind)
+            needs = backend.ray_resources()
+            # Ray places the devices it knows. Of the others, two on one node would disturb each
+            # other's times, so the pool spreads them.
+            where = "SPREAD" if backend.ray_gpus or not backend.timed else self._place(state)
             make = ray.remote(RunnerActor).options(scheduling_strategy=where, **needs, **common)
             state.actor = make.remote(state.slot, plan.paths, plan.cwd)
         self._ask_ready(state)

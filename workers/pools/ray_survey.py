@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from search_spaces.records import Device
+from workers import backends
 from workers.device import found
 from workers.pools import ray_nodes
 from workers.pools.ray_cluster import connect, ray
@@ -46,8 +47,8 @@ def _start_survey(
 
 def _find_devices(kinds: tuple[str, ...], node: Node) -> list[Device]:
     """Runs on the node: its devices, as far as Ray may use them."""
-    counts = {"cuda": node.gpus, "hip": node.gpus, "cpu": min(1, node.cpus)}
-    return [device for kind in kinds for device in found(kind)[: counts.get(kind)]]
+    counts = {kind: backends.spec(kind).ray_count([node]) for kind in kinds}
+    return [device for kind in kinds for device in found(kind)[: counts[kind]]]
 
 
 def _devices(call: ray.ObjectRef) -> list[Device] | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from search_spaces.records import Value
+from workers import backends
 from workers.records import PoolSpec
 
 #: Memory of a child with torch loaded while it compiles.
@@ -34,20 +35,22 @@ class PoolPlan:
 
     def __init__(self, spec: PoolSpec) -> None:
         self._spec = spec
-        self._lost_dir = ""
+        self._shared_dir = ""
         #: Import paths of the workers, absolute.
         self.paths = tuple(str(Path(path).resolve()) for path in spec.paths)
         #: The driver's working folder.
         self.cwd = os.getcwd()
 
     @property
-    def build_options(self) -> dict[str, Value]:
-        """Keyword arguments of the builders."""
-        return {"time_scale": self._spec.options.get("simulated", {}).get("time_scale", 0.0)}
+    def build_options(self) -> Mapping[str, Mapping[str, Value]]:
+        """The options of builds, by kind of device."""
+        return self._spec.options
 
     def slots(self, count_devices: Callable[[str], int]) -> Iterator[WorkerSlot]:
         """A slot per runner. count_devices: the number of devices of a kind."""
         for kind, requested in sorted(self._spec.runners.items()):
+            if requested is None:
+                requested = backends.spec(kind).default_runners
             count = count_devices(kind) if requested is None else requested
             for index in range(count):
                 yield WorkerSlot(f"{kind}-{index}", kind, index, self._options(kind))
@@ -63,13 +66,14 @@ class PoolPlan:
         return max(1, min(cpus - runners, room))
 
     def close(self) -> None:
-        """Remove the marks of injected losses."""
-        if self._lost_dir:
-            shutil.rmtree(self._lost_dir, ignore_errors=True)
+        """Remove the folder that the runners share."""
+        if self._shared_dir:
+            shutil.rmtree(self._shared_dir, ignore_errors=True)
 
     def _options(self, kind: str) -> Mapping[str, Value]:
-        options = dict(self._spec.options.get(kind, {}))
-        if kind == "simulated" and options.get("lost"):
-            self._lost_dir = self._lost_dir or tempfile.mkdtemp(prefix="tuner-lost-")
-            options["lost_dir"] = self._lost_dir
-        return options
+        return backends.spec(kind).runner_options(self._spec.options.get(kind, {}), self._folder)
+
+    def _folder(self) -> str:
+        """A folder that all runners share; made when it is first asked for."""
+        self._shared_dir = self._shared_dir or tempfile.mkdtemp(prefix="tuner-lost-")
+        return self._shared_dir

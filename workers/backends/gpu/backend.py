@@ -1,4 +1,4 @@
-"""NVIDIA and AMD GPUs: Triton variants, launched from artifacts."""
+"""A GPU that torch calls `cuda`: Triton variants, launched from artifacts and timed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from search_spaces.kernel import Cost, Kernel, Tolerance
 from search_spaces.records import Workload, config_key
@@ -14,8 +14,7 @@ from workers.build import count_compilations
 from workers.build.launch_key import LaunchKey, difference
 from workers.measure.failures import failure_of
 from workers.measure.gate.checks import check_variant
-from workers.measure.gate.run_observer import CudaRunObserver, RunObserver
-from workers.measure.monitor import Monitor, nvml_reader
+from workers.measure.monitor import Monitor, Sample
 from workers.measure.roofline import at_peak_us, roofline_us
 from workers.measure.session_backend import PreparedCandidate
 from workers.measure.task_data import TaskData
@@ -28,26 +27,27 @@ from workers.records import Artifact, Calibration, Failure, KernelRef, Measureme
 if TYPE_CHECKING:
     import torch
 
-#: entries, of those at hand, by whose times a method is chosen
+#: The last candidates of a job, whose times choose the timing method.
 _TRIED = 4
 
 
 def _ignore(result: object) -> None:
-    """What a run left is not looked at yet."""
+    """Skip the inspection of outputs after a run."""
 
 
 def _compiled_why(artifact: Artifact, missed: Sequence[LaunchKey]) -> str:
-    """Which part of its key kept a launch from finding what was built; empty when all did."""
+    """The part of the cache key that differs from the build's; empty when all launches hit."""
     if not missed or not artifact.keys:
         return ""
     return f"compiled on the device worker: {difference(artifact.keys, missed[0])}"
 
 
-class CudaBackend(TorchBackend):
-    """One GPU of this process; `index` counts those that are visible to it."""
+class GpuBackend(TorchBackend):
+    """One GPU of this process; `index` counts the GPUs that are visible to it."""
 
-    kind = "cuda"
     torch_device = "cuda"
+    #: The only timing method of the kind; empty when the job's protocol chooses.
+    only_method: ClassVar[str] = ""
 
     def __init__(
         self, *, index: int = 0, cache_dir: str | os.PathLike[str], tasks: int = 4
@@ -59,15 +59,14 @@ class CudaBackend(TorchBackend):
         super().__init__(index=index, cache_dir=cache_dir, tasks=tasks)
         torch.cuda.set_device(index)
         provide_memory(self.torch_device)
-        # What a first launch would wait for: Triton's own driver module, built and loaded, and the
-        # digest of its compiler, by which it looks for binaries; what references and baselines
-        # would wait for: the library of matrix products. Nothing is launched: the device may be
-        # in the hands of a variant that hangs.
+        # Loaded now, because a first launch would wait for it: Triton's driver module, and the
+        # digest of Triton's compiler, which names its cached binaries. References and baselines
+        # would wait for the library of matrix products. Nothing is launched here: a variant that
+        # hangs may occupy the device.
         _ = triton.runtime.driver.active.utils
         triton_key()
         torch.cuda.current_blas_handle()  # type: ignore[no-untyped-call]
-        self._read_sample = nvml_reader(self._device.uuid) if self.kind == "cuda" else None
-        self._observer = CudaRunObserver() if self.kind == "cuda" else RunObserver()
+        self._read_sample: Callable[[], Sample] | None = None
         self._timers: dict[tuple[str, str], Timer] = {}
         self._flush: torch.Tensor | None = None
 
@@ -82,17 +81,15 @@ class CudaBackend(TorchBackend):
             try:
                 return self._prepare(task, artifact, check)
             except torch.OutOfMemoryError:
-                # The tensors of other tasks may be all that is in the way.
+                # The tensors of other tasks may occupy the memory that is missing.
                 self._make_room(task)
                 return self._prepare(task, artifact, check)
         except Exception as problem:
             return self._failed(problem)
 
     def timer(self, constants: MeasurementProtocol, entries: Sequence[PreparedCandidate]) -> Timer:
-        """By the method asked for; `auto` chooses it by the fastest of a few of the entries."""
-        method = constants.method
-        if self.kind != "cuda":
-            method = "events"
+        """A timer of the protocol's method; `auto` chooses by the fastest of a few entries."""
+        method = self.only_method or constants.method
         if method == "auto":
             method = choose_method(self._duration_us(constants, entries), constants.cache)
         return self._timer(method, constants.cache)
@@ -116,7 +113,7 @@ class CudaBackend(TorchBackend):
         return min(min(row) for row in samples)
 
     def _flush_buffer(self) -> torch.Tensor:
-        """Twice the last-level cache, to be written over."""
+        """A buffer of twice the last-level cache, to write over."""
         import torch
 
         if self._flush is None:
@@ -134,19 +131,19 @@ class CudaBackend(TorchBackend):
         return Monitor(self._read_sample)
 
     def roofline_us(self, task: TaskData, cache: str) -> float:
-        """What no cache can have held, at the speed of a copy, or the products at their peak.
+        """The larger of two times: the uncached traffic at copy speed, the products at peak rate.
 
-        Caches hold none of it for sure only when they are cold: else traffic knows no floor.
+        Traffic bounds the time only under cold caches; warm caches may hold all of it.
         """
         held_bytes = self._cache_bytes() if cache == "cold" else None
         return roofline_us(*self._work(task), held_bytes=held_bytes)
 
     def _at_peak_us(self, task: TaskData) -> float | None:
-        # Nothing is calibrated for it: what is only checked is not timed.
+        # Does not calibrate: a variant that is only checked is not timed.
         return at_peak_us(*self._work(task)) if self._calibration else None
 
     def _work(self, task: TaskData) -> tuple[Cost, set[str], Tolerance, Calibration]:
-        """What a floor is reckoned from."""
+        """The inputs of the roofline bound: cost, dtypes, tolerance and calibration."""
         return (
             task.kernel.cost(task.workload),
             {str(tensor.dtype).removeprefix("torch.") for tensor in task.inputs.values()},
@@ -215,7 +212,7 @@ class CudaBackend(TorchBackend):
             return super()._build_task(ref, workload, seeds)
 
     def _failed(self, error: Exception, doing: str = "") -> Failure:
-        """A context that can no longer be synchronised is lost for good."""
+        """The failure of an exception; a context that no longer synchronises is lost."""
         import torch
 
         failure = failure_of(error, doing=doing)
@@ -235,9 +232,3 @@ class CudaBackend(TorchBackend):
         import torch
 
         return self._device.l2_bytes or torch.cuda.get_device_properties().L2_cache_size
-
-
-class HipBackend(CudaBackend):
-    """An AMD GPU, through torch's same interface; there is no NVML to watch it."""
-
-    kind = "hip"

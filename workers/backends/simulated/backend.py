@@ -1,38 +1,34 @@
-"""The device kind `simulated`: replays recorded spaces with their noise, and injects faults.
+"""The backend of simulated devices: it replays a recorded space and injects faults.
 
-Times are drawn, everything else is real: screening, race and their statistics are those of every
-other backend. A config's own noise depends on the seed and the config alone, so it is the same on
-every worker and in every attempt; the drift is that of the job.
+Only the times are drawn at random. Screening, race and statistics are those of every other backend.
+The noise of a config depends on the seed and the config alone, so all workers and all attempts draw
+the same; drift is drawn per job.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import platform
 import signal
 import statistics
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search_spaces.errors import TunerError
-from search_spaces.recorded.space import RecordedConfig, RecordedSpace
+from search_spaces.recorded.space import RecordedSpace
 from search_spaces.records import Config, Device, Status, Toolchain, config_key, digest
-from workers.backends.simulated_clock import SimulatedTimer, Source
+from workers.backends.simulated.build import recorded_failure, recorded_space, unrecorded
+from workers.backends.simulated.clock import SimulatedTimer, Source
+from workers.backends.simulated.spec import SimulatedSpec
 from workers.records import (
     Artifact,
-    BuildJob,
     Failure,
-    KernelRef,
     MeasureJob,
     Measurement,
     Mode,
-    StaticFacts,
     Timing,
 )
 from workers.supervision.heartbeat import heartbeat
@@ -41,40 +37,19 @@ from workers.supervision.worker_lost import WorkerLost
 if TYPE_CHECKING:
     from workers.measure.timers.timer import Candidate
 
-_PREFIX = "recorded:"
-#: Keeps the names of baselines apart from those of candidates inside one pass.
+#: Prefix of a baseline's name inside a pass, so that it cannot equal the key of a config.
 _BASELINE = "baseline "
-_BUILD_FAILURES = (Status.CONSTRAINTS, Status.COMPILE)
-
-
-def simulate_build(job: BuildJob, time_scale: float = 0.0) -> Artifact | Failure:
-    """What was recorded of building a config; really waits `time_scale` of the time it took."""
-    space = _space(job.kernel)
-    if job.config not in space:
-        return _unrecorded(job.config)
-    entry = space[job.config]
-    time.sleep(entry.build_s * time_scale)
-    facts = StaticFacts(entry.registers, entry.spill_bytes, entry.shared_bytes)
-    if entry.status in _BUILD_FAILURES:
-        return _recorded_failure(entry, build_s=entry.build_s, facts=facts)
-    return Artifact(
-        config=job.config,
-        target=job.device.target,
-        toolchain=space.toolchain,
-        binary_hash=entry.binary or digest(dict(job.config)),
-        facts=facts,
-        build_s=entry.build_s,
-    )
+_SPEC = SimulatedSpec()
 
 
 class SimulatedBackend:
-    """Answers measuring jobs of recorded kernels; implements `workers.backends.base.Backend`.
+    """Measures recorded kernels; implements `workers.roles.Backend`.
 
-    crash, hang, wrong, lost: shares of configs on which the process dies of SIGSEGV, never answers,
-    reports a wrong result, or takes its supervisor down; decided by seed and config. A config
-    loses a worker once: marks in `lost_dir` tell. supervisor_pid: the process to kill then; 0 when
-    the supervisor is the driver itself, which is told by WorkerLost instead. time_scale: seconds
-    really waited per second simulated.
+    crash, hang, wrong, lost: shares of configs with an injected fault, chosen by seed and config.
+    The process dies of SIGSEGV, never answers, reports a wrong result, or kills its supervisor.
+    lost_dir: a folder that marks configs which have lost a worker; each loses one worker only.
+    supervisor_pid: the process to kill for `lost`; with 0 the driver is the supervisor, and the
+    backend raises WorkerLost instead. time_scale: seconds of waiting per simulated second.
     """
 
     kind = "simulated"
@@ -101,14 +76,13 @@ class SimulatedBackend:
 
     def info(self) -> tuple[Device, Toolchain]:
         """A stand-in: the device of a measurement is that of the recorded space."""
-        device = Device("simulated", "Simulated Device", "simulated", uuid=f"SIM-{self._index}")
-        return device, Toolchain(python=platform.python_version())
+        return _SPEC.detect(self._index), _SPEC.toolchain()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the backend holds no resources."""
 
     def measure(self, job: MeasureJob) -> Measurement | Failure:
-        space = _space(job.kernel)
+        space = recorded_space(job.kernel)
         outcomes: list[Timing | Failure] = []
         for index, candidate in enumerate(job.candidates):
             heartbeat(f"candidate {index}")
@@ -145,16 +119,16 @@ class SimulatedBackend:
         self, space: RecordedSpace, artifact: Artifact, job: MeasureJob
     ) -> Timing | Failure:
         if artifact.config not in space:
-            return _unrecorded(artifact.config)
+            return unrecorded(artifact.config)
         entry = space[artifact.config]
-        # The same machine code has the same faults, under whichever config it is measured.
+        # Equal machine code has equal faults, whichever config it is measured for.
         original = space.original(artifact.config)
         self._suffer(original)
         if self.fault(original) == "wrong":
             message = "output differs from the reference (injected)"
             return Failure(Status.CORRECTNESS, message, binary_hash=artifact.binary_hash)
         if entry.status is not Status.CORRECT:
-            return _recorded_failure(entry, binary_hash=artifact.binary_hash)
+            return recorded_failure(entry, binary_hash=artifact.binary_hash)
         known = artifact.binary_hash in job.verified
         error = -1.0 if known else space.tolerance / 10
         return Timing(config_key(artifact.config), 0.0, error=error)
@@ -236,32 +210,3 @@ def _time(
             error=errors.get(candidate.name, -1.0),
         )
     return timings
-
-
-def _space(kernel: KernelRef) -> RecordedSpace:
-    if not kernel.spec.startswith(_PREFIX):
-        raise TunerError(
-            f"kernel {kernel.spec}: the simulated backend runs recordings only",
-            f"name a recorded space as {_PREFIX}FILE",
-        )
-    return _loaded(os.path.abspath(kernel.spec.removeprefix(_PREFIX)))
-
-
-@lru_cache(maxsize=64)
-def _loaded(path: str) -> RecordedSpace:
-    return RecordedSpace.load(path)
-
-
-def _unrecorded(config: Config) -> Failure:
-    return Failure(Status.CONSTRAINTS, f"nothing was recorded for {config_key(config)}")
-
-
-def _recorded_failure(
-    entry: RecordedConfig,
-    *,
-    build_s: float = 0.0,
-    facts: StaticFacts | None = None,
-    binary_hash: str = "",
-) -> Failure:
-    message = entry.message or f"recorded as {entry.status}"
-    return Failure(entry.status, message, build_s=build_s, facts=facts, binary_hash=binary_hash)

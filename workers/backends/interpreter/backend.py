@@ -10,7 +10,7 @@ from search_spaces.absent_device.module_sets import world
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Device, Workload
-from workers.backends.interpreter_arithmetic import extend, uninterpretable
+from workers.backends.interpreter.arithmetic import extend, uninterpretable
 from workers.device import offline
 from workers.measure.gate.checks import check_variant
 from workers.measure.session_backend import PreparedCandidate

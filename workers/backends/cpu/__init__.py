@@ -1,0 +1,1 @@
+"""The processors of a machine, as a device."""

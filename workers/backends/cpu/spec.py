@@ -1,0 +1,61 @@
+"""The spec of the kind `cpu`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from search_spaces.records import Device, Toolchain, Value
+from workers.backends.spec import BackendSpec
+from workers.records import Artifact, BuildJob, Failure
+
+if TYPE_CHECKING:
+    from search_spaces.kernel import Kernel
+    from workers.roles import Backend
+
+
+class CpuSpec(BackendSpec):
+    """The processors of a machine, as one device. Inductor compiles its variants to C++."""
+
+    kind = "cpu"
+    # A standby would share the processors that are timed.
+    standby = False
+    seconds_per_trial = 5.0
+
+    def found(self) -> list[Device]:
+        from workers.host import cpu_device
+
+        return [cpu_device()]
+
+    def detect(self, index: int) -> Device:
+        # A cluster counts runners over its nodes; each node has one such device.
+        return self.found()[0]
+
+    def toolchain(self) -> Toolchain:
+        from workers.toolchain import inductor_toolchain
+
+        return inductor_toolchain()
+
+    def warm_builder(self, cache_dir: Path) -> None:
+        import importlib
+
+        importlib.import_module("torch._inductor.compile_fx")
+        importlib.import_module("workers.build.inductor")
+
+    def compile(self, kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
+        from workers.build.inductor import build_cpu
+
+        return build_cpu(kernel, job, cache_dir)
+
+    def environment(self, cache_dir: Path) -> dict[str, str]:
+        return {
+            **super().environment(cache_dir),
+            # Waiting threads must not burn the cores that the next candidate is timed on.
+            "OMP_WAIT_POLICY": "passive",
+            "OMP_DYNAMIC": "false",
+        }
+
+    def create(self, *, index: int, cache_dir: str, **options: Value) -> Backend:
+        from workers.backends.cpu.backend import CpuBackend
+
+        return CpuBackend(index=index, cache_dir=cache_dir, **options)  # type: ignore[arg-type]

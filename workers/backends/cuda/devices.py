@@ -1,0 +1,101 @@
+"""CUDA devices: found through NVML without initialising CUDA, detected through torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from search_spaces.records import Device
+from workers.backends.cuda import limits
+from workers.backends.gpu.properties import torch_properties
+from workers.nvml import opened_nvml
+
+
+def detect(index: int) -> Device:
+    """GPU number `index` of those visible to this process; initialises CUDA.
+
+    Raises `TunerError` when there is none.
+    """
+    properties = torch_properties("cuda", index)
+    arch = f"{properties.major}{properties.minor}"
+    memory_bytes, power_limit_w = properties.total_memory, 0.0
+    uuid = f"GPU-{properties.uuid}" if hasattr(properties, "uuid") else ""
+    with opened_nvml() as nvml:
+        if nvml is not None and uuid:
+            handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+            memory_bytes = nvml.nvmlDeviceGetMemoryInfo(handle).total
+            power_limit_w = _power_limit_w(nvml, handle)
+    shared_bytes = int(getattr(properties, "shared_memory_per_block_optin", 0))
+    return Device(
+        kind="cuda",
+        name=properties.name,
+        target=f"cuda:{arch}",
+        sm_count=properties.multi_processor_count,
+        memory_bytes=memory_bytes,
+        shared_bytes=shared_bytes or limits.shared_bytes(arch),
+        registers=getattr(properties, "regs_per_multiprocessor", limits.REGISTERS),
+        warp_size=getattr(properties, "warp_size", 32),
+        l2_bytes=getattr(properties, "L2_cache_size", 0),
+        power_limit_w=power_limit_w,
+        uuid=uuid,
+    )
+
+
+def found() -> list[Device]:
+    """The GPUs visible to this process, in CUDA's order; empty where there is no driver."""
+    with opened_nvml() as nvml:
+        if nvml is None:
+            return []
+        count = nvml.nvmlDeviceGetCount()
+        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+        uuids = [str(nvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+        visible = visible_devices(os.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
+        return [_nvml_device(nvml, handles[index], uuids[index]) for index in visible]
+
+
+def visible_devices(setting: str | None, uuids: Sequence[str]) -> list[int]:
+    """Indices of the devices that `CUDA_VISIBLE_DEVICES` leaves visible, in its order.
+
+    As CUDA reads it: names are indices or beginnings of uuids, and the first name that is neither
+    ends the list. setting: None when the variable is not set, so that all devices are visible.
+    """
+    if setting is None:
+        return list(range(len(uuids)))
+    visible: list[int] = []
+    for name in (part.strip() for part in setting.split(",")):
+        if name.isdecimal():
+            matches = [int(name)] if int(name) < len(uuids) else []
+        else:
+            matches = [i for i, uuid in enumerate(uuids) if name and uuid.startswith(name)]
+        if len(matches) != 1 or matches[0] in visible:
+            break
+        visible += matches
+    return visible
+
+
+def _nvml_device(nvml: Any, handle: Any, uuid: str) -> Device:
+    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+    arch = f"{major}{minor}"
+    try:
+        sm_count = nvml.nvmlDeviceGetNumGpuCores(handle) // limits.cores_per_sm(arch)
+    except nvml.NVMLError:
+        sm_count = 0
+    return Device(
+        kind="cuda",
+        name=str(nvml.nvmlDeviceGetName(handle)),
+        target=f"cuda:{arch}",
+        sm_count=sm_count,
+        memory_bytes=nvml.nvmlDeviceGetMemoryInfo(handle).total,
+        shared_bytes=limits.shared_bytes(arch),
+        registers=limits.REGISTERS,
+        power_limit_w=_power_limit_w(nvml, handle),
+        uuid=uuid,
+    )
+
+
+def _power_limit_w(nvml: Any, handle: Any) -> float:
+    try:
+        return float(nvml.nvmlDeviceGetEnforcedPowerLimit(handle)) / 1000
+    except nvml.NVMLError:
+        return 0.0

@@ -1,0 +1,49 @@
+"""The spec of the kind `cuda`."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from search_spaces.records import Device, Toolchain, Value
+from workers.backends.cuda import limits
+from workers.backends.gpu.spec import GpuSpec
+from workers.backends.spec import Peak
+
+if TYPE_CHECKING:
+    from workers.roles import Backend
+
+
+class CudaSpec(GpuSpec):
+    """NVIDIA GPUs, watched through NVML."""
+
+    kind = "cuda"
+    visible_devices = "CUDA_VISIBLE_DEVICES"
+    usual_target = "cuda:90"
+    limits = limits.BY_CAPABILITY
+
+    def found(self) -> list[Device]:
+        from workers.backends.cuda.devices import found
+
+        return found()
+
+    def detect(self, index: int) -> Device:
+        from workers.backends.cuda.devices import detect
+
+        return detect(index)
+
+    def toolchain(self) -> Toolchain:
+        from workers.toolchain import triton_toolchain
+
+        return triton_toolchain(ptxas=True, driver=True)
+
+    def peak(self, device: Device) -> Peak | None:
+        for words, peak in limits.PEAKS:
+            if all(re.search(rf"\b{word}\b", device.name) for word in words):
+                return peak
+        return None
+
+    def create(self, *, index: int, cache_dir: str, **options: Value) -> Backend:
+        from workers.backends.cuda.backend import CudaBackend
+
+        return CudaBackend(index=index, cache_dir=cache_dir, **options)  # type: ignore[arg-type]

@@ -1,0 +1,80 @@
+"""What the specs of CUDA and HIP devices share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from search_spaces.errors import TunerError
+from search_spaces.records import Device
+from workers.backends.spec import BackendSpec
+from workers.records import Artifact, BuildJob, Failure
+
+if TYPE_CHECKING:
+    from search_spaces.kernel import Kernel
+
+#: A small kernel whose build loads Triton and its compilers.
+_WARM_UP_KERNEL = "softmax"
+
+
+class GpuSpec(BackendSpec):
+    """A GPU that Triton compiles for and torch calls `cuda`."""
+
+    accelerator = True
+    checks_size = True
+    ray_gpus = 1
+    stand_in = "interpreter"
+    seconds_per_trial = 0.4
+    #: The limits of known targets: opt-in shared memory of a block in bytes, 32-bit registers of a
+    #: multiprocessor, threads of a warp; by architecture.
+    limits: ClassVar[dict[str, tuple[int, int, int]]] = {}
+
+    def offline(self, target: str) -> Device:
+        kind, _, arch = target.partition(":")
+        if kind != self.kind or arch not in self.limits:
+            known = ", ".join(f"{self.kind}:{name}" for name in self.limits)
+            raise TunerError(f"unknown target {target!r}", f"known targets: {known}")
+        shared_bytes, registers, warp = self.limits[arch]
+        return Device(
+            kind=self.kind,
+            name=f"{target} (not present)",
+            target=target,
+            shared_bytes=shared_bytes,
+            registers=registers,
+            warp_size=warp,
+        )
+
+    def check_target(self, target: str) -> None:
+        self.offline(target)
+
+    def warm_builder(self, cache_dir: Path) -> None:
+        warm_triton(self.offline(self.usual_target), cache_dir)
+
+    def compile(self, kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
+        from workers.build.gpu import build_gpu
+
+        return build_gpu(kernel, job, cache_dir)
+
+    def environment(self, cache_dir: Path) -> dict[str, str]:
+        # Variants share the host modules that Triton generates, see `workers.build.host_modules`.
+        shared = {"TRITON_CACHE_MANAGER": "workers.build.host_modules:HostModules"}
+        return {**super().environment(cache_dir), **shared}
+
+    def preload(self) -> tuple[str, ...]:
+        """What takes seconds before a device is opened: torch, Triton, and the digest of Triton's
+        own files, which is part of the name of every cached binary."""
+        backend = f"workers.backends.{self.kind}.backend"
+        return ("torch", "triton", "triton.runtime.cache:triton_key", backend)
+
+
+def warm_triton(device: Device, cache_dir: Path) -> None:
+    """Compile a small kernel for a device; its code is never run."""
+    from search_spaces.registry import load
+    from workers.build import build
+    from workers.records import KernelRef
+
+    kernel = load(_WARM_UP_KERNEL)
+    workload = kernel.workloads()[0]
+    config = kernel.default_config(workload, device)
+    job = BuildJob("warm-up", KernelRef(_WARM_UP_KERNEL), workload, config, device)
+    build(job, cache_dir / "warm-up")

@@ -1,0 +1,44 @@
+"""The spec of the kind `hip`."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from search_spaces.records import Device, Value
+from workers.backends.gpu.spec import GpuSpec
+from workers.backends.hip import limits
+from workers.backends.spec import Peak
+
+if TYPE_CHECKING:
+    from workers.roles import Backend
+
+
+class HipSpec(GpuSpec):
+    """AMD GPUs, through torch's interface for CUDA."""
+
+    kind = "hip"
+    visible_devices = "HIP_VISIBLE_DEVICES"
+    usual_target = "hip:gfx942"
+    limits = limits.BY_ARCHITECTURE
+
+    def found(self) -> list[Device]:
+        from workers.backends.hip.devices import found
+
+        return found()
+
+    def detect(self, index: int) -> Device:
+        from workers.backends.hip.devices import detect
+
+        return detect(index)
+
+    def peak(self, device: Device) -> Peak | None:
+        for word, peak in limits.PEAKS.items():
+            if re.search(rf"\b{word}\b", device.name):
+                return peak
+        return None
+
+    def create(self, *, index: int, cache_dir: str, **options: Value) -> Backend:
+        from workers.backends.hip.backend import HipBackend
+
+        return HipBackend(index=index, cache_dir=cache_dir, **options)  # type: ignore[arg-type]

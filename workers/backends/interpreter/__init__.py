@@ -1,0 +1,1 @@
+"""Triton's interpreter: verifies variants on a machine without a GPU."""

@@ -1,0 +1,56 @@
+"""The spec of the kind `interpreter`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from search_spaces.records import Device, Value
+from workers.backends.spec import BackendSpec
+
+if TYPE_CHECKING:
+    from workers.roles import Backend
+
+#: What is compiled to warm up a builder: any target Triton knows does.
+_WARM_UP_TARGET = "cuda:90"
+
+
+class InterpreterSpec(BackendSpec):
+    """Triton's interpreter: it verifies variants that were built for an absent GPU."""
+
+    kind = "interpreter"
+    timed = False
+    checks_size = True
+    standby = False
+    default_runners = 1
+
+    def found(self) -> list[Device]:
+        from workers.host import cpu_device
+
+        host = cpu_device()
+        return [
+            Device(
+                kind=self.kind,
+                name=f"Triton interpreter on {host.name}",
+                target=self.kind,
+                sm_count=host.sm_count,
+                memory_bytes=host.memory_bytes,
+            )
+        ]
+
+    def detect(self, index: int) -> Device:
+        return self.found()[0]
+
+    def warm_builder(self, cache_dir: Path) -> None:
+        from workers.backends.gpu.spec import warm_triton
+        from workers.device import offline
+
+        warm_triton(offline(_WARM_UP_TARGET), cache_dir)
+
+    def environment(self, cache_dir: Path) -> dict[str, str]:
+        return {**super().environment(cache_dir), "TRITON_INTERPRET": "1"}
+
+    def create(self, *, index: int, cache_dir: str, **options: Value) -> Backend:
+        from workers.backends.interpreter.backend import InterpreterBackend
+
+        return InterpreterBackend(index=index, cache_dir=cache_dir, **options)  # type: ignore[arg-type]

@@ -1,0 +1,58 @@
+"""The spec of the kind `simulated`."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from search_spaces.records import Device, Toolchain, Value
+from workers.backends.spec import BackendSpec, Node
+from workers.records import Artifact, BuildJob, Failure
+
+if TYPE_CHECKING:
+    from workers.roles import Backend
+
+
+class SimulatedSpec(BackendSpec):
+    """Devices that replay recorded spaces with their noise, and inject faults."""
+
+    kind = "simulated"
+    replayed = True
+    standby = False
+    processors = 0
+    seconds_per_trial = 0.01
+
+    def found(self) -> list[Device]:
+        """A stand-in: the device of a result is the one that was recorded."""
+        return [self.detect(0)]
+
+    def detect(self, index: int) -> Device:
+        return Device(self.kind, "Simulated Device", self.kind, uuid=f"SIM-{index}")
+
+    def toolchain(self) -> Toolchain:
+        return Toolchain(python=platform.python_version())
+
+    def build(
+        self, job: BuildJob, cache_dir: Path, options: Mapping[str, Value]
+    ) -> Artifact | Failure:
+        from workers.backends.simulated.build import simulate_build
+
+        return simulate_build(job, float(options.get("time_scale") or 0.0))
+
+    def runner_options(
+        self, options: Mapping[str, Value], make_folder: Callable[[], str]
+    ) -> Mapping[str, Value]:
+        if not options.get("lost"):
+            return options
+        # All runners share the marks of the configs that have lost a worker already.
+        return {**options, "lost_dir": make_folder()}
+
+    def create(self, *, index: int, cache_dir: str, **options: Value) -> Backend:
+        from workers.backends.simulated.backend import SimulatedBackend
+
+        return SimulatedBackend(index=index, cache_dir=cache_dir, **options)  # type: ignore[arg-type]
+
+    def ray_count(self, nodes: Sequence[Node]) -> int:
+        return 1

@@ -1,0 +1,207 @@
+"""`BackendSpec`: all that is particular to one kind of device, in one object.
+
+Every other module asks the spec of a kind and compares no names of kinds. A spec's module is
+imported by the command line, by drivers and by workers, so it imports neither torch nor a driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from search_spaces.errors import TunerError
+from search_spaces.records import Device, Toolchain, Value
+from workers.records import Artifact, BuildJob, Failure
+
+if TYPE_CHECKING:
+    from search_spaces.kernel import Kernel
+    from workers.roles import Backend
+
+
+class Node(Protocol):
+    """What a machine of a cluster gives to workers."""
+
+    @property
+    def cpus(self) -> int: ...
+
+    @property
+    def gpus(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The ceilings of a device by its vendor's data sheet: dense rates, without sparsity."""
+
+    #: device memory, GB/s
+    memory_gb_s: float
+    #: matrix units with 16-bit operands, TFLOP/s
+    half: float
+    #: matrix units with 8-bit operands, TFLOP/s
+    eight_bit: float
+    #: matrix units in TF32 mode, TFLOP/s; 0.0 where there is no such mode
+    tf32: float
+    #: arithmetic units in float32, TFLOP/s
+    fp32: float
+
+
+class BackendSpec:
+    """How devices of one kind are found, built for, placed, run and described.
+
+    A plug-in derives a class, sets `kind`, implements `found` and `create`, and overrides what
+    else differs. It registers the class, or an instance, as an entry point of the group
+    `tuner.backends`; the entry point's name is the kind.
+    """
+
+    # -- facts -------------------------------------------------------------------------------------
+    #: The name of the kind. `Kernel.kinds`, `Device.kind` and the targets of campaigns use it; a
+    #: target is the kind alone or `kind:code`.
+    kind: str = ""
+    #: Whether variants are timed. A kind that only verifies is never a target.
+    timed: bool = True
+    #: Whether times come from a recorded space instead of a real device. Its tasks are placed on
+    #: the device that was recorded.
+    replayed: bool = False
+    #: Whether a processor launches the work and another device does it. One processor is then
+    #: reserved for each device, and a hanging candidate is noticed after seconds.
+    accelerator: bool = False
+    #: Whether a winner is also checked at the kernel's check size before it is confirmed; jobs that
+    #: verify then cover the check size, too.
+    checks_size: bool = False
+    #: Whether a second, initialised process stands by to replace the first.
+    standby: bool = True
+    #: How many runners a pool has when neither configuration nor devices say; None: one per device.
+    default_runners: int | None = None
+    #: The processors that one runner keeps busy. Builders leave them free.
+    processors: int = 1
+    #: The GPUs that Ray reserves for one runner. Ray shows the runner these devices alone, so its
+    #: device has index 0.
+    ray_gpus: int = 0
+    #: The environment variable that lists the visible devices; empty when there is none.
+    visible_devices: str = ""
+    #: The target to assume when none of this kind is here; empty when nothing can be built for an
+    #: absent device.
+    usual_target: str = ""
+    #: The kind of the runner that verifies variants for an absent device; empty for none.
+    stand_in: str = ""
+    #: Seconds of one trial, roughly, for plans.
+    seconds_per_trial: float = 1.0
+
+    # -- devices -----------------------------------------------------------------------------------
+    def found(self) -> list[Device]:
+        """The devices that are visible to this process, in order; initialises none of them."""
+        raise NotImplementedError(f"{type(self).__name__}.found")
+
+    def detect(self, index: int) -> Device:
+        """The device of that number, for the process that owns it; may initialise it.
+
+        Raises `TunerError` when there is no such device.
+        """
+        devices = self.found()
+        if index >= len(devices):
+            raise TunerError(
+                f"no {self.kind} device {index}: {len(devices)} visible to this process",
+                "run `tuner workers list`",
+            )
+        return devices[index]
+
+    def offline(self, target: str) -> Device:
+        """The limits of a target of this kind that is absent; what is no limit is 0.
+
+        Raises `TunerError` that names the known targets.
+        """
+        raise TunerError(
+            f"unknown target {target!r}",
+            f"nothing can be built for an absent {self.kind} device; the target is {self.kind!r}",
+        )
+
+    def check_target(self, target: str) -> None:
+        """Raise `TunerError` for a target `kind:code` whose code does not exist."""
+
+    def toolchain(self) -> Toolchain:
+        """The versions that stand between a kernel's source and its binary on this machine."""
+        from workers.toolchain import triton_toolchain
+
+        return triton_toolchain()
+
+    def peak(self, device: Device) -> Peak | None:
+        """The ceilings of a device, None when they are not known."""
+        return None
+
+    # -- builds ------------------------------------------------------------------------------------
+    def warm_builder(self, cache_dir: Path) -> None:
+        """Load in a builder's process what the first build for this kind would have to load."""
+
+    def build(
+        self, job: BuildJob, cache_dir: Path, options: Mapping[str, Value]
+    ) -> Artifact | Failure:
+        """Build one variant in a builder's process, which sees no device.
+
+        options: those of this kind in the pool's configuration. Raises and returns what
+        `workers.build.build` does.
+        """
+        from workers.build import build
+
+        return build(job, cache_dir)
+
+    def compile(self, kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
+        """Compile a variant for a target of this kind; `build` has loaded the kernel.
+
+        An exception other than `TunerError` and `ImportError` is the config's failure.
+        """
+        raise TunerError(
+            f"no builder for target {job.device.target!r}",
+            f"a kernel cannot be compiled for {self.kind}",
+        )
+
+    # -- runs --------------------------------------------------------------------------------------
+    def runner_options(
+        self, options: Mapping[str, Value], make_folder: Callable[[], str]
+    ) -> Mapping[str, Value]:
+        """The options of one runner, from those of this kind in the pool's configuration.
+
+        make_folder: makes a folder that all runners of the pool share and that goes with it.
+        """
+        return options
+
+    def environment(self, cache_dir: Path) -> dict[str, str]:
+        """The environment that a runner's process needs before Python starts.
+
+        The caches of the compilers lie below `cache_dir`, where `workers.build.install` puts
+        artifacts.
+        """
+        from workers.build.cache import INDUCTOR, TRITON
+
+        return {
+            "TRITON_CACHE_DIR": str(cache_dir / TRITON),
+            "TORCHINDUCTOR_CACHE_DIR": str(cache_dir / INDUCTOR),
+            # Baselines are compiled here; a pool of compiler processes would disturb the timing.
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        }
+
+    def preload(self) -> tuple[str, ...]:
+        """Modules, or `module:function` to call, that the server loads from which runners fork.
+
+        Leave out libraries that read the environment once, or start threads, when imported.
+        """
+        return ()
+
+    def create(self, *, index: int, cache_dir: str, **options: Value) -> Backend:
+        """The backend of device number `index`, in the process that owns the device.
+
+        options: those of `runner_options`. Raise `TypeError` for an unknown option.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.create")
+
+    # -- Ray ---------------------------------------------------------------------------------------
+    def ray_resources(self) -> dict[str, float]:
+        """What must be free in a Ray cluster for one runner, as options of an actor."""
+        needed: dict[str, float] = {"num_cpus": self.processors}
+        return {**needed, "num_gpus": self.ray_gpus} if self.ray_gpus else needed
+
+    def ray_count(self, nodes: Sequence[Node]) -> int:
+        """How many devices of this kind the nodes have: Ray's GPUs, else one a node with CPUs."""
+        if self.ray_gpus:
+            return sum(node.gpus // self.ray_gpus for node in nodes)
+        return sum(node.cpus > 0 for node in nodes)
