@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import pickle
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import optuna
 import pytest
@@ -16,6 +18,7 @@ from search_spaces.records import Status, config_key
 from tuner import strategies
 from tuner.strategies import DiscreteGPSampler, StudyStrategy
 from tuner.strategies.config_params import ConfigParams
+from tuner.strategies.study_space import StudySpace
 
 
 @pytest.fixture(autouse=True)
@@ -151,6 +154,48 @@ def test_a_fixed_parameter_of_an_enqueued_trial_counts_as_it_ran():
     assert study.trials[6].params["size"] == 64
     assert study.trials[6].params["mode"] == "b"
     assert all(trial.state is TrialState.COMPLETE for trial in study.trials)
+
+
+def test_threads_may_share_a_sampler():
+    study = study_of(DiscreteGPSampler(toy_space(), seed=0, n_startup_trials=4))
+    params = ConfigParams(toy_space())
+
+    with ThreadPoolExecutor(4) as threads:
+        done = list(threads.map(lambda _: _one(study, params), range(32)))
+    assert len(set(done)) == 32
+
+
+def _one(study, params):
+    trial = study.ask(params.distributions)
+    config = params.config(trial.params)
+    study.tell(trial, math.log(toy_us(config)))
+    return config_key(config)
+
+
+def test_a_pickled_sampler_goes_on_as_the_original_does():
+    study = study_of(DiscreteGPSampler(seed=4, n_startup_trials=4))
+    study.optimize(sizes, n_trials=12)
+    copy = pickle.loads(pickle.dumps(study))
+    for each in (study, copy):
+        each.optimize(sizes, n_trials=5)
+    assert [t.params for t in study.trials] == [t.params for t in copy.trials]
+
+
+def test_ranges_become_levels_between_their_ends():
+    def values(distribution):
+        (parameter,) = StudySpace({"x": distribution}).space.parameters
+        return parameter.values()
+
+    integers, floats = optuna.distributions.IntDistribution, optuna.distributions.FloatDistribution
+    assert values(integers(0, 9, step=3)) == (0, 3, 6, 9)
+    assert values(floats(0.0, 1.0, step=0.25)) == (0.0, 0.25, 0.5, 0.75, 1.0)
+    powers = values(integers(1, 4096, log=True))
+    assert (powers[0], powers[-1]) == (1, 4096)
+    assert 40 <= len(powers) <= 64
+    assert list(powers) == sorted(set(powers))
+    continuous = values(floats(1e-5, 1e-1, log=True))
+    assert len(continuous) == 64
+    assert continuous[21] / continuous[0] == pytest.approx(10 ** (4 * 21 / 63))
 
 
 def test_several_objectives_are_refused():

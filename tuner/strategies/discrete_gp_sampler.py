@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import math
 import random
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -70,7 +71,16 @@ class DiscreteGPSampler(BaseSampler):
         self._intersection = IntersectionSearchSpace()
         self._fixed = space is not None
         self._params: TrialParams | None = None if space is None else ConfigParams(space)
+        #: `Study.optimize(n_jobs=...)` calls one sampler from several threads.
+        self._lock = threading.RLock()
         self._reset()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
 
     def _reset(self) -> None:
         self._surrogate: Surrogate | None = None
@@ -106,6 +116,12 @@ class DiscreteGPSampler(BaseSampler):
         self._raise_error_if_multi_objective(study)
         if not search_space:
             return {}
+        with self._lock:
+            return self._suggest(study, trial, search_space)
+
+    def _suggest(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
         if self._params is None or self._params.distributions != search_space:
             self._params = StudySpace(search_space)
             self._reset()
@@ -136,8 +152,9 @@ class DiscreteGPSampler(BaseSampler):
     ) -> None:
         if self._params is None:
             return
-        self._follow(study)
-        self._finish(study, trial, state, values)
+        with self._lock:
+            self._follow(study)
+            self._finish(study, trial, state, values)
         if self.exhausted and self._params.complete:
             # Outside `Study.optimize` there is no loop to stop, and Optuna raises.
             with contextlib.suppress(RuntimeError):

@@ -29,8 +29,11 @@ class NumericRange:
     A value between two levels of the grid belongs to the range, too.
     """
 
+    #: The name of the parameter.
     name: str
+    #: The least value.
     low: float
+    #: The greatest value.
     high: float
     #: Between neighbouring values; None for a continuous range.
     step: float | None
@@ -38,6 +41,7 @@ class NumericRange:
     log: bool
     #: Values are integers.
     integer: bool
+    #: The parameters of a study have no conditions.
     when: When | None = None
 
     @property
@@ -50,18 +54,16 @@ class NumericRange:
         return self.values()[0]
 
     def values(self) -> tuple[Value, ...]:
-        count = round((self.high - self.low) / self.step) + 1 if self.step else LEVELS
-        if self.complete:
-            levels = [self.low + at * (self.step or 1.0) for at in range(count)]
-        else:
-            low, high = self.encode(self.low), self.encode(self.high)
-            share = [at / (LEVELS - 1) for at in range(LEVELS)]
-            levels = [float(str(self.decode(low + (high - low) * each))) for each in share]
-        return tuple(dict.fromkeys(round(v) if self.integer else float(v) for v in levels))
+        if self.complete and self.step is not None:
+            count = round((self.high - self.low) / self.step) + 1
+            return tuple(self._value(self.low + at * self.step) for at in range(count))
+        low, high = self.encode(self.low), self.encode(self.high)
+        codes = [low + (high - low) * at / (LEVELS - 1) for at in range(LEVELS)]
+        return tuple(dict.fromkeys(self.decode(code) for code in codes))
 
     def contains(self, value: Value) -> bool:
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        return number and self.low <= float(str(value)) <= self.high
+        return number and self.low <= _number(value) <= self.high
 
     def neighbours(self, value: Value) -> tuple[Value, ...]:
         levels = self.values()
@@ -69,15 +71,16 @@ class NumericRange:
         return levels[max(at - 1, 0) : at] + levels[at + 1 : at + 2]
 
     def encode(self, value: Value) -> float:
-        number = float(str(value))
-        return math.log(number) if self.log else number
+        return math.log(_number(value)) if self.log else _number(value)
 
     def decode(self, code: float) -> Value:
         number = math.exp(code) if self.log else code
         if self.step is not None:
             number = self.low + round((number - self.low) / self.step) * self.step
-        number = min(max(number, self.low), self.high)
-        return round(number) if self.integer else number
+        return self._value(min(max(number, self.low), self.high))
+
+    def _value(self, number: float) -> Value:
+        return round(number) if self.integer else float(number)
 
     def describe(self) -> dict[str, object]:
         return {"kind": "numeric_range", "name": self.name, "low": self.low, "high": self.high}
@@ -107,11 +110,16 @@ class StudySpace:
 
     def params(self, config: Config) -> dict[str, Any] | None:
         return {
-            name: each.choices[int(str(config[name]))]
+            name: each.choices[int(_number(config[name]))]
             if isinstance(each, CategoricalDistribution)
             else config[name]
             for name, each in self.distributions.items()
         }
+
+
+def _number(value: Value) -> float:
+    assert isinstance(value, int | float)
+    return value
 
 
 def _parameter(name: str, distribution: BaseDistribution) -> Parameter:
