@@ -1,7 +1,7 @@
-"""A private Ray cluster of several nodes on this machine, and projects to run on it.
+"""A private Ray cluster of several nodes on this machine.
 
-Nothing here is shared with another Ray: ports, token and temporary folders are its own, and what is
-ended at the end are its own processes, never "all of Ray".
+It shares nothing with another Ray: it has its own ports, token and temporary folders, and ends only
+its own processes.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ LIMIT_S = 120.0
 
 @dataclass
 class Node:
-    """A `ray start --block` and all it has started."""
+    """A `ray start --block` and all processes below it."""
 
     name: str
     process: subprocess.Popen[bytes]
 
     def has(self, worker: str) -> bool:
-        """Whether this builder or runner lives here."""
+        """Whether this builder or runner is on this node."""
         return bool(named(self.process.pid, worker))
 
     def kill(self) -> None:
-        """All at once, as when a machine loses its power."""
+        """Kill all processes at once, as a power failure does."""
         family = [self.process.pid, *below(self.process.pid)]
         for pid in family:
             with suppress(ProcessLookupError):
@@ -50,7 +50,7 @@ class Node:
 
 @dataclass
 class Cluster:
-    """Nodes with a token of their own; use as a context manager."""
+    """Nodes with a private token; a context manager."""
 
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="rc", dir="/tmp")))
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -77,7 +77,7 @@ class Cluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs to be let in."""
+        """The environment of a process that may connect."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "TUNER_"))}
         return {
             **kept,
@@ -90,13 +90,13 @@ class Cluster:
 
     @property
     def shared(self) -> Path:
-        """A folder that all nodes see."""
+        """A folder that all nodes share."""
         folder = self.folder / "shared"
         folder.mkdir(exist_ok=True)
         return folder
 
     def head(self, *, cpus: int) -> Node:
-        """The first node, with a dashboard to take jobs and a port for `ray://`."""
+        """Start the first node, with a dashboard that takes jobs and a port for `ray://`."""
         self.gcs_port, self.dashboard_port, self.client_port = free_ports(3)
         options = [
             "--head",
@@ -108,7 +108,11 @@ class Cluster:
         return self._start("head", options, cpus, 0, ())
 
     def add(self, name: str, *, cpus: int, gpus: int = 0, blind: Sequence[Path] = ()) -> Node:
-        """Another node. gpus: what Ray is told. blind: folders it does not see, nor the head's."""
+        """Start another node.
+
+        gpus: the number that Ray is given. blind: folders that are empty on the node, besides the
+        head's.
+        """
         options = [f"--address={self.address}"]
         return self._start(name, options, cpus, gpus, [*blind, self.folder / "head"])
 
@@ -125,12 +129,12 @@ class Cluster:
             f"--num-gpus={gpus}",
             f"--object-store-memory={80 * 2**20}",
             f"--temp-dir={self.folder / name}",
-            # Of a fixed number otherwise, which another Ray of this machine may have.
+            # The default is a fixed port, which another Ray of this machine may use.
             f"--dashboard-agent-listen-port={free_ports(1)[0]}",
             *options,
         ]
-        said = self.folder / f"{name}.log"
-        with said.open("wb") as log:
+        path = self.folder / f"{name}.log"
+        with path.open("wb") as log:
             process = subprocess.Popen(
                 blinded(command, blind),
                 env={**self.environment, "RAY_worker_niceness": "0", "TMPDIR": str(self.folder)},
@@ -142,18 +146,18 @@ class Cluster:
         node = self.nodes[name] = Node(name, process)
 
         def up() -> bool:
-            text = said.read_text(errors="replace")
+            text = path.read_text(errors="replace")
             assert process.poll() is None, text
             return "This command will now block" in text
 
         wait_until(up, LIMIT_S)
         return node
 
-    # -- using it ------------------------------------------------------------------------------
+    # -- commands ------------------------------------------------------------------------------
     def tuner(
         self, folder: Path, *arguments: str, code: int = 0, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        """`tuner ...` in a folder, as somebody on a machine of the cluster would type it."""
+        """Run `tuner ...` in a folder, as a user on a machine of the cluster does."""
         done = subprocess.run(
             [sys.executable, "-m", "tuner", *arguments],
             cwd=folder,
@@ -181,7 +185,7 @@ class Cluster:
 
 
 def blinded(command: list[str], folders: Sequence[Path]) -> list[str]:
-    """The command in a mount namespace where these folders are empty, where that is allowed."""
+    """The command in a mount namespace in which these folders are empty, if that is allowed."""
     if not folders or not _may_unshare():
         return command
     hide = 'while [ "$1" != -- ]; do mount -t tmpfs none "$1"; shift; done; shift; exec "$@"'

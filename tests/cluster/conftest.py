@@ -1,4 +1,4 @@
-"""Killing processes is what `pools` does too, and whole farms what `farm` does."""
+"""The helpers for processes are those of `pools`, and those for whole farms of `farm`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Run as a program: a pool on a cluster, and after every line of input who is where.
+"""A program that runs a pool on a cluster and prints the node of each worker.
 
-Arguments: address and dashboard of the cluster. Prints JSON lines.
+Arguments: address and dashboard of the cluster. It prints JSON lines, the second
+placement after a line of input.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ def settled(pool: RayPool, kinds: tuple[str, ...]) -> list[str]:
         for event in pool.poll(0.2):
             if isinstance(event, WorkerReady):
                 ready.add(event.worker.worker_id)
-        wanted = {name for name in pool.actors if name.startswith(kinds)}
-        if ready >= wanted and all(actor["state"] == "ALIVE" for actor in actors(pool).values()):
+        expected = {name for name in pool.actors if name.startswith(kinds)}
+        if ready >= expected and all(actor["state"] == "ALIVE" for actor in actors(pool).values()):
             return sorted(ready)
 
 

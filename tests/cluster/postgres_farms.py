@@ -1,4 +1,4 @@
-"""A farm that keeps its results on a PostgreSQL server."""
+"""A farm whose database is a PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from results_db.records import RunInfo, TrialRecord
 
 @dataclass
 class PostgresFarm(Farm):
-    """A farm that keeps its results on a server."""
+    """A farm whose database is on a server."""
 
     url: str = ""
 

@@ -1,4 +1,4 @@
-"""Real clusters: who goes where, nodes that die and join, who is let in, submitted projects."""
+"""Real clusters: placement, nodes that die and join, tokens, submitted projects."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """A head without processors, and two nodes; Ray is told that one of them has two GPUs.
+    """A head without processors, and two nodes, one of which claims two GPUs.
 
-    The nodes see nothing of what a test has in its temporary folder, only `cluster.shared`.
+    The nodes do not see the temporary folder of a test, only `cluster.shared`.
     """
     blind = [tmp_path_factory.getbasetemp()]
     with Cluster() as made:
@@ -57,7 +57,7 @@ def test_the_devices_of_all_nodes_are_listed(cluster: Cluster, tmp_path):
         ({"RAY_AUTH_TOKEN": "another"}, "refuses the authentication token"),
     ],
 )
-def test_who_has_not_the_token_is_told_so(cluster: Cluster, tmp_path, environment, said):
+def test_a_client_without_the_token_is_refused(cluster: Cluster, tmp_path, environment, said):
     refused = cluster.tuner(tmp_path, "workers", "list", code=2, **environment)
     assert f"error: Ray at {cluster.address} {said}\n" in refused.stderr
     assert "hint: set RAY_AUTH_MODE=token" in refused.stderr
@@ -85,12 +85,12 @@ def test_workers_go_where_their_devices_are_and_use_a_node_that_joins(cluster: C
     assert program.returncode == 0
 
     where = first["where"]
-    # One runner per GPU that Ray has been told of, one CPU runner per node that has processors.
+    # One runner per GPU that Ray knows, one CPU runner per node with processors.
     assert (where["cuda-0"], where["cuda-1"]) == ("gpus", "gpus")
     assert {where["cpu-0"], where["cpu-1"]} == {"plain", "gpus"}
     assert {where["simulated-0"], where["simulated-1"]} == {"plain", "gpus"}
     assert {"cpu-0", "cpu-1", "simulated-0", "simulated-1"} <= set(first["ready"])
-    # Builders take the processors that runners leave: 2 of 3, and 1 of 4.
+    # Builders have the processors that runners leave: 2 of 3, and 1 of 4.
     builders = Counter(node for name, node in where.items() if name.startswith("builder"))
     assert builders == {"plain": 2, "gpus": 1}
     assert starved["message"] == "builds wait, and no builder has come up for 2 s"

@@ -1,4 +1,4 @@
-"""Who goes where, as pure functions of what the nodes have; and paths on other nodes."""
+"""Placement as pure functions of the nodes' resources, and paths on other nodes."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ def test_runners_are_spread_evenly_over_nodes_that_have_processors(nodes, count)
         taken.append(node.node_id)
     able = {node.node_id for node in nodes if node.cpus}
     assert len(taken) == (count if able else 0)
-    there = Counter(taken)
-    assert set(there) <= able
-    assert not able or max(there.values(), default=0) - min(there[n] for n in able) <= 1
+    counts = Counter(taken)
+    assert set(counts) <= able
+    assert not able or max(counts.values(), default=0) - min(counts[n] for n in able) <= 1
 
 
 @given(_nodes, st.integers(0, 40))
-def test_builders_and_runners_never_ask_for_more_processors_than_there_are(nodes, runners):
+def test_builders_and_runners_never_request_more_processors_than_exist(nodes, runners):
     cpus = sum(node.cpus for node in nodes)
     memory_bytes = sum(node.memory_bytes for node in nodes)
     builders = PoolPlan(PoolSpec()).builders(cpus, memory_bytes, runners)
     assert builders >= 1
-    asked = builders * ray_nodes.builder_cpus(cpus, runners)
-    assert asked + runners <= max(cpus, runners)
+    requested = builders * ray_nodes.builder_cpus(cpus, runners)
+    assert requested + runners <= max(cpus, runners)
 
 
 def test_paths_inside_a_shipped_folder_follow_it(tmp_path: Path):
@@ -69,6 +69,6 @@ def test_paths_inside_a_shipped_folder_follow_it(tmp_path: Path):
         assert moved.kernel(KernelRef(spec)).spec == spec
 
 
-def test_paths_stay_where_the_drivers_folder_can_be_seen(tmp_path: Path):
+def test_paths_stay_if_the_drivers_folder_exists(tmp_path: Path):
     ref = KernelRef(f"{tmp_path}/k.py:K", (f"{tmp_path}",))
     assert MovedFolder(f"{tmp_path}", "/here").kernel(ref) == ref

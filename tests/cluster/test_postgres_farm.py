@@ -29,10 +29,10 @@ def make_farm(new_postgres: Callable[[], str], tmp_path: Path) -> Callable[..., 
     return make
 
 
-def test_drivers_share_a_database_and_one_that_was_killed_goes_on(make_farm):
+def test_drivers_share_a_database_and_a_killed_one_resumes(make_farm):
     other_space = synthesise(160, seed=8, failures=0.2, twins=0.1, build_s=0.1)
     one, other = make_farm("one", trials=120), make_farm("other", trials=90, space=other_space)
-    # Both find an empty database, and both bring it to the schema.
+    # Both find an empty database and create the schema.
     with one.driver() as first, other.driver() as second:
         wait_until(lambda: one.count() >= 40, 60)
         assert first.poll() is None
@@ -64,7 +64,7 @@ def test_the_same_campaign_started_twice_is_run_once(make_farm):
     runs, trials = farm.stored()
     assert [run.status for run in runs] == ["finished"]
     assert len(trials) == 120
-    # Whoever came second was refused or, had the first already ended, found nothing to do.
+    # The second driver was refused or, if the first had ended, found nothing to do.
     assert codes in ([0, 2], [0, 0]), said
     assert codes == [0, 0] or "is under way at" in said
 
@@ -91,7 +91,7 @@ def test_a_database_on_a_server_is_read_by_every_command(make_farm, tmp_path, ca
     said += (counts := tuner("db", "stats"))
     assert "60" in counts
     assert "sesame" not in said
-    # Known results are taken over by another campaign over the same database.
+    # Another campaign on the same database reuses the results.
     again = make_farm("again", trials=30, space=farm.space)
     again.finish()
     _, trials = again.stored()

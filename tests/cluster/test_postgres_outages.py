@@ -65,7 +65,7 @@ def test_a_run_outlives_a_crash_of_the_server_and_a_frozen_backend(
     farm.assert_gone()
 
 
-def test_a_run_whose_server_stays_away_ends_in_one_line_and_is_gone_on_with(
+def test_a_run_whose_server_stays_away_ends_in_one_line_and_can_be_resumed(
     postgres: PostgresServer, farm: PostgresFarm
 ) -> None:
     patient = dict(farm.variables)
@@ -85,7 +85,7 @@ def test_a_run_whose_server_stays_away_ends_in_one_line_and_is_gone_on_with(
 
 
 def _freeze(postgres: PostgresServer, driver: int) -> int:
-    """Stop the server process that works for the driver, between two of its transactions."""
+    """Stop the driver's server process between two of its transactions."""
     state = "SELECT pid, state FROM pg_stat_activity WHERE application_name = %s"
     with psycopg.connect(postgres.admin, autocommit=True) as look:
         while True:
@@ -116,7 +116,7 @@ def test_ctrl_c_works_while_the_server_is_away(
     farm.assert_gone()
 
 
-def test_a_scheduled_run_that_lost_its_server_is_gone_on_with_by_the_next_tick(
+def test_a_scheduled_run_that_lost_its_server_is_resumed_by_the_next_tick(
     postgres: PostgresServer, farm: PostgresFarm
 ) -> None:
     config = farm.folder / "config.yaml"

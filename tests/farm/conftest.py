@@ -1,4 +1,4 @@
-"""Whole farms in processes of their own; finding and killing processes is what `pools` does too."""
+"""Whole farms in separate processes. The helpers for processes are those of `pools`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ sys.path.append(str(Path(__file__).parents[1] / "pools"))
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory):
-    """What a run of a strategy comes to when nobody disturbs it."""
+    """The outcomes of a strategy's run without disturbance."""
     from farms import Farm, assert_sound, outcomes
 
     @cache

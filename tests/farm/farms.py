@@ -1,4 +1,4 @@
-"""A farm of simulated devices in a process of its own: the real `tuner run`, and what it stored."""
+"""A farm of simulated devices in a separate process: the real `tuner run` and its database."""
 
 from __future__ import annotations
 
@@ -23,23 +23,20 @@ from search_spaces.recorded.kernel import RecordedSpace, synthesise
 from search_spaces.records import Status, config_key
 
 ROOT = Path(__file__).parents[2]
-#: Of the space below; a run of this many takes some seconds.
+#: Trials of a run over the space below, which takes some seconds.
 TRIALS = 180
 FAULTS = {"crash": 0.02, "wrong": 0.03, "lost": 0.02}
 _LIMIT_S = 400.0
 
 
 def small_space(build_s: float = 0.1) -> RecordedSpace:
-    """A space in which every third config fails or is the twin of another one."""
+    """A space in which every third config fails or has the binary of another one."""
     return synthesise(240, seed=5, failures=0.2, twins=0.15, build_s=build_s)
 
 
 @dataclass
 class Farm:
-    """A folder with a recorded space and a config.yaml of one campaign, `c`.
-
-    mark: in the environment of every process of this farm, however deep below.
-    """
+    """A folder with a recorded space and a config.yaml of one campaign, `c`."""
 
     folder: Path
     strategy: str = "random"
@@ -51,8 +48,9 @@ class Farm:
     measure_timeout: float = 30.0
     faults: Mapping[str, float] = field(default_factory=lambda: dict(FAULTS))
     space: RecordedSpace = field(default_factory=small_space)
+    #: A value in the environment of every process of this farm, also of indirect descendants.
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
-    #: More of the environment.
+    #: Further environment variables.
     variables: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -62,7 +60,7 @@ class Farm:
 
     @property
     def scratch(self) -> Path:
-        """Where its children keep their folders."""
+        """The folder for the private folders of its children."""
         return self.folder / "scratch"
 
     @property
@@ -70,7 +68,7 @@ class Farm:
         return self.folder / "db" / "tuner.db"
 
     def configure(self, **changes: object) -> None:
-        """Write config.yaml, anew after changes of this object's fields."""
+        """Change fields of this object and write config.yaml."""
         for name, value in changes.items():
             setattr(self, name, value)
         (self.folder / "config.yaml").write_text(yaml.safe_dump(self._config()))
@@ -96,7 +94,7 @@ class Farm:
             },
         }
 
-    # -- driving it ----------------------------------------------------------------------------
+    # -- running it ----------------------------------------------------------------------------
     @property
     def command(self) -> list[str]:
         return [sys.executable, "-m", "tuner", "run", "c", "--no-report"]
@@ -118,19 +116,19 @@ class Farm:
     def driver(
         self, stderr: Path | None = None, arguments: Sequence[str] = ()
     ) -> Iterator[subprocess.Popen[str]]:
-        """A running `tuner run` that leads a session of its own, as a shell's job does.
+        """A running `tuner run` that leads a new session, as a shell's job does.
 
-        stderr: a file for what it says, to be read while it runs. arguments: another command of
+        stderr: a file for its messages, to be read while it runs. arguments: another command of
         `tuner`.
         """
         with (
-            nullcontext(subprocess.PIPE) if stderr is None else stderr.open("w") as says,
+            nullcontext(subprocess.PIPE) if stderr is None else stderr.open("w") as messages,
             subprocess.Popen(
                 [*self.command[:3], *arguments] if arguments else self.command,
                 cwd=self.folder,
                 env=self.environment,
                 stdout=subprocess.PIPE,
-                stderr=says,
+                stderr=messages,
                 text=True,
                 start_new_session=True,
             ) as process,
@@ -142,20 +140,20 @@ class Farm:
                     process.kill()
 
     def finish(self) -> str:
-        """Run to the end; its last words."""
+        """Run to the end and return the output."""
         with self.driver() as process:
             return self.ended(process)
 
     def ended(self, process: subprocess.Popen[str], code: int = 0) -> str:
-        """What a driver that ends by itself, with this exit code, has printed."""
+        """The output of a driver, after waiting until it ends with this exit code."""
         out, err = process.communicate(timeout=_LIMIT_S)
         assert process.returncode == code, err
         assert "Traceback" not in err
         return out + err
 
-    # -- looking at it -------------------------------------------------------------------------
+    # -- its state -----------------------------------------------------------------------------
     def processes(self) -> list[int]:
-        """All living processes that this farm has started."""
+        """All living processes of this farm."""
         found = []
         for pid in parents():
             with suppress(OSError):
@@ -164,12 +162,12 @@ class Farm:
         return found
 
     def assert_gone(self) -> None:
-        """No process and no child's folder is left."""
+        """Check that no process and no private folder is left."""
         wait_until(lambda: not self.processes())
         assert not [path for path in self.scratch.iterdir() if "lost" not in path.name]
 
     def count(self, where: str = "1") -> int:
-        """Trials stored so far; 0 while there is no database."""
+        """The number of stored trials; 0 before there is a database."""
         with suppress(sqlite3.OperationalError), closing(self._connect()) as connection:
             found = connection.execute(f"SELECT count(*) FROM trial WHERE {where}").fetchone()
             return int(found[0])
@@ -200,12 +198,12 @@ class Farm:
 
 
 def outcomes(records: list[TrialRecord]) -> dict[int, tuple[str, ...]]:
-    """What does not depend on time, by number of the trial."""
+    """The parts of the records that do not depend on time, by the trial's number."""
     found = {
         record.number: (
             config_key(record.config),
             record.status,
-            # How a process that crashed twice ended the second time depends on who killed it.
+            # The second exit of a process that crashed twice may be a kill of the test.
             re.sub(r"\(SIG.*", "", record.message),
             record.binary_hash,
             record.strategy,
@@ -217,7 +215,7 @@ def outcomes(records: list[TrialRecord]) -> dict[int, tuple[str, ...]]:
 
 
 def assert_sound(farm: Farm) -> None:
-    """A finished farm: one run, every trial once, every binary measured once, twins agree."""
+    """Check a finished farm: one run, each trial once, each binary measured once, copies agree."""
     task, records = farm.task(), farm.records()
     (run,) = farm.runs()
     assert (run.status, run.holder, task.stage) == ("finished", "", "done")
@@ -230,9 +228,9 @@ def assert_sound(farm: Farm) -> None:
         assert record.source in ("measured", "binary")
         assert record.binary_hash == "" or record.binary_hash == farm.space[record.config].binary
         if record.source == "binary":
-            twin = by_attempt[record.copied_from]
-            assert twin.source == "measured"
-            assert (twin.status, twin.median_us, twin.binary_hash) == (
+            original = by_attempt[record.copied_from]
+            assert original.source == "measured"
+            assert (original.status, original.median_us, original.binary_hash) == (
                 record.status,
                 record.median_us,
                 record.binary_hash,
@@ -244,26 +242,28 @@ def assert_sound(farm: Farm) -> None:
         assert store.check() == []
 
 
-# -- who is where ----------------------------------------------------------------------------------
+# -- its processes ---------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Crew:
-    """One builder or runner as it is now: the process that supervises its child, and the child."""
+class WorkerProcesses:
+    """One builder or runner at this moment, by process ids."""
 
     name: str
+    #: The process that holds the builder or runner: the driver or an actor.
     supervisor: int
+    #: The worker of its child.
     child: int
 
     @property
     def at_work(self) -> bool:
-        """Whether the child does something else than wait for a request."""
+        """Whether the child does anything but wait for a request."""
         try:
             return "pipe_read" not in Path(f"/proc/{self.child}/wchan").read_text()
         except OSError:
             return False
 
 
-def crews(root: int) -> list[Crew]:
-    """The builders and runners below a driver that have a whole child just now."""
+def worker_processes(root: int) -> list[WorkerProcesses]:
+    """The builders and runners below a driver whose child is complete at this moment."""
     tree = parents()
     families: dict[str, list[int]] = {}
     for pid in tree:
@@ -276,8 +276,8 @@ def crews(root: int) -> list[Crew]:
         server = [pid for pid in family if tree[pid] not in family]
         worker = [pid for pid in family if pid not in tree.values()]
         if len(family) == 3:
-            found.append(Crew(name, tree[server[0]], worker[0]))
-    return sorted(found, key=lambda crew: crew.name)
+            found.append(WorkerProcesses(name, tree[server[0]], worker[0]))
+    return sorted(found, key=lambda worker: worker.name)
 
 
 def descends(pid: int, root: int, tree: Mapping[int, int]) -> bool:
@@ -287,7 +287,7 @@ def descends(pid: int, root: int, tree: Mapping[int, int]) -> bool:
 
 
 def kill(pid: int) -> bool:
-    """`kill -9`; False when nobody was there any more."""
+    """`kill -9`; False if the process had ended before."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:

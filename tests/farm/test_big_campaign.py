@@ -1,4 +1,4 @@
-"""Sixteen devices on a Ray cluster, two thousand trials, and everything goes wrong now and then."""
+"""Two thousand trials on sixteen devices of a Ray cluster, with all kinds of faults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from search_spaces.records import Config, Status, config_key
 from workers.backends.simulated.backend import SimulatedBackend
 
 FAULTS = {"crash": 0.008, "hang": 0.004, "wrong": 0.02, "lost": 0.008}
-_ENDS = {
+_STATUSES = {
     "crash": Status.RUNTIME,
     "hang": Status.TIMEOUT,
     "wrong": Status.CORRECTNESS,
@@ -22,17 +22,17 @@ _ENDS = {
 
 
 def expected(space: RecordedSpace, config: Config) -> Status:
-    """What the recording and the injected faults make of a config."""
+    """The status of a config by the recording and the injected faults."""
     recorded = space[config].status
     if recorded in (Status.CONSTRAINTS, Status.COMPILE):
         return recorded
     fault = SimulatedBackend(**FAULTS, seed=3).fault(space.original(config))
-    return _ENDS[fault] or recorded
+    return _STATUSES[fault] or recorded
 
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_a_campaign_of_2000_trials_on_16_devices_comes_to_its_end(tmp_path):
+def test_a_campaign_of_2000_trials_on_16_devices_finishes(tmp_path):
     space = synthesise(2000, seed=9, failures=0.08, twins=0.05, build_s=0.01)
     farm = Farm(
         tmp_path / "farm",

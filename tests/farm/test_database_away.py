@@ -1,4 +1,4 @@
-"""What happens to a run whose SQLite file is deleted or locked, and to one that was frozen."""
+"""Runs whose SQLite file is deleted or locked, and a run whose driver was frozen."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 @contextmanager
 def locked(database: Path) -> Iterator[None]:
-    """Another process's writing transaction, as far as SQLite can tell."""
+    """A write transaction of another connection during the block."""
     with closing(sqlite3.connect(database, isolation_level=None, timeout=30)) as other:
         other.execute("BEGIN IMMEDIATE")
         yield
@@ -63,7 +63,7 @@ def test_a_frozen_driver_that_wakes_up_stops_and_changes_nothing(tmp_path: Path)
     farm = Farm(tmp_path / "farm", "random", trials=90)
     with farm.driver() as frozen:
         wait_until(lambda: farm.count() >= 20, 60)
-        # Not in the middle of a transaction, which would keep everybody else out.
+        # Not during a transaction, which would lock out all others.
         with locked(farm.database):
             os.kill(frozen.pid, signal.SIGSTOP)
         with closing(sqlite3.connect(farm.database)) as connection, connection:

@@ -1,4 +1,4 @@
-"""A local Ray whose raylet is killed: the run ends at once, says so, and can be resumed."""
+"""A local Ray whose raylet is killed: the run ends at once, names the cause and can be resumed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def raylets(driver: int) -> list[int]:
 
 
 @pytest.mark.ray
-def test_a_dead_raylet_ends_the_run_in_one_line_and_the_same_command_goes_on(tmp_path):
+def test_a_dead_raylet_ends_the_run_in_one_line_and_the_same_command_resumes(tmp_path):
     farm = Farm(tmp_path / "farm", pool="ray", trials=40, runners=1, faults={}, time_scale=0.3)
     with farm.driver() as driver:
         wait_until(lambda: farm.count() >= 5)

@@ -1,4 +1,4 @@
-"""How a run ends before its time: by Ctrl-C, by another driver, by a disk that is full."""
+"""Early ends of a run: by Ctrl-C, by another driver, by a full disk."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from processes import wait_until
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_ctrl_c_drains_and_the_same_command_goes_on(tmp_path, undisturbed):
-    """As a terminal does it: the signal goes to every process of the foreground group."""
+def test_ctrl_c_drains_and_the_same_command_resumes(tmp_path, undisturbed):
+    """As from a terminal: the signal goes to every process of the foreground group."""
     farm = Farm(tmp_path / "farm", "random", pool="ray")
     with farm.driver() as driver:
         wait_until(lambda: farm.count() >= 20, 90)
@@ -29,7 +29,7 @@ def test_ctrl_c_drains_and_the_same_command_goes_on(tmp_path, undisturbed):
     drained = farm.records()
     assert len(drained) < TRIALS
     farm.assert_gone()
-    farm.configure(pool="local")  # where workers live is no part of a run
+    farm.configure(pool="local")  # the kind of pool is no part of a run
     farm.finish()
     assert_sound(farm)
     assert outcomes(farm.records()) == undisturbed("random")
@@ -42,7 +42,7 @@ def test_a_second_ctrl_c_kills_what_is_in_flight(tmp_path):
     farm = Farm(tmp_path / "farm", "random", faults={"hang": 1.0}, measure_timeout=600.0)
 
     def hangs() -> bool:
-        """Builds that fail are recorded at first, then nothing any more."""
+        """Whether failed builds were recorded and nothing follows them."""
         before = farm.count()
         time.sleep(1.5)
         return 1 <= before == farm.count()
@@ -80,7 +80,7 @@ def test_of_two_drivers_at_once_one_runs_and_the_other_names_it(tmp_path, undist
     farm.assert_gone()
 
 
-#: Runs the farm twice on a small disk of its own: full at first, then with room.
+#: Runs the farm twice on a small private disk, which is full at first.
 ON_A_SMALL_DISK = """
 mount -t tmpfs -o size=16m tmpfs db || exit 99
 head -c 15800k /dev/zero > db/ballast

@@ -1,4 +1,4 @@
-"""`kill -9` of the driver at any moment: nothing is lost, nothing is done twice, nobody is left."""
+"""`kill -9` of the driver at any moment: no trial is lost or repeated, no process is left."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from farms import TRIALS, Farm, assert_sound, crews, kill, outcomes
+from farms import TRIALS, Farm, assert_sound, kill, outcomes, worker_processes
 from processes import wait_until
 
 from results_db.records import TrialRecord
@@ -18,14 +18,14 @@ KILLS = 10
 
 
 def killed_and_resumed(folder: Path, strategy: str) -> Farm:
-    """A farm that has come to its end although its driver was killed again and again."""
+    """A finished farm whose driver was killed repeatedly."""
     farm = Farm(folder, strategy, builders=1, runners=2)
     rng = random.Random(strategy)
     known: dict[str, TrialRecord] = {}
     # A driver stores up to 64 results in one moment; a kill must come before the last trial.
     for target in sorted(rng.sample(range(TRIALS - 80), KILLS)):
         with farm.driver() as driver:
-            wait_until(lambda at=target: farm.count() >= at and anybody_at_work(driver.pid), 60)
+            wait_until(lambda at=target: farm.count() >= at and any_at_work(driver.pid), 60)
             assert driver.poll() is None
             assert kill(driver.pid)
         farm.assert_gone()
@@ -39,8 +39,8 @@ def killed_and_resumed(folder: Path, strategy: str) -> Farm:
     return farm
 
 
-def anybody_at_work(driver: int) -> bool:
-    return any(crew.at_work for crew in crews(driver))
+def any_at_work(driver: int) -> bool:
+    return any(worker.at_work for worker in worker_processes(driver))
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def farms(tmp_path_factory) -> dict[str, Future[Farm]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_killed_driver_is_followed_by_one_that_goes_on(farms, undisturbed, strategy):
+def test_the_next_driver_resumes_the_run_of_a_killed_one(farms, undisturbed, strategy):
     farm = farms[strategy].result()
     assert_sound(farm)
     if strategy != "tpe":

@@ -1,4 +1,4 @@
-"""`kill -9` of builders, runners and their children in the middle of their work."""
+"""`kill -9` of builders, runners and their children while they work."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from farms import TRIALS, Farm, assert_sound, crews, kill, outcomes, small_space
+from farms import TRIALS, Farm, assert_sound, kill, outcomes, small_space, worker_processes
 from processes import wait_until
 
-#: Each strategy and each pool; a strategy does not know where its workers live.
+#: All strategies and pools, not all pairs: a strategy is independent of the pool.
 FARMS = (("random", "local"), ("exhaustive", "ray"), ("tpe", "local"))
-#: How often who is killed: ten builders, ten runners. An actor, or the driver's own thread in its
-#: place, supervises the child that does the work.
+#: How often each process is killed, in all ten builders and ten runners. The child does the work;
+#: an actor, or a thread of the driver, supervises it.
 VICTIMS = {
     "local": Counter({"builder child": 10, "simulated child": 10}),
     "ray": Counter({"builder actor": 10, "simulated actor": 5, "simulated child": 5}),
@@ -24,10 +24,10 @@ VICTIMS = {
 
 
 class Killer:
-    """Kills at random points of a run's progress, and only who is at work.
+    """Kills busy workers at random points of a run's progress.
 
-    Never the same worker twice in a row, and no runner that has stored no trial since: a job that
-    loses its child again and again would be to blame by the farm's rules.
+    It never kills the same worker twice in a row, nor a runner that has stored no trial since: by
+    the retry rule a job that loses its child repeatedly is at fault.
     """
 
     def __init__(self, farm: Farm, driver: subprocess.Popen[str], rng: random.Random) -> None:
@@ -39,40 +39,39 @@ class Killer:
     def work(self, victims: list[str]) -> None:
         """victims: `builder` or `simulated`, and `actor` or `child`, as in `builder child`."""
         earliest = 0
-        for moment, victim in sorted((self._moment(who), who) for who in victims):
+        for moment, victim in sorted((self._moment(victim), victim) for victim in victims):
             moment = max(moment, earliest)
             wait_until(lambda at=moment: self.farm.count() >= at, 100)
-            wait_until(lambda who=victim: self._strike(*who.split()), 60)
+            wait_until(lambda what=victim: self._strike(*what.split()), 60)
             earliest = self.farm.count() + 1
             assert self.driver.poll() is None
             self.kills[victim] += 1
 
     def _moment(self, victim: str) -> int:
-        """How many trials are to be over by then.
+        """The number of stored trials at which the victim is killed.
 
-        Trials end in batches, and all are built long before the last one ends: a job for each
-        device and what is ready behind it, which on a busy machine is most of them. So builders
-        are killed while the first trials end, and nobody near the end.
+        Trials end in batches, and the last one is built long before it ends. Builders are therefore
+        killed while the first trials end, and no process is killed near the end of the run.
         """
         return self.rng.randrange(0, 40 if victim.startswith("builder") else TRIALS - 100)
 
     def _strike(self, kind: str, part: str) -> bool:
-        found = [crew for crew in crews(self.driver.pid) if crew.name.startswith(kind)]
+        found = [one for one in worker_processes(self.driver.pid) if one.name.startswith(kind)]
         self.rng.shuffle(found)
-        for crew in found:
-            victim = crew.child if part == "child" else crew.supervisor
-            stored = self.farm.count(f"worker = '{crew.name}'")
-            again = kind == "simulated" and stored <= self._stored.get(crew.name, -1)
-            if crew.name != self._last and not again and crew.at_work and kill(victim):
-                self._last, self._stored[crew.name] = crew.name, stored
+        for worker in found:
+            victim = worker.child if part == "child" else worker.supervisor
+            stored = self.farm.count(f"worker = '{worker.name}'")
+            again = kind == "simulated" and stored <= self._stored.get(worker.name, -1)
+            if worker.name != self._last and not again and worker.at_work and kill(victim):
+                self._last, self._stored[worker.name] = worker.name, stored
                 return True
         return False
 
 
 def disturbed(folder: Path, strategy: str, pool: str) -> Farm:
-    """A farm that has come to its end although its workers were killed again and again."""
-    # Builds and devices so slow, both, that whoever is to be killed is soon found at work: where
-    # builds hold up the rest, devices are idle, and the trials are over before the kills are.
+    """A finished farm whose workers were killed repeatedly."""
+    # Builds and devices are both slow, so that a busy victim is soon found. With builds alone slow,
+    # devices would be idle, and the trials would end before the kills.
     slow = {"time_scale": 60.0, "space": small_space(build_s=0.003)}
     farm = Farm(folder, strategy, pool=pool, builders=3, runners=4, **slow)
     victims = VICTIMS[pool]
@@ -88,14 +87,14 @@ def disturbed(folder: Path, strategy: str, pool: str) -> Farm:
 
 @pytest.fixture(scope="module")
 def farms(tmp_path_factory) -> Iterator[dict[tuple[str, str], Future[Farm]]]:
-    """One after the other: beside another one a run may be over before all are killed."""
+    """One farm after another: with two at once a run may end before all its kills."""
     found = {}
-    lane = ThreadPoolExecutor(1)
+    executor = ThreadPoolExecutor(1)
     for strategy, pool in FARMS:
         folder = tmp_path_factory.mktemp(pool) / "farm"
-        found[strategy, pool] = lane.submit(disturbed, folder, strategy, pool)
+        found[strategy, pool] = executor.submit(disturbed, folder, strategy, pool)
     yield found
-    lane.shutdown(cancel_futures=True)
+    executor.shutdown(cancel_futures=True)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Which driver holds a run: one living driver, and another one only in place of a dead one."""
+"""The lease of a run: one living driver holds it, and another one only after its death."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from results_db.engine import Database
 from search_spaces.errors import TunerError
 from tuner.campaign import lease, process_identity
 
-_SAYS_ITS_NAME = (
+_PRINT_IDENTITY = (
     "from tuner.campaign import process_identity as own; print(own.identity(), flush=True); input()"
 )
 
@@ -37,9 +37,9 @@ def store(url: str) -> Iterator[Store]:
 
 
 @pytest.fixture
-def stranger() -> Iterator[str]:
-    """A living process of this machine that is not this one."""
-    command = [sys.executable, "-c", _SAYS_ITS_NAME]
+def other_process() -> Iterator[str]:
+    """Another living process of this machine."""
+    command = [sys.executable, "-c", _PRINT_IDENTITY]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:
@@ -56,7 +56,7 @@ def new_run(store: Store, **holder: str) -> RunInfo:
 
 
 def silent(store: Store, run: RunInfo, age_s: float) -> RunInfo:
-    """The same run with its last sign of life so long ago by the database's clock."""
+    """The same run with a last heartbeat that is `age_s` old by the database's clock."""
     database = Database(store.url, create=False)
     older = {
         True: f"strftime('%Y-%m-%d %H:%M:%f000', 'now', '-{age_s} seconds')",
@@ -71,8 +71,8 @@ def silent(store: Store, run: RunInfo, age_s: float) -> RunInfo:
     return found
 
 
-def test_a_living_holder_keeps_the_run(store: Store, stranger: str) -> None:
-    for named in (stranger, "", "another-boot 1 2 3"):
+def test_a_living_holder_keeps_the_run(store: Store, other_process: str) -> None:
+    for named in (other_process, "", "another-boot 1 2 3"):
         run = silent(store, new_run(store, holder="h:17", process=named), lease.DEAD_AFTER_S / 2)
         with pytest.raises(TunerError, match="is under way at h:17"):
             lease.take(store, run)
@@ -81,17 +81,19 @@ def test_a_living_holder_keeps_the_run(store: Store, stranger: str) -> None:
 
 
 def test_a_process_that_has_ended_holds_nothing(store: Store) -> None:
-    told = subprocess.run(
-        [sys.executable, "-c", _SAYS_ITS_NAME], input="\n", capture_output=True, text=True
+    ended = subprocess.run(
+        [sys.executable, "-c", _PRINT_IDENTITY], input="\n", capture_output=True, text=True
     )
-    run = new_run(store, holder="h:17", process=told.stdout.strip())
+    run = new_run(store, holder="h:17", process=ended.stdout.strip())
     assert lease.abandoned(run)
     lease.take(store, run)
     assert store.run(run.run_id).process == process_identity.identity()
 
 
-def test_the_number_of_an_ended_process_may_be_given_again(store: Store, stranger: str) -> None:
-    *same, started = stranger.split()
+def test_another_process_may_get_the_number_of_an_ended_one(
+    store: Store, other_process: str
+) -> None:
+    *same, started = other_process.split()
     run = new_run(store, holder="h:17", process=" ".join([*same, f"{int(started) - 1}"]))
     lease.take(store, run)
 
@@ -104,15 +106,15 @@ def test_a_container_with_the_same_name_and_number_is_another_process(store: Sto
         lease.take(store, run)
 
 
-def test_silence_alone_frees_a_run_of_elsewhere(store: Store, stranger: str) -> None:
-    for named in (stranger, "", "another-boot 1 2 3"):
+def test_silence_frees_a_run_of_another_machine(store: Store, other_process: str) -> None:
+    for named in (other_process, "", "another-boot 1 2 3"):
         run = silent(store, new_run(store, holder="h:17", process=named), 2 * lease.DEAD_AFTER_S)
         assert lease.abandoned(run)
         lease.take(store, run)
         assert store.run(run.run_id).holder == lease.holder()
 
 
-def test_of_two_that_saw_the_run_free_one_gets_it(store: Store) -> None:
+def test_one_of_two_drivers_that_found_the_run_free_gets_it(store: Store) -> None:
     run = store.begin_run("nightly", "h", 1, {}, {})
     assert store.take_run(run, "theirs", "elsewhere:17")
     with pytest.raises(TunerError, match="under way at elsewhere:17"):
@@ -131,8 +133,8 @@ def test_a_driver_of_this_process_that_has_ended_holds_nothing(store: Store) -> 
         held.beat(run.run_id)
 
 
-def test_a_clock_that_is_ahead_takes_nothing(store: Store) -> None:
-    """The age is the database's, whatever the clock of the host that asks."""
+def test_a_host_with_a_clock_ahead_takes_no_run(store: Store) -> None:
+    """The age is measured by the database's clock, not by the host's."""
     run = new_run(store, holder="elsewhere:17")
     code = """
 import sys, time, datetime
@@ -153,8 +155,8 @@ with Store.open(sys.argv[1]) as store:
     except TunerError as error:
         print(error.message)
 """
-    asked = [sys.executable, "-c", code, store.url, f"{run.run_id}"]
-    done = subprocess.run(asked, capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", code, store.url, f"{run.run_id}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "is under way at elsewhere:17" in done.stdout
     assert store.run(run.run_id).lease == "theirs"
 
@@ -195,7 +197,7 @@ def test_a_frozen_driver_that_wakes_up_changes_nothing(store: Store) -> None:
         mine.finish_run(run.run_id, "finished", {"trials": 3})
         before = store.run(run.run_id)
         os.kill(frozen.pid, signal.SIGCONT)
-        told, _ = frozen.communicate("\n")
-    assert told.count("LeaseLostError") == 2
-    assert "is finished" in told
+        printed, _ = frozen.communicate("\n")
+    assert printed.count("LeaseLostError") == 2
+    assert "is finished" in printed
     assert store.run(run.run_id) == replace(before)

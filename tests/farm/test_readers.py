@@ -1,4 +1,4 @@
-"""Who watches a run may leave: its output's reader, its disk, its terminal. The run goes on."""
+"""A run continues without its output: after the end of the reader, the disk or the terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from results_db import Store
 from results_db.shipped import shipped
 
 _TRIALS = 40
-#: How a shell hands on streams that take nothing: a pipe whose reader has left, a full disk, none.
+#: Shell redirections to streams that accept nothing.
 _OUTLETS = {
     "a pipe without a reader": 'exec "$@" 2>&1',
     "a full disk": 'exec "$@" >/dev/full 2>&1',
@@ -26,7 +26,7 @@ _OUTLETS = {
 
 
 def without_reader(farm: Farm, *command: str, shell: str = 'exec "$@"') -> subprocess.Popen[str]:
-    """The command with a pipe for both streams that nobody reads from, from the first byte on."""
+    """The command with both streams in a pipe whose reading end is closed from the start."""
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "wb") as pipe:
@@ -42,7 +42,7 @@ def without_reader(farm: Farm, *command: str, shell: str = 'exec "$@"') -> subpr
 
 
 @pytest.mark.slow
-def test_a_run_whose_output_goes_nowhere_is_run_to_its_end(tmp_path):
+def test_a_run_whose_output_fails_finishes(tmp_path):
     farms = {name: Farm(tmp_path / name[:6], trials=_TRIALS, faults={}) for name in _OUTLETS}
     drivers = {
         name: without_reader(farm, *farm.command, shell=_OUTLETS[name])
@@ -59,7 +59,7 @@ def test_a_run_whose_output_goes_nowhere_is_run_to_its_end(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
 def test_a_hang_up_drains_as_ctrl_c_does(tmp_path, number):
-    """As a terminal that closes does it: twice, to every process, and nobody reads any more."""
+    """As from a terminal that closes: two signals to every process, and no reader."""
     farm = Farm(tmp_path / "farm", faults={})
     driver = without_reader(farm, *farm.command)
     wait_until(lambda: farm.count() >= 5)
@@ -74,7 +74,7 @@ def test_a_hang_up_drains_as_ctrl_c_does(tmp_path, number):
     farm.assert_gone()
 
 
-def test_nohup_keeps_a_hang_up_away(tmp_path):
+def test_nohup_ignores_a_hang_up(tmp_path):
     code = (
         "import signal\nfrom tuner.cli.run import interruptible\n"
         "class Control:\n    def drain(self): raise SystemExit('drained')\n    kill = drain\n"
@@ -87,7 +87,7 @@ def test_nohup_keeps_a_hang_up_away(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_service_whose_output_goes_nowhere_serves_on(tmp_path):
+def test_a_service_whose_output_fails_keeps_serving(tmp_path):
     farm = Farm(tmp_path / "farm")
     settings = yaml.safe_load((farm.folder / "config.yaml").read_text())
     settings["campaigns"]["c"]["schedule"] = {"cron": "* * * * *", "grace": "1h"}
@@ -123,7 +123,7 @@ def test_progress_ends_with_the_confirmed_time(tmp_path):
 
 @pytest.mark.slow
 def test_a_run_outlives_the_terminal_that_shows_it(tmp_path):
-    """As after `disown`: no signal comes, but every write to the terminal fails."""
+    """As after `disown`: there is no signal, but every write to the terminal fails."""
     farm = Farm(tmp_path / "farm", trials=_TRIALS, faults={})
     ours, theirs = os.openpty()
     driver = subprocess.Popen(

@@ -16,11 +16,11 @@ def machine(folder, siblings: list[list[int]]):
     return folder
 
 
-def test_each_gpu_has_a_physical_core_to_itself(tmp_path):
+def test_each_gpu_has_its_own_physical_core(tmp_path):
     root = machine(tmp_path, [[0, 4], [1, 5], [2, 6], [3, 7]])
     assert shares([0, 1], range(8), root) == ({0: 0, 1: 1}, {2, 3, 6, 7})
     assert shares([2], range(8), root) == ({2: 2}, {0, 1, 3, 4, 5, 7})
-    # As many GPUs as cores: compilers get the siblings. Without siblings, nothing is set aside.
+    # As many GPUs as cores: compilers get the siblings. Without siblings nothing is reserved.
     assert shares(range(4), range(8), root) == ({0: 0, 1: 1, 2: 2, 3: 3}, {4, 5, 6, 7})
     assert shares(range(4), range(4), root) == ({}, {0, 1, 2, 3})
     assert shares([0], [5], root) == ({}, {5})
@@ -41,7 +41,7 @@ def test_launching_and_compiling_never_share_a_processor(tmp_path_factory, numbe
     assert set(launch) == numbers or (not launch and others == usable)
 
 
-def test_a_gpu_is_numbered_as_the_machine_does(monkeypatch):
+def test_a_gpu_has_the_number_that_the_machine_gives_it(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert number("cuda", 1) == 1
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5, 3")

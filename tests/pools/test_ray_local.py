@@ -1,4 +1,4 @@
-"""A local Ray serves its own run and nobody else: listeners, token, folder, and what is left."""
+"""A local Ray serves its run only: listeners, token, folder, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def files_with(text: str, folder: Path) -> list[Path]:
     return found
 
 
-def test_nobody_else_reaches_a_local_ray(tmp_path, monkeypatch):
+def test_no_other_process_reaches_a_local_ray(tmp_path, monkeypatch):
     (tmp_path / "home").mkdir()
     monkeypatch.setenv("HOME", f"{tmp_path / 'home'}")
     for name in [name for name in os.environ if name.startswith("RAY_AUTH")]:
