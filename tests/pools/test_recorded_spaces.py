@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +20,8 @@ from search_spaces.recorded.kernel import (
     load_kernel,
     synthesise,
 )
-from search_spaces.records import Status, config_key
+from search_spaces.recorded.space import Noise
+from search_spaces.records import Status, Toolchain, config_key
 from search_spaces.registry import load
 
 H200 = Path(__file__).parents[2] / "benchmarks/spaces/h200"
@@ -204,3 +207,32 @@ def test_a_recording_has_the_features_of_its_family_where_they_fit():
     stranger = replace(synthesise(20, seed=1, world="W1"), kernel="matmul")
     assert bound(stranger).features(stranger.default) == ()
     assert bound(replace(stranger, kernel="no/such kernel")).features(stranger.default) == ()
+
+
+def test_the_message_names_the_value_and_what_is_expected(tmp_path):
+    document = _document(tmp_path)
+    document["configs"][3]["status"] = "fine"
+    path = tmp_path / "space.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(TunerError) as caught:
+        RecordedSpace.load(path)
+    assert caught.value.message.startswith(
+        f"{path}: configs[3].status: 'fine': input should be 'correct', 'constraints', "
+    )
+
+
+def test_optional_parts_take_their_defaults(tmp_path):
+    document = _document(tmp_path)
+    for part in ("toolchain", "noise", "baselines", "flops"):
+        del document[part]
+    path = tmp_path / "space.json"
+    path.write_text(json.dumps(document))
+    space = RecordedSpace.load(path)
+    assert (space.toolchain, space.noise) == (Toolchain(), Noise())
+    assert (dict(space.baselines), space.flops) == ({}, 0.0)
+
+
+def test_only_reading_a_file_imports_pydantic():
+    code = "import search_spaces.recorded.kernel, sys; print('pydantic' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
