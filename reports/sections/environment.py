@@ -72,7 +72,7 @@ def build(data: RunData) -> Section:
 def _device(device: Device, absent: bool) -> tuple[str, Facts]:
     facts = []
     for name, value in asdict(device).items():
-        if name == "name" or not value or (device.kind == "cpu" and name == "warp_size"):
+        if name == "name" or not value or (name == "warp_size" and value == 1):
             continue
         shown = _UNITS[name](value) if name in _UNITS else f"{value}"
         facts.append((_NAMES.get(name, name), f"…{shown[-8:]}" if name == "uuid" else shown))

@@ -50,7 +50,7 @@ FRESH_PROCESS = textwrap.dedent("""
     inputs = kernel.make_inputs(workload, 7, "cpu")
 
     def run(config):
-        with count_compilations("cpu") as compiled, cpu_conditions(config["threads"]):
+        with count_compilations() as compiled, cpu_conditions(config["threads"]):
             out = kernel.cpu_callable(workload, config)(inputs)["y"]
         assert abs(float(out.sum()) - len(out)) < 1e-3
         print(compiled.count)
@@ -83,7 +83,7 @@ def test_another_process_runs_without_a_compiler(artifacts, tmp_path):
 
 
 def test_an_unchanged_variant_is_not_compiled_again(artifacts, cache):
-    with count_compilations("cpu") as compiled:
+    with count_compilations() as compiled:
         again = built(cache, CONFIGS[0])
     assert compiled.count == 0
     assert again.binary_hash == artifacts[0].binary_hash

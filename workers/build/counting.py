@@ -29,19 +29,19 @@ class Compilations:
 
 
 @contextmanager
-def count_compilations(kind: str = "") -> Iterator[Compilations]:
+def count_compilations(*, import_inductor: bool = True) -> Iterator[Compilations]:
     """Count every compilation inside the block by Triton or by Inductor's C++ backend.
 
     Cache hits do not count, nor do Triton's host-side stubs, which are compiled once per machine.
-    kind: with `cuda` or `hip`, Inductor is counted only if it is already loaded, which saves its
-    import. Blocks may nest; each has its own count.
+    import_inductor: import Inductor in order to count; when False, Inductor counts only if it is
+    already loaded. Blocks may nest; each has its own count.
     """
     compilations = Compilations()
     with ExitStack() as stack:
         if importlib.util.find_spec("triton") is not None:
             stack.enter_context(_count_triton(compilations))
         loaded = "torch._inductor.cpp_builder" in sys.modules
-        if loaded or kind not in ("cuda", "hip"):
+        if loaded or import_inductor:
             stack.enter_context(_count_inductor(compilations))
         yield compilations
 

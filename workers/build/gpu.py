@@ -47,7 +47,7 @@ def build_gpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fail
             requested = StaticFacts(num_warps=int(launch.kwargs.get("num_warps") or 0))
             if exceeded := refusal(requested, device):
                 return Failure(Status.CONSTRAINTS, exceeded, facts=requested)
-            with count_compilations("cuda") as compilations:
+            with count_compilations(import_inductor=False) as compilations:
                 binaries = compile_launch(launch, driver)
             keys += compilations.keys
             for compiled in binaries:

@@ -80,7 +80,7 @@ class CpuBackend(TorchBackend):
             def run() -> Mapping[str, Any]:
                 return variant(task.inputs)
 
-            with count_compilations("cpu") as compilations:
+            with count_compilations() as compilations:
                 variant(task.inputs)
                 checked = check_variant(task, run, observer=self._observer) if check else None
         except Exception as problem:

@@ -165,7 +165,7 @@ class GpuBackend(TorchBackend):
         import torch
 
         variant = bind(task, artifact.config)
-        with count_compilations(self.kind) as compilations:
+        with count_compilations(import_inductor=False) as compilations:
             if check:
                 checked = check_variant(
                     task,
