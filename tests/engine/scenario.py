@@ -1,4 +1,4 @@
-"""A world for the engine: answers instructions in a seeded random order, with seeded mishaps."""
+"""A simulated pool and store for the engine: answers in a seeded random order, seeded losses."""
 
 from __future__ import annotations
 
@@ -62,19 +62,19 @@ def toy_space() -> BoundSpace:
 
 
 def toy_us(config: Config) -> float:
-    """The true time: best at block 128, three stages, by column."""
+    """The true time in us. Block 128, three stages, by column is the fastest."""
     block, stages = math.log2(config["block"]), config["stages"]
     return 50 * (1 + abs(block - 7) / 4 + abs(stages - 3) / 5 + (config["order"] == "row") / 10)
 
 
 def toy_fault(config: Config) -> Status | None:
-    """Some configs fail, always in the same way."""
+    """How a config fails; None if it works."""
     byte = hashlib.sha256(config_key(config).encode()).digest()[0]
     return {0: Status.COMPILE, 1: Status.RUNTIME, 2: Status.CORRECTNESS}.get(byte % 16)
 
 
 def toy_binary(config: Config) -> str:
-    """One stage or two is the same binary where the block is small."""
+    """The digest of a config's binary: equal for one and two stages of a small block."""
     stages = max(2, config["stages"]) if config["block"] <= 32 else config["stages"]
     return f"{config['block']}/{stages}/{config['order']}"
 
@@ -112,27 +112,34 @@ def spec(
 
 @dataclass
 class World:
-    """Plays pool and store. losses: share of jobs whose worker dies; crashes: of whole jobs."""
+    """The pool and the store of an engine, without processes and without a database."""
 
     engine: Engine
     seed: int = 0
     workers: int = 2
+    #: The device kind of the workers.
     kind: str = "simulated"
+    #: The share of jobs that are lost with their worker.
     losses: float = 0.0
+    #: Stop, as if killed, after this many records.
     stop_after: int | None = None
+    #: Drain after this many records.
     drain_after: int | None = None
     records: list[tuple[int, TrialRecord]] = field(default_factory=list)
     selections: dict[int, SelectionRecord] = field(default_factory=dict)
     baselines: dict[int, list[object]] = field(default_factory=dict)
     stages: dict[int, list[str]] = field(default_factory=dict)
     notes: dict[int, str] = field(default_factory=dict)
+    #: Measurements that were ordered.
     measured: list[MeasureJob] = field(default_factory=list)
-    #: the worker of each of these
+    #: The worker of each of these.
     served_by: list[str] = field(default_factory=list)
+    #: Builds that were ordered.
     built: list[BuildJob] = field(default_factory=list)
     finish: Finish | None = None
+    #: Events that the engine has not taken.
     queue: list[Event] = field(default_factory=list)
-    #: builds and measurements that had been ordered before the drain
+    #: Builds and measurements that were ordered before the drain.
     ordered: tuple[int, int] = (0, 0)
 
     def run(self) -> World:
@@ -156,7 +163,7 @@ class World:
             now += rng.random() * 0.01
             for instruction in self.handle(event, now):
                 queue.extend(self._react(instruction, rng, busy))
-        raise AssertionError("the engine does not come to an end")
+        raise AssertionError("the engine does not finish")
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Let the engine take the event, and check its invariants."""
@@ -197,7 +204,7 @@ class World:
         self.served_by.append(order.worker_id)
         if rng.random() < self.losses:
             index = int(order.worker_id[1:])
-            # In this order: the job is lost, the worker goes and comes back.
+            # In this order: the job is lost, the worker is lost, a new worker starts.
             events = [
                 JobLost(job.job_id, "the worker died"),
                 WorkerGone(order.worker_id, "died"),
@@ -217,7 +224,7 @@ def build(job: BuildJob) -> Artifact | Failure:
 
 
 def measure(job: MeasureJob, rng: random.Random) -> Measurement | Failure:
-    if not job.candidates:  # the task is to be prepared
+    if not job.candidates:  # a preparation
         return Measurement(DEVICE, TOOLS, outcomes=())
     candidates = job.candidates[:-1] if job.incumbent else job.candidates
     deadly = [e for e in candidates if toy_fault(e.config) is Status.RUNTIME]

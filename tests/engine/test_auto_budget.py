@@ -58,9 +58,11 @@ def record(trial, us, status=Status.CORRECT):
     return TrialRecord(f"{trial.number}", trial.number, trial.config, status, median_us=us)
 
 
-def play(search, us, *, at_once=15, seed=0, given_up=None):
-    """Run to the end, results in a random order; the trials in the order asked, without those that
-    were given up."""
+def play(search, us, *, at_once=15, seed=0, dropped=None):
+    """Run to the end with results in a random order.
+
+    Returns the trials in the order asked, dropped ones excluded.
+    """
     rng = random.Random(seed)
     flying, asked = [], []
     while True:
@@ -72,8 +74,8 @@ def play(search, us, *, at_once=15, seed=0, given_up=None):
         trial = flying.pop(rng.randrange(len(flying)))
         if trial.state is State.DROPPED:
             asked.remove(trial)
-            if given_up is not None:
-                given_up.append(trial)
+            if dropped is not None:
+                dropped.append(trial)
             continue
         time_us = us(trial.config)
         status = Status.CORRECT if time_us else Status.RUNTIME
@@ -81,7 +83,10 @@ def play(search, us, *, at_once=15, seed=0, given_up=None):
 
 
 def play_in_time(search, us, build_s, *, at_once=15, tick_s=0.1):
-    """Run to the end, builds taking their seconds; when the last result came, and who was asked."""
+    """Run to the end with builds of these durations.
+
+    Returns the time of the last result and the trials in the order asked.
+    """
     now, last, building, asked = 0.0, 0.0, [], []
     while not search.exhausted:
         while len(building) < at_once and (trial := search.next_trial(now)) is not None:
@@ -194,14 +199,14 @@ def test_failures_on_the_way_do_not_mislead_it():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_not_worth_awaiting_is_given_up_at_the_end(seed):
+def test_what_is_not_worth_awaiting_is_dropped_at_the_end(seed):
     search = bowl(seed=seed)
-    given_up = []
-    play(search, bowl_us, seed=seed, given_up=given_up)
+    dropped = []
+    play(search, bowl_us, seed=seed, dropped=dropped)
     assert search.exhausted
     assert search.incumbent.config == {"a": 16, "b": 16, "c": 16}
-    assert given_up
-    assert not {trial.number for trial in given_up} & {t.number for t in search.trials.values()}
+    assert dropped
+    assert not {trial.number for trial in dropped} & {t.number for t in search.trials.values()}
     assert all(trial.state is State.DONE for trial in search.trials.values())
 
 
@@ -209,7 +214,7 @@ def test_a_search_with_a_fixed_budget_gives_nothing_up():
     assert len(play(bowl(budget=TaskBudget(trials=60)), bowl_us)) == 60
 
 
-def test_likely_winners_are_built_at_their_odd_size_while_the_last_results_are_awaited():
+def test_likely_winners_are_built_at_their_check_size_while_the_last_results_are_awaited():
     search = bowl(budget=TaskBudget(trials=8), check_size=Workload.of(n=1000))
     flying = [search.next_trial(0.0) for _ in range(8)]
     for trial in flying[:6]:
@@ -218,11 +223,11 @@ def test_likely_winners_are_built_at_their_odd_size_while_the_last_results_are_a
     assert search.next_trial(0.0) is None
     first = search.checks_to_build()
     assert first == search.ranked()[:3]
-    first[0].check_artifact = Artifact(first[0].config, "simulated", TOOLS, "odd")
+    first[0].check_artifact = Artifact(first[0].config, "simulated", TOOLS, "check")
     assert search.checks_to_build() == first[1:]
     for trial in flying[6:]:
         search.finish(trial, record(trial, bowl_us(trial.config)))
-    assert search.checks_to_build() == []  # from now on the finals say who is
+    assert search.checks_to_build() == []  # the finals take over
 
 
 # -- warm starts -----------------------------------------------------------------------------------
@@ -297,7 +302,7 @@ def test_builds_that_take_far_longer_than_others_are_not_awaited_for_little(seed
 
 
 def test_a_late_build_that_may_win_is_awaited():
-    """The fastest config by far takes long, and those beside it tell that it is fast."""
+    """The fastest config takes long to build, and its neighbours show that it is fast."""
 
     def build_s(config):
         return 5.0 if config == {"a": 16, "b": 16, "c": 16} else 0.4

@@ -19,10 +19,10 @@ def run(**more):
 
 
 @pytest.mark.parametrize("status", [Status.COMPILE, Status.RUNTIME, Status.CORRECTNESS])
-def test_a_default_that_fails_gives_way_to_the_fastest_correct_listed_config(status):
+def test_a_default_that_fails_is_replaced_by_the_fastest_correct_listed_config(status):
     first = next(config for config in BROKEN if toy_fault(config) is status)
     slow, fast = sorted(RIGHT, key=toy_us)[-1], sorted(RIGHT, key=toy_us)[20]
-    # The strategy is exhaustive, so all listed ones are measured, and much that is faster.
+    # The strategy is exhaustive, so all listed configs are measured, and faster ones too.
     _, selection = run(
         default=first,
         listed=[first, slow, fast],

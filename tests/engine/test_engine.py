@@ -1,4 +1,4 @@
-"""The engine against worlds that answer in any order and lose workers."""
+"""The engine against simulated pools that answer in any order and lose workers."""
 
 from __future__ import annotations
 
@@ -87,16 +87,16 @@ def test_no_binary_is_measured_twice_and_followers_get_the_result():
     candidates = [
         e for j in screenings for e in (j.candidates[:-1] if j.incumbent else j.candidates)
     ]
-    # Who was in a job that failed as a whole goes once more, by itself.
+    # A candidate of a job that failed as a whole is measured again, alone.
     alone = {
         j.candidates[0].binary_hash for j in screenings if len(j.candidates) == 1 + j.incumbent
     }
     hashes = [e.binary_hash for e in candidates if e.binary_hash not in alone]
     assert len(hashes) == len(set(hashes))
-    twins = [r for _, r in world.records if r.source == "binary"]
-    assert twins
+    duplicates = [r for _, r in world.records if r.source == "binary"]
+    assert duplicates
     by_attempt = {r.attempt_id: r for _, r in world.records}
-    for record in twins:
+    for record in duplicates:
         assert toy_binary(by_attempt[record.copied_from].config) == toy_binary(record.config)
         assert record.median_us == by_attempt[record.copied_from].median_us
 
@@ -164,7 +164,7 @@ def test_a_trial_that_keeps_losing_workers_is_given_up_and_the_rest_goes_on():
 
 
 class Doomed(World):
-    """Every worker that gets such a job dies of it."""
+    """Every worker that gets a confirmation dies."""
 
     def _measure(self, order, rng):
         if order.job.mode is Mode.CONFIRM:
@@ -182,7 +182,7 @@ def test_a_confirmation_that_always_takes_its_worker_down_is_given_up():
     assert len([job for job in world.measured if job.mode is Mode.CONFIRM]) < 12
 
 
-def test_a_incumbent_that_always_takes_its_builder_down_is_replaced():
+def test_an_incumbent_that_always_takes_its_builder_down_is_replaced():
     first = World(Engine([spec()], builders=2), stop_after=20).run()
     kept = tuple(record for _, record in first.records)
     best = min((r for r in kept if r.median_us), key=lambda r: r.median_us)
@@ -232,8 +232,8 @@ def test_draining_finishes_what_is_in_flight_and_nothing_else(seed, losses):
     assert world.stages[1][-1] == "search"
 
 
-@pytest.mark.parametrize("event", [WorkerGone("nobody", "?"), JobLost("nothing", "?")])
-def test_events_about_strangers_are_harmless(event):
+@pytest.mark.parametrize("event", [WorkerGone("unknown", "?"), JobLost("nothing", "?")])
+def test_events_about_unknown_workers_and_jobs_are_ignored(event):
     world = World(Engine([spec()], builders=1), stop_after=3).run()
     assert not [i for i in world.engine.handle(event, 0.0) if type(i).__name__ == "Record"]
     world.stop_after = None
@@ -241,7 +241,7 @@ def test_events_about_strangers_are_harmless(event):
 
 
 class Spending(World):
-    """Counts the trials that were asked for when the budget had been spent."""
+    """Counts the trials that were asked when the budget was spent."""
 
     limit_s, asked = 0.05, 0
 
@@ -313,7 +313,7 @@ class Unprepared(World):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_preparation_that_fails_is_nobodys_fault(seed):
+def test_a_preparation_that_fails_costs_no_trial(seed):
     undisturbed = World(Engine([spec()], builders=1), seed=0, workers=1).run()
     world = Unprepared(Engine([spec()], builders=2), seed=seed).run()
     assert world.finish == Finish("finished")
@@ -338,7 +338,7 @@ def test_compile_only_tasks_are_not_prepared():
 
 
 def test_times_of_equal_binaries_are_kept_and_their_outputs_verified_again():
-    """As after a change of the reference: what was timed is not timed again before the finals."""
+    """As after a change of the reference: no known time is measured again before the finals."""
     task = {"strategy": "exhaustive", "budget": TaskBudget()}
     first = World(Engine([spec(**task)], builders=2)).run()
     timed = {r.binary_hash: r for _, r in first.records if r.source == "measured" and r.median_us}

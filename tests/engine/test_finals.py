@@ -91,7 +91,7 @@ def test_among_ties_the_default_wins():
     assert len(selection.tie_set) == 4
 
 
-def test_then_what_neighbours_chose_then_fewer_registers_then_order():
+def test_then_winners_of_neighbours_win_then_fewer_registers_then_the_first_asked():
     shared = searched([100, 50, 50, 50], neighbours=[CONFIGS[3]])
     shared.raced(race(shared, [50, 50, 50, 100]))
     assert shared.tie[0].config == CONFIGS[3]
@@ -103,7 +103,7 @@ def test_then_what_neighbours_chose_then_fewer_registers_then_order():
     assert plain.tie[0].config == CONFIGS[1]
 
 
-def test_who_may_be_slower_by_more_than_half_a_percent_is_not_chosen_for_being_simpler():
+def test_a_variant_that_may_be_half_a_percent_slower_is_not_chosen_for_being_simpler():
     # The default's times scatter: it may be as fast as the fastest, or a percent slower.
     finals = searched([50, 50, 50.1, 60])
     steady = (50.0,) * 60
@@ -125,10 +125,10 @@ def test_who_may_be_slower_by_more_than_half_a_percent_is_not_chosen_for_being_s
     ]
     finals.raced(replace(found, outcomes=tuple(outcomes)))
     assert finals.tie[0].config == CONFIGS[1]
-    assert finals.reason == "fastest by estimate, of 2 that could not be told apart"
+    assert finals.reason == "fastest by estimate, of 2 that cannot be distinguished"
 
 
-def test_a_winner_that_fails_to_confirm_gives_way():
+def test_a_winner_that_fails_to_confirm_is_replaced():
     finals = searched([100, 50, 60, 60])
     finals.raced(race(finals, [50, 100]))
     broken = Failure(Status.CORRECTNESS, "wrong in the timed loop")
@@ -140,7 +140,7 @@ def test_a_winner_that_fails_to_confirm_gives_way():
     assert selection.verdict == "same"
 
 
-def test_finals_that_keep_failing_end_in_an_honest_guess():
+def test_finals_that_keep_failing_leave_the_search_winner_undecided():
     finals = searched([100, 50, 51, 52])
     crash = Failure(Status.RUNTIME, "crashed the device process")
     for _ in range(3):
@@ -163,23 +163,23 @@ def test_a_finalist_that_cannot_be_built_again_is_left_out():
     assert len(finals.candidates()) == 3
 
 
-def test_equal_binaries_meet_once():
+def test_equal_binaries_are_one_finalist():
     finals = searched([100, 50, 50, 52])
     search = finals.search
-    twin = search.trials[config_key(CONFIGS[2])]
-    twin.record = replace(twin.record, binary_hash="b1")
+    duplicate = search.trials[config_key(CONFIGS[2])]
+    duplicate.record = replace(duplicate.record, binary_hash="b1")
     again = Finals(search)
     again.nominate()
     assert [t.number for t in again.candidates()] == [1, 3, 0]
 
 
-def test_nothing_timed_nothing_chosen():
+def test_without_a_timed_variant_nothing_is_chosen():
     finals = searched([None, None, None, None])
     assert finals.mode is None
     assert finals.unconfirmed() is None
 
 
-def test_who_was_dropped_from_its_screening_is_no_incumbent_however_fast_it_seemed():
+def test_a_candidate_that_screening_dropped_never_becomes_the_incumbent():
     finals = searched([100, 50, 51, 52])
     search = finals.search
     lucky = {"block": 32, "stages": 3, "order": "column"}

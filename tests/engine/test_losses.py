@@ -1,4 +1,4 @@
-"""Faults of the machine: jobs are tried again, with pauses, and a task that none can do ends."""
+"""Faults of the machine: jobs are tried again after pauses; a hopeless task is given up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REASON, REMEDY = "[Errno 28] No space left on device", "free some space"
 
 
 class Faulty(World):
-    """A machine on which jobs meet a fault: builds, or measurements of mode `on`, so often."""
+    """A machine whose builds, or measurements of mode `on`, fail `times` times."""
 
     on: str = "build"
     times: int = 10**9
@@ -44,12 +44,12 @@ def world(engine: Engine, **changes: object) -> Faulty:
 
 
 @pytest.mark.parametrize("on", ["build", str(Mode.SCREENING), str(Mode.RACE), str(Mode.CONFIRM)])
-def test_a_machine_that_does_not_recover_ends_the_task_and_nothing_is_stored_of_it(on):
+def test_a_task_on_a_machine_that_does_not_recover_is_left_to_a_later_run(on):
     ended = world(Engine([spec()], builders=3), on=on).run()
     message = f"toy 1 given up: {REASON}"
     assert ended.finish == Finish("interrupted", message, Fault(message, REMEDY))
     assert not ended.selections
-    assert ended.stages[1][-1] == "search", "the same command goes on with it"
+    assert ended.stages[1][-1] == "search", "a later run resumes it"
     assert not [r for _, r in ended.records if "Errno" in r.message]
     if on in ("build", str(Mode.SCREENING)):
         assert not ended.records
@@ -65,7 +65,7 @@ def test_a_machine_that_recovers_in_time_costs_no_trial(on):
     assert disturbed.selections[1].verdict == undisturbed.selections[1].verdict
 
 
-def test_other_tasks_come_to_their_end():
+def test_other_tasks_finish():
     engine = Engine([spec(), spec(task_id=2)], builders=2, in_flight=2)
     ended = world(engine, tasks=(1,)).run()
     assert ended.finish.status == "interrupted"
@@ -91,7 +91,7 @@ def test_pauses_grow_while_the_machine_fails():
     assert len(tried) == 7
 
 
-def test_a_machine_on_which_no_worker_starts_any_more_ends_the_run_soon():
+def test_a_machine_on_which_no_worker_starts_ends_the_run_soon():
     engine = Engine([spec()], builders=1)
     pending = engine.handle(WorkerReady(WorkerInfo("w", DEVICE, TOOLS)), 0.0)
     pending += engine.handle(WorkerGone("w", REASON, REMEDY), 0.0)

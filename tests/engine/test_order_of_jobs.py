@@ -1,4 +1,4 @@
-"""Which job comes first, and on which worker; how long one may be silent."""
+"""The order of jobs, their workers, and how long a candidate may be silent."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from workers.records import (
 SIMPLE = settings(max_examples=25, deadline=None)
 
 
-class Fickle(World):
-    """The first confirmation of the first task tells other ratios than its race."""
+class Contradicting(World):
+    """The first confirmation of the first task contradicts its race."""
 
     def _measure(self, order, rng):
         events = super()._measure(order, rng)
@@ -30,11 +30,11 @@ class Fickle(World):
         if task != "1" or job.mode is not Mode.CONFIRM or earlier:
             return events
         (event,) = events
-        told = [
+        moved = [
             replace(o, log_ratio=-0.5, log_ratio_low=-0.6, log_ratio_high=-0.4) if at else o
             for at, o in enumerate(event.result.outcomes)
         ]
-        return [replace(event, result=replace(event.result, outcomes=tuple(told)))]
+        return [replace(event, result=replace(event.result, outcomes=tuple(moved)))]
 
 
 def of_task(job, task):
@@ -47,7 +47,7 @@ def test_a_repeated_confirmation_lets_others_go_first_while_its_process_starts(t
     postponed = 0
     for seed in range(6):
         specs = [spec(task_id=number, **whole) for number in range(1, tasks + 1)]
-        world = Fickle(Engine(specs, builders=4), seed=seed, workers=1).run()
+        world = Contradicting(Engine(specs, builders=4), seed=seed, workers=1).run()
         assert world.finish == Finish("finished")
         assert set(world.selections) == set(range(1, tasks + 1))
         own = [j for j in world.measured if of_task(j, "1")]
@@ -61,7 +61,7 @@ def test_a_repeated_confirmation_lets_others_go_first_while_its_process_starts(t
 def test_a_repeated_confirmation_goes_to_a_worker_that_has_not_seen_the_task(seed):
     whole = {"strategy": "exhaustive", "budget": TaskBudget()}
     specs = [spec(task_id=number, **whole) for number in (1, 2)]
-    world = Fickle(Engine(specs, builders=4), seed=seed, workers=2).run()
+    world = Contradicting(Engine(specs, builders=4), seed=seed, workers=2).run()
     assert world.finish == Finish("finished")
     confirmations = [
         worker
@@ -92,8 +92,8 @@ def test_kernels_take_turns_when_tasks_are_opened():
 
 @SIMPLE
 @given(seed=st.integers(0, 10**6), workers=st.integers(1, 3))
-def test_variants_go_one_by_one_until_there_is_a_incumbent(seed, workers):
-    """A variant that hangs in the first job would otherwise be waited for as long as may be."""
+def test_variants_go_one_by_one_until_there_is_an_incumbent(seed, workers):
+    """Otherwise a variant that hangs in the first job would delay others for the whole limit."""
     whole = spec(strategy="exhaustive", budget=TaskBudget())
     world = World(Engine([whole], builders=40), seed=seed, workers=workers).run()
     screenings = [job for job in world.measured if job.mode is Mode.SCREENING and job.candidates]

@@ -1,4 +1,4 @@
-"""What a trial costs the tuner does not grow with the number of trials; no time is looked at."""
+"""The cost of a trial does not grow with the number of trials. It is counted, not timed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_trial_costs_as_much_after_a_thousand_as_at_first():
 
 
 @pytest.mark.parametrize("strategy", ["exhaustive", "random"])
-def test_a_trial_is_one_transaction_of_a_look_and_two_inserts(strategy):
+def test_a_trial_is_one_transaction_of_a_lease_check_and_two_inserts(strategy):
     statements = []
 
     def note(connection, cursor, statement, *_):
@@ -58,7 +58,7 @@ def test_a_trial_is_one_transaction_of_a_look_and_two_inserts(strategy):
         event.remove(Engine, "before_cursor_execute", note)
     assert sum(s.startswith("INSERT INTO trial ") for s in statements) == FEW
     assert sum(s.startswith("INSERT INTO measurement ") for s in statements) == FEW
-    # A trial takes a BEGIN, a look at the lease and its two inserts; the outcome and better times
-    # take some. What comes before, such as making the tables, does not count.
+    # A trial takes a BEGIN, a check of the lease and its two inserts; the outcome of the task takes
+    # some more. Statements before the first trial, such as creating tables, do not count.
     first = next(at for at, s in enumerate(statements) if s.startswith("INSERT INTO trial "))
     assert len(statements) - first <= 4 * FEW + 50

@@ -1,5 +1,7 @@
-"""Searches of the spaces an H200 recorded, by the real engine in virtual time: what they choose and
-what device time they take is what the H200 itself showed (benchmarks/selection_regret.py)."""
+"""The real engine searches spaces recorded on an H200, in virtual time.
+
+Its choices and its device time agree with what benchmarks/selection_regret.py measured on the H200.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,9 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SPACES = sorted((BENCHMARKS / "spaces/h200").glob("*.space.json"))
 RESULT = BENCHMARKS / "results/h200/selection_regret.json"
 SEEDS = (1, 2, 3)
-#: A search may be this far from the best of the space, and nearly all are.
+#: Regret that a search may have; the share of searches below it; regret that none may have.
 CLOSE, NEARLY_ALL, NEVER = 0.02, 0.95, 0.10
-#: How many times the device's own time per config the simulated one may be.
+#: The simulated time per config may be this many times the device's.
 MORE = 2.5
 #: Device milliseconds of screening per config, for anything up to a millisecond.
 MOST_MS = 25.0
@@ -63,7 +65,7 @@ def search(path: Path, seed: int) -> Search:
 
 @cache
 def on_the_device() -> dict:
-    """By space, the figures that the H200 printed."""
+    """The figures measured on the H200, by space."""
     spaces = json.loads(RESULT.read_text())["spaces"] if RESULT.exists() else {}
     return {name: entry["figures"] for name, entry in spaces.items() if "figures" in entry}
 
@@ -91,12 +93,12 @@ def test_the_device_time_is_what_the_device_took(name):
         pytest.skip("not recorded in this repository")
     real = on_the_device()[name]["screening_ms_per_config"]
     simulated = statistics.median(search(path, seed).ms_per_config for seed in SEEDS)
-    # The device was given builds replayed in 0.15 of their time, so its screenings were larger;
-    # one of a single candidate times the incumbent as often again.
+    # On the device builds were replayed in 0.15 of their time, so its screenings had more
+    # candidates. A screening of one candidate times the incumbent as often as the candidate.
     assert real / 2 <= simulated <= MORE * real
 
 
-def test_a_search_comes_to_the_same_end_in_the_same_device_time():
+def test_a_search_is_deterministic_in_choice_and_device_time():
     path = min(SPACES, key=lambda path: path.stat().st_size)
     again = search.__wrapped__(path, SEEDS[0])
     assert again == search(path, SEEDS[0])

@@ -1,4 +1,4 @@
-"""More devices end a campaign sooner, and choose as well: the engine on virtual time."""
+"""The engine in virtual time: more devices finish a campaign sooner and choose as well."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import multi_gpu_run
 import virtual_gpus
 
 from search_spaces.recorded.kernel import RecordedSpace
+from tuner.engine import Engine
 from workers.backends.simulated.build import simulate_build
 from workers.pools.virtual import VirtualPool
 from workers.records import BuildJob, KernelRef, MeasureJob, Mode, PoolSpec
@@ -28,26 +29,40 @@ def found():
     return virtual_gpus.scaling([1, 2, 4])
 
 
-def test_four_devices_tune_32_tasks_as_much_sooner_as_promised(found):
+def test_four_devices_finish_32_tasks_sooner_by_the_documented_factor(found):
     assert found[1].wall_s / found[2].wall_s >= 1.9
     assert found[1].wall_s / found[4].wall_s >= virtual_gpus.BOUND
     assert all(one.busy_share >= 0.9 for one in found.values())
 
 
-def test_more_devices_leave_nothing_out_and_choose_as_well(found):
+def test_more_devices_tune_every_task_and_choose_as_well(found):
     for one in found.values():
         assert one.selected == virtual_gpus.TASKS
         assert one.configs == found[1].configs
         assert one.regret_mean <= 0.005
 
 
-def test_virtual_time_passes_the_same_every_time(found, tmp_path):
+def test_virtual_time_is_deterministic(found, tmp_path):
     paths = virtual_gpus.make_tasks(tmp_path, 6)
     assert virtual_gpus.campaign(paths, 3, 12) == virtual_gpus.campaign(paths, 3, 12)
 
 
+class CheckedEngine(Engine):
+    """An engine whose state is checked after every event."""
+
+    def handle(self, event, now):
+        instructions = super().handle(event, now)
+        self.validate()
+        return instructions
+
+
+def test_the_engine_is_consistent_after_every_event(tmp_path, monkeypatch):
+    monkeypatch.setattr(virtual_gpus, "Engine", CheckedEngine)
+    virtual_gpus.campaign(virtual_gpus.make_tasks(tmp_path, 3), 2, 12)
+
+
 def finals_of(path, candidates):
-    """The race of so many of a recorded space's configs, the fastest first."""
+    """The race of the fastest configs of a recorded space."""
     space = RecordedSpace.load(path)
     ref = KernelRef(f"recorded:{path}")
     timed = sorted((c for c in space.configs if c.median_us), key=lambda c: c.median_us)
@@ -99,7 +114,7 @@ def test_speedups_are_told_against_one_device():
     assert document["passed"]["speedup_of_4"] is True
 
 
-def test_processors_that_are_to_be_busy_are_and_are_let_go():
+def test_occupied_processors_are_busy_and_then_released():
     from workers import device
 
     (processor, *_) = os.sched_getaffinity(0)

@@ -109,8 +109,9 @@ def _of_stage(task: Task) -> Iterator[str]:
 def _of_budget(task: Task) -> Iterator[str]:
     limit, trials = task.spec.budget.trials, task.search.trials
     # A failed default is replaced even beyond the budget, and a resumed run may have spent more.
-    extra = sum(trial.strategy == "default" for trial in trials.values())
-    if limit is not None and len(trials) > max(limit, len(task.spec.finished)) + extra:
+    defaults = sum(trial.strategy == "default" for trial in trials.values())
+    replaced = max(0, defaults - 1)
+    if limit is not None and len(trials) > max(limit, len(task.spec.finished)) + replaced:
         yield f"{len(trials)} trials were asked, the budget allows {limit}"
     spent_s = sum(trial.record.device_s for trial in trials.values() if trial.record is not None)
     if abs(spent_s - task.search.device_s) > 1e-6 * max(1.0, spent_s):

@@ -218,7 +218,7 @@ class Search:
         trial = self.trials.add(config, source, self._now)
         strategy = self.spec.strategy
         if self._stopping_rule is not None:
-            self._stopping_rule.asked(config)
+            self._stopping_rule.started(config)
         if source != strategy.name and isinstance(strategy, PendingAware):
             strategy.start(config)
         return trial
@@ -280,7 +280,7 @@ class Search:
         for config in dropped:
             self._drop(self.trials[config_key(config)])
         if dropped:
-            rule.drop(dropped)
+            rule.withdraw(dropped)
         if isinstance(self.spec.strategy, PendingAware):
             for config in dropped:
                 self.spec.strategy.withdraw(config)
@@ -308,7 +308,7 @@ class Search:
                 self.verified.add(record.binary_hash)
         self.spec.strategy.tell(record.config, trial.score, record.status)
         if self._stopping_rule is not None:
-            self._stopping_rule.told(record.config, trial.score, record.status)
+            self._stopping_rule.finished(record.config, trial.score, record.status)
 
     def _rank(self, trial: Trial) -> None:
         before = self.incumbent
@@ -320,9 +320,9 @@ class Search:
     def _may_win(self, record: TrialRecord) -> bool:
         """Whether a time is ranked.
 
-        The time of a dropped candidate is not: its few samples beside an outlier of the incumbent
-        would look like a new best. The time of a duplicate binary is ranked once, for the trial
-        that was measured.
+        The time of a dropped candidate is not: with an outlier among the incumbent's samples, its
+        few samples would look like a new best. The time of a duplicate binary is ranked once, for
+        the trial that was measured.
         """
         return record.source != "binary" and not self.spec.dropped_early(record)
 

@@ -1,4 +1,4 @@
-"""What people see of a running engine."""
+"""The progress of a running engine, as users see it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ def progress(
     fresh: int,
     chosen: Mapping[int, SelectionRecord],
 ) -> Progress:
-    """A snapshot. offered_s: device seconds there were, used or not; fresh: trials that this
-    process finished, on which the rate and the time left are based; chosen: outcomes by task, of
-    tasks that are shown once more when they are done."""
+    """The progress of all tasks.
+
+    elapsed_s: since the run began. offered_s: device seconds of all workers, used or not. fresh:
+    trials that this process finished; the rate and the time left follow from them. chosen:
+    outcomes of tasks that are shown as done for the first time.
+    """
     done = sum(task.search.done for task in engine.tasks)
     total = _total(engine)
     rate = fresh / elapsed_s if elapsed_s > 0 else 0.0
@@ -50,7 +53,7 @@ def progress(
 
 
 def _total(engine: Engine) -> int | None:
-    """Planned trials, when every task's budget or space bounds them."""
+    """The planned trials; None while a search without a limit of trials is open."""
     total = 0
     for task in engine.tasks:
         if task.search.stopped:

@@ -1,4 +1,9 @@
-"""Budget `auto`: when a search has tried enough, and which neighbours of its incumbent are left."""
+"""Budget `auto`: when a search ends, and which neighbours of its incumbent are tried before.
+
+A model estimates the gain: by what share the best untried config is expected to improve on the
+incumbent. The search has enough when the gain is below the budget's. Builds that are then still in
+flight are dropped if they are expected to add little.
+"""
 
 from __future__ import annotations
 
@@ -14,37 +19,44 @@ from tuner.strategies.strategy import Strategy
 if TYPE_CHECKING:
     from tuner.strategies.expected_gain import ExpectedGain
 
-#: Results before which nothing is concluded.
+#: Results that a decision needs.
 MINIMUM = 30
-#: Trials after which a search ends that has timed nothing (compile-only, or all failed).
+#: Trials after which a search ends that has timed nothing: compile-only, or all trials failed.
 UNTIMED = 100
-#: Builds under way are given up after so many looks in a row that found enough.
-_CALM = 3
-#: What a search that has given builds up is resumed for: so many times the gain that is enough.
-_RESUMED = 2.0
-#: Builds under way are not awaited if they are expected to gain less than this share of what is
-#: enough. They were ordered as the most promising, and a model that was right would not need them.
-_SURPLUS = 0.02
-#: The expected gain is computed anew after so many results.
+#: The gain is estimated again after this many results.
 _EVERY = 4
-#: A neighbour of the incumbent is not tried where the model gives it less of a chance to win.
+#: Estimates in a row below the budget's gain after which builds in flight are dropped.
+_CONFIRMATIONS = 3
+#: Builds in flight are dropped if they are expected to gain less than this share of the budget's
+#: gain. They were the most promising ones when they were ordered, so the share is small.
+_SURPLUS = 0.02
+#: A search that has dropped builds resumes only at this multiple of the budget's gain.
+_RESUME = 2.0
+#: A neighbour of the incumbent is tried if the model gives it at least this chance to win.
 _CHANCE = 0.01
 
 
 class StoppingRule:
-    """Follows one search. gain: the expected relative improvement below which it has enough."""
+    """Follows the results of one search."""
 
     def __init__(self, space: BoundSpace, strategy: Strategy, gain: float) -> None:
+        """gain: the expected relative improvement below which the search has enough."""
         self._space = space
         self._strategy = strategy
         self._gain = gain
-        self._told = 0
-        self._looked_at = 0
+        self._results = 0
+        #: Whether any config was timed.
         self._timed = False
-        self._calm = 0
-        self._spared_at = 0
+        #: `_results` at the last estimate of the gain.
+        self._estimated_at = 0
+        #: Estimates in a row below the budget's gain.
+        self._below = 0
+        #: `_results` when `surplus` looked last.
+        self._surplus_at = 0
+        #: `_results` and the number of builds in flight when `late` looked last.
         self._late_at = (0, 0)
-        self._spared = False
+        #: Whether builds were dropped.
+        self._dropped = False
 
     @cached_property
     def _estimate(self) -> ExpectedGain:
@@ -54,56 +66,60 @@ class StoppingRule:
         shared = getattr(self._strategy, "surrogate", None)
         return ExpectedGain(self._space, surrogate=shared)
 
-    def asked(self, config: Config) -> None:
+    def started(self, config: Config) -> None:
+        """A config became a trial."""
         self._estimate.start(config)
 
-    def told(self, config: Config, score: float | None, status: Status) -> None:
-        self._told += 1
+    def finished(self, config: Config, score: float | None, status: Status) -> None:
+        """A trial has its result; `score` is ln(time in us), None without a time."""
+        self._results += 1
         self._timed = self._timed or score is not None
         self._estimate.tell(config, score, status)
 
     def reached(self, trials: int, open_trials: int) -> bool:
-        """Whether what is untried is not worth it; may change again as results come in.
+        """Whether the search has enough. Further results may change that.
 
-        trials: how many were asked so far, of which open_trials have no result yet.
+        trials: asked so far. open_trials: of these, the trials without a result.
         """
         if not self._timed and trials >= UNTIMED:
             return True
-        fresh = self._told - self._looked_at
+        fresh = self._results - self._estimated_at
         if fresh >= _EVERY or (fresh and not open_trials):
-            self._looked_at = self._told
-            left = self._estimate.expected_gain() if self._told >= MINIMUM else math.inf
-            enough = left < self._gain * (_RESUMED if self._spared else 1.0)
-            self._calm = self._calm + 1 if enough else 0
-        return self._calm > 0
+            self._estimated_at = self._results
+            gain = self._estimate.expected_gain() if self._results >= MINIMUM else math.inf
+            limit = self._gain * (_RESUME if self._dropped else 1.0)
+            self._below = self._below + 1 if gain < limit else 0
+        return self._below > 0
 
     def surplus(self, configs: Sequence[Config]) -> list[Config]:
-        """Which of the configs under way are not worth waiting for, once enough is reached."""
-        if not configs or self._told == self._spared_at or self._calm < _CALM:
+        """Of the configs in flight, those not worth waiting for once the search has enough."""
+        if not configs or self._results == self._surplus_at or self._below < _CONFIRMATIONS:
             return []
-        self._spared_at = self._told
-        return self._given_up(self._estimate.surplus(configs, _SURPLUS * self._gain))
+        self._surplus_at = self._results
+        return self._noted(self._estimate.surplus(configs, _SURPLUS * self._gain))
 
     def late(self, configs: Sequence[Config]) -> list[Config]:
-        """Which of the last configs under way, whose builds take long, are not worth waiting for,
-        once enough is reached: they are worth no more than others that were not begun."""
-        seen = self._told, len(configs)
+        """The same where only late builds are in flight.
+
+        A late build is dropped if it is expected to gain less than a config that was not tried.
+        """
+        seen = self._results, len(configs)
         if not configs or seen == self._late_at:
             return []
         self._late_at = seen
-        return self._given_up(self._estimate.surplus(configs, self._gain, widening=1.0))
+        return self._noted(self._estimate.surplus(configs, self._gain, widening=1.0))
 
-    def _given_up(self, configs: list[Config]) -> list[Config]:
-        self._spared = self._spared or bool(configs)
-        return configs
-
-    def drop(self, configs: Sequence[Config]) -> None:
-        """Configs were given up before they had a result."""
+    def withdraw(self, configs: Sequence[Config]) -> None:
+        """Trials were dropped before they had a result."""
         self._estimate.withdraw(configs)
 
     def polish(self, incumbent: Config | None) -> Config | None:
-        """The untried neighbour of the incumbent most likely to beat it, if that is possible."""
+        """The untried neighbour of the incumbent with the best chance to win, if it has one."""
         near = [] if incumbent is None else self._space.neighbours(incumbent)
         chances = self._estimate.chances(near)
         best = max(range(len(near)), key=chances.__getitem__, default=None)
         return near[best] if best is not None and chances[best] >= _CHANCE else None
+
+    def _noted(self, dropped: list[Config]) -> list[Config]:
+        self._dropped = self._dropped or bool(dropped)
+        return dropped

@@ -15,7 +15,7 @@ def choose(
 
     The order of preference is: the default, a winner of neighbouring workloads, fewer registers,
     the first asked. equals: the winner of the race and all that certainly cost little more.
-    indistinct: how many could not be told apart from the fastest. default, shared: config keys.
+    indistinct: how many cannot be distinguished from the fastest. default, shared: config keys.
     """
 
     def rank(trial: Trial) -> tuple[bool, bool, int, int]:
@@ -26,7 +26,7 @@ def choose(
     chosen = min(equals, key=rank)
     key = config_key(chosen.config)
     if len(equals) == 1:
-        by_estimate = f"fastest by estimate, of {indistinct} that could not be told apart"
+        by_estimate = f"fastest by estimate, of {indistinct} that cannot be distinguished"
         return chosen, "fastest beyond doubt" if indistinct == 1 else by_estimate
     if key == default:
         return chosen, f"the default ties with the fastest of {len(equals)}"
