@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Small kernels for the build tests: what a builder must take, and what it must refuse."""
+"""Small kernels for the build tests: ones that builders must compile, and ones they must refuse."""
 
 import torch
 import triton

@@ -1,4 +1,4 @@
-"""CPU variants carry their Inductor cache to another process, which compiles nothing."""
+"""The Inductor cache in a CPU artifact, with which another process compiles nothing."""
 
 import pickle
 import subprocess
@@ -90,19 +90,19 @@ def test_an_unchanged_variant_is_not_compiled_again(artifacts, cache):
     assert set(again.files) == set(artifacts[0].files)
 
 
-def test_the_hash_is_that_of_what_runs(artifacts, cache):
+def test_the_hash_identifies_what_runs(artifacts, cache):
     assert artifacts[0].binary_hash != artifacts[1].binary_hash
     assert built(cache, CONFIGS[0] | {"unused": 1}).binary_hash == artifacts[0].binary_hash
     half = built(cache, CONFIGS[0] | {"precision": "fp16"})
     assert half.binary_hash != artifacts[0].binary_hash
 
 
-def test_configs_that_run_other_python_share_no_binary(artifacts, cache):
+def test_configs_with_uncompiled_python_share_no_hash(artifacts, cache):
     one, two = (built(cache, CONFIGS[0] | {"copies": count}) for count in (1, 2))
     assert len({one.binary_hash, two.binary_hash, artifacts[0].binary_hash}) == 3
 
 
-def test_artifacts_hold_binaries_and_no_sources_or_locks(artifacts):
+def test_artifacts_contain_binaries_and_no_sources_or_locks(artifacts):
     for artifact in artifacts:
         assert artifact.facts.binary_bytes > 1000
         assert artifact.facts.registers == artifact.facts.shared_bytes == 0
@@ -111,7 +111,7 @@ def test_artifacts_hold_binaries_and_no_sources_or_locks(artifacts):
         assert not suffixes & {".cpp", ".lock", ".py"}
 
 
-def test_a_fault_is_a_failure_and_leaves_nothing_behind(cache, artifacts):
+def test_a_fault_is_a_failure_and_leaves_no_files(cache, artifacts):
     before = sorted((cache / "variants").iterdir())
     failure = built(cache, CONFIGS[0] | {"fault": True})
     assert isinstance(failure, Failure)

@@ -1,4 +1,4 @@
-"""Triton variants are cross-compiled, judged by their limits, and launched elsewhere from cache."""
+"""Triton variants are cross-compiled, checked against limits, and launched elsewhere from cache."""
 
 import json
 import pickle
@@ -84,13 +84,13 @@ def test_facts_are_read_from_the_binaries(tmp_path):
             assert binaries.cubin_resources(cubin) == binaries.resources_of_attributes(cubin)
 
 
-def test_the_hash_is_that_of_what_runs(tmp_path):
+def test_the_hash_identifies_what_runs(tmp_path):
     reference = built(tmp_path / "one")
     assert built(tmp_path / "two").binary_hash == reference.binary_hash
-    # An argument that is not compiled in, and a grid, make another variant of the same binary.
+    # Another run-time argument or grid makes another variant of the same binary.
     assert built(tmp_path / "one", CONFIG | {"factor": 3.5}).binary_hash != reference.binary_hash
     assert built(tmp_path / "one", CONFIG | {"block": 256}).binary_hash != reference.binary_hash
-    # A parameter that no launch uses makes none.
+    # A parameter that no launch uses does not.
     assert built(tmp_path / "one", CONFIG | {"unused": 1}).binary_hash == reference.binary_hash
 
 
@@ -153,7 +153,7 @@ def test_registers_times_threads_is_a_limit_where_the_device_states_one(tmp_path
     )
 
 
-def test_faults_that_are_not_the_configs_raise(tmp_path):
+def test_faults_not_caused_by_the_config_raise(tmp_path):
     with pytest.raises(TunerError, match="cpu:elsewhere") as wrong_machine:
         build_kernel(
             build_kernels.pointwise, job({}, device=Device("cpu", "x", "cpu:elsewhere")), tmp_path
@@ -291,8 +291,8 @@ def test_blocks_restore_the_driver_and_nest():
     assert (vars(driver).get("_active"), knobs.compilation.listener) == before
 
 
-def test_arguments_that_code_does_not_show_are_part_of_a_binary(tmp_path):
-    """The part of a tensor that is passed, and defaults of arguments that are not."""
+def test_run_time_arguments_are_part_of_the_hash(tmp_path):
+    """Which part of a tensor is passed, and defaults of arguments that are not passed."""
     usual = {"of": "a", "row": 0, "two": False}
     hashes = []
     for change in ({}, {"of": "b"}, {"row": 1}, {"two": True}):
@@ -303,7 +303,7 @@ def test_arguments_that_code_does_not_show_are_part_of_a_binary(tmp_path):
     assert len(set(hashes)) == 4
 
 
-def test_what_heuristics_pass_is_part_of_a_binary(tmp_path):
+def test_arguments_from_heuristics_are_part_of_the_hash(tmp_path):
     built = [
         build_kernel(
             build_kernels.Shifted(), job({"steps": steps}, workload=Workload.of(n=64)), tmp_path

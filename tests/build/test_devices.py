@@ -1,4 +1,4 @@
-"""Devices are found, detected and known by name; toolchains are compared in one line."""
+"""Finding and detecting devices, limits of targets, and the comparison of toolchains."""
 
 import os
 import subprocess
@@ -31,7 +31,7 @@ UUIDS = ["GPU-aaaa-1", "GPU-aabb-2", "GPU-cccc-3"]
         ("hip:gfx1100", 65_536, 32),
     ],
 )
-def test_limits_of_targets_nobody_owns(target, shared, warp):
+def test_limits_of_absent_targets(target, shared, warp):
     device = offline(target, "interpreter")
     assert (device.shared_bytes, device.warp_size, device.target) == (shared, warp, target)
     assert device.kind == "interpreter"
@@ -118,14 +118,14 @@ def test_a_control_group_limits_cores_and_memory(tmp_path, monkeypatch):
     assert (device.name, device.target) == ("Some  CPU @ 3GHz", "cpu:x86-64-avx2")
 
 
-def test_a_machine_that_tells_nothing_still_has_a_cpu(tmp_path, monkeypatch):
+def test_a_machine_without_cpu_information_still_has_a_cpu(tmp_path, monkeypatch):
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     device = cpu_device(tmp_path)
     assert device.sm_count >= 1
     assert device.target == "cpu:aarch64-neon"
 
 
-def test_toolchains_name_what_differs():
+def test_a_mismatch_of_toolchains_names_the_difference():
     here = backends.spec("cuda").toolchain()
     assert here.torch
     assert here.triton
@@ -143,7 +143,7 @@ def test_toolchains_name_what_differs():
     assert "python 3.1.4 -> " in toolchain.mismatch(Toolchain(python="3.1.4"), Toolchain())
 
 
-def test_looking_around_loads_neither_torch_nor_triton():
+def test_finding_devices_loads_neither_torch_nor_triton():
     script = (
         "import sys; from workers import backends, device; import workers.build\n"
         "device.found('cuda'); device.detect('cpu'); device.offline('cuda:90')\n"

@@ -1,4 +1,4 @@
-"""Precompiled headers: made once for a user, shared whole or not at all."""
+"""Precompiled headers: compiled once per user and shared atomically."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def build(folder: Path, home: Path) -> str:
 
 
 @pytest.mark.slow
-def test_a_later_builder_takes_the_headers_of_an_earlier_one(tmp_path):
+def test_a_later_builder_uses_the_headers_of_an_earlier_one(tmp_path):
     home = tmp_path / "home"
     first = build(tmp_path / "one", home)
     kept = home / "tuner" / "headers"

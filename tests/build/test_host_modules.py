@@ -1,4 +1,4 @@
-"""Triton's own modules are compiled once for all device processes; variants stay in their own."""
+"""Triton's host modules are compiled once per user; variants stay in the process's cache."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ print(cache.put(b"code", "variant.cubin"))
 
 
 def lines_of(home: Path, cache: Path, compiler: str | None = None) -> list[str]:
-    """What a device process says, with caches of its own and this home."""
+    """The output of a device process with a private cache and this home folder."""
     env = {**os.environ, **environment("cuda", str(cache)), "TRITON_HOME": str(home)}
     env["PYTHONPATH"] = f"{ROOT}"
     if compiler:
@@ -54,14 +54,14 @@ def test_a_module_is_compiled_once_for_all_processes_and_a_variant_for_each(tmp_
     assert Path(variant).is_relative_to(tmp_path / "two")
 
 
-def test_a_home_that_cannot_be_written_leaves_modules_in_the_processs_own_cache(tmp_path):
+def test_with_a_read_only_home_modules_stay_in_the_process_cache(tmp_path):
     home = tmp_path / "home"
     home.write_text("a file, not a folder")
     module, *_ = lines_of(home, tmp_path / "one")
     assert Path(module).is_relative_to(tmp_path / "one")
 
 
-def test_a_module_that_is_damaged_is_compiled_again(tmp_path):
+def test_a_damaged_module_is_compiled_again(tmp_path):
     module, *_ = lines_of(tmp_path / "home", tmp_path / "one")
     Path(module).write_bytes(b"half")
     again, *_ = lines_of(tmp_path / "home", tmp_path / "two")
@@ -70,5 +70,5 @@ def test_a_module_that_is_damaged_is_compiled_again(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["cpu", "interpreter", "simulated"])
-def test_other_kinds_keep_all_to_themselves(kind, tmp_path):
+def test_other_kinds_keep_their_modules_private(kind, tmp_path):
     assert "TRITON_CACHE_MANAGER" not in environment(kind, str(tmp_path))

@@ -1,4 +1,4 @@
-"""A launch finds what was built; where it does not, the part of the key that differs is named."""
+"""A launch finds its binary in the cache, or a note names the part of the key that differs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def cast(X, Y, stride, dtype: tl.constexpr, n: tl.constexpr, BLOCK: tl.constexpr
 
 
 class Cast(build_kernels._Base):
-    """Takes a dtype as a constant, by position, as kernels of torchao do."""
+    """Takes a dtype by position as a constant, like kernels of torchao."""
 
     name = "cast"
 
@@ -49,7 +49,7 @@ def built(cache):
 
 
 def launched(artifact, cache, *, offset=0, **config):
-    """What a device worker's launch of the artifact compiles, but for the launch itself."""
+    """What a device worker compiles for the artifact, without the launch itself."""
     install(artifact, cache)
     tensors = {"x": torch.empty(1024 + offset)[offset:], "y": torch.empty(1024).half()}
     cast.device_caches.clear()
@@ -83,7 +83,7 @@ def test_a_dtype_by_position_is_a_constant_when_built_as_when_launched(tmp_path,
         ({"block": 256}, "constant BLOCK was 128 when built, is 256 when launched"),
     ],
 )
-def test_what_differs_is_named(tmp_path, monkeypatch, planted, named):
+def test_a_difference_is_named(tmp_path, monkeypatch, planted, named):
     monkeypatch.setenv("TRITON_CACHE_DIR", "")
     artifact = built(tmp_path / "builder")
     seen = launched(artifact, tmp_path / "runner", **planted)

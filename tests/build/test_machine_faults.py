@@ -1,4 +1,4 @@
-"""Real faults of the machine under real compilers: none becomes a failure of the config."""
+"""Faults of the machine under real compilers never become failures of a config."""
 
 import os
 import resource
@@ -36,7 +36,7 @@ def built(cache):
 
 @contextmanager
 def few_files(left):
-    """So many more files may be opened than there are."""
+    """Limit this process to a number of further open files."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest_free = os.dup(0)
     os.close(lowest_free)
@@ -49,7 +49,7 @@ def few_files(left):
 
 @contextmanager
 def small_disk(folder, size="128k"):
-    """A disk of that size in place of the folder."""
+    """Mount a disk of this size over the folder."""
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", f"{folder}"]
     if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("may not mount a small disk")
@@ -61,7 +61,7 @@ def small_disk(folder, size="128k"):
 
 @contextmanager
 def deadly_ptxas(folder, monkeypatch):
-    """A ptxas that is killed as the system does when memory is short."""
+    """A ptxas that is killed, as by the system when memory is short."""
     import triton
 
     real = f"{os.path.dirname(triton.__file__)}/backends/nvidia/bin/ptxas"
@@ -74,7 +74,7 @@ def deadly_ptxas(folder, monkeypatch):
 
 
 def deadly_cc1plus(folder):
-    """Words of a g++ whose compiler proper is killed."""
+    """The message of a g++ whose compiler process is killed."""
     shim = folder / "cc1plus"
     shim.write_text("#!/bin/sh\nkill -9 $$\n")
     shim.chmod(0o755)
@@ -82,9 +82,7 @@ def deadly_cc1plus(folder):
 
 
 @pytest.mark.parametrize("fault", ["disk", "files", "killed"])
-def test_a_fault_while_a_kernel_is_compiled_is_no_result_of_the_config(
-    tmp_path, monkeypatch, fault
-):
+def test_a_fault_during_compilation_is_not_a_result_of_the_config(tmp_path, monkeypatch, fault):
     cache = tmp_path / "cache"
     cache.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -143,7 +141,7 @@ def test_a_killed_probe_of_the_compiler_has_no_result(tmp_path, monkeypatch):
         builder.close()
 
 
-def test_a_builder_that_is_only_ever_killed_is_the_machines_fault(tmp_path):
+def test_a_builder_that_is_always_killed_is_a_fault_of_the_machine(tmp_path):
     # As by a system that is short of memory, at the same point each time.
     (tmp_path / "deadly.py").write_text("import os\nos.kill(os.getpid(), 9)\n")
     builder = ProcessBuilder()
@@ -156,7 +154,7 @@ def test_a_builder_that_is_only_ever_killed_is_the_machines_fault(tmp_path):
         builder.close()
 
 
-def test_too_few_files_for_a_child_are_told_and_leave_nothing(tmp_path, monkeypatch):
+def test_too_few_open_files_for_a_child_are_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     builder = ProcessBuilder()
     before = set(os.listdir("/proc/self/fd"))
@@ -184,7 +182,7 @@ def test_too_few_files_for_a_child_are_told_and_leave_nothing(tmp_path, monkeypa
         ),
     ],
 )
-def test_what_is_a_fault_wherever_it_stands_in_a_chain(error, lost):
+def test_a_fault_is_found_anywhere_in_a_chain_of_errors(error, lost):
     wrapped = RuntimeError("while something else was done")
     wrapped.__context__ = error
     for each in (error, wrapped):
@@ -209,5 +207,5 @@ def test_what_is_a_fault_wherever_it_stands_in_a_chain(error, lost):
         ("the compiler crashed (SIGSEGV) twice", "No space left on device", False),
     ],
 )
-def test_stored_messages_that_tell_of_a_fault(message, detail, lost):
+def test_stored_messages_of_faults_are_recognised(message, detail, lost):
     assert is_named_in(message, detail) is lost

@@ -1,4 +1,4 @@
-"""Modules that ask for the device when they are imported get the target's facts."""
+"""Modules that query the device on import get the target's properties."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ CONFIGS = {
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    """The working folder: a process holds one module of a name, so all tests share it."""
+    """The working folder, shared by all tests, because a process has one module of each name."""
     folder = tmp_path_factory.mktemp("library")
     (folder / "asking_limits.py").write_text(LIMITS)
     (folder / "asking.py").write_text(KERNEL)
@@ -101,7 +101,7 @@ def configs(kernel, device):
         ]
 
 
-def test_every_device_has_modules_of_its_own(library):
+def test_every_device_has_separate_modules(library):
     undecided = registry.load_undecided("asking.py:kernel")
     loaded = {}
     for name in ("cuda:90", "cuda:80", "cuda:90", "cuda:80"):
@@ -116,18 +116,18 @@ def test_every_device_has_modules_of_its_own(library):
     assert found == [{"BLOCK": 64, "SMS": 7}, {"BLOCK": 100, "SMS": 7}]
 
 
-def test_modules_that_ask_nothing_serve_all_devices(library):
+def test_modules_without_queries_serve_all_devices(library):
     first = registry.load("plain.py:kernel", (), offline("cuda:86"))
     assert registry.load("plain.py:kernel", (), offline("cuda:89")) is first
 
 
-def test_without_a_device_a_question_is_an_error_as_on_a_machine_without_gpus(library):
+def test_without_a_device_a_query_fails_as_on_a_machine_without_gpus(library):
     (library / "eager.py").write_text("import torch\ntorch.cuda.get_device_properties(0)\n")
     with pytest.raises(KernelError, match="no GPU is visible"):
         registry.load("eager.py:kernel", (), answers.NOWHERE)
 
 
-def test_builders_build_what_is_asked_for(library, tmp_path):
+def test_builders_build_for_the_requested_device(library, tmp_path):
     ref = KernelRef(f"{library / 'asking.py'}:kernel", (f"{library}",))
     for name in ("cuda:90", "cuda:80", "cuda:90"):
         config = {**CONFIGS[name][0], "num_warps": 4, "num_stages": 3}
@@ -141,7 +141,7 @@ def test_builders_build_what_is_asked_for(library, tmp_path):
         assert f"cuda:{described['target']['arch']}" == name
 
 
-def test_what_cannot_be_imported_twice_says_so(library):
+def test_a_module_that_cannot_be_imported_twice_is_named(library):
     (library / "once.py").write_text(
         "import builtins, torch\n"
         "assert torch.cuda.get_device_properties(0) and not hasattr(builtins, 'once')\n"

@@ -1,8 +1,8 @@
-"""Planted cheats: variants that look fast and are wrong, each with the reason it is refused for.
+"""Planted cheats: variants that look fast and are wrong, each with the reason of its refusal.
 
 Every cheat multiplies two square float32 matrices, y = x @ w, or pretends to. A *writing* variant
-is given y, as a Triton launch is; a *returning* one gives it back, as a function compiled for a
-CPU does. `CHEATS` is what tests and benchmarks go through.
+writes to y, like a Triton launch; a *returning* one returns y, like a function compiled for a CPU.
+Tests and benchmarks run all of `CHEATS`.
 """
 
 from __future__ import annotations
@@ -21,17 +21,20 @@ from search_spaces.records import Workload
 
 @dataclass(frozen=True, slots=True)
 class Cheat:
-    """reason: a regular expression its refusal matches. writes, returns: how it can be played.
-
-    cuda: it needs a CUDA device. timed: it is only seen in the timed loop. dims: of its workload.
-    """
+    """One cheat and how it can be run."""
 
     name: str
+    #: A regular expression that its refusal matches.
     reason: str
+    #: Whether it exists as a writing variant.
     writes: bool = True
+    #: Whether it exists as a returning variant.
     returns: bool = True
+    #: Whether it needs a CUDA device.
     cuda: bool = False
+    #: Whether only the check of a timed run can find it.
     timed: bool = False
+    #: Dimensions of its workload.
     dims: tuple[tuple[str, object], ...] = ()
 
     @property
@@ -57,18 +60,18 @@ CHEATS = (
     Cheat("out of bounds by 16 bytes", r"wrote outside `y`: guard band after", returns=False),
     Cheat("float16 accumulation", r"relative error \S+ of `y` over 1e-05"),
     Cheat("persisting L2 window", r"reserved \d+ bytes of L2", returns=False, cuda=True),
-    # beyond the fourteen: clocks of the host, and who is honest only while being checked
+    # Beyond the fourteen: clocks of the host, and variants that are honest only in the gate.
     Cheat("patched perf_counter_ns", r"changed time\.perf_counter_ns"),
     Cheat("idle once checked", r"output `y` not|faster than", returns=False, timed=True),
     Cheat("wrong once checked", r"wrong in the timed loop: relative error", timed=True),
 )
 HONEST = {"cheat": ""}
-#: runs of the gate, which who is honest only for it counts
+#: Runs of the gate, which a variant counts that is honest only there.
 _GATE_RUNS = 3
 
 
 class Lazy(torch.Tensor):
-    """Does the work when it is looked at."""
+    """Does the work when it is first used."""
 
     work: Callable[[torch.Tensor], None] | None = None
 
@@ -81,7 +84,7 @@ class Lazy(torch.Tensor):
 
 
 class Play:
-    """One cheat as a function of x, w and y that counts its calls and keeps what it likes."""
+    """One cheat as a function of x, w and y that counts its calls and may keep results."""
 
     def __init__(self, name: str) -> None:
         self._play = getattr(self, "_" + name.lower().replace(" ", "_"), self._honest)
@@ -103,7 +106,7 @@ class Play:
         y[:-1].copy_(torch.mm(x, w)[:-1])
 
     def _stale_output(self, x, w, y):
-        """Whatever the memory holds."""
+        """Leave the output unwritten."""
 
     def _input_mutation(self, x, w, y):
         self._honest(x, w, y)
@@ -188,7 +191,7 @@ class Cheated(Kernel):
         return [Workload.of(n=256, dtype="float32")]
 
     def check_workload(self, workload):
-        """All are taken."""
+        """Accept every config."""
 
     def make_inputs(self, workload, seed, device):
         n = workload.size("n")

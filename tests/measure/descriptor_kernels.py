@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""A kernel that makes its tensor descriptors on the device, for which it needs memory."""
+"""A kernel that creates tensor descriptors on the device, which needs global memory."""
 
 import torch
 import triton
@@ -20,7 +20,8 @@ def shifted(X, Y, n, BLOCK: tl.constexpr):
 
 
 class Described(Kernel):
-    """y = x + 1 by tiles of `block`; with `planted`, by other warps than it was built for."""
+    """y = x + 1 by tiles of `block`; with `planted`, with another number of warps than it was built
+    for."""
 
     name = "described"
 

@@ -1,4 +1,4 @@
-"""Honest Triton variants by the hundred, built in processes that have no part in the measuring."""
+"""Several hundred honest Triton variants, built in other processes than the measuring one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CANDIDATES = 16
 
 
 def jobs(device: Device, folder: Path, given: dict) -> Iterator[MeasureJob]:
-    """Measuring jobs of up to 16 variants that could be built. given: other fields of the jobs."""
+    """Measuring jobs of up to 16 built variants each. given: other fields of the jobs."""
     orders = [order for problem in PROBLEMS for order in _orders(device, *problem)]
     workers = min(_PROCESSES, os.cpu_count() or 1)
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Kernels that Triton compiles, and its interpreter runs only when it is extended, or never."""
+"""Kernels that Triton compiles, but its interpreter runs only with extensions, or never."""
 
 import torch
 import triton
@@ -46,7 +46,7 @@ def tile(A, B, C, N: tl.constexpr, WAY: tl.constexpr):
 
 
 class Interpreted(Kernel):
-    """One tile of 16 x 16; `way` says what is done with it."""
+    """One tile of 16 x 16; `way` selects the operation."""
 
     name = "interpreted"
 

@@ -1,4 +1,4 @@
-"""A backend in a process of its own, started with the environment of its kind."""
+"""A backend in a separate process, started with the environment of its kind."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _calibration():
 
 
 class Child:
-    """Measures jobs of one kernel of a module beside this by a backend in a child process."""
+    """Measures jobs of one kernel of a neighbouring module in a child process."""
 
     def __init__(
         self, kind: str, kernel: str, cache_dir: Path, module: str = "measure_kernels"
@@ -58,13 +58,14 @@ class Child:
             os.environ.update(before)
 
     def artifact(self, config: dict, **changes) -> Artifact:
-        """An artifact without files: what a backend that loads no binary needs of it."""
+        """An artifact without files, for backends that load no binary."""
         facts = StaticFacts(registers=24)
         given = {"target": self.device.target, "toolchain": self.toolchain, "facts": facts}
         return Artifact(config, **{**given, "binary_hash": f"hash of {config}", **changes})
 
     def job(self, workload, *candidates, **given) -> MeasureJob:
-        """candidates: artifacts or configs; of several in a screening the last is the incumbent."""
+        """candidates: artifacts or configs. In a screening of several the last one is the
+        incumbent."""
         artifacts = tuple(self.artifact(e) if isinstance(e, dict) else e for e in candidates)
         fields = {"mode": Mode.SCREENING, "protocol": QUICK, **given}
         fields.setdefault("incumbent", fields["mode"] is Mode.SCREENING and len(candidates) > 1)

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Kernels for the measuring tests: right ones, slow ones, and ones with a named fault."""
+"""Kernels for the measuring tests: correct, slow, and with a named fault."""
 
 import torch
 import triton
@@ -14,7 +14,7 @@ _DTYPES = {"float32": Tolerance(1e-5, 1e-5), "bfloat16": Tolerance(1e-2, 2e-2)}
 
 @triton.jit
 def affine(X, Y, n, BLOCK: tl.constexpr, REPEAT: tl.constexpr, FAULT: tl.constexpr):
-    """y = 2 x + 1, REPEAT times over the same elements, or something wrong on purpose."""
+    """y = 2 x + 1, REPEAT times over the same elements, or with a planted fault."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = at < n
     for _ in range(REPEAT):

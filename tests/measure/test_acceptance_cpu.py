@@ -1,4 +1,4 @@
-"""The acceptance tests whose every number is drawn from a seed, at a size for every commit.
+"""The acceptance tests whose numbers are all drawn from a seed, at a size for every commit.
 
 `benchmarks/acceptance/cpu.py` runs them in full, and those that time this machine.
 """
@@ -28,7 +28,7 @@ POINTS = 20
 
 
 @pytest.mark.parametrize("world", simulated_worlds.NOISY)
-def test_c1_the_engine_finds_the_best_of_every_noise_world(world):
+def test_c1_the_engine_finds_the_best_config_in_every_noise_world(world):
     for seed in (0, 1):
         found = simulated_worlds.tune(world, seed, 400)
         assert found["regret"] <= 0.01
@@ -37,14 +37,14 @@ def test_c1_the_engine_finds_the_best_of_every_noise_world(world):
 
 
 @pytest.mark.parametrize(("sd", "tau_s"), noise.DRIFTS)
-def test_c2_drift_fools_those_who_time_one_after_the_other(sd, tau_s):
+def test_c2_sequential_timing_fails_under_drift(sd, tau_s):
     found = noise.same_under_drift(sd, tau_s, 1000)
     assert 0.03 <= found["paired"] <= 0.07
     assert found["declared"] <= 0.01
     assert found["sequential"] > 0.25
 
 
-def test_c6_intervals_cover_as_often_as_they_say():
+def test_c6_intervals_have_their_nominal_coverage():
     for what, said, covered in noise.coverages(2500):
         assert covered >= said - 0.015, what
         if what.startswith("normal"):
@@ -53,7 +53,7 @@ def test_c6_intervals_cover_as_often_as_they_say():
         assert covered == pytest.approx(promised, abs=0.015), count
 
 
-def test_c6_the_estimator_is_scipys_and_reads_between_coarse_ticks():
+def test_c6_the_estimator_is_scipys_and_resolves_less_than_a_quantum():
     assert max(noise.against_scipy(200).values()) < 1e-9
     found = noise.coarse_clock(200)
     assert found["trimmed_mean"] < 0.01 < 0.04 < found["median"]
@@ -62,14 +62,14 @@ def test_c6_the_estimator_is_scipys_and_reads_between_coarse_ticks():
 
 @pytest.fixture(scope="module")
 def task(tmp_path_factory):
-    """A noisy space of 120 configs of which some fail and some are twins."""
+    """A noisy space of 120 configs, of which some fail and some have equal binaries."""
     path = tmp_path_factory.mktemp("c7") / "made_up.space.json"
     synthesise(120, seed=7, world="W1", failures=0.1, twins=0.1, build_s=0.1).save(path)
     return path, RecordedSpace.load(path)
 
 
 def tuned(task, finished=(), killed_after=None):
-    """Trials stored and the winner, None where the run was killed after so many trials."""
+    """The stored trials and the winner; None if the run was killed after `killed_after` trials."""
     path, space = task
     kernel = RecordedKernel(space)
     bound = kernel.space(space.workload).bind(space.workload, kernel.device)
@@ -99,20 +99,20 @@ def tuned(task, finished=(), killed_after=None):
     raise AssertionError("the engine ended without a choice")
 
 
-def test_c7_a_run_killed_at_any_of_twenty_points_comes_to_the_same_winner(task):
+def test_c7_a_run_killed_at_any_of_twenty_points_has_the_same_winner(task):
     whole, winner = tuned(task)
     assert len(whole) == 90
     assert winner is not None
     configs = sorted(config_key(record.config) for record in whole)
     for point in range(1, POINTS + 1):
-        before, nobody = tuned(task, killed_after=round(point * len(whole) / POINTS))
-        assert nobody is None
+        before, no_winner = tuned(task, killed_after=round(point * len(whole) / POINTS))
+        assert no_winner is None
         after, again = tuned(task, finished=before)
         assert config_key(again) == config_key(winner), point
         assert sorted(config_key(r.config) for r in before + after) == configs
 
 
-def test_the_table_names_what_failed():
+def test_the_table_names_missed_bounds():
     rows = [
         cpu.Row("C1", "a world", "<= 1", "0.5", True),
         cpu.Row("C2", "a drift", "<= 1", "2", False, "simulated"),

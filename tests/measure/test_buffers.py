@@ -47,7 +47,7 @@ def test_the_first_poison_is_nan_in_every_float_type(dtype):
 
 
 @pytest.mark.parametrize(("offset", "band"), [(-1, "before"), (12, "after"), (65547, "after")])
-def test_one_byte_outside_is_seen(offset, band):
+def test_a_write_of_one_byte_outside_is_found(offset, band):
     guarded = Arena("out", "cpu").tensor(TensorSpec((3,), "float32"))
     guarded.poison(POISONS[0])
     storage = guarded.bytes.untyped_storage()
@@ -55,7 +55,7 @@ def test_one_byte_outside_is_seen(offset, band):
     assert guarded.broken_band() == band
 
 
-def test_smaller_tensors_share_the_place_of_larger_ones():
+def test_smaller_tensors_share_the_memory_of_larger_ones():
     arena = Arena("scratch", "cpu")
     large = arena.tensor(TensorSpec((1000,), "float32"))
     small = arena.tensor(TensorSpec((10,), "float32"))
@@ -69,7 +69,7 @@ def _compare(actual, reference, relative=1e-2, elementwise=1e-2):
     return compare("y", torch.tensor(actual), expected, Tolerance(relative, elementwise))
 
 
-def test_what_matches_and_what_does_not():
+def test_matches_and_mismatches():
     inf, nan = math.inf, math.nan
     assert _compare([1.0, 2.0], [1.0, 2.0]) == 0.0
     assert _compare([1.001, 2.0], [1.0, 2.0]) == pytest.approx(0.001 / math.sqrt(5), rel=1e-3)
@@ -84,7 +84,7 @@ def test_what_matches_and_what_does_not():
     assert "off by more than" in _compare([0.05] + [100.0] * 99, [0.0] + [100.0] * 99)
 
 
-def test_comparing_leaves_the_output_as_it_was():
+def test_a_comparison_does_not_change_the_output():
     actual = torch.tensor([1.0, 2.0], dtype=torch.float64)
     values = torch.tensor([1.0, 2.5], dtype=torch.float64)
     compare("y", actual, Expected(values, 1.0, values.float()), Tolerance(1.0, 1.0))
@@ -99,7 +99,7 @@ def test_an_error_beyond_the_tolerance_never_passes(values, data):
     assert isinstance(_compare(actual, values, relative=math.inf), str)
 
 
-def test_what_was_read_first_counts_whatever_is_written_later():
+def test_the_first_reading_counts_after_later_writes():
     values = torch.tensor([1.0, 2.0], dtype=torch.float64)
     actual = torch.tensor([1.0, math.nan])
     expected = Expected(values, math.sqrt(5), values.float())

@@ -1,4 +1,4 @@
-"""What calibrations make of readings, and that they find something on this processor."""
+"""Calibration of made-up readings and of this processor."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def _readings(step_us, count=1024, longest_us=40.0, seed=0):
 
 
 @given(st.sampled_from([0.01, 0.032, 0.064, 0.5, 1.0, 1.024]), st.integers(0, 50))
-def test_the_step_of_a_clock_is_found(step, seed):
+def test_the_quantum_of_a_clock_is_found(step, seed):
     assert step_us(_readings(step, seed=seed)) == pytest.approx(step, rel=1e-4)
 
 
-def test_a_few_strays_do_not_hide_the_step():
+def test_a_few_outliers_do_not_hide_the_quantum():
     readings = _readings(0.032)
     readings[:5] += 0.013
     assert step_us(readings) == pytest.approx(0.032)
 
 
-def test_a_clock_without_a_step_has_none():
+def test_a_clock_without_a_quantum_has_none():
     assert step_us(np.random.default_rng(0).uniform(1.0, 40.0, 1024)) == 0.0
     assert step_us([]) == 0.0
     assert step_us([2.0, 2.0, 2.0]) == 0.0
@@ -39,7 +39,7 @@ OWN = [2.0, 5.0, 10.0, 20.0]
 
 
 @given(st.floats(0.0, 6.0), st.floats(-0.05, 0.05))
-def test_what_a_clock_adds_is_the_same_for_all_lengths(overhead, jitter):
+def test_the_overhead_does_not_depend_on_the_length(overhead, jitter):
     readings = [own + overhead + jitter * (-1) ** at for at, own in enumerate(OWN)]
     assert clock_overhead_us(readings, OWN) == pytest.approx(overhead, abs=0.05) or (
         overhead < abs(jitter)
@@ -54,12 +54,12 @@ def test_what_a_clock_adds_is_the_same_for_all_lengths(overhead, jitter):
         [1.0, 4.0, 9.0, 19.0],  # less than the kernel takes
     ],
 )
-def test_readings_that_do_not_agree_calibrate_nothing(readings):
+def test_readings_that_disagree_give_no_overhead(readings):
     assert clock_overhead_us(readings, OWN) is None
     assert clock_overhead_us(readings[:1], OWN[:1]) is None
 
 
-def test_a_processor_is_calibrated_and_left_as_it_was():
+def test_a_processor_is_calibrated_and_its_settings_are_preserved():
     state, threads = torch.get_rng_state(), torch.get_num_threads()
     found = calibrate_cpu()
     assert found.quantum_us > 0

@@ -1,4 +1,4 @@
-"""Every planted cheat is refused, by name, and nothing honest is."""
+"""Every planted cheat is refused with its reason, and no honest variant is."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from workers.measure.triton_launch import bind
 from workers.records import Check, Failure, Mode, Timing
 
 N = 320
-#: What is saved by keeping a product must stand out from the moments for which a busy machine lets
-#: a process wait; the larger the product, the more it is: milliseconds, each run, here.
+#: Size at which reusing a product saves milliseconds per run, more than a busy machine delays a
+#: process.
 _LARGE = 3 * N
 WORKLOAD = Workload.of(n=N, dtype="float32")
 
@@ -42,9 +42,9 @@ def child(tmp_path_factory):
 
 @pytest.fixture
 def observer():
-    """One that leaves the process as it was, and no thread of a cheat behind."""
+    """An observer whose fixture restores the process and waits for the cheats' threads."""
     observer = RunObserver()
-    # Times mean little where two threads wait for each other on a busy machine.
+    # With two threads on a busy machine, times would depend on their synchronisation.
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield observer
@@ -73,30 +73,30 @@ def _is_refused(outcome, cheat: Cheat) -> bool:
     return True
 
 
-def test_the_list_is_that_of_the_acceptance_test():
+def test_the_list_contains_the_acceptance_cheats():
     names = [cheat.name for cheat in CHEATS]
     assert len(names) == len(set(names)) >= 14
     assert sum(not cheat.cuda for cheat in CHEATS[:14]) == 12
 
 
 @_named(writing)
-def test_a_writing_cheat_is_refused_with_its_name(cheat, observer):
+def test_a_writing_cheat_is_refused_with_its_reason(cheat, observer):
     task = TaskData(Cheated(), cheat.workload(_size(cheat)), (1, 2), "cpu")
     assert _is_refused(_checked(task, cheat.config, observer), cheat)
-    # What it did is not blamed on the next one.
+    # Its changes are not attributed to the next variant.
     if not cheat.dims and not task.suspect and cheat.name != "thread":
         assert isinstance(_checked(task, HONEST, observer), Checked)
 
 
 @_named(returning)
-def test_a_returning_cheat_is_refused_with_its_name(child, cheat):
+def test_a_returning_cheat_is_refused_with_its_reason(child, cheat):
     found = child.measure(cheat.workload(_size(cheat)), cheat.config, HONEST)
     assert _is_refused(found.outcomes[0], cheat)
     if not cheat.dims:
         assert isinstance(found.outcomes[1], Timing), found.outcomes[1]
 
 
-def test_an_honest_variant_passes_and_says_that_it_is_deterministic(child):
+def test_an_honest_variant_passes_and_is_deterministic(child):
     (timing,) = child.measure(WORKLOAD, HONEST).outcomes
     assert isinstance(timing, Timing)
     assert timing.deterministic is True
@@ -118,9 +118,9 @@ def test_a_snapshot_names_and_restores_replaced_functions():
     assert TimedRunCheck.problem is kept
 
 
-# -- what differs from run to run ------------------------------------------------------------------
+# -- differences between runs ---------------------------------------------------------------------
 def _noisy(task: TaskData, errors):
-    """The right product, off by the next of the errors."""
+    """Check a variant that adds the next error to the right product in each run."""
     left = iter(errors)
     buffers = task.outputs()
 
@@ -142,7 +142,7 @@ def test_runs_may_differ_within_the_tolerance_only():
 
 # -- the check of a timed run
 # -------------------------------------------------------------------------
-def test_an_audit_looks_at_the_run_it_was_primed_for():
+def test_a_check_examines_the_run_it_was_prepared_for():
     task = TaskData(Cheated(), WORKLOAD, (1, 2), "cpu")
     variant = bind(task, HONEST)
     idle, right, never = (TimedRunCheck(task, variant.outputs) for _ in range(3))
@@ -154,10 +154,10 @@ def test_an_audit_looks_at_the_run_it_was_primed_for():
     variant.run()
     assert right.problem() == ""
     assert idle.problem().startswith(f"output `y` not written: {N * N} of")
-    assert never.problem() == idle.problem() == "", "what was told once is over"
+    assert never.problem() == idle.problem() == "", "a problem is reported once"
 
 
-def test_what_is_returned_is_audited_as_it_was_then():
+def test_returned_outputs_are_copied_at_once():
     task = TaskData(Cheated(), WORKLOAD, (1, 2), "cpu")
     result = {"y": task.inputs["x"] @ task.inputs["w"]}
     right, wrong, invalid = (TimedRunCheck(task) for _ in range(3))
@@ -170,13 +170,13 @@ def test_what_is_returned_is_audited_as_it_was_then():
     assert "is float64" in invalid.problem()
 
 
-def test_memory_of_the_harness_is_no_output():
+def test_memory_of_the_harness_is_not_an_output():
     task = TaskData(Cheated(), WORKLOAD, (1, 2), "cpu")
     failure = check_variant(task, lambda: {"y": task.expected[0]["y"].values})
     assert "lies in memory of the harness" in failure.message
 
 
-def test_who_changes_the_harness_in_the_timed_loop_voids_the_pass(observer):
+def test_a_change_of_the_harness_in_the_timed_loop_voids_the_pass(observer):
     task = TaskData(Cheated(), WORKLOAD, (1, 2), "cpu")
     variant = bind(task, HONEST)
     responsible, bystander = (TimedRunCheck(task, variant.outputs, observer) for _ in range(2))
@@ -214,7 +214,7 @@ def test_no_compiled_variant_of_a_family_is_refused(tmp_path):
 
 
 def test_another_workload_is_checked_as_well(tmp_path):
-    """In this process: the check is part of a bench, not of the backend role."""
+    """Runs in this process, because `check` is not part of the backend role."""
     from measure_child import _HERE
 
     from workers import backends
@@ -223,18 +223,18 @@ def test_another_workload_is_checked_as_well(tmp_path):
     backend = backends.create("cpu", cache_dir=str(tmp_path))
     ref = KernelRef(f"{_HERE / 'cheats.py'}:Cheated")
     device, toolchain = backend.info()
-    odd = Workload.of(n=N // 2 - 1, dtype="float32")
+    size = Workload.of(n=N // 2 - 1, dtype="float32")
 
     def check(config):
         artifact = Artifact(config, device.target, toolchain, f"{config}")
-        return backend.check(ref, Check(odd, artifact))
+        return backend.check(ref, Check(size, artifact))
 
     assert check(HONEST) is None
     assert "do not follow the inputs" in check({"cheat": "constant output"}).message
     assert check({"cheat": "no such"}).status is Status.RUNTIME
 
 
-def test_a_rotated_run_is_audited_where_it_wrote():
+def test_a_rotated_run_is_checked_where_it_wrote():
     from workers.measure.triton_launch import bind_copies
 
     task = TaskData(Cheated(), WORKLOAD, (1, 2), "cpu")

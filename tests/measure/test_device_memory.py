@@ -1,4 +1,4 @@
-"""Launches that ask for global memory are given it: descriptors made on the device."""
+"""Launches get the global memory they need: tensor descriptors created on the device."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KERNEL = KernelRef(f"{Path(__file__).parent / 'descriptor_kernels.py'}:Described
 WORKLOAD = Workload.of(dtype="float32")
 
 
-def test_memory_is_of_the_size_that_is_asked_for():
+def test_memory_has_the_requested_size():
     before = _allocation._allocator.get()
     with pytest.raises(RuntimeError, match="no allocator was set"):
         before(1000, 128, None)
@@ -39,7 +39,7 @@ def test_memory_is_of_the_size_that_is_asked_for():
     assert found.untyped_storage().nbytes() >= 1000
 
 
-def test_the_interpreter_makes_descriptors_too(tmp_path):
+def test_the_interpreter_creates_descriptors_too(tmp_path):
     child = Child("interpreter", "Described", tmp_path, module="descriptor_kernels")
     try:
         outcome = child.measure(WORKLOAD, {"block": 64}, mode=Mode.VERIFY).outcomes[0]
@@ -52,7 +52,7 @@ def test_the_interpreter_makes_descriptors_too(tmp_path):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("method", ["events", "graph", "cupti"])
-def test_a_device_runs_them(method, tmp_path):
+def test_a_device_runs_kernels_with_descriptors(method, tmp_path):
     found = measured(tmp_path, {"block": 64}, method)
     assert isinstance(found.outcomes[0], Timing), found.outcomes[0]
     assert found.compiled == 0

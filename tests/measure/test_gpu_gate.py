@@ -1,4 +1,4 @@
-"""The gate on a real GPU: every cheat is refused by name, and no honest variant is."""
+"""The gate on a real GPU: every cheat is refused with its reason, and no honest variant is."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
-#: a product of matrices so large takes long beside a copy of its result
+#: Side of the matrices; their product takes much longer than a copy of the result.
 N = 2048
 PROTOCOL = MeasurementProtocol(warm_ms=20.0)
 
@@ -34,7 +34,7 @@ def child(tmp_path_factory):
 @pytest.mark.parametrize(
     "cheat", [cheat for cheat in CHEATS if cheat.writes], ids=lambda cheat: cheat.name
 )
-def test_a_cheat_is_refused_with_its_name(child, cheat):
+def test_a_cheat_is_refused_with_its_reason(child, cheat):
     found = child.measure(cheat.workload(N), cheat.config, HONEST, protocol=PROTOCOL)
     assert isinstance(found, Measurement), found
     refused, honest = found.outcomes

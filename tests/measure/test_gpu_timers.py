@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""The clocks of a GPU, on a real one: events, graphs and the profiler's record."""
+"""The GPU timers on a real GPU: events, graphs and CUPTI."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _median(timer, candidate, passes=20):
     return statistics.median(timer.collect([candidate], [[0]] * passes)[0])
 
 
-def test_a_gpu_is_calibrated_and_left_as_it_was(calibration, flush):
+def test_a_gpu_is_calibrated_and_its_settings_are_preserved(calibration, flush):
     assert 0 < calibration.quantum_us < 2
     flushed = {"events", "graph"}
     assert set(calibration.overhead_us) == flushed | {f"{method} unflushed" for method in flushed}
@@ -108,7 +108,7 @@ def test_a_gpu_is_calibrated_and_left_as_it_was(calibration, flush):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_only_what_may_reach_a_power_limit_is_compared_over_a_swing(make, method):
+def test_only_candidates_that_may_throttle_need_a_window(make, method):
     timer, spin = make(method), _spin(50)
 
     def compared_for(at_peak_us):
@@ -124,9 +124,9 @@ def test_only_what_may_reach_a_power_limit_is_compared_over_a_swing(make, method
 @pytest.mark.parametrize("cache", ["cold", "warm"])
 @pytest.mark.parametrize("us", [2, 5, 20])
 def test_corrected_events_and_graphs_agree_with_the_device(make, calibration, us, cache):
-    told = {m: _median(make(m, calibration, cache=cache), _spin(us)) for m in METHODS}
-    assert told["events"] == pytest.approx(told["cupti"], abs=1.0)
-    assert told["graph"] == pytest.approx(told["cupti"], abs=1.0)
+    measured = {m: _median(make(m, calibration, cache=cache), _spin(us)) for m in METHODS}
+    assert measured["events"] == pytest.approx(measured["cupti"], abs=1.0)
+    assert measured["graph"] == pytest.approx(measured["cupti"], abs=1.0)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -154,11 +154,11 @@ def test_triton_descriptors_and_eager_calls_can_be_captured(make):
     kept = {}
 
     def keep(name):
-        def settle(result):
+        def keep_result(result):
             kept[name] = (y if result is None else result).clone()
             y.zero_()
 
-        return settle
+        return keep_result
 
     def by_descriptor():
         _plus_one_by_descriptor[(n // 32 // 128,)](*described, BLOCK=128)
@@ -179,7 +179,7 @@ def test_triton_descriptors_and_eager_calls_can_be_captured(make):
     assert torch.equal(kept["eager"], a @ a)
 
 
-def test_the_captured_look_sees_one_of_the_timed_runs(make):
+def test_the_checked_run_of_a_graph_is_a_timed_run(make):
     count, seen = torch.zeros(1, device="cuda"), torch.zeros(1, device="cuda")
     counter = Candidate(
         "counter", lambda: count.add_(1), after_checked_run=lambda _: seen.copy_(count)
@@ -198,7 +198,7 @@ def test_the_captured_look_sees_one_of_the_timed_runs(make):
 
 
 @pytest.mark.parametrize("method", ["graph", "events"])
-def test_eager_results_do_not_pile_up(make, method):
+def test_eager_results_do_not_accumulate(make, method):
     a = torch.randn(4 << 20, device="cuda")
     eager = Candidate("eager", lambda: a * 2 + 1)
     timer = make(method)
@@ -229,7 +229,7 @@ def _hides_its_failure():
 
 
 @pytest.mark.parametrize("fault", [_waits, _waits_for_all, _raises, _hides_its_failure])
-def test_what_cannot_be_captured_is_named_and_the_device_stays_usable(make, fault):
+def test_a_candidate_that_cannot_be_captured_is_named_and_the_device_stays_usable(make, fault):
     good, bad = _spin(5), Candidate("bad one", fault)
     timer = make("graph")
     for _ in range(3):
@@ -241,11 +241,11 @@ def test_what_cannot_be_captured_is_named_and_the_device_stays_usable(make, faul
     assert float(torch.randn(1000, device="cuda").std()) > 0.5
     a = torch.randn(256, 256, device="cuda")
     assert torch.allclose((a @ a).cpu(), a.cpu() @ a.cpu(), atol=1e-2)
-    # Memory of the default pool can be given back again, which a capture under way forbids.
+    # Memory of the default pool can be released, which an unfinished capture prevents.
     torch.cuda.empty_cache()
-    standby = torch.empty(512 << 20, dtype=torch.uint8, device="cuda")
+    block = torch.empty(512 << 20, dtype=torch.uint8, device="cuda")
     reserved = torch.cuda.memory_reserved()
-    del standby
+    del block
     torch.cuda.empty_cache()
     assert torch.cuda.memory_reserved() <= reserved - (512 << 20)
     drawing = Candidate("draws", lambda: torch.randn(1000, device="cuda"))
@@ -267,7 +267,7 @@ def test_a_memset_inside_a_run_is_part_of_it(make):
     assert by_record == pytest.approx(by_events, rel=0.25)
 
 
-def test_the_record_of_a_run_that_changes_its_mind_is_refused(make):
+def test_runs_with_different_activities_are_refused(make):
     calls = 0
     x = torch.zeros(1024, device="cuda")
 

@@ -1,4 +1,4 @@
-"""Order and length of comparisons, with the real clock of the CPU."""
+"""The order and number of runs in a comparison, with the CPU's timer."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def _busy(us):
 class _Log:
     def __init__(self):
         self.entered = []
-        self.settled = []
+        self.checked = []
 
     def candidate(self, name, us):
         return Candidate(
             name,
             _busy(us),
             enter=lambda: self.entered.append(name),
-            after_checked_run=lambda result: self.settled.append((name, result)),
+            after_checked_run=lambda result: self.checked.append((name, result)),
         )
 
 
@@ -45,7 +45,7 @@ def _timer():
 
 
 @given(st.integers(1, 9), st.integers(0, 50))
-def test_a_race_is_balanced(count, first):
+def test_rotated_orders_are_balanced(count, first):
     orders = rotated_orders(count, 2 * count, first - first % 2)
     assert all(sorted(order) == list(range(count)) for order in orders)
     for position in range(count):
@@ -55,7 +55,7 @@ def test_a_race_is_balanced(count, first):
     assert all(follows[a, b] == follows[b, a] for a, b in follows)
 
 
-def test_a_race_times_everyone_in_every_round():
+def test_every_pass_times_every_candidate():
     log = _Log()
     field = [log.candidate(name, 50) for name in "ABC"]
     samples = collect_passes(_timer(), field, 6, 1.0)
@@ -64,7 +64,7 @@ def test_a_race_times_everyone_in_every_round():
     assert collect_passes(_timer(), [], 6, 1.0) == []
 
 
-def test_batches_reach_their_least_duration_and_samples_are_per_call():
+def test_batches_reach_the_minimum_duration_and_samples_are_per_call():
     calls = 0
 
     def run():
@@ -87,7 +87,7 @@ def test_a_warm_device_is_not_warmed_again():
     assert len(calls) == first
 
 
-def test_errors_of_a_candidate_are_not_swallowed():
+def test_errors_of_a_candidate_propagate():
     def broken():
         raise RuntimeError("boom")
 

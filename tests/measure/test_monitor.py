@@ -1,4 +1,4 @@
-"""What a monitor makes of what it sees, and what it says where there is nothing to see."""
+"""The monitor's summary of device readings, and its behaviour without a device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _watched(samples, seconds=0.0):
     return monitor.summary()
 
 
-def test_a_summary_of_two_looks():
+def test_the_summary_of_two_readings():
     seen = _watched([Sample(1980.0, 300.0, 40.0, 0x1), Sample(1480.0, 690.0, 61.0, 0x4)])
     assert seen == {
         "sm_mhz": 1730.0,
@@ -30,21 +30,21 @@ def test_a_summary_of_two_looks():
     }
 
 
-def test_it_looks_while_the_block_runs():
+def test_it_reads_while_the_block_runs():
     seen = _watched([Sample(1000.0), Sample(500.0), Sample(1000.0)], seconds=0.2)
     assert seen["sm_mhz_min"] == 500.0
 
 
 @pytest.mark.parametrize("bit", [0x8, 0x20, 0x40, 0x80])
-def test_hardware_and_heat_void_a_pass(bit):
+def test_hardware_and_thermal_slow_downs_void_a_pass(bit):
     assert _watched([Sample(reasons=bit | 0x4)])["throttled"] == reason_names(bit)
 
 
-def test_a_power_cap_only_names_itself():
+def test_a_power_cap_is_only_recorded():
     assert "throttled" not in _watched([Sample(reasons=0x4)])
 
 
-def test_a_card_that_tells_nothing_and_no_card_at_all():
+def test_a_card_without_readings_and_a_missing_card():
     assert _watched([Sample()]) == {"throttle": ""}
     with Monitor(None) as monitor:
         pass
@@ -57,7 +57,7 @@ def test_every_reason_has_a_name(bits):
     assert bool(reason_names(bits)) == bool(bits)
 
 
-def test_an_error_inside_the_block_ends_the_watch():
+def test_an_error_inside_the_block_ends_the_monitor():
     with pytest.raises(KeyError), Monitor(Sample) as monitor:
         raise KeyError
     assert not monitor._thread.is_alive()

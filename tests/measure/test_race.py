@@ -22,22 +22,22 @@ from workers.records import MeasurementProtocol
 PROTOCOL = MeasurementProtocol(warm_ms=0.0)
 
 
-def field(times_us, noise, seed="0"):
-    """A clock and candidates of these true times under this noise."""
+def simulated(times_us, noise, seed="0"):
+    """A simulated timer, and candidates with these true times under this noise."""
     timer = SimulatedTimer(noise, seed, "pass")
     sources = [Source(us, (), timer, f"{i}") for i, us in enumerate(times_us)]
     return timer, [Candidate(f"{i}", source.sample) for i, source in enumerate(sources)]
 
 
-def test_who_cannot_be_the_best_costs_few_samples():
-    timer, candidates = field([500.0, 70.0, 58.0, 51.0, 50.0], Noise(sigma=0.002))
+def test_a_slow_candidate_costs_few_samples():
+    timer, candidates = simulated([500.0, 70.0, 58.0, 51.0, 50.0], Noise(sigma=0.002))
     entries = screen(timer, candidates[:-1], candidates[-1], PROTOCOL)
     assert [len(entry.samples_us) for entry in entries[:3]] == [1, 3, 3]
     assert len(entries[3].samples_us) == len(entries[4].samples_us) >= 9
 
 
-def test_a_slow_incumbent_keeps_nobody_alive():
-    timer, candidates = field([50.0, 90.0, 500.0], Noise(sigma=0.002))
+def test_a_slow_incumbent_does_not_keep_slow_candidates():
+    timer, candidates = simulated([50.0, 90.0, 500.0], Noise(sigma=0.002))
     entries = screen(timer, candidates[:-1], candidates[-1], PROTOCOL)
     assert len(entries[0].samples_us) == 24
     assert len(entries[1].samples_us) == 1
@@ -53,9 +53,9 @@ def test_a_slow_incumbent_keeps_nobody_alive():
     seed=st.integers(0, 9),
 )
 def test_samples_of_equal_positions_are_of_one_pass(count, incumbent, pairs, seed):
-    """With no noise but a drift that all share, every paired ratio is the true one."""
+    """If the only noise is a common drift, every paired ratio is the true one."""
     times = [50.0 * 1.05**i for i in range(count + incumbent)]
-    timer, candidates = field(times, Noise(drift_sd=0.05, drift_tau_s=5.0), f"{seed}")
+    timer, candidates = simulated(times, Noise(drift_sd=0.05, drift_tau_s=5.0), f"{seed}")
     head = candidates[:-1] if incumbent else candidates
     last = candidates[-1] if incumbent else None
     entries = screen(
@@ -71,7 +71,7 @@ def test_samples_of_equal_positions_are_of_one_pass(count, incumbent, pairs, see
         reference = entries[-1].samples_us if incumbent else entries[0].samples_us
         for mine, theirs in zip(entry.samples_us, reference, strict=False):
             expected = math.log(us / (times[-1] if incumbent else times[0]))
-            # One pass of twenty takes some 2 ms, in which the drift moves by about 0.1 %.
+            # One pass of twenty takes about 2 ms, in which the drift changes by about 0.1 %.
             assert math.log(mine / theirs) == pytest.approx(expected, abs=0.02)
 
 
@@ -79,7 +79,9 @@ def test_samples_of_equal_positions_are_of_one_pass(count, incumbent, pairs, see
 def test_the_race_finds_the_best_and_drops_the_rest(world):
     missed = 0
     for seed in range(20):
-        timer, candidates = field([51.5, 50.0, 50.6, 53.0, 60.0], WORLDS[world].noise, f"{seed}")
+        timer, candidates = simulated(
+            [51.5, 50.0, 50.6, 53.0, 60.0], WORLDS[world].noise, f"{seed}"
+        )
         entries = race(timer, candidates, PROTOCOL)
         ties = tie_set({entry.candidate.name: entry.samples_us for entry in entries})
         missed += ties.winner != "1"
@@ -87,34 +89,34 @@ def test_the_race_finds_the_best_and_drops_the_rest(world):
     assert missed <= 1
 
 
-def test_identical_twins_end_the_race_early_and_stay_equals():
-    sure = 0
+def test_identical_candidates_end_the_race_early_and_are_equals():
+    both_equal = 0
     for seed in range(40):
-        timer, candidates = field([50.0, 50.0], WORLDS["W1"].noise, f"{seed}")
+        timer, candidates = simulated([50.0, 50.0], WORLDS["W1"].noise, f"{seed}")
         entries = race(timer, candidates, PROTOCOL)
         samples = {entry.candidate.name: entry.samples_us for entry in entries}
         ties = tie_set(samples, looks=PROTOCOL.rounds)
-        sure += len(ties.equals) == 2
+        both_equal += len(ties.equals) == 2
         for ratio in ties.ratios.values():
             assert verdict(ratio.log_ratio, ratio.low, ratio.high) not in ("faster", "slower")
         assert len(samples["0"]) < PROTOCOL.rounds * PROTOCOL.round_pairs
-    assert sure >= 38
+    assert both_equal >= 38
 
 
-def test_a_field_of_one_takes_one_round_and_of_none_nothing():
-    timer, candidates = field([50.0], Noise(sigma=0.01))
+def test_one_candidate_takes_one_round_and_none_takes_nothing():
+    timer, candidates = simulated([50.0], Noise(sigma=0.01))
     (entry,) = race(timer, candidates, PROTOCOL)
     assert len(entry.samples_us) == PROTOCOL.round_pairs
     assert race(timer, [], PROTOCOL) == []
 
 
-class _Swinging(SimulatedTimer):
-    """A clock under which the first of two is faster at first and slower later on."""
+class _Throttling(SimulatedTimer):
+    """A timer for which candidate 0 is faster at first and slower once the device throttles."""
 
-    swing_s = 0.0
+    window_s = 0.0
 
     def warm(self, candidate, warm_ms, *, steady=False):
-        return self.swing_s
+        return self.window_s
 
     def collect(self, candidates, orders):
         time.sleep(0.02)
@@ -126,13 +128,13 @@ class _Swinging(SimulatedTimer):
 
 
 @pytest.mark.parametrize("compare", [race, confirm])
-def test_a_comparison_lasts_for_a_swing_of_the_clock(compare):
-    def fastest(swing_s):
-        timer = _Swinging(Noise(sigma=0.0005), "0", "pass")
-        timer.swing_s = swing_s
+def test_a_comparison_covers_the_throttling_window(compare):
+    def fastest(window_s):
+        timer = _Throttling(Noise(sigma=0.0005), "0", "pass")
+        timer.window_s = window_s
         sources = [Source(50.0, (), timer, name) for name in "01"]
-        field_ = [Candidate(f"{i}", source.sample) for i, source in enumerate(sources)]
-        one, other = compare(timer, field_, MeasurementProtocol(warm_ms=0.0, final_pairs=32))
+        candidates = [Candidate(f"{i}", source.sample) for i, source in enumerate(sources)]
+        one, other = compare(timer, candidates, MeasurementProtocol(warm_ms=0.0, final_pairs=32))
         both = min(len(one.samples_us), len(other.samples_us))
         ratio = paired(one.samples_us[:both], other.samples_us[:both])
         return "0" if ratio.log_ratio < 0 else "1"
@@ -141,23 +143,23 @@ def test_a_comparison_lasts_for_a_swing_of_the_clock(compare):
     assert fastest(0.3) == "1"
 
 
-def test_a_confirmation_goes_on_until_close_ratios_are_known():
+def test_a_confirmation_samples_until_close_ratios_are_precise():
     protocol = MeasurementProtocol(warm_ms=0.0, final_pairs=16)
-    timer, candidates = field([50.0, 50.2, 80.0], Noise(sigma=0.01))
+    timer, candidates = simulated([50.0, 50.2, 80.0], Noise(sigma=0.01))
     winner, close, far = confirm(timer, candidates, protocol)
     assert len(far.samples_us) == 16
     assert 16 < len(close.samples_us) == len(winner.samples_us) <= 8 * 16
-    timer, candidates = field([50.0, 50.2], Noise(sigma=0.0005))
+    timer, candidates = simulated([50.0, 50.2], Noise(sigma=0.0005))
     assert [len(entry.samples_us) for entry in confirm(timer, candidates, protocol)] == [16, 16]
     assert confirm(timer, [], protocol) == []
 
 
 @pytest.mark.parametrize("sigma", [0.005, 0.03])
-def test_stopping_by_width_alone_declares_no_twin_different(sigma):
+def test_stopping_on_width_gives_identical_candidates_no_verdict(sigma):
     declared = 0
     for seed in range(60):
         noise = Noise(sigma=sigma, outlier_share=0.05, outlier_mean=0.1)
-        timer, candidates = field([4.0, 4.0], noise, f"{seed}")
+        timer, candidates = simulated([4.0, 4.0], noise, f"{seed}")
         one, other = confirm(timer, candidates, PROTOCOL)
         ratio = paired(other.samples_us, one.samples_us)
         declared += verdict(ratio.log_ratio, ratio.low, ratio.high) in ("faster", "slower")

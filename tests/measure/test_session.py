@@ -1,4 +1,4 @@
-"""What a session does when the device is throttled, lost, or too fast to be true."""
+"""Sessions on a throttled or lost device, and times below the roofline bound."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ WORKLOAD = Workload.of(n=100, dtype="float32")
 GOOD, BAD, FATAL = {"n": 0}, {"n": 1, "fault": "bad"}, {"n": 2, "fault": "fatal"}
 
 
-class Bench:
-    """A device that does as its configs say; times are real, of a real function."""
+class FakeDevice:
+    """A device whose faults are given by its configs; it times a real function."""
 
     def __init__(self, reasons=(), roofline_us=0.0):
         self.poisoned = False
-        self.asked_after_loss = False
+        self.called_after_loss = False
         self._reasons = iter(reasons)
         self._roofline_us = roofline_us
 
     def info(self):
-        return Device("cpu", "bench", "cpu:any"), Toolchain()
+        return Device("cpu", "device", "cpu:any"), Toolchain()
 
     def prepare(self, task, artifact, *, check):
-        self.asked_after_loss |= self.poisoned
+        self.called_after_loss |= self.poisoned
         fault = artifact.config.get("fault")
         if fault:
             self.poisoned |= fault == "fatal"
@@ -52,18 +52,18 @@ class Bench:
         return self._entry(task, "good")
 
     def prepare_baseline(self, task, name):
-        self.asked_after_loss |= self.poisoned
+        self.called_after_loss |= self.poisoned
         return self._entry(task, name) if name == "eager" else Failure(Status.RUNTIME, name)
 
     def timer(self, constants, entries):
-        self.asked_after_loss |= self.poisoned
+        self.called_after_loss |= self.poisoned
         return PerfCounterTimer(1.0, WarmUp())
 
     def plain_timer(self, constants):
         return PerfCounterTimer(1.0, WarmUp())
 
     def check(self, ref, check):
-        self.asked_after_loss |= self.poisoned
+        self.called_after_loss |= self.poisoned
         return Failure(Status.CORRECTNESS, "odd") if check.artifact.config == BAD else None
 
     def monitor(self):
@@ -80,7 +80,7 @@ class Bench:
         )
 
 
-def _compete(bench, *configs, mode=Mode.SCREENING, baselines=(), incumbent=None, checks=()):
+def _compete(device, *configs, mode=Mode.SCREENING, baselines=(), incumbent=None, checks=()):
     candidates = tuple(Artifact(c, "cpu:any", Toolchain(), f"{c}") for c in configs)
     constants = MeasurementProtocol(pairs=(3,), final_pairs=4, warm_ms=0)
     job = MeasureJob(
@@ -96,8 +96,8 @@ def _compete(bench, *configs, mode=Mode.SCREENING, baselines=(), incumbent=None,
         checks=checks,
         protocol=constants,
     )
-    found = Session(bench, job, TaskData(CpuAffine(), WORKLOAD, (1,), "cpu")).compete()
-    assert not bench.asked_after_loss
+    found = Session(device, job, TaskData(CpuAffine(), WORKLOAD, (1,), "cpu")).compete()
+    assert not device.called_after_loss
     return found
 
 
@@ -105,13 +105,15 @@ def _is_untimed(outcome):
     return isinstance(outcome, Timing) and outcome.median_us == 0 and not outcome.samples_us
 
 
-def test_a_lost_device_blames_only_who_lost_it():
-    bench = Bench()
-    incumbent_lost_it = _compete(bench, GOOD, FATAL).outcomes
+def test_a_lost_device_fails_only_the_candidate_that_lost_it():
+    device = FakeDevice()
+    incumbent_lost_it = _compete(device, GOOD, FATAL).outcomes
     assert _is_untimed(incumbent_lost_it[0])
     assert incumbent_lost_it[0].error == -1.0
     assert isinstance(incumbent_lost_it[1], Failure)
-    found = _compete(Bench(), GOOD, FATAL, GOOD, mode=Mode.CONFIRM, baselines=("eager", "gone"))
+    found = _compete(
+        FakeDevice(), GOOD, FATAL, GOOD, mode=Mode.CONFIRM, baselines=("eager", "gone")
+    )
     assert [isinstance(outcome, Failure) for outcome in found.outcomes] == [False, True, False]
     assert all(_is_untimed(found.outcomes[i]) for i in (0, 2))
     assert not found.baselines
@@ -129,45 +131,45 @@ def test_a_lost_device_blames_only_who_lost_it():
         (Mode.RACE, (), []),
     ],
 )
-def test_who_is_timed(mode, configs, timed):
-    found = _compete(Bench(), *configs, mode=mode)
+def test_which_candidates_are_timed(mode, configs, timed):
+    found = _compete(FakeDevice(), *configs, mode=mode)
     assert [bool(getattr(o, "samples_us", ())) for o in found.outcomes] == timed
     assert found.compiled == sum("fault" not in config for config in configs)
 
 
 def test_failed_and_timed_baselines_keep_their_order():
-    found = _compete(Bench(), GOOD, mode=Mode.CONFIRM, baselines=("gone", "eager"))
+    found = _compete(FakeDevice(), GOOD, mode=Mode.CONFIRM, baselines=("gone", "eager"))
     assert list(found.baselines) == ["gone", "eager"]
     assert isinstance(found.baselines["gone"], Failure)
     assert len(found.baselines["eager"].samples_us) >= 4
 
 
 def test_a_throttled_pass_is_repeated_once():
-    mended = _compete(Bench(reasons=[0x40, 0x4]), GOOD).clocks
-    assert mended["repeated"] == 1.0
-    assert mended["throttle"] == "sw_power_cap"
-    assert "throttled" not in mended
-    for_good = _compete(Bench(reasons=[0x40, 0x40, 0x0]), GOOD).clocks
-    assert for_good["throttled"] == "hw_thermal_slowdown"
-    assert "repeated" not in _compete(Bench(reasons=[0x4]), GOOD).clocks
+    repeated = _compete(FakeDevice(reasons=[0x40, 0x4]), GOOD).clocks
+    assert repeated["repeated"] == 1.0
+    assert repeated["throttle"] == "sw_power_cap"
+    assert "throttled" not in repeated
+    throttled = _compete(FakeDevice(reasons=[0x40, 0x40, 0x0]), GOOD).clocks
+    assert throttled["throttled"] == "hw_thermal_slowdown"
+    assert "repeated" not in _compete(FakeDevice(reasons=[0x4]), GOOD).clocks
 
 
-def test_a_time_below_the_floor_is_refused_and_one_above_is_not():
-    (failure,) = _compete(Bench(roofline_us=1e9), GOOD).outcomes
+def test_a_time_below_the_roofline_bound_is_refused():
+    (failure,) = _compete(FakeDevice(roofline_us=1e9), GOOD).outcomes
     assert failure.status is Status.CORRECTNESS
     assert "faster than the device can move its bytes" in failure.message
-    (timing,) = _compete(Bench(roofline_us=1e-3), GOOD).outcomes
+    (timing,) = _compete(FakeDevice(roofline_us=1e-3), GOOD).outcomes
     assert math.isfinite(timing.median_us)
 
 
-def test_a_winner_must_be_right_at_odd_sizes_too():
+def test_a_winner_must_be_correct_at_check_sizes():
     def check(config):
-        odd = Workload.of(n=97, dtype="float32")
-        return Check(odd, Artifact(config, "cpu:any", Toolchain(), "odd"))
+        size = Workload.of(n=97, dtype="float32")
+        return Check(size, Artifact(config, "cpu:any", Toolchain(), "odd"))
 
-    wrong = _compete(Bench(), GOOD, GOOD, mode=Mode.CONFIRM, checks=(check(GOOD), check(BAD)))
+    wrong = _compete(FakeDevice(), GOOD, GOOD, mode=Mode.CONFIRM, checks=(check(GOOD), check(BAD)))
     assert isinstance(wrong.outcomes[0], Failure)
     assert wrong.outcomes[0].message == "odd (at dtype=float32 n=97)"
     assert wrong.outcomes[1].samples_us
-    right = _compete(Bench(), GOOD, GOOD, mode=Mode.CONFIRM, checks=(check(GOOD),))
+    right = _compete(FakeDevice(), GOOD, GOOD, mode=Mode.CONFIRM, checks=(check(GOOD),))
     assert all(outcome.samples_us for outcome in right.outcomes)

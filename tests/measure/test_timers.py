@@ -1,4 +1,4 @@
-"""Which run is timed when, by which clock; the processor's clock keeps the contract of all."""
+"""The order of timed runs, the choice of a timer, CUPTI's records, and the CPU's timer."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class TestPerfCounterTimer(TimerContract):
         _wait(2.0)
 
 
-def test_calls_of_a_batch_go_through_the_copies():
+def test_the_calls_of_a_batch_rotate_over_the_copies():
     log = Log(lambda: time.sleep(0.001))
     timer = PerfCounterTimer(6000.0, WarmUp(), cache="rotate")
     timer.collect(log.field("A", copies=3), [[0]])
@@ -62,8 +62,8 @@ def test_calls_of_a_batch_go_through_the_copies():
     assert all(after == (before + 1) % 3 for before, after in itertools.pairwise(used[4:]))
 
 
-def test_equals_are_timed_in_equal_batches_however_their_first_calls_went():
-    """In batches of two and of four calls a product was told apart from itself, by 3 %."""
+def test_equal_candidates_are_timed_in_equal_batches():
+    """In batches of two and of four calls one product differs from itself by 3 %."""
     calls = Counter()
 
     def call(name, first_us):
@@ -78,7 +78,7 @@ def test_equals_are_timed_in_equal_batches_however_their_first_calls_went():
     assert calls["A"] == calls["B"] > 2 * calls["C"]
 
 
-def test_the_clocks_own_share_is_taken_off_but_never_all():
+def test_the_overhead_is_subtracted_down_to_a_minimum():
     busy = Candidate("A", lambda: time.sleep(0.0005))
     (plain,) = PerfCounterTimer(0.0, WarmUp()).collect([busy], [[0]] * 3)
     (less,) = PerfCounterTimer(0.0, WarmUp(), overhead_us=1e9).collect([busy], [[0]] * 3)
@@ -95,13 +95,13 @@ def test_slots_are_the_orders_one_after_the_other(orders):
 
 
 @given(ORDERS)
-def test_of_each_candidate_one_run_settles(orders):
-    settled = Counter(slot.candidate for slot in plan_slots(_field(), orders) if slot.checked)
-    assert settled == Counter({who for order in orders for who in order})
+def test_one_run_of_each_candidate_is_checked(orders):
+    checked = Counter(slot.candidate for slot in plan_slots(_field(), orders) if slot.checked)
+    assert checked == Counter({at for order in orders for at in order})
 
 
 @given(ORDERS, st.integers(2, 5))
-def test_neighbours_share_no_copy_and_everyone_takes_the_slots(orders, copies):
+def test_adjacent_runs_share_no_copy_and_every_order_is_kept(orders, copies):
     field = _field(copies)
     slots = plan_slots(field, orders, rotate=True)
     for slot in slots:
@@ -136,7 +136,7 @@ def test_long_kernels_are_timed_by_events_and_short_ones_in_graphs():
         choose_method(1.0, "lukewarm")
 
 
-def test_a_timer_is_made_by_its_name():
+def test_a_timer_is_created_by_its_method():
     flush, known = torch.empty(1), Calibration(0.5, {"events": 2.0, "graph": 1.0})
     kinds = {"events": EventTimer, "graph": GraphTimer, "cupti": CuptiTimer}
     for method in METHODS:
@@ -156,7 +156,7 @@ def test_a_timer_is_made_by_its_name():
         ("graph", "cold", "needs a flush buffer"),
     ],
 )
-def test_no_timer_is_made_of_nonsense(method, cache, problem):
+def test_invalid_methods_and_policies_are_refused(method, cache, problem):
     with pytest.raises(TunerError, match=problem) as raised:
         gpu_timer(method, None, WarmUp(), Calibration(), cache)
     assert raised.value.hint
@@ -181,13 +181,13 @@ def _names(runs):
     return [[activity.name for activity in run] for run in runs]
 
 
-def test_only_what_lies_between_the_markers_of_a_run_is_its():
+def test_activities_between_two_markers_belong_to_the_run():
     trace = _trace("flush", "|", "a", "memset", "|", "audit", "flush", "|", "b", "|")
     assert _names(runs_of(trace, 2)) == [["a", "memset"], ["b"]]
     assert _names(runs_of(trace[::-1], 2)) == [["a", "memset"], ["b"]]
 
 
-def test_lost_markers_of_the_head_do_not_matter():
+def test_lost_leading_markers_do_not_matter():
     trace = _trace("|", "|", "|", "flush", "|", "a", "|")
     for lost in range(4):
         assert _names(runs_of(trace[lost:], 1)) == [["a"]]
@@ -201,10 +201,10 @@ def test_lost_markers_of_the_head_do_not_matter():
         (("a", "|", "|"), "no activity was recorded for 1 of 1 runs"),
     ],
 )
-def test_gaps_in_the_record_are_told(names, problem):
+def test_gaps_in_the_records_are_errors(names, problem):
     with pytest.raises(CuptiFailed, match=problem):
         runs_of(_trace(*names), 1)
 
 
-def test_the_marker_is_what_torch_calls_the_kernel():
+def test_the_marker_is_part_of_the_name_of_its_kernel():
     assert MARKER in torch.nextafter.__name__

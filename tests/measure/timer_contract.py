@@ -1,4 +1,4 @@
-"""What every clock owes to those it times: a class of tests for each implementation to inherit."""
+"""The contract of `Timer`: a test class that the tests of each implementation inherit."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ RUNS = [2, 4, 2]
 
 
 class Log:
-    """Candidates that note what is asked of them; `work` is what they really do."""
+    """Candidates that record calls and run `work`."""
 
     def __init__(self, work):
         self.work = work
         self.entered = []
         self.ran = []
-        self.settled = []
+        self.checked = []
 
     def candidate(self, name, copies=0):
         return Candidate(
             name,
             self._run(name, None),
             enter=lambda: self.entered.append(name),
-            after_checked_run=lambda result: self.settled.append((name, result)),
+            after_checked_run=lambda result: self.checked.append((name, result)),
             rotations=tuple(self._run(name, copy) for copy in range(copies)),
         )
 
@@ -43,7 +43,7 @@ class Log:
 
 
 class TimerContract:
-    """Subclasses say `timer(cache)`, a new timer, and `work()`, something it can time."""
+    """Subclasses define `timer(cache)`, a new timer, and `work()`, work that it can time."""
 
     def timer(self, cache="warm"):
         raise NotImplementedError
@@ -55,7 +55,7 @@ class TimerContract:
     def log(self):
         return Log(self.work)
 
-    def test_orders_may_leave_out_and_repeat(self, log):
+    def test_orders_may_omit_and_repeat_candidates(self, log):
         timer = self.timer()
         samples = timer.collect(log.field("ABC"), ORDERS)
         assert [len(row) for row in samples] == RUNS
@@ -63,27 +63,27 @@ class TimerContract:
         assert timer.collect(log.field("AB"), [[1]])[0] == []
         assert timer.collect(log.field("AB"), []) == [[], []]
 
-    def test_each_that_ran_settles_once_with_what_its_run_returned(self, log):
+    def test_one_run_of_each_candidate_is_checked_with_its_result(self, log):
         timer = self.timer()
         timer.collect(log.field("ABCD"), ORDERS)
-        assert sorted(name for name, _ in log.settled) == ["A", "B", "C"]
-        assert all(name == result[0] for name, result in log.settled)
+        assert sorted(name for name, _ in log.checked) == ["A", "B", "C"]
+        assert all(name == result[0] for name, result in log.checked)
 
-    def test_the_run_that_settles_is_drawn(self, log):
+    def test_the_checked_run_is_random(self, log):
         timer, field = self.timer(), log.field("A")
         timer.collect(field, [[0]])
         drawn = set()
         for _ in range(30):
             before = len(log.ran)
             timer.collect(field, [[0]] * 8)
-            drawn.add(log.settled[-1][1][1] - before)
-        # 30 draws of 8 give three or fewer different ones less than once in 10^11.
+            drawn.add(log.checked[-1][1][1] - before)
+        # The probability that 30 draws from 8 have at most three values is below 10^-11.
         assert len(drawn) > 3
 
-    def test_everyone_is_entered_before_each_of_its_runs(self, log):
+    def test_a_candidate_is_entered_before_each_of_its_runs(self, log):
         self.timer().collect(log.field("ABC"), ORDERS)
-        wanted = [name for order in ORDERS for name in ("ABC"[who] for who in order)]
-        assert log.entered[-len(wanted) :] == wanted
+        expected = [name for order in ORDERS for name in ("ABC"[at] for at in order)]
+        assert log.entered[-len(expected) :] == expected
 
     def test_copies_are_used_only_under_rotate(self, log):
         self.timer("warm").collect(log.field("AB", copies=3), ORDERS[:1] * 2)
@@ -96,7 +96,7 @@ class TimerContract:
         self.timer("rotate").collect(log.field("AB"), [[0, 1]])
         assert {copy for _, copy in log.ran} == {None}
 
-    def test_an_error_is_told_and_leaves_the_timer_usable(self, log):
+    def test_an_error_propagates_and_leaves_the_timer_usable(self, log):
         def broken():
             raise ValueError("boom")
 
@@ -106,7 +106,7 @@ class TimerContract:
         assert gc.isenabled()
         assert [len(row) for row in timer.collect(log.field("AB"), [[0, 1]])] == [1, 1]
 
-    def test_the_record_says_how_it_was_timed(self):
+    def test_method_and_cache_policy_are_recorded(self):
         for cache in ("warm", "rotate"):
             timer = self.timer(cache)
             assert timer.cache == cache

@@ -1,4 +1,4 @@
-"""The statistics of paired times: laws, coverage, and error rates on simulated noise."""
+"""The statistics: laws, coverage, and error rates on simulated noise."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OPPOSITE = {"faster": "slower", "slower": "faster", "same": "same", "undecided":
 
 
 @given(pairs)
-def test_swapping_the_sides_swaps_the_answer(samples):
+def test_swapping_the_sides_swaps_the_result(samples):
     a, b = zip(*samples, strict=True)
     there, back = paired(a, b), paired(b, a)
     assert there.log_ratio == pytest.approx(-back.log_ratio, abs=1e-9)
@@ -56,7 +56,7 @@ def test_trimmed_mean_is_scipys(values):
 
 
 @pytest.mark.parametrize("n", [3, 9, 40, 60])
-def test_the_interval_covers_as_often_as_it_says(n):
+def test_the_interval_has_its_nominal_coverage(n):
     rng = np.random.default_rng(n)
     truth, trials, covered = 0.013, 8000, 0
     noise = rng.normal(0, 0.01, (trials, 2, n))
@@ -67,7 +67,7 @@ def test_the_interval_covers_as_often_as_it_says(n):
 
 
 def _drift(rng, n, step_s, sd, tau_s):
-    """A stationary Ornstein-Uhlenbeck process: how a clock wanders with power and heat."""
+    """A stationary Ornstein-Uhlenbeck process, a model of a clock under power and heat."""
     keep = math.exp(-step_s / tau_s)
     values = [rng.normal(0, sd)]
     for _ in range(n - 1):
@@ -76,13 +76,13 @@ def _drift(rng, n, step_s, sd, tau_s):
 
 
 @pytest.mark.parametrize("tau_s", [2.0, 0.2])
-def test_identical_variants_are_not_told_apart_under_drift(tau_s):
-    """And measuring them one after the other would: the test proves what it guards against."""
+def test_identical_variants_get_no_verdict_under_drift(tau_s):
+    """Sequential measurements would; the last assertion shows it."""
     rng = np.random.default_rng(5)
     trials, declared, sequential = 300, 0, 0
     for _ in range(trials):
-        wander = np.exp(_drift(rng, 400, 0.005, 0.015, tau_s)) * 50
-        sample = wander * np.exp(rng.normal(0, 0.01, 400))
+        drift_factor = np.exp(_drift(rng, 400, 0.005, 0.015, tau_s)) * 50
+        sample = drift_factor * np.exp(rng.normal(0, 0.01, 400))
         one, other = sample[0:80:2], sample[1:80:2]
         ratio = paired(one, other)
         declared += verdict(ratio.log_ratio, ratio.low, ratio.high) in ("faster", "slower")
@@ -125,21 +125,21 @@ def test_verdicts(interval, said):
     assert verdict(*interval) == said
 
 
-def test_times_on_one_tick_of_the_clock_are_not_certain():
-    sharp = paired([2.016] * 3, [2.048] * 3)
-    honest = paired([2.016] * 3, [2.048] * 3, quantum_us=0.032)
-    assert sharp.high < 0
-    assert honest.low < 0 < honest.high
+def test_equal_readings_have_an_interval_of_the_quantum():
+    without_quantum = paired([2.016] * 3, [2.048] * 3)
+    with_quantum = paired([2.016] * 3, [2.048] * 3, quantum_us=0.032)
+    assert without_quantum.high < 0
+    assert with_quantum.low < 0 < with_quantum.high
 
 
-def test_one_pair_says_nothing_and_bad_pairs_are_refused():
+def test_one_pair_has_an_infinite_interval_and_bad_pairs_are_refused():
     assert paired([2.0], [1.0]).high == math.inf
     for a, b in (([1.0], []), ([], []), ([0.0], [1.0]), ([1.0, 2.0], [1.0])):
         with pytest.raises(ValueError, match=r"pairs|positive"):
             paired(a, b)
 
 
-def test_the_tie_set_holds_what_cannot_be_told_apart():
+def test_the_tie_set_contains_indistinguishable_candidates():
     rng = np.random.default_rng(3)
     drift = np.exp(_drift(rng, 60, 0.01, 0.03, 0.3))
     speeds = {"twin": 1.002, "best": 1.0, "near": 1.008, "far": 1.05}
