@@ -202,14 +202,17 @@ def test_an_optuna_study_keeps_conditional_parameters_and_awkward_values(store, 
         )
         for number, config in enumerate(configs)
     ]
+    built = {"split": False, "n": 7, "mix": 1, "scale": 0.5}
+    made.append(TrialRecord("a3", 3, built, Status.CORRECT, source="built"))
     add_task(store, run_id, WORKLOAD, trials=made)
     (path,) = tables.export(store, run_id, tmp_path, "optuna")
     storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
     found = optuna.load_study(study_name=None, storage=storage).get_trials()
-    texts = ["1", "true", "1.0"]
+    texts = ["1", "true", "1.0", "1"]
     assert [t.params for t in found] == [
-        {**config, "mix": text} for config, text in zip(configs, texts, strict=True)
+        {**config, "mix": text} for config, text in zip([*configs, built], texts, strict=True)
     ]
+    assert (found[3].state.name, found[3].constraints["fails"]) == ("PRUNED", -1.0)
     low, high = found[0].user_attrs["interval_us"]
     assert (low, high) == pytest.approx((10 * math.exp(-0.1), 10 * math.exp(0.2)))
     storage.engine.dispose()

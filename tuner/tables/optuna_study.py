@@ -29,8 +29,9 @@ class OptunaStudies:
     """`optuna`: one SQLite file per run, with one study per task that has trials.
 
     The value of a trial is its median time in us, to be minimised. A correct trial is `COMPLETE`,
-    any other is `FAIL` with a violated constraint. Parameters have their own values; those that a
-    config does not have are missing. User attributes hold the rest of the result.
+    or `PRUNED` if nothing was timed; any other is `FAIL` with a violated constraint.
+    Parameters have their own values; those that a config does not have are missing. User attributes
+    hold the rest of the result.
     """
 
     def files(self, results: Results) -> Iterator[File]:
@@ -106,10 +107,12 @@ def _trial(
 ) -> FrozenTrial:
     from optuna.trial import TrialState, create_trial
 
-    correct = record.status is Status.CORRECT and record.median_us is not None
+    correct = record.status is Status.CORRECT
+    timed = correct and record.median_us is not None
+    untimed = TrialState.PRUNED if correct else TrialState.FAIL
     trial = create_trial(
-        state=TrialState.COMPLETE if correct else TrialState.FAIL,
-        value=record.median_us if correct else None,
+        state=TrialState.COMPLETE if timed else untimed,
+        value=record.median_us if timed else None,
         params={name: distributions[name].external(v) for name, v in record.config.items()},
         distributions={name: distributions[name].distribution for name in record.config},
         user_attrs=_trial_attributes(record, task),
@@ -146,9 +149,10 @@ def _trial_attributes(record: TrialRecord, task: TaskInfo) -> dict[str, Any]:
         "binary_hash": record.binary_hash,
     }
     if selection is not None:
+        key = config_key(record.config)
         ties = {config_key(config) for config in selection.tie_set}
-        found["winner"] = record.config == selection.winner or None
-        found["tie_set"] = config_key(record.config) in ties or None
+        found["winner"] = key == config_key(selection.winner) or None
+        found["tie_set"] = key in ties or None
     kept = {name: value for name, value in found.items() if value is not None and value != ""}
     return {name: value for name, value in kept.items() if not _not_finite(value)}
 
