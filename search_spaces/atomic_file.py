@@ -18,8 +18,8 @@ from pathlib import Path
 
 from search_spaces.errors import TunerError
 
-#: A draft is a new file: it follows no link and never opens a file that exists, so that nobody
-#: with access to the folder can redirect the content.
+#: A draft is a new file: opening it follows no link and fails if it exists. Other users of the
+#: folder therefore cannot redirect the content.
 _NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 

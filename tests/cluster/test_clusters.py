@@ -51,15 +51,15 @@ def test_the_devices_of_all_nodes_are_listed(cluster: Cluster, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("environment", "said"),
+    ("environment", "printed"),
     [
         ({"RAY_AUTH_MODE": "disabled"}, "asks for an authentication token"),
         ({"RAY_AUTH_TOKEN": "another"}, "refuses the authentication token"),
     ],
 )
-def test_a_client_without_the_token_is_refused(cluster: Cluster, tmp_path, environment, said):
+def test_a_client_without_the_token_is_refused(cluster: Cluster, tmp_path, environment, printed):
     refused = cluster.tuner(tmp_path, "workers", "list", code=2, **environment)
-    assert f"error: Ray at {cluster.address} {said}\n" in refused.stderr
+    assert f"error: Ray at {cluster.address} {printed}\n" in refused.stderr
     assert "hint: set RAY_AUTH_MODE=token" in refused.stderr
 
 
@@ -119,8 +119,8 @@ def test_a_campaign_survives_a_node_and_is_ended_by_sigterm_without_a_loss(clust
         at_the_end = farm.count()
         wait_until(lambda: farm.count() >= at_the_end + 20, 60)
         driver.send_signal(signal.SIGTERM)
-        said = farm.ended(driver, 130)
-    assert "Raylet" not in said
+        printed = farm.ended(driver, 130)
+    assert "Raylet" not in printed
     assert [run.status for run in farm.runs()] == ["interrupted"]
     assert farm.count() < farm.trials
     farm.finish()
@@ -161,12 +161,12 @@ def test_a_submitted_project_is_tuned_to_the_end(cluster, project, tmp_path):
         cluster.submit(project, *tuner, "both", runtime_env=runtime_env) as good,
         cluster.submit(project, *tuner, "boht", runtime_env=runtime_env) as bad,
     ):
-        said, _ = good.communicate()
+        printed, _ = good.communicate()
         refused, _ = bad.communicate()
-    assert good.returncode == 0, said
-    assert "succeeded" in said
-    assert f"report: {results}/report.html" in said
-    assert "paths.tables: in this job's own folder, which Ray removes" in said
+    assert good.returncode == 0, printed
+    assert "succeeded" in printed
+    assert f"report: {results}/report.html" in printed
+    assert "paths.tables: in this job's own folder, which Ray removes" in printed
     assert bad.returncode == 1
     assert "did you mean 'both'?" in refused
     assert "exit code 2" in refused

@@ -59,14 +59,14 @@ def test_the_same_campaign_started_twice_is_run_once(make_farm):
     with farm.driver() as first, farm.driver() as second:
         endings = [process.communicate(timeout=120) for process in (first, second)]
         codes = sorted([first.returncode, second.returncode])
-    said = "".join(err for _, err in endings)
-    assert "Traceback" not in said
+    printed = "".join(err for _, err in endings)
+    assert "Traceback" not in printed
     runs, trials = farm.stored()
     assert [run.status for run in runs] == ["finished"]
     assert len(trials) == 120
     # The second driver was refused or, if the first had ended, found nothing to do.
-    assert codes in ([0, 2], [0, 0]), said
-    assert codes == [0, 0] or "is under way at" in said
+    assert codes in ([0, 2], [0, 0]), printed
+    assert codes == [0, 0] or "is under way at" in printed
 
 
 def test_a_database_on_a_server_is_read_by_every_command(make_farm, tmp_path, capsys, monkeypatch):
@@ -83,14 +83,14 @@ def test_a_database_on_a_server_is_read_by_every_command(make_farm, tmp_path, ca
     (task,) = json.loads(tuner("status", "--format", "json"))
     assert task["stage"] == "done"
     page = tmp_path / "report.html"
-    said = tuner("report", "--output", f"{page}") + page.read_text()
+    printed = tuner("report", "--output", f"{page}") + page.read_text()
     for style in ("tuner", "csv", "parquet", "space", "t4"):
-        said += tuner("export", "--format", style, "--output", f"{tmp_path / style}")
+        printed += tuner("export", "--format", style, "--output", f"{tmp_path / style}")
         assert any((tmp_path / style).iterdir())
-    said += tuner("db", "check")
-    said += (counts := tuner("db", "stats"))
+    printed += tuner("db", "check")
+    printed += (counts := tuner("db", "stats"))
     assert "60" in counts
-    assert "sesame" not in said
+    assert "sesame" not in printed
     # Another campaign on the same database reuses the results.
     again = make_farm("again", trials=30, space=farm.space)
     again.finish()

@@ -57,10 +57,10 @@ def test_a_run_outlives_a_crash_of_the_server_and_a_frozen_backend(
         wait_until(lambda: farm.count() >= 50, 60)
         frozen = _freeze(postgres, driver.pid)
         try:
-            said = farm.ended(driver)
+            printed = farm.ended(driver)
         finally:
             os.kill(frozen, signal.SIGCONT)
-    assert "the database is back" in said
+    assert "the database is back" in printed
     assert_whole(farm)
     farm.assert_gone()
 
@@ -73,9 +73,9 @@ def test_a_run_whose_server_stays_away_ends_in_one_line_and_can_be_resumed(
     with farm.driver() as driver:
         wait_until(lambda: farm.count() >= 20, 60)
         with away(postgres):
-            said = farm.ended(driver, 2)
-    assert "trying again for up to 2 s" in said
-    assert said.count("error: ") == 1
+            printed = farm.ended(driver, 2)
+    assert "trying again for up to 2 s" in printed
+    assert printed.count("error: ") == 1
     farm.assert_gone()
     before = farm.stored()[1]
     farm.variables = patient

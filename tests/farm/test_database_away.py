@@ -34,9 +34,9 @@ def test_a_deleted_database_ends_the_run_and_is_saved(tmp_path: Path) -> None:
         known = {record.attempt_id for record in farm.records()}
         for path in farm.database.parent.iterdir():
             path.unlink()
-        said = farm.ended(driver, 2)
+        printed = farm.ended(driver, 2)
     rescued = farm.database.with_name("tuner.db.rescued")
-    assert f"was deleted while it was in use; its contents were saved to {rescued}" in said
+    assert f"was deleted while it was in use; its contents were saved to {rescued}" in printed
     farm.assert_gone()
     assert list(farm.database.parent.iterdir()) == [rescued]
     rescued.rename(farm.database)
@@ -74,8 +74,8 @@ def test_a_frozen_driver_that_wakes_up_stops_and_changes_nothing(tmp_path: Path)
         records = farm.records()
         assert len(records) == farm.trials
         os.kill(frozen.pid, signal.SIGCONT)
-        said = farm.ended(frozen, 2)
-    assert "is finished; this process does not hold it" in said
+        printed = farm.ended(frozen, 2)
+    assert "is finished; this process does not hold it" in printed
     assert farm.runs() == [before]
     assert farm.records() == records
     with Store.open(f"sqlite:///{farm.database}") as store:

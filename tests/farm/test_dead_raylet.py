@@ -19,8 +19,8 @@ def test_a_dead_raylet_ends_the_run_in_one_line_and_the_same_command_resumes(tmp
         wait_until(lambda: farm.count() >= 5)
         (raylet,) = raylets(driver.pid)
         assert kill(raylet)
-        said = farm.ended(driver, 1)
-    lines = [line for line in said.splitlines() if line.startswith(("error: ", "hint: "))]
+        printed = farm.ended(driver, 1)
+    lines = [line for line in printed.splitlines() if line.startswith(("error: ", "hint: "))]
     assert lines[0] == "error: the raylet of the local Ray has died (SIGKILL)"
     assert lines[1].startswith("hint: rerun the same command to resume")
     assert len(lines) == 2

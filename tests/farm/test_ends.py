@@ -21,9 +21,9 @@ def test_ctrl_c_drains_and_the_same_command_resumes(tmp_path, undisturbed):
     with farm.driver() as driver:
         wait_until(lambda: farm.count() >= 20, 90)
         os.killpg(driver.pid, signal.SIGINT)
-        said = farm.ended(driver, 130)
-    assert "once more to stop at once" in said
-    assert "the same command goes on from here" in said
+        printed = farm.ended(driver, 130)
+    assert "once more to stop at once" in printed
+    assert "the same command goes on from here" in printed
     (run,) = farm.runs()
     assert (run.status, run.holder) == ("interrupted", "")
     drained = farm.records()
@@ -53,8 +53,8 @@ def test_a_second_ctrl_c_kills_what_is_in_flight(tmp_path):
         with pytest.raises(subprocess.TimeoutExpired):
             driver.wait(2)
         os.killpg(driver.pid, signal.SIGINT)
-        said = farm.ended(driver, 130)
-    assert "stopping" in said
+        printed = farm.ended(driver, 130)
+    assert "stopping" in printed
     (run,) = farm.runs()
     assert (run.status, run.holder) == ("interrupted", "")
     farm.assert_gone()

@@ -111,11 +111,11 @@ def test_a_service_whose_output_fails_keeps_serving(tmp_path):
 @pytest.mark.slow
 def test_progress_ends_with_the_confirmed_time(tmp_path):
     farm = Farm(tmp_path / "farm", trials=_TRIALS, faults={})
-    said = farm.finish()
+    printed = farm.finish()
     selection = farm.task().selection
     assert selection is not None
     assert selection.median_us is not None
-    (done,) = [line for line in said.splitlines() if line.startswith("done: ")]
+    (done,) = [line for line in printed.splitlines() if line.startswith("done: ")]
     ships = shipped(selection)
     assert f"confirmed {ships.median_us:.2f} us" in done
     assert " ".join(done.split()).endswith(f"{math.exp(ships.log_ratio):.2f}x the default")

@@ -55,8 +55,8 @@ class Target:
     def loaded_in(self) -> list[int]:
         return LOADED
 
-    def signal(self, number: int, said: str = "") -> None:
-        print(said, file=sys.stderr)
+    def signal(self, number: int, printed: str = "") -> None:
+        print(printed, file=sys.stderr)
         os.kill(os.getpid(), number)
         time.sleep(60)
 

@@ -327,7 +327,7 @@ class PoolContract:
         assert alarms
 
     def test_a_job_for_a_worker_that_is_not_there_is_lost(self, farm: Farm):
-        farm.pool.submit_measure("nobody-7", farm.measure_job("x", farm.config("")))
+        farm.pool.submit_measure("missing-7", farm.measure_job("x", farm.config("")))
         event, _ = farm.answer("x")
         assert isinstance(event, JobLost)
-        assert "nobody-7" in event.reason
+        assert "missing-7" in event.reason

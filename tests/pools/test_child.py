@@ -186,9 +186,9 @@ def test_an_unpicklable_value_is_an_error_and_no_death(child):
 
 def test_megabytes_of_binary_output_disturb_nothing_and_are_cut(child):
     assert child.request("shout", 4 << 20, timeout_s=LIMIT_S) == 4 << 20
-    said = "\x1b[31m" + "x" * 100_000 + "\0\xff\rthe end"
+    printed = "\x1b[31m" + "x" * 100_000 + "\0\xff\rthe end"
     with pytest.raises(ChildDied) as death:
-        child.request("signal", signal.SIGKILL, said, timeout_s=LIMIT_S)
+        child.request("signal", signal.SIGKILL, printed, timeout_s=LIMIT_S)
     assert len(death.value.output) < 40_000
     assert death.value.last_line == "the end"
     assert "\x1b" not in death.value.output

@@ -114,10 +114,10 @@ def test_no_other_process_reaches_a_local_ray(tmp_path, monkeypatch):
         # By default a client takes 127.0.0.1 for the machine's own address.
         monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         pool = create(PoolSpec(kind="ray", address=facts["address"], connect_timeout_s=30.0))
-        for mode, said in (("disabled", "asks for an"), ("token", "refuses the")):
+        for mode, printed in (("disabled", "asks for an"), ("token", "refuses the")):
             monkeypatch.setenv("RAY_AUTH_MODE", mode)
             monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * len(token))
-            with pytest.raises(TunerError, match=f"{said} authentication token"):
+            with pytest.raises(TunerError, match=f"{printed} authentication token"):
                 pool.start()
         monkeypatch.setenv("RAY_AUTH_TOKEN", token)
         admitted = [sys.executable, "-c", _CLIENT, facts["address"]]
@@ -147,9 +147,9 @@ def test_a_local_ray_that_does_not_start_leaves_nothing(monkeypatch):
         monkeypatch.setenv("RAY_TMPDIR", folder)
         command = [sys.executable, "-c", _FAILS, str(Path(__file__).parent)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-    said, left = done.stdout.splitlines()
-    assert said.startswith("a local Ray did not start")
-    assert "pool.kind" in said
+    printed, left = done.stdout.splitlines()
+    assert printed.startswith("a local Ray did not start")
+    assert "pool.kind" in printed
     assert left == "[] []"
 
 

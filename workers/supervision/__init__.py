@@ -15,7 +15,7 @@
                                                  |              the caller's object
                                                  +--starts--> compilers and other helpers
 
-    what happens                        who kills what
+    event                               reaction
     ----------------------------------  ------------------------------------------------------------
     a request takes too long            the driver closes the lifeline; the reaper kills the worker
                                         and all its descendants, and removes the scratch folder

@@ -6,7 +6,7 @@ A process may be ended by its variant (SIGSEGV, abort), by the system (out of me
 - a second crash is the variant's: its outcome is a failure with the signal and the last output;
 - SIGKILL comes from outside and counts against no variant; after four the worker is lost, and the
   pool reports the job as lost;
-- a death while the process starts is nobody's: one more start, then the worker is lost.
+- a process that dies while it starts is started once more, then the worker is lost.
 
 Builds apply the rule in `workers.build.process_builder`, measurements in `fault_attribution`.
 """

@@ -1,4 +1,4 @@
-"""A supervised child process: it may crash, hang or be killed, and its caller is told which.
+"""A supervised child process: it may crash, hang or be killed, and its caller learns which.
 
     child = SupervisedChild("package.module:Factory", {"index": 0}, name="runner-0")
     child.request("method", 1, 2, timeout_s=10.0)
