@@ -188,3 +188,20 @@ def test_a_candidate_that_screening_dropped_never_becomes_the_incumbent():
     assert again.trials[config_key(lucky)].score == pytest.approx(math.log(30.0))
     assert again.incumbent.config == CONFIGS[1]
     assert lucky not in [trial.config for trial in again.ranked()]
+
+
+def test_a_race_in_which_every_finalist_fails_names_the_failure():
+    finals = searched([100, 50, 51, 52])
+    failed = tuple(Failure(Status.CORRECTNESS, "relative error 0.3") for _ in finals.candidates())
+    finals.in_flight = True
+    finals.raced(Measurement(DEVICE, TOOLS, failed))
+    assert finals.mode is None
+    assert "relative error 0.3" in finals.unconfirmed().reason
+
+
+def test_finalists_that_cannot_be_built_again_are_named_in_the_reason():
+    finals = searched([100, 50, 51, 52])
+    for trial in list(finals.candidates()):
+        finals.build_failed(trial, Failure(Status.COMPILE, "ptxas failed"))
+    assert finals.mode is None
+    assert "could not be built again: ptxas failed" in finals.unconfirmed().reason

@@ -125,3 +125,30 @@ def test_a_trial_that_is_lost_while_others_are_not_is_marked_as_lost():
     (lost,) = [r for _, r in ended.records if r.config == made.victim]
     assert lost.status is Status.RUNTIME
     assert lost.message.startswith("lost 8 workers in a row")
+
+
+def test_lost_workers_and_jobs_are_logged_with_their_reasons(caplog):
+    engine = Engine([spec()], builders=1)
+    with caplog.at_level("WARNING", logger="tuner.engine"):
+        orders = engine.handle(WorkerReady(WorkerInfo("w7", DEVICE, TOOLS)), 0.0)
+        for order in orders:
+            job = getattr(order, "job", None)
+            if job is not None:
+                engine.handle(JobLost(job.job_id, f"killed during {job.job_id}"), 0.0)
+                reason = f"killed during {job.job_id}"
+                assert [r for r in caplog.messages if r.startswith("toy 1: lost a") and reason in r]
+        engine.handle(WorkerGone("w7", "its node left"), 0.0)
+    assert any("preparation on w7" in message for message in caplog.messages)
+    assert "lost worker w7: its node left" in caplog.messages
+
+
+def test_a_run_without_workers_names_the_last_loss():
+    engine = Engine([spec(compile_only=True)], builders=1)
+    pending = engine.handle(WorkerGone("w3", "its node left"), 0.0)
+    for _ in range(200):
+        jobs = [i.job for i in pending if type(i).__name__ == "Build"]
+        pending = [i for job in jobs for i in engine.handle(Built(job.job_id, build(job)), 1.0)]
+    engine.handle(Tick(), 2.0)
+    (end,) = (i for i in engine.handle(Tick(), 1000.0) if isinstance(i, Finish))
+    assert end.status == "failed"
+    assert end.message == "no worker is left for toy 1; the last lost worker was w3: its node left"

@@ -84,7 +84,6 @@ def measured(job: Job, event: Measured) -> list[Instruction]:
 def lost(job: Job, event: JobLost, now: float, *, draining: bool) -> list[Instruction]:
     """A job was lost with its worker, or to a fault of the machine: it is tried again elsewhere."""
     task, trials = job.task, trials_of(job)
-    _log.warning("%s: lost a %s job: %s", task.spec.label, _name(job), event.reason)
     faults = task.build_faults if isinstance(job, AnyBuild) else task.measure_faults
     if event.remedy:
         faults.met(now)
@@ -196,7 +195,3 @@ def _retry(job: Job, trial: Trial, reason: str) -> list[Record]:
     else:
         task.search.requeue(trial, State.ASKED if isinstance(job, AnyBuild) else State.READY)
     return []
-
-
-def _name(job: Job) -> str:
-    return type(job).__name__

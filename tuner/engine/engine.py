@@ -25,7 +25,7 @@ from tuner.engine.instructions import (
     Measure,
     Select,
 )
-from tuner.engine.jobs import AnyBuild, trials_of
+from tuner.engine.jobs import AnyBuild, Job, described, trials_of
 from tuner.engine.losses import WorkerShortage
 from tuner.engine.outcome_records import settled_outcome
 from tuner.engine.search import Search, winners_near
@@ -34,6 +34,7 @@ from tuner.engine.stage import Stage
 from tuner.engine.task import Task, in_turns
 from workers.records import (
     Built,
+    Failure,
     JobLost,
     Measured,
     Measurement,
@@ -109,6 +110,7 @@ class Engine:
         return []
 
     def _answered(self, event: Built | Measured | JobLost, now: float) -> list[Instruction]:
+        _log_problem(self.dispatcher.jobs.get(event.job_id), event)
         job = self.dispatcher.close(event.job_id, now)
         if job is None:
             return []
@@ -202,6 +204,17 @@ class Engine:
         self.finished = True
         _log.debug("run %s %s", end.status, end.message)
         return [end]
+
+
+def _log_problem(job: Job | None, event: Built | Measured | JobLost) -> None:
+    """Log a job that was lost, or a measurement that failed as a whole."""
+    if job is None:
+        return
+    if isinstance(event, JobLost):
+        _log.warning("%s: lost a %s: %s", job.task.spec.label, described(job), event.reason)
+    elif isinstance(event, Measured) and isinstance(event.result, Failure):
+        message = event.result.message
+        _log.debug("%s: %s failed: %s", job.task.spec.label, described(job), message)
 
 
 def _end(tasks: Iterable[Task], *, draining: bool) -> Finish:

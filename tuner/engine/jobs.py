@@ -88,3 +88,22 @@ def trials_of(job: Job) -> tuple[Trial, ...]:
     if isinstance(job, AnyBuild):
         return (job.trial,)
     return job.trials if isinstance(job, TrialMeasurement) else ()
+
+
+_NAMES = {
+    TrialBuild: "build",
+    CheckSizeBuild: "build at the check size",
+    Preparation: "preparation",
+    Verification: "verification",
+    Screening: "screening",
+    Race: "race",
+    Confirmation: "confirmation",
+}
+
+
+def described(job: Job) -> str:
+    """A job in words, for messages: what it does, for which trials, on which worker."""
+    numbers = ", ".join(str(trial.number) for trial in trials_of(job))
+    trials = f" of trial {numbers}" if numbers else ""
+    worker = "" if isinstance(job, AnyBuild) else f" on {job.worker_id}"
+    return f"{_NAMES[type(job)]}{trials}{worker}"
