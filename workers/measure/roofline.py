@@ -67,10 +67,10 @@ def peak_flops_per_us(
     It is unknown for integer, 8-bit and double inputs, for tolerances that admit 8-bit formats, and
     where the calibration lacks an admissible format.
     """
-    given = set(dtypes)
-    if not given or not given <= set(_ALWAYS) or tolerance.relative >= _ROUNDINGS * _EIGHT_BITS:
+    names = set(dtypes)
+    if not names or not names <= set(_ALWAYS) or tolerance.relative >= _ROUNDINGS * _EIGHT_BITS:
         return 0.0
-    admissible = {name for dtype in given for name in _ALWAYS[dtype]}
+    admissible = {name for dtype in names for name in _ALWAYS[dtype]}
     admissible |= {
         name
         for name, rounding in _UNIT_ROUNDING.items()

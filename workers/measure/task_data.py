@@ -195,9 +195,9 @@ class TaskData:
         expected = {}
         for name, spec in self.specs.items():
             if name not in reference or tuple(reference[name].shape) != tuple(spec.shape):
-                found = tuple(reference[name].shape) if name in reference else "nothing"
+                shape = tuple(reference[name].shape) if name in reference else "nothing"
                 raise KernelError(
-                    f"reference of `{self.kernel.name}` returns {found} for output `{name}` of "
+                    f"reference of `{self.kernel.name}` returns {shape} for output `{name}` of "
                     f"shape {tuple(spec.shape)}",
                     hint="make `reference` and `outputs` of the kernel agree",
                 )

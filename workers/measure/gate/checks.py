@@ -73,17 +73,17 @@ def check_variant(
     """
     gate = _Gate(task, run, outputs, scratch, observer)
     try:
-        found = gate.check()
+        outcome = gate.check()
     except BaseException:
         task.load(0)
         raise
-    if isinstance(found, str):
+    if isinstance(outcome, str):
         # Unfinished work must not overwrite the buffers of the next run.
         if observer is not None:
             observer.synchronize()
         task.load(0)
-        return refusal(found)
-    return found
+        return refusal(outcome)
+    return outcome
 
 
 def refusal(reason: str) -> Failure:
@@ -163,10 +163,10 @@ class _Gate:
         if self._observer is not None:
             self._observer.synchronize()
         bands = [band for buffer in self._buffers for band in buffer.band_changes()]
-        found = fetch([*comparisons.scalars, *changed, *bands, *task.input_changes(position)])
+        values = fetch([*comparisons.scalars, *changed, *bands, *task.input_changes(position)])
         self._times_us.append(time_us())
         split = len(comparisons.scalars)
-        compared, rest = found[:split], found[split:]
+        compared, rest = values[:split], values[split:]
         if damage := self._foreign_writes(rest[len(changed) :]):
             return damage
         # The early comparison counts, even if the outputs equal those of the first run in the end.

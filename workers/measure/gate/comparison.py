@@ -34,10 +34,10 @@ class Comparison:
 
         self._name, self._actual = name, actual
         self._expected, self._tolerance = expected, tolerance
-        given = actual
+        promoted = actual
         if str(actual.dtype).removeprefix("torch.") not in _PROMOTED:
-            given = actual.to(expected.values.dtype)
-        self._difference = torch.sub(given, expected.values)
+            promoted = actual.to(expected.values.dtype)
+        self._difference = torch.sub(promoted, expected.values)
         largest = (
             torch.linalg.vector_norm(self._difference, math.inf)
             if actual.numel()
@@ -200,8 +200,8 @@ def fetch(scalars: Sequence[torch.Tensor]) -> list[float]:
 
     if not scalars:
         return []
-    found: list[float] = torch.stack([scalar.to(torch.float64) for scalar in scalars]).tolist()
-    return found
+    values: list[float] = torch.stack([scalar.to(torch.float64) for scalar in scalars]).tolist()
+    return values
 
 
 def _relative(distance: float, expected: Expected) -> float:

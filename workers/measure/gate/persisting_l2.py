@@ -26,11 +26,11 @@ class PersistingCache:
 
     def restore(self) -> int:
         """Release what was reserved since the start; its size in bytes, 0 for nothing."""
-        found = self._limit()
-        if self._driver is None or found == self._bytes:
+        reserved = self._limit()
+        if self._driver is None or reserved == self._bytes:
             return 0
         self._driver.cuCtxSetLimit(_LIMIT, ctypes.c_size_t(self._bytes))
-        return found
+        return reserved
 
     def reset(self) -> None:
         """Turn persisting cache lines into normal ones."""
@@ -38,10 +38,10 @@ class PersistingCache:
             self._driver.cuCtxResetPersistingL2Cache()
 
     def _limit(self) -> int:
-        found = ctypes.c_size_t(0)
-        if self._driver is None or self._driver.cuCtxGetLimit(ctypes.byref(found), _LIMIT):
+        limit = ctypes.c_size_t(0)
+        if self._driver is None or self._driver.cuCtxGetLimit(ctypes.byref(limit), _LIMIT):
             return 0
-        return found.value
+        return limit.value
 
 
 def _driver() -> ctypes.CDLL | None:

@@ -68,8 +68,8 @@ class TimedRunCheck:
         """
         done, self._done = self._done, False
         storage, self._storage = self._storage, {}
-        if found := self._harness_change or self._invalid or self._unattributed():
-            return found
+        if problem := self._harness_change or self._invalid or self._unattributed():
+            return problem
         if not done or (self._shared and self._task.last_check is not self):
             return ""
         comparisons = Comparisons(self._task, 0, storage)

@@ -181,15 +181,15 @@ def _overheads(flush: torch.Tensor | None, warm_up: WarmUp) -> Mapping[str, floa
             read[method, cache] = _spin_means(timer)
         except Exception as problem:
             _LOG.warning("cannot calibrate `%s`: %s", method, problem)
-    found = {}
+    overheads = {}
     for method, cache in itertools.product(("events", "graph"), caches):
         if (method, cache) in read and ("cupti", cache) in read:
             overhead_us = clock_overhead_us(read[method, cache], read["cupti", cache])
             if overhead_us is None:
                 _LOG.warning("readings of `%s` do not agree with the device's records", method)
             else:
-                found[overhead_key(method, cache)] = overhead_us
-    return found
+                overheads[overhead_key(method, cache)] = overhead_us
+    return overheads
 
 
 def _spin_means(timer: Timer) -> list[float]:

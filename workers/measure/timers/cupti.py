@@ -53,11 +53,11 @@ def runs_of(activities: Sequence[Activity], runs: int) -> list[list[Activity]]:
     if len(marks) < 2 * runs:
         raise CuptiFailed(f"{len(marks)} of {2 * runs} markers of {runs} runs were recorded")
     marks = marks[len(marks) - 2 * runs :]
-    found = [ordered[a + 1 : b] for a, b in zip(marks[::2], marks[1::2], strict=True)]
-    if not all(found):
-        empty = sum(not run for run in found)
+    activities_of_runs = [ordered[a + 1 : b] for a, b in zip(marks[::2], marks[1::2], strict=True)]
+    if not all(activities_of_runs):
+        empty = sum(not run for run in activities_of_runs)
         raise CuptiFailed(f"no activity was recorded for {empty} of {runs} runs")
-    return found
+    return activities_of_runs
 
 
 class CuptiTimer(GpuTimer):
