@@ -9,9 +9,9 @@ from workers.pools.virtual import VirtualPool
 
 
 def orders(engine: Engine, pool: VirtualPool) -> Iterator[Instruction]:
-    """All that the engine orders, until it has finished; the pool carries out builds and jobs.
+    """All instructions of the engine until it finishes. The pool carries out builds and jobs.
 
-    An order is carried out after whoever iterates has seen it, so who stops at one stops before it.
+    An instruction is yielded before it is carried out.
     """
     pool.start()
     while not engine.finished:

@@ -107,7 +107,7 @@ def play_in_time(search, us, build_s, *, at_once=15, tick_s=0.1):
 
 
 @pytest.mark.parametrize("strategy", ["bayes", "tpe", "random"])
-def test_auto_ends_after_the_minimum_and_before_the_space_does(strategy):
+def test_auto_ends_after_the_minimum_and_before_the_space_is_exhausted(strategy):
     search = bowl(strategy)
     asked = play(search, bowl_us)
     assert MINIMUM <= len(asked) < (1000 if strategy == "random" else 600)
@@ -130,12 +130,12 @@ def test_a_smaller_gain_asks_for_more():
     assert len(few) < len(many)
 
 
-def test_other_limits_hold_beside_auto():
+def test_other_limits_hold_together_with_auto():
     assert len(play(bowl(budget=TaskBudget(trials=35, gain=1e-9)), bowl_us)) == 35
     assert len(play(bowl(budget=TaskBudget(trials=7, gain=0.005)), bowl_us)) == 7
 
 
-def test_auto_gives_up_where_nothing_can_be_timed():
+def test_auto_ends_where_nothing_can_be_timed():
     asked = play(bowl(), lambda config: None)
     assert len(asked) == UNTIMED
 
@@ -163,7 +163,7 @@ def test_equal_times_end_soon():
     assert MINIMUM <= len(play(bowl(), lambda config: 50.0)) <= MINIMUM + 60
 
 
-def test_polish_tries_neighbours_of_the_incumbent_alone_and_what_may_win():
+def test_polish_tries_only_neighbours_of_the_incumbent():
     search = bowl(budget=TaskBudget(gain=0.05))
     asked = play(search, bowl_us, at_once=1)
     polished = [t for t in asked if t.strategy == "polish"]
@@ -177,7 +177,7 @@ def test_polish_tries_neighbours_of_the_incumbent_alone_and_what_may_win():
         assert config_key(trial.config) in {config_key(c) for c in near}
 
 
-def test_a_search_that_goes_on_after_an_interruption_ends_too():
+def test_a_resumed_search_ends_too():
     first = bowl()
     records = []
     for _ in range(20):
@@ -190,7 +190,7 @@ def test_a_search_that_goes_on_after_an_interruption_ends_too():
     assert len(again.trials) >= MINIMUM
 
 
-def test_failures_on_the_way_do_not_mislead_it():
+def test_failed_trials_do_not_mislead_the_search():
     search = Search(spec(strategy="bayes", budget=AUTO))
     play(search, lambda config: None if toy_fault(config) else toy_us(config))
     assert search.incumbent is not None
@@ -199,7 +199,7 @@ def test_failures_on_the_way_do_not_mislead_it():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_not_worth_awaiting_is_dropped_at_the_end(seed):
+def test_builds_that_are_not_worth_waiting_for_are_dropped_at_the_end(seed):
     search = bowl(seed=seed)
     dropped = []
     play(search, bowl_us, seed=seed, dropped=dropped)
@@ -210,7 +210,7 @@ def test_what_is_not_worth_awaiting_is_dropped_at_the_end(seed):
     assert all(trial.state is State.DONE for trial in search.trials.values())
 
 
-def test_a_search_with_a_fixed_budget_gives_nothing_up():
+def test_a_search_with_a_fixed_budget_drops_no_build():
     assert len(play(bowl(budget=TaskBudget(trials=60)), bowl_us)) == 60
 
 
@@ -242,7 +242,7 @@ def test_warm_configs_come_after_the_default_in_their_order():
     assert not more & {config_key(t.config) for t in asked}
 
 
-def test_winners_of_the_nearest_workloads_are_lent():
+def test_winners_of_the_nearest_workloads_are_warm_starts():
     done = []
     for task_id, (n, a) in enumerate([(64, 1), (2048, 2), (1 << 20, 4), (512, 8)], start=2):
         search = bowl(task_id=task_id, workload=Workload.of(n=n), budget=TaskBudget(trials=1))
@@ -253,8 +253,8 @@ def test_winners_of_the_nearest_workloads_are_lent():
         done.append(search)
     unfinished = bowl(task_id=9)
     opening = bowl().spec
-    lent = winners_near(opening, [*done, unfinished])
-    assert [c["a"] for c in lent] == [2, 8, 1]
+    winners = winners_near(opening, [*done, unfinished])
+    assert [c["a"] for c in winners] == [2, 8, 1]
 
 
 # -- the order of measuring ------------------------------------------------------------------------
@@ -288,7 +288,7 @@ def test_other_words_are_refused(wrong):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_builds_that_take_far_longer_than_others_are_not_awaited_for_little(seed):
+def test_late_builds_that_gain_little_are_dropped(seed):
     def build_s(config):
         return 60.0 if config["a"] == config["b"] >= 128 else 0.4 + 0.001 * config["c"]
 
@@ -301,7 +301,7 @@ def test_builds_that_take_far_longer_than_others_are_not_awaited_for_little(seed
     assert last_s < 60.0
 
 
-def test_a_late_build_that_may_win_is_awaited():
+def test_a_late_build_that_may_win_is_not_dropped():
     """The fastest config takes long to build, and its neighbours show that it is fast."""
 
     def build_s(config):

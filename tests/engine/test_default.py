@@ -37,7 +37,7 @@ def test_a_default_that_fails_is_replaced_by_the_fastest_correct_listed_config(s
     assert "as triton.autotune would choose" in selection.reason
 
 
-def test_listed_configs_are_asked_until_one_is_right():
+def test_listed_configs_are_asked_until_one_is_correct():
     right = max(RIGHT, key=toy_us)
     listed = [*BROKEN[:3], right, RIGHT[0]]
     world, selection = run(default=listed[0], listed=listed, budget=TaskBudget(trials=24))

@@ -28,7 +28,7 @@ SIMPLE = settings(max_examples=25, deadline=None)
 
 
 def outcome_of(records):
-    """What must not depend on the order of events: trial for trial, apart from times."""
+    """The part of each record that must not depend on the order of events."""
     return sorted((r.number, config_key(r.config), r.status, r.binary_hash) for _, r in records)
 
 
@@ -81,7 +81,7 @@ def test_it_finds_the_best_and_confirms_it_against_the_default_and_baselines():
     assert world.stages[1] == ["search", "finals", "confirm", "done"]
 
 
-def test_no_binary_is_measured_twice_and_followers_get_the_result():
+def test_no_binary_is_measured_twice_and_duplicates_take_the_result():
     world = World(Engine([spec(strategy="exhaustive", budget=TaskBudget())], builders=4)).run()
     screenings = [j for j in world.measured if j.mode is Mode.SCREENING]
     candidates = [
@@ -103,7 +103,7 @@ def test_no_binary_is_measured_twice_and_followers_get_the_result():
 
 @SIMPLE
 @given(seed=st.integers(0, 10**6), stop=st.integers(1, 40))
-def test_only_what_may_reach_the_finals_keeps_its_artifact(seed, stop):
+def test_only_trials_that_may_reach_the_finals_keep_their_artifact(seed, stop):
     task = spec(strategy="exhaustive", budget=TaskBudget(), finalists=2)
     world = World(Engine([task], builders=2), seed=seed, stop_after=stop).run()
     search = world.engine.tasks[0].search
@@ -118,7 +118,7 @@ def test_only_what_may_reach_the_finals_keeps_its_artifact(seed, stop):
     assert {t.number for t in kept} == expected
 
 
-def test_known_results_are_taken_over_without_building_or_measuring():
+def test_known_results_are_reused_without_building_or_measuring():
     first = World(Engine([spec()], builders=2)).run()
     spent = {"source": "measured", "build_s": 1.0, "device_s": 0.5, "timing_s": 0.25}
     known = tuple(replace(r, **spent) for _, r in first.records)
@@ -149,7 +149,7 @@ def test_a_task_without_its_device_is_compiled_and_verified_but_never_timed():
     assert world.finish == Finish("finished")
 
 
-def test_a_trial_that_keeps_losing_workers_is_given_up_and_the_rest_goes_on():
+def test_a_trial_that_keeps_losing_workers_is_given_up_and_the_run_continues():
     engine = Engine([spec(budget=TaskBudget(trials=1))], builders=1)
     out = engine.handle(WorkerReady(WorkerInfo("w", DEVICE, TOOLS)), 0.0)
     records = []
@@ -173,7 +173,7 @@ class Doomed(World):
         return super()._measure(order, rng)
 
 
-def test_a_confirmation_that_always_takes_its_worker_down_is_given_up():
+def test_a_confirmation_that_always_kills_its_worker_is_given_up():
     world = Doomed(Engine([spec()], builders=2)).run()
     assert world.finish == Finish("finished")
     chosen = world.selections[1]
@@ -182,7 +182,7 @@ def test_a_confirmation_that_always_takes_its_worker_down_is_given_up():
     assert len([job for job in world.measured if job.mode is Mode.CONFIRM]) < 12
 
 
-def test_an_incumbent_that_always_takes_its_builder_down_is_replaced():
+def test_an_incumbent_that_always_kills_its_builder_is_replaced():
     first = World(Engine([spec()], builders=2), stop_after=20).run()
     kept = tuple(record for _, record in first.records)
     best = min((r for r in kept if r.median_us), key=lambda r: r.median_us)
@@ -201,7 +201,7 @@ def test_an_incumbent_that_always_takes_its_builder_down_is_replaced():
     assert world.selections[1].winner != best.config
 
 
-def test_without_any_worker_the_run_fails_and_says_for_which_task():
+def test_without_any_worker_the_run_fails_and_names_the_task():
     engine = Engine([spec()], builders=1)
     pending = engine.handle(Tick(), 0.0)
     for _ in range(200):
@@ -226,7 +226,7 @@ def test_draining_finishes_what_is_in_flight_and_nothing_else(seed, losses):
     assert len(world.built) == builds
     screenings = world.measured[measurements:]
     assert all(job.mode is Mode.SCREENING for job in screenings)
-    # What was under way is brought to its end: built trials are still measured.
+    # Trials in flight are finished: built trials are still measured.
     assert len(world.records) >= 5
     assert not world.selections
     assert world.stages[1][-1] == "search"
@@ -254,7 +254,7 @@ class Spending(World):
 
 @SIMPLE
 @given(seed=st.integers(0, 10**6))
-def test_no_trial_is_asked_for_once_the_device_seconds_are_spent(seed):
+def test_no_trial_is_asked_after_the_device_seconds_are_spent(seed):
     task = spec(budget=TaskBudget(device_s=Spending.limit_s))
     world = Spending(Engine([task], builders=1), seed=seed, workers=1).run()
     assert 5 <= world.asked == len(world.records) < toy_space().size()
@@ -265,7 +265,7 @@ def test_a_budget_in_wall_time_ends_a_task():
     assert 0 < len(world.records) < toy_space().size()
 
 
-def test_a_run_out_of_time_asks_for_nothing_more_in_any_task():
+def test_a_run_that_is_out_of_time_asks_no_config_in_any_task():
     tasks = [
         spec(task_id=task_id, budget=TaskBudget(ends_at=0.2), strategy="exhaustive")
         for task_id in (1, 2)
@@ -321,7 +321,7 @@ def test_a_preparation_that_fails_costs_no_trial(seed):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_builds_that_were_given_up_are_answered_and_forgotten(seed):
+def test_answers_of_dropped_builds_are_ignored(seed):
     task = spec(strategy="bayes", budget=TaskBudget(gain=0.2))
     world = World(Engine([task], builders=12), seed=seed, losses=0.05).run()
     assert world.finish == Finish("finished")

@@ -11,7 +11,7 @@ from tuner.campaign import RunOptions, run_campaign
 from tuner.settings import validated
 
 
-def test_a_run_says_that_a_default_fails_and_what_that_means(tmp_path):
+def test_the_summary_of_a_run_names_a_default_that_fails(tmp_path):
     space = synthesise(40, seed=5, failures=0.3)
     broken = next(item for item in space.configs if item.status is not Status.CORRECT)
     replace(space, default=broken.config).save(tmp_path / "space.json")

@@ -108,7 +108,7 @@ def test_a_machine_on_which_no_worker_starts_ends_the_run_soon():
     assert out[-1].fault.remedy == REMEDY
 
 
-def test_a_trial_that_is_lost_while_others_are_not_is_marked_as_lost():
+def test_a_trial_whose_jobs_alone_are_lost_is_recorded_as_lost():
     class Unlucky(World):
         def _react(self, instruction, rng, busy):
             job = getattr(instruction, "job", None)

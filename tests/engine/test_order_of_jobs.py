@@ -42,7 +42,7 @@ def of_task(job, task):
 
 
 @pytest.mark.parametrize("tasks", [1, 2])
-def test_a_repeated_confirmation_lets_others_go_first_while_its_process_starts(tasks):
+def test_other_jobs_precede_a_repeated_confirmation_while_its_process_starts(tasks):
     whole = {"strategy": "exhaustive", "budget": TaskBudget()}
     postponed = 0
     for seed in range(6):
@@ -72,7 +72,7 @@ def test_a_repeated_confirmation_goes_to_a_worker_that_has_not_seen_the_task(see
 
 
 @pytest.mark.parametrize(("workers", "asked", "searched"), [(1, None, 4), (5, None, 10), (5, 3, 3)])
-def test_so_many_tasks_are_searched_at_once_that_no_runner_waits(workers, asked, searched):
+def test_enough_tasks_are_searched_at_once_to_keep_all_runners_busy(workers, asked, searched):
     engine = Engine([spec(task_id=n) for n in range(1, 13)], builders=2, in_flight=asked)
     for number in range(workers):
         engine.handle(WorkerReady(WorkerInfo(f"w{number}", DEVICE, TOOLS)), 0.0)
@@ -92,7 +92,7 @@ def test_kernels_take_turns_when_tasks_are_opened():
 
 @SIMPLE
 @given(seed=st.integers(0, 10**6), workers=st.integers(1, 3))
-def test_variants_go_one_by_one_until_there_is_an_incumbent(seed, workers):
+def test_variants_are_timed_one_by_one_until_there_is_an_incumbent(seed, workers):
     """Otherwise a variant that hangs in the first job would delay others for the whole limit."""
     whole = spec(strategy="exhaustive", budget=TaskBudget())
     world = World(Engine([whole], builders=40), seed=seed, workers=workers).run()
