@@ -132,7 +132,7 @@ def test_a_run_that_does_not_exist(tuner, folder):
 def test_an_empty_database_says_how_to_begin(tuner):
     assert tuner("db", "upgrade").code == 0
     result = tuner("status")
-    refused(result, "no run is on record yet")
+    refused(result, "the database has no run yet")
     assert "tuner run" in result.hint
 
 

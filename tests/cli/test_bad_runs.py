@@ -284,7 +284,7 @@ def test_an_interrupt_while_it_starts_leaves_nothing_behind(tuner, folder):
         (folder / "wait").unlink()
         assert (child.stdout.read(), child.stderr.read()) == ("", "")
     assert child.wait(timeout=60) == 130
-    refused(tuner("status"), "no run is on record yet")
+    refused(tuner("status"), "the database has no run yet")
 
 
 # -- disks -----------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from results_db.spreadsheet import inert_cell
-from tuner.cli.console import inert
+from search_spaces.inert_text import inert
 
 
 @pytest.fixture

@@ -278,7 +278,7 @@ def test_what_becomes_due_while_a_tick_is_busy_is_not_late(store):
     ]
 
 
-# -- what was broken off ---------------------------------------------------------------------------
+# -- interrupted firings ---------------------------------------------------------------------------
 def test_an_interrupted_run_is_gone_on_with_by_the_next_tick(store):
     plans = settings(nightly="0 12 * * *")
     ends = [Ran(status="interrupted"), StoreAwayError("the server is away"), Ran(summary="done")]

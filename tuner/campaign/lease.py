@@ -6,6 +6,7 @@ taken for dead therefore loses time and no result.
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import socket
@@ -23,6 +24,7 @@ BEAT_S = 15.0
 DEAD_AFTER_S = 120.0
 #: Lease tokens of the drivers that run in this process.
 _active: set[str] = set()
+_log = logging.getLogger(__name__)
 
 
 def holder() -> str:
@@ -54,6 +56,8 @@ def take(store: Store, run: RunInfo) -> Store:
         # The first attempt may have succeeded although its answer was lost.
         if found.lease != token:
             raise _held(found)
+    if run.holder:
+        _log.info("run %d is taken over from %s", run.run_id, run.holder)
     _active.add(token)
     return store.under(token)
 

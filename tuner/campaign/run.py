@@ -151,7 +151,7 @@ class CampaignRun:
         """Hold the run's record; returns its number, the specs of open tasks, and notes."""
         scheduled, notes = assign_devices(tasks, workers)
         for note in notes:
-            _log.warning("left out: %s", note)
+            _log.info("left out: %s", note)
         if not scheduled:
             raise TunerError(
                 f"campaign {self.name!r} has no task it can run here: {notes[0]}",
@@ -183,7 +183,7 @@ class CampaignRun:
         """Mark the run interrupted where the database still takes it, so that it can be resumed."""
         if self._run_id is not None:
             message = error.message if isinstance(error, TunerError) else type(error).__name__
-            _log.warning("run %d is interrupted: %s", self._run_id, message)
+            _log.info("run %d is interrupted: %s", self._run_id, message)
             with suppress(TunerError):
                 at_once = self.store.waiting(Patience())
                 at_once.finish_run(self._run_id, "interrupted", {"summary": message})

@@ -1,10 +1,12 @@
-"""The application: its commands, and the one place where an error becomes an exit code."""
+"""The application: its commands, global options, and the exit codes of errors."""
 
 from __future__ import annotations
 
 import sys
 import traceback
 from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,6 +21,7 @@ from tuner.cli import (
     doctor,
     forget,
     init,
+    logs,
     replay,
     results,
     run,
@@ -28,6 +31,7 @@ from tuner.cli import (
     workers,
 )
 from tuner.cli.console import fail
+from tuner.cli.logs import Level, command_log
 from tuner.cli.streams import discard_stdout, secure
 
 app = typer.Typer(
@@ -55,9 +59,12 @@ app.add_typer(database.app, name="db")
 app.add_typer(config.app, name="config")
 app.command("doctor")(doctor.doctor)
 
+#: Global options that take a value.
+_WITH_VALUE = ("--log-level", "--log-file")
 
-def _version(wanted: bool) -> None:
-    if wanted:
+
+def _version(requested: bool) -> None:
+    if requested:
         print(f"tuner {__version__}")
         raise typer.Exit
 
@@ -67,11 +74,29 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
     ] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error; anywhere on the line.")
-    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    log_level: Annotated[
+        Level | None,
+        typer.Option(
+            "--log-level",
+            help="The least severe log records: of --log-file (info by default), or of stderr "
+            "(warning by default).",
+            show_default=False,
+        ),
+    ] = None,
+    log_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--log-file",
+            help="Append log records to this file, those of workers included; JSON lines where it "
+            "is named *.jsonl.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Tune GPU and CPU kernels on a farm and ship the winners as tables."""
+    logs.current.level, logs.current.file = log_level, log_file
+    logs.current.start()
 
 
 def main() -> None:
@@ -82,16 +107,34 @@ def main() -> None:
 
 def invoke(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; every error is printed as two lines."""
+    arguments = _global_options_first(arguments)
     debug = "--debug" in arguments
-    arguments = [item for item in arguments if item != "--debug"]
     try:
-        code = app(arguments, prog_name="tuner", standalone_mode=False)
+        with command_log():
+            code = app(arguments, prog_name="tuner", standalone_mode=False)
         sys.stdout.flush()
     except BaseException as error:
         if debug:
             traceback.print_exception(error)
         return _exit_code(error)
     return code if isinstance(code, int) else 0
+
+
+def _global_options_first(arguments: Sequence[str]) -> list[str]:
+    """The line with `--debug`, `--log-level` and `--log-file` moved from anywhere to its front."""
+    first: list[str] = []
+    rest: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word == "--":
+            rest += [word, *words]
+        elif word in _WITH_VALUE:
+            first += [word, *islice(words, 1)]
+        elif word == "--debug" or word.startswith(tuple(f"{name}=" for name in _WITH_VALUE)):
+            first.append(word)
+        else:
+            rest.append(word)
+    return first + rest
 
 
 def _exit_code(error: BaseException) -> int:
@@ -111,9 +154,9 @@ def _exit_code(error: BaseException) -> int:
     if isinstance(error, typer.TyperException):
         return _usage(error)
     if isinstance(error, OSError):
-        fail(error, "mend that and run the same command again; what was recorded is kept")
+        fail(error, "correct the cause and rerun the command; recorded results are kept")
         return 2
-    fail(f"unexpected {type(error).__name__}: {error}", "run it again with --debug, and report it")
+    fail(f"unexpected {type(error).__name__}: {error}", "rerun it with --debug and report it")
     return 2
 
 
@@ -123,5 +166,5 @@ def _usage(error: typer.TyperException) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         print(error.format_message(), file=sys.stderr)
     else:
-        fail(error.format_message(), f"`{command} --help` shows what it takes")
+        fail(error.format_message(), f"`{command} --help` shows its arguments")
     return 2

@@ -1,4 +1,4 @@
-"""What is printed and where: data to stdout, everything else to stderr, hostile text inert."""
+"""Output of commands: data to stdout, everything else to stderr, no control characters."""
 
 from __future__ import annotations
 
@@ -16,16 +16,14 @@ import typer
 
 from results_db.masking import masked_within
 from results_db.spreadsheet import inert_cell
+from search_spaces.inert_text import inert
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-#: C0 and C1 controls, DEL, line separators and the characters that reorder text on screen.
-_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-
 
 class Format(StrEnum):
-    """How a listing is written to stdout."""
+    """The format of a listing."""
 
     TABLE = "table"
     JSON = "json"
@@ -38,13 +36,8 @@ FormatOption = Annotated[
 ]
 
 
-def inert(text: object) -> str:
-    """Text as one line that no terminal interprets: control characters become escapes."""
-    return _CONTROLS.sub(lambda found: ascii(found.group())[1:-1], str(text))
-
-
 def console(*, stderr: bool = False) -> Console:
-    """A console that honours NO_COLOR, and does not cut lines where nobody looks at them."""
+    """A console that honours NO_COLOR; outside a terminal it wraps no lines."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -54,12 +47,12 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def note(text: object) -> None:
-    """One line for people, to stderr; passwords of URLs in it are hidden."""
+    """Print one line to stderr; passwords of URLs in it are hidden."""
     print(inert(masked_within(f"{text}")), file=sys.stderr)
 
 
 def fail(message: object, hint: object = "") -> None:
-    """The two lines of an error, to stderr; passwords of URLs in the first are hidden."""
+    """Print the two lines of an error to stderr; passwords of URLs in the first are hidden."""
     print(f"error: {inert(masked_within(f'{message}'))}", file=sys.stderr)
     if hint:
         print(f"hint: {inert(hint)}", file=sys.stderr)
@@ -72,7 +65,7 @@ def emit(
     *,
     empty: str = "nothing to list",
 ) -> None:
-    """Write a listing to stdout; an empty table says so on stderr, for people only."""
+    """Write a listing to stdout; for an empty table, print `empty` to stderr instead."""
     if style is Format.JSON:
         picked = [{name: _plain(row.get(name)) for name in columns} for row in rows]
         print(json.dumps(picked, indent=2))
@@ -90,7 +83,7 @@ def emit(
 
 
 def table(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> RenderableType:
-    """A borderless table; numbers are flush right and wrap nowhere."""
+    """A borderless table; columns of numbers are flush right."""
     from rich.table import Table
     from rich.text import Text
 
@@ -104,7 +97,7 @@ def table(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> Rende
 
 
 def cell(value: object) -> str:
-    """A value as people read it."""
+    """A value as a table shows it."""
     if value is None:
         return "-"
     if isinstance(value, bool):

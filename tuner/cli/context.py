@@ -1,4 +1,4 @@
-"""What most commands start with: the settings, the store, the run that is meant."""
+"""The context of a command: its settings, the store, the run it refers to."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ ConfigOption = Annotated[
         "--config",
         "-c",
         envvar="TUNER_CONFIG",
-        help="The configuration file; config.yaml in this folder by default.",
+        help="The configuration file; by default config.yaml in this folder.",
         show_default=False,
     ),
 ]
-#: Where Ray unpacks what `ray job submit --working-dir` has sent.
-_PASSING = "/runtime_resources/working_dir_files/"
-#: What every database takes as an integer.
+#: Part of the folder into which Ray unpacks the `--working-dir` of a submitted job.
+_JOB_FOLDER = "/runtime_resources/working_dir_files/"
+#: The largest integer that every database takes.
 LARGEST = 2**63 - 1
 RunArgument = Annotated[
     int | None,
@@ -42,30 +42,33 @@ RunArgument = Annotated[
 def settings_of(
     config: Path | None, overrides: Mapping[str, object] | None = None
 ) -> tuple[Settings, Path]:
-    """The settings and the folder their relative paths start from."""
+    """The settings and the folder their relative paths start from; also starts their log file."""
+    from tuner.cli import logs
     from tuner.settings import load
 
-    return load(config, overrides or {})
+    settings, base = load(config, overrides or {})
+    logs.current.configure(settings.logging)
+    return settings, base
 
 
-def warn_of_passing_folders(settings: Settings) -> None:
-    """Say what would be written into a submitted job's folder, which Ray removes after a while."""
+def warn_of_job_folders(settings: Settings) -> None:
+    """Warn of results inside the folder of a submitted Ray job, which Ray removes later."""
     places = {
         "database.url": settings.database.url,
         **{f"paths.{name}": place for name, place in settings.paths.model_dump().items()},
     }
-    lost = [name for name, place in places.items() if _PASSING in place]
+    lost = [name for name, place in places.items() if _JOB_FOLDER in place]
     if lost:
         variable = f"TUNER__{lost[0].replace('.', '__').upper()}"
         note(
-            f"{', '.join(lost)}: in this job's own folder, which Ray removes; set what should last "
-            f"to a place outside ({variable}=...)"
+            f"{', '.join(lost)}: inside the folder of this job, which Ray removes; set it to a "
+            f"permanent place ({variable}=...)"
         )
 
 
 @contextmanager
 def store_of(settings: Settings, *, create: bool = False) -> Iterator[Store]:
-    """The results database, opened for as long as the block lasts."""
+    """The results database, open for the length of the block."""
     from results_db import Store
 
     with Store.open(settings.database.url, create=create) as store:
@@ -73,10 +76,10 @@ def store_of(settings: Settings, *, create: bool = False) -> Iterator[Store]:
 
 
 def pick_run(store: Store, run_id: int | None) -> RunInfo:
-    """The run of that number, or the latest; raises `TunerError` where there is none."""
+    """The run of that number, or the latest; raises `TunerError` without one."""
     if run_id is not None:
         return store.run(run_id)
     latest = store.last_run()
     if latest is None:
-        raise TunerError("no run is on record yet", "start one with `tuner run quickstart`")
+        raise TunerError("the database has no run yet", "start one with `tuner run quickstart`")
     return latest

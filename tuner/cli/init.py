@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from search_spaces.errors import TunerError
-from tuner.cli.console import inert, note
+from search_spaces.inert_text import inert
+from tuner.cli.console import note
 
 #: What is written, by the name of its template.
 FILES = {"config.yaml": "config.yaml", "my_kernel.py": "my_kernel.py.txt"}

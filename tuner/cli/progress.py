@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tuner.cli.console import console, inert
+from search_spaces.inert_text import inert
+from tuner.cli.console import console
 from tuner.progress import Progress, ProgressCallback, TaskProgress
 
 if TYPE_CHECKING:

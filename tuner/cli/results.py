@@ -11,9 +11,10 @@ import typer
 
 from results_db.shipped import shipped
 from search_spaces.errors import TunerError
+from search_spaces.inert_text import inert
 from tuner.campaign import lease
 from tuner.campaign.findings import why_none_correct
-from tuner.cli.console import Format, FormatOption, console, emit, inert, note, table
+from tuner.cli.console import Format, FormatOption, console, emit, note, table
 from tuner.cli.context import ConfigOption, RunArgument, pick_run, settings_of, store_of
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def status(
     with store_of(settings) as store:
         if every:
             runs = [_run_row(info) for info in store.runs()]
-            emit(runs, _RUNS, style, empty="no run is on record yet")
+            emit(runs, _RUNS, style, empty="the database has no run yet")
             return
         info = pick_run(store, run)
         if watch:

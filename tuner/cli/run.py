@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 import typer
 
 from search_spaces.errors import FindingError, TunerError
-from tuner.cli.console import Format, FormatOption, emit, inert, note
-from tuner.cli.context import LARGEST, ConfigOption, settings_of, warn_of_passing_folders
+from search_spaces.inert_text import inert
+from tuner.cli.console import Format, FormatOption, emit, note
+from tuner.cli.context import LARGEST, ConfigOption, settings_of, warn_of_job_folders
 from tuner.cli.progress import duration, watched
-from tuner.cli.streams import parting_words
+from tuner.cli.streams import final_output
 
 if TYPE_CHECKING:
     from tuner.campaign import PlannedTask, RunOptions, RunOutcome
@@ -99,9 +100,9 @@ def run(
     if dry_run:
         _print_plan(settings, campaign, options, style)
         return
-    warn_of_passing_folders(settings)
+    warn_of_job_folders(settings)
     outcome = _execute(settings, campaign, options, quiet=quiet)
-    with parting_words():
+    with final_output():
         _print_outcome(outcome)
     if outcome.status == "interrupted":
         note(f"run {outcome.run_id} was interrupted; the same command goes on from here")

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.cli.console import Format, FormatOption, emit, note
-from tuner.cli.context import ConfigOption, settings_of, store_of, warn_of_passing_folders
+from tuner.cli.context import ConfigOption, settings_of, store_of, warn_of_job_folders
 from tuner.cli.run import interruptible
-from tuner.cli.streams import parting_words
+from tuner.cli.streams import final_output
 
 if TYPE_CHECKING:
     from results_db import Fire, Store
@@ -83,10 +83,10 @@ def tick(
     For cron, systemd or Kubernetes to call as often as they like.
     """
     settings, base = settings_of(config)
-    warn_of_passing_folders(settings)
+    warn_of_job_folders(settings)
     with _service(settings, base, quiet=quiet) as service, interruptible(service):
         fires = service.tick()
-    with parting_words():
+    with final_output():
         emit([_fired(fire) for fire in fires], _FIRED, style, empty="nothing is due")
     if service.stop.is_set():
         raise typer.Exit(130)
@@ -103,7 +103,7 @@ def serve(
     from tuner.schedule.ticker import serve as serve_until
 
     settings, base = settings_of(config)
-    warn_of_passing_folders(settings)
+    warn_of_job_folders(settings)
     with _service(settings, base, quiet=quiet) as service, interruptible(service):
         note(f"serving the schedules of {base}; Ctrl-C drains and stops")
         serve_until(lambda: _tell(service.tick()), service.stop, report=note)

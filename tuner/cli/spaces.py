@@ -9,8 +9,9 @@ import typer
 
 from search_spaces.declaration import calls
 from search_spaces.errors import TunerError, WorkloadError
+from search_spaces.inert_text import inert
 from search_spaces.records import canonical_json
-from tuner.cli.console import Format, FormatOption, emit, inert, note
+from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.context import ConfigOption, settings_of
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Standard streams that end no command: a reader may leave, a disk may be full."""
+"""Standard streams whose faults end no command, such as a closed pipe or a full disk."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _FAULTS = (OSError, ValueError)
 
 
 class Lenient:
-    """A text stream for people: what cannot be written is lost without a message.
+    """A text stream that drops what it cannot write.
 
-    Everything but writing is the wrapped stream's own.
+    All else is delegated to the wrapped stream.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -40,8 +40,8 @@ class Lenient:
 def secure() -> None:
     """Open the standard streams that are closed, and let no write to stderr raise.
 
-    A closed descriptor would be given to the next file that is opened, such as the database, and
-    receive what a library writes to stderr.
+    Otherwise the next file that is opened, such as the database, would get the closed descriptor
+    and receive what a library writes to stderr.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
@@ -63,17 +63,17 @@ def _open_nothing(number: int) -> None:
 
 
 def discard_stdout() -> None:
-    """Send what is still to be written to stdout nowhere, so that the exit does not fail of it."""
+    """Redirect stdout to nothing, so that flushing it at exit does not fail."""
     opened = os.open(os.devnull, os.O_WRONLY)
     os.dup2(opened, sys.stdout.fileno())
     os.close(opened)
 
 
 @contextmanager
-def parting_words() -> Iterator[None]:
-    """What a finished run prints: if stdout takes no more, the exit code is the run's all the same.
+def final_output() -> Iterator[None]:
+    """Print the outcome of a finished run; a fault of stdout does not change the exit code.
 
-    A reader that left is not reported; any other fault is, on stderr.
+    A reader that has left is not reported; any other fault is, on stderr.
     """
     try:
         yield

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from search_spaces.inert_text import inert
 from search_spaces.records import canonical_json
-from tuner.cli.console import Format, console, inert, note
+from tuner.cli.console import Format, console, note
 from tuner.cli.progress import LINE_EVERY_S
 
 if TYPE_CHECKING:

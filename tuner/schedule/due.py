@@ -1,8 +1,8 @@
-"""When campaigns start by themselves: pure functions of schedules, what has fired, and the clock.
+"""Due firings as pure functions of the schedules, the recorded firings and the time.
 
-An instant is a time in UTC and is the identity of a firing: a wall-clock time that daylight saving
-skips moves to the end of the gap, and one that it repeats fires once, or twice where the hour field
-is a wildcard (as in Vixie cron).
+A firing is identified by its instant in UTC. A local time that daylight saving skips moves to the
+end of the gap. A local time that it repeats fires once, or twice where the hour field is a wildcard
+(as in Vixie cron).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from zoneinfo import ZoneInfo
 from search_spaces.errors import TunerError
 from tuner.settings.models import Settings
 
-#: Of the firings missed since the last one, so many of the newest are put on record.
+#: How many missed firings are recorded, newest first.
 MISSED_ON_RECORD = 100
 _ALIASES = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
 
 
 class ScheduleError(TunerError):
-    """A schedule that cannot be used; `key` is the field at fault, `cron` or `timezone`."""
+    """A schedule that cannot be used; `key` names the wrong field, `cron` or `timezone`."""
 
     def __init__(self, message: str, hint: str = "", key: str = "cron") -> None:
         super().__init__(message, hint)
@@ -31,25 +31,24 @@ class ScheduleError(TunerError):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A campaign's cron line. grace_s: seconds after its instant a firing may still start."""
+    """The schedule of a campaign."""
 
     name: str
     cron: str
     timezone: str = "UTC"
+    #: Seconds after its instant within which a firing may still start.
     grace_s: float = 3600.0
     enabled: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What one schedule asks for now.
-
-    instant: the firing to start, None when even the newest is past its grace. missed: older
-    instants, oldest first, that are coalesced into it or too late. All in UTC.
-    """
+    """The due firings of one schedule, in UTC."""
 
     schedule: str
+    #: The firing to start; None when even the newest is past its grace.
     instant: datetime | None
+    #: Older instants, oldest first, which are coalesced into `instant` or too late.
     missed: tuple[datetime, ...] = ()
 
 
@@ -91,13 +90,13 @@ def due(
     now: datetime,
     busy_since: datetime | None = None,
 ) -> list[Due]:
-    """What to start and what to write off as missed at `now`.
+    """The firings to start and those to record as missed at `now`.
 
-    last: the newest instant on record of each schedule. One that has none looks back one grace
-    period. Nothing on record is ever due again, also when the clock steps back. busy_since: from
-    then until now nothing could be started, so no firing of that time is late.
+    last: the newest recorded instant of each schedule; a schedule without one looks back one grace
+    period. A recorded instant is never due again, also when the clock steps back. busy_since:
+    nothing could start from then until now, so no firing of that period is late.
     """
-    found = []
+    result = []
     for plan in plans:
         if not plan.enabled:
             continue
@@ -111,12 +110,12 @@ def due(
         late = (now - newest).total_seconds() > plan.grace_s
         late = late and (busy_since is None or newest < busy_since)
         missed = instants if late else older
-        found.append(Due(plan.name, None if late else newest, tuple(reversed(missed))))
-    return found
+        result.append(Due(plan.name, None if late else newest, tuple(reversed(missed))))
+    return result
 
 
 def next_fires(plan: Schedule, now: datetime, count: int = 1) -> list[datetime]:
-    """The next instants of a schedule after `now`, in UTC; none when it is switched off."""
+    """The next instants of a schedule after `now`, in UTC; none when it is disabled."""
     if not plan.enabled:
         return []
     return list(islice(_forward(plan.cron, _zone(plan.timezone), now), count))
@@ -147,7 +146,7 @@ def _backward(cron: str, zone: ZoneInfo, upto: datetime, after: datetime) -> Ite
 
 
 def _is_repeat(cron: str, local: datetime) -> bool:
-    """Whether a clock set back shows this time for the second time to a line with fixed hours."""
+    """Whether this is the second pass of a repeated local time, for a line with fixed hours."""
     fields = cron.split()
     if len(fields) != 5 or fields[1].startswith("*") or not local.fold:
         return False

@@ -1,12 +1,12 @@
-"""Starting what is due, exactly once over any number of hosts.
+"""Starts due campaigns, each firing exactly once over any number of hosts.
 
-A firing is claimed by inserting its row, which is unique by schedule and instant: of all hosts that
-try, one succeeds. A firing whose run was broken off, by a crash or a database that was away, is
-resumed by the next tick of any host.
+A host claims a firing by inserting its row, which is unique by schedule and instant; of all hosts
+that try, one succeeds. The next tick of any host resumes a firing whose run was interrupted.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -22,14 +22,15 @@ from tuner.schedule.due import Due, due, schedules
 from tuner.settings.models import Settings
 
 PERIOD_S = 60.0
-#: How often a firing is started in all, if it is broken off each time.
+#: How often a firing is started when each of its runs is interrupted.
 ATTEMPTS = 10
-#: Seconds after its claim in which a firing of another host must have begun its run.
+#: Seconds after its claim within which a firing of another host must have begun its run.
 STARTING_S = 900.0
+_log = logging.getLogger(__name__)
 
 
 class Outcome(Protocol):
-    """What a started run comes back with."""
+    """The outcome of a started run."""
 
     @property
     def run_id(self) -> int: ...
@@ -45,9 +46,9 @@ Start: TypeAlias = Callable[[str], Outcome]
 
 
 def last_instants(settings: Settings, store: Store, now: datetime) -> Mapping[str, datetime]:
-    """The newest instant on record of each schedule that has one.
+    """The newest recorded instant of each schedule that has one.
 
-    What was recorded more than a day later than `now` is of a clock that was ahead.
+    An instant more than a day after `now` was recorded by a clock that was ahead, and is ignored.
     """
     found = {plan.name: store.last_fire(plan.name, now) for plan in schedules(settings)}
     return {name: fire.instant for name, fire in found.items() if fire is not None}
@@ -62,14 +63,14 @@ def tick(
     stop: threading.Event | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> list[Fire]:
-    """Start every campaign that is due at `now` and that no other host has taken.
+    """Start every campaign that is due at `now` and that no other host has claimed.
 
-    First come the firings that were interrupted, unless their schedule is due again anyway. At the
-    end, what became due while this tick was busy is started too, each schedule once.
+    Interrupted firings are resumed first, unless their schedule is due again. Schedules that became
+    due during the tick are started at its end, each once.
 
-    start: runs the campaign of that name to its end. stop: when set, nothing more is started.
-    clock: counts the seconds from `now` on. Returns the firings this host took, as recorded. What a
-    run raises is recorded and returned, so that one campaign does not keep the next from starting.
+    start: runs the campaign of that name to its end. stop: once set, nothing more is started.
+    clock: counts seconds from `now` on. Returns the firings that this host carried out, as
+    recorded. An error of a run is recorded and does not prevent the next campaign from starting.
     """
     store.check_place()
     ticked = clock()
@@ -104,8 +105,8 @@ def serve(
 ) -> None:
     """Call `once` at the start of every period until `stop` is set.
 
-    A database that is away does not end the service: it is reported, and what was due is coalesced
-    when it is back. A deleted database file does end it.
+    An unreachable database does not end the service: it is reported, and missed firings are
+    coalesced when it answers again. A deleted database file ends the service.
     """
     while not stop.is_set():
         try:
@@ -119,7 +120,7 @@ def serve(
 
 @dataclass(slots=True)
 class _Ticker:
-    """The firings that one tick takes, one after another."""
+    """Carries out the firings of one tick, one after another."""
 
     store: Store
     host: str
@@ -129,43 +130,45 @@ class _Ticker:
     done: list[Fire] = field(default_factory=list)
 
     def fire(self, items: list[Due]) -> None:
-        """Claim and start what is due."""
+        """Claim and start due firings."""
         for item in items:
             if self.stop.is_set():
                 return
             if item.missed:
+                _log.warning("%s: %d firings were missed", item.schedule, len(item.missed))
                 self.store.record_missed(item.schedule, item.missed, self.host, self.now())
             if item.instant is None:
                 continue
             fire = Fire(item.schedule, item.instant, "started", self.host)
-            with _at_work(fire):
+            with _in_progress(fire):
                 me = process_identity.identity()
                 if self.store.claim_fire(item.schedule, item.instant, self.host, me, self.now()):
                     self._carry_out(fire)
 
     def resume(self, fire: Fire | None) -> None:
-        """Go on with a firing that did not come to its end, through nobody's will or a crash."""
-        if fire is None or self.stop.is_set() or not self._broken_off(fire):
+        """Resume a firing whose run was interrupted."""
+        if fire is None or self.stop.is_set() or not self._interrupted(fire):
             return
         run = _run_of(self.store, fire)
         if run is not None and run.status == "finished":
-            message = "gone on with by hand"
+            message = "resumed and finished by hand"
             self.store.finish_fire(fire.schedule, fire.instant, "finished", run.run_id, message)
         elif fire.attempts >= ATTEMPTS:
-            message = f"broken off {fire.attempts} times; `tuner run {fire.schedule}` goes on"
+            message = f"interrupted {fire.attempts} times; `tuner run {fire.schedule}` resumes it"
+            _log.warning("%s is given up: %s", _name(fire), message)
             run_id = None if run is None else run.run_id
             self.store.finish_fire(fire.schedule, fire.instant, "failed", run_id, message)
         elif run is None or not lease.alive(run):
-            with _at_work(fire):
+            with _in_progress(fire):
                 if self.store.resume_fire(fire, self.host, process_identity.identity(), self.now()):
                     self._carry_out(replace(fire, host=self.host, attempts=fire.attempts + 1))
 
-    def _broken_off(self, fire: Fire) -> bool:
-        """Whether nobody carries out a firing that has not come to its end."""
+    def _interrupted(self, fire: Fire) -> bool:
+        """Whether a firing has not ended and no process carries it out."""
         if fire.state != "started":
             return fire.state == "interrupted"
         if fire.process and fire.process == process_identity.identity():
-            return (fire.schedule, fire.instant) not in _mine
+            return (fire.schedule, fire.instant) not in _claimed_here
         if process_identity.gone(fire.process):
             return True
         run = _run_of(self.store, fire)
@@ -176,6 +179,7 @@ class _Ticker:
 
     def _carry_out(self, fire: Fire) -> None:
         state, run_id, message = "interrupted", fire.run_id, "the scheduler was stopped"
+        _log.info("%s starts (attempt %d)", _name(fire), fire.attempts)
         try:
             outcome = self.start(fire.schedule)
             state, run_id = outcome.status, outcome.run_id
@@ -186,29 +190,36 @@ class _Ticker:
             state, message = "failed", error.message
         except Exception as error:
             state, message = "failed", f"{type(error).__name__}: {error}"
+            _log.exception("%s failed", _name(fire))
         finally:
             self.store.finish_fire(fire.schedule, fire.instant, state, run_id, message)
+        level = logging.WARNING if state == "failed" else logging.INFO
+        _log.log(level, "%s %s: %s", _name(fire), state, message)
         self.done.append(replace(fire, state=state, run_id=run_id, message=message))
 
 
-#: Firings that this process is carrying out or about to claim, once for each thread.
-_mine: list[tuple[str, datetime]] = []
+#: Firings that this process carries out or is about to claim, once per thread.
+_claimed_here: list[tuple[str, datetime]] = []
 
 
 @contextmanager
-def _at_work(fire: Fire) -> Iterator[None]:
+def _in_progress(fire: Fire) -> Iterator[None]:
     key = fire.schedule, fire.instant
-    _mine.append(key)
+    _claimed_here.append(key)
     try:
         yield
     finally:
-        _mine.remove(key)
+        _claimed_here.remove(key)
 
 
 def _run_of(store: Store, fire: Fire) -> RunInfo | None:
-    """The run that a firing began or went on with; None when it has not come to that."""
+    """The run that a firing began or resumed; None where it has begun none."""
     if fire.run_id is not None:
         return store.run(fire.run_id)
     run = store.last_run(fire.schedule)
     beaten = run.heartbeat_at if run is not None else None
     return run if beaten and fire.fired_at and beaten >= fire.fired_at else None
+
+
+def _name(fire: Fire) -> str:
+    return f"{fire.schedule} of {fire.instant:%Y-%m-%d %H:%M}Z"

@@ -1,6 +1,6 @@
-"""config.yaml: the farm's one documented configuration, validated where it enters.
+"""The sections and keys of config.yaml, with their types, limits and defaults.
 
-Sources by precedence: command-line overrides, environment `TUNER__...`, the file, defaults.
+The text under a key is its description in the JSON Schema.
 """
 
 from __future__ import annotations
@@ -26,11 +26,9 @@ Scalar = bool | int | float | str | None
 
 
 class ConfigError(TunerError):
-    """A configuration that cannot be used; `message` names the file, the line and the key.
+    """A configuration that cannot be used; `message` names the file, the line and the key."""
 
-    problems: every complaint about the file, of which `message` is the first.
-    """
-
+    #: One message for every mistake in the file; `message` is the first of them.
     problems: tuple[str, ...] = ()
 
 
@@ -62,35 +60,35 @@ Seconds = Annotated[
     WithJsonSchema(_DURATION_SCHEMA),
 ]
 Pairs = Annotated[int, Field(gt=0, le=100_000)]
-#: One time over another, above which something is slower.
+#: A ratio of two times above which a candidate counts as slower.
 Ratio = Annotated[float, Field(gt=1, le=1000, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
-#: Of the best time: what budget `auto` holds to be not worth a search.
+#: The expected gain, as a share of the best time, below which budget `auto` ends a search.
 DEFAULT_GAIN = 0.005
-#: What torch takes as a seed and every database as an integer.
+#: A seed that torch accepts and every database can store.
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 Trials = Annotated[int, Field(gt=0, le=1_000_000_000)]
 
 
 class Budget(Section):
-    """When a task stops: whichever comes first. `device` is seconds of device time.
-
-    trials: a number, or `auto`: until what is untried is expected to gain less than the share
-    `gain` (0.005 where it is not given), after `max_trials` at the latest. `auto` alone stands for
-    `{trials: auto}`.
-    """
+    """The limits of a task; the first one reached ends it. `auto` alone means `{trials: auto}`."""
 
     trials: Trials | Literal["auto"] | None = None
+    """A number, or `auto`: until untried configs are expected to gain less than `gain`."""
     gain: Share | None = None
+    """For `auto`: the expected gain, as a share of the best time; 0.005 by default."""
     max_trials: Trials | None = None
+    """For `auto`: the most trials."""
     device: Seconds | None = None
+    """Device time."""
     wall: Seconds | None = None
+    """Time since the task's search began."""
 
     @model_validator(mode="before")
     @classmethod
@@ -107,26 +105,26 @@ class Budget(Section):
 
     @property
     def expected_gain(self) -> float | None:
-        """The share below which a task with budget `auto` ends; None for every other budget."""
+        """The expected gain below which budget `auto` ends a task; None for every other budget."""
         return (self.gain or DEFAULT_GAIN) if self.trials == "auto" else None
 
     @property
     def trials_at_most(self) -> int | None:
+        """The most trials; None without such a limit."""
         return self.max_trials if self.trials == "auto" else self.trials
 
 
 class StrategyConfig(Section):
-    """Who suggests configs: bayes, tpe, gp, cmaes, random, grid, exhaustive, or the name of an
-    entry point.
-
-    polish: trials of each task kept for the incumbent's neighbourhood at the end; a budget `auto`
-    polishes by itself. A name alone stands for `{name: ...}`.
-    """
+    """The search strategy. A name alone means `{name: ...}`."""
 
     name: str = "bayes"
+    """bayes, tpe, gp, cmaes, random, grid, exhaustive, or an entry point `tuner.strategies`."""
     seed: Seed = 0
     polish: int = Field(default=0, ge=0)
+    """The last trials of each task, spent on the incumbent's neighbours; budget `auto` includes
+    such a phase without it."""
     options: dict[str, Any] = Field(default_factory=dict)
+    """Options of the strategy."""
 
     @model_validator(mode="before")
     @classmethod
@@ -143,106 +141,126 @@ class StrategyConfig(Section):
 
 
 class TaskConfig(Section):
-    """One kernel of a campaign. workloads: `all` (the kernel's own) or a list of dims.
-
-    targets: overrides the campaign's. space: parameter name -> allowed values, to narrow the space.
-    """
+    """One kernel of a campaign, on each of its workloads and each device of its targets."""
 
     kernel: str
+    """A name, `module:object`, `file.py:object` or `recorded:FILE`."""
     workloads: Literal["all"] | list[dict[str, Scalar]] = "all"
+    """`all` (the kernel's own), or a list of dims."""
     targets: list[str] | None = None
+    """Replaces the campaign's targets."""
     budget: Budget | None = None
+    """Limits that replace the campaign's, one by one."""
     strategy: StrategyConfig | None = None
+    """Replaces the campaign's strategy."""
     space: dict[str, list[Scalar]] = Field(default_factory=dict)
+    """Parameter name to allowed values, to narrow the search space."""
 
 
 class ScheduleConfig(Section):
-    """When a campaign starts by itself: a five-field cron line in a time zone."""
+    """When a campaign starts without a command."""
 
     cron: str
+    """A cron line of five fields: minute, hour, day of month, month, day of week."""
     timezone: str = "UTC"
+    """A name of the IANA database, such as Europe/Berlin."""
     grace: Seconds = 3600.0
+    """How late a firing may still start."""
     enabled: bool = True
 
 
 class CampaignConfig(Section):
-    """A named set of tasks with budget and schedule.
-
-    targets: `cpu`, `cuda`, `hip` (each: the devices found), `cuda:90`-like (the devices found of
-    that capability; where there is none, cross-compile for it and verify in Triton's interpreter),
-    `simulated` (the device that a `recorded:FILE` kernel was recorded on) or `simulated:FILE` (that
-    recording only). in_flight: tasks searched at once; by default two per runner, four at least.
-    """
+    """A named set of tasks with budget and schedule."""
 
     description: str = ""
     tasks: list[TaskConfig] = Field(min_length=1)
     targets: list[str] = Field(default_factory=lambda: ["cpu"])
+    """`cpu`, `cuda`, `hip`: the devices found. `cuda:90`: the devices of that capability or, where
+    there is none, cross-compilation and verification in Triton's interpreter. `simulated`: the
+    device of a `recorded:FILE` kernel; `simulated:FILE`: of that recording only."""
     budget: Budget = Budget(trials=100)
     strategy: StrategyConfig = StrategyConfig()
     in_flight: int | None = Field(default=None, gt=0, le=10_000)
+    """Tasks searched at the same time; null: two per runner and at least four."""
     schedule: ScheduleConfig | None = None
 
 
 class DatabaseConfig(Section):
-    """Where results are recorded.
-
-    timeout: how long a run waits for the answer to one statement. patience: how long a run waits
-    for a database that is away, before it ends; workers go on meanwhile.
-    """
+    """The database of results."""
 
     url: str = "sqlite:///results/tuner.db"
+    """`sqlite:///FILE` or `postgresql+psycopg://user@host/name`."""
     timeout: Seconds = 30.0
+    """How long a run waits for the answer to one statement."""
     patience: Seconds = 600.0
+    """How long a run waits for an unreachable database; workers continue."""
+
+
+class LoggingConfig(Section):
+    """The log of a command; `--log-level` and `--log-file` take precedence."""
+
+    level: Literal["debug", "info", "warning", "error"] | None = None
+    """The least severe records: of the file (default `info`), or of stderr where there is no file
+    (default `warning`)."""
+    file: str | None = None
+    """The log file, relative to config.yaml; a name that ends with `.jsonl` gets JSON lines."""
 
 
 class PathsConfig(Section):
-    """Where reports and tables are written, relative to config.yaml."""
+    """Folders of results, relative to config.yaml."""
 
     results: str = "results"
+    """The folder of `report.html`."""
     tables: str = "results/tables"
+    """The folder of the exported tables."""
 
 
 class SimulatedConfig(Section):
-    """Simulated devices: how many, and the share of configs on which each fault is injected.
-
-    time_scale: seconds really waited per second simulated.
-    """
+    """Simulated devices. crash, hang, wrong, lost: the share of configs with that fault."""
 
     runners: int = Field(default=1, ge=0, le=10_000)
+    """The number of simulated devices."""
     crash: float = Field(default=0.0, ge=0, le=1)
     hang: float = Field(default=0.0, ge=0, le=1)
     wrong: float = Field(default=0.0, ge=0, le=1)
     lost: float = Field(default=0.0, ge=0, le=1)
     seed: Seed = 0
     time_scale: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Seconds of real time per simulated second."""
 
 
 class DeviceConfig(Section):
-    """Runners of one kind of device. runners: how many, or null for one per device that is found.
-
-    options: what the kind's backend takes.
-    """
+    """The runners of one kind of device."""
 
     runners: int | None = Field(default=None, ge=0, le=10_000)
+    """The number of runners; null: one per device."""
     options: dict[str, Scalar] = Field(default_factory=dict)
+    """Options of the kind's backend."""
 
 
 class PoolConfig(Section):
-    """Where workers live. kind `ray` with address null starts a local Ray; `local` uses child
-    processes. builders and cpu_runners: counts, or null for what the machine has. devices: runners
-    and options of further kinds, those of plug-in backends included; an entry for a kind replaces
-    `cpu_runners` or `simulated`."""
+    """The pool of workers."""
 
     kind: str = "ray"
+    """`ray`, or `local` for child processes of the command."""
     address: str | None = None
+    """null starts Ray on this machine; `auto` or HOST:PORT joins a cluster."""
     builders: int | None = Field(default=None, gt=0, le=10_000)
+    """Builders at once; null: as many as the machines have processors for."""
     cpu_runners: int | None = Field(default=1, ge=0, le=10_000)
+    """Runners that time CPU kernels; null: one per machine."""
     simulated: SimulatedConfig = SimulatedConfig()
     devices: dict[str, DeviceConfig] = Field(default_factory=dict)
+    """Runners and options by kind of device, plug-in backends included; an entry replaces
+    `cpu_runners` or `simulated`."""
     build_timeout: Seconds = 120.0
+    """The limit of one build."""
     measure_timeout: Seconds = 120.0
+    """The limit of one measurement of one variant."""
     baseline_timeout: Seconds = 120.0
+    """The limit of one baseline in a confirmation."""
     connect_timeout: Seconds = 30.0
+    """How long to wait for a cluster to answer."""
 
     def runners_of(self, kind: str) -> int | None:
         """How many runners of a kind; None when the devices decide."""
@@ -265,40 +283,52 @@ def _growing(pairs: list[int]) -> list[int]:
 
 
 class MeasureConfig(Section):
-    """The measuring protocol's constants, see `workers.records.MeasurementProtocol`, and what is
-    confirmed.
-
-    finalists: how many of a task meet in its finals. baselines: names of those that confirmations
-    measure, each where a kernel has it; null for all.
-    """
+    """The measuring protocol; results of another protocol are not reused."""
 
     method: Literal["auto", "events", "graph", "cupti"] = "auto"
     cache: Literal["cold", "warm", "rotate"] = "cold"
     pairs: Annotated[list[Pairs], AfterValidator(_growing)] = Field(
         default=[1, 3, 9, 24], min_length=1
     )
+    """Numbers of samples after which the screening of a candidate may stop."""
     cap: Ratio = 1.6
+    """Screening stops after the first sample at this ratio to the incumbent."""
     near: Ratio = 1.15
+    """Screening stops up to the third sample when even the fastest has this ratio."""
     hopeless: Ratio = 1.02
+    """Screening stops later when the candidate is slower by this ratio with confidence."""
     rounds: int = Field(default=24, ge=1, le=100_000)
+    """The most rounds of a race."""
     round_pairs: int = Field(default=16, ge=1, le=100_000)
+    """Interleaved passes of one round."""
     epsilon: Share = 0.005
+    """A race ends when all remaining finalists are within this share of the fastest."""
     delta: Share = 0.05
+    """The bound on the probability of any wrong decision in a race."""
     precision: Share = 0.004
+    """A confirmation is extended, up to eightfold, until close ratios are known to this share."""
     final_pairs: int = Field(default=64, ge=8, le=100_000)
+    """Interleaved passes of a confirmation."""
     warm_ms: float = Field(default=100.0, ge=0, le=60_000)
+    """Load before timing, in milliseconds, until the clock is steady."""
     seeds: list[Seed] = Field(default=[1, 2], min_length=1)
+    """Seeds of the inputs on which every variant must be correct."""
     finalists: int = Field(default=16, ge=2, le=1000)
+    """The number of trials of a task that enter the race."""
     baselines: list[str] | None = None
+    """Names of the baselines that confirmations measure, where a kernel has them; null: all."""
 
 
 class Settings(Section):
-    """The whole of config.yaml. kernels: more kernels, as `module:object` or `file.py:object`."""
+    """config.yaml."""
 
     version: Literal[1] = 1
     database: DatabaseConfig = DatabaseConfig()
     paths: PathsConfig = PathsConfig()
+    logging: LoggingConfig = LoggingConfig()
     pool: PoolConfig = PoolConfig()
     measure: MeasureConfig = MeasureConfig()
     kernels: list[str] = Field(default_factory=list)
+    """Kernels beyond the built-in ones and entry points: `module:object` or `file.py:object`."""
     campaigns: dict[str, CampaignConfig] = Field(default_factory=dict)
+    """Campaigns by name."""

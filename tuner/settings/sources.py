@@ -193,9 +193,9 @@ def _target_problems(at: KeyPath, targets: list[str] | None) -> Iterator[tuple[K
 
 
 def anchored(settings: Settings, base: Path) -> Settings:
-    """The same settings with the database and the result folders as absolute paths.
+    """The settings with absolute paths of the database, the result folders and the log file.
 
-    Relative ones start from `base`; settings that are anchored already stay as they are.
+    Relative paths start from `base`; absolute ones stay as they are.
     """
     base = base.absolute()
     database = settings.database.model_copy(
@@ -207,7 +207,10 @@ def anchored(settings: Settings, base: Path) -> Settings:
             for name, value in settings.paths.model_dump().items()
         }
     )
-    return settings.model_copy(update={"database": database, "paths": paths})
+    log = settings.logging
+    if log.file is not None:
+        log = log.model_copy(update={"file": str(base / Path(log.file).expanduser())})
+    return settings.model_copy(update={"database": database, "paths": paths, "logging": log})
 
 
 def _anchored_url(url: str, base: Path) -> str:

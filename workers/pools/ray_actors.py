@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 
+from search_spaces import log_file
 from search_spaces.records import Value
 from workers import backends
 from workers.build.process_builder import ProcessBuilder
@@ -29,6 +30,7 @@ class BuilderActor:
         cwd: str,
         kinds: tuple[str, ...] = (),
     ) -> None:
+        log_file.join(f"actor of {name}")
         self._moved = _moved(cwd)
         paths, cwd = self._moved.paths(paths), self._moved.path(cwd)
         others = frozenset[int]()
@@ -64,6 +66,7 @@ class RunnerActor:
     """One runner. Ray assigns a device to this process; its child inherits it as number 0."""
 
     def __init__(self, slot: WorkerSlot, paths: tuple[str, ...], cwd: str) -> None:
+        log_file.join(f"actor of {slot.worker_id}")
         options = dict(slot.options)
         if "lost_dir" in options:
             options["supervisor_pid"] = os.getpid()

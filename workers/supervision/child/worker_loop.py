@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO
 
+from search_spaces import log_file
 from workers.supervision import heartbeat
 from workers.supervision.child.messages import (
     HEARTBEAT,
@@ -33,6 +34,7 @@ def work(requests: int, replies: int, reaper: int, name: str) -> None:
     if os.getppid() != reaper:
         return
     set_name(name)
+    log_file.join(name)
     faulthandler.enable()
     _serve(os.fdopen(requests, "rb"), os.fdopen(replies, "wb"))
     sys.stdout.flush()
