@@ -1,16 +1,58 @@
-"""One HTML file per run that opens from disk: summary, environment, leaderboard, figures."""
+"""One HTML file per run that opens from disk: summary, environment, leaderboard, figures.
+
+Plug-ins import `Section`, `SectionSpec`, `Table`, `figure_view` and `figures` from here. The heavy
+libraries are loaded at the first use of a name, not when this package is imported.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tuner.import_names import lazy_names
 
 if TYPE_CHECKING:
+    from reports import figures
+    from reports.run_data import RunData, TaskData
+    from reports.sections import SectionSpec
     from reports.source import ReportSource
+    from reports.view import FigureView, Section, Table, figure_view
 
-__all__ = ["render", "write"]
+__all__ = [
+    "FigureView",
+    "ReportSource",
+    "RunData",
+    "Section",
+    "SectionSpec",
+    "Table",
+    "TaskData",
+    "figure_view",
+    "figures",
+    "render",
+    "write",
+]
+
+_HOMES = {
+    "FigureView": "reports.view",
+    "ReportSource": "reports.source",
+    "RunData": "reports.run_data",
+    "Section": "reports.view",
+    "SectionSpec": "reports.sections",
+    "Table": "reports.view",
+    "TaskData": "reports.run_data",
+    "figure_view": "reports.view",
+}
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name == "figures":
+        return import_module("reports.figures")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
 
 __getattr__ = lazy_names(__name__, {})
 
@@ -29,10 +71,10 @@ def render(store: ReportSource, run_id: int | None = None) -> str:
 
 
 def write(store: ReportSource, run_id: int | None, path: Path) -> Path:
-    """Write the report of a run (None: the newest) to `path`, whole or not at all.
+    """Write the report of a run (None: the newest) to `path`; returns the path.
 
-    Missing folders are made. Raises `TunerError` when there is no such run or the file cannot be
-    written.
+    Creates missing folders and replaces the file in one step. Raises `TunerError` when there is no
+    such run or the file cannot be written.
     """
     from search_spaces.atomic_file import write_output
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from reports.finals import Finalist
+from reports.finalists import Finalist
 from reports.quantity import clean, pairs, plain
-from reports.source import TaskData
-from reports.stats import finite
+from reports.ratio import finite
+from reports.run_data import TaskData
 from results_db.records import TrialRecord
 from search_spaces.records import Value
 from search_spaces.statistics import relative_iqr

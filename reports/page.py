@@ -1,4 +1,4 @@
-"""Put sections, styles, scripts and plotly.js together into one self-contained page."""
+"""Assemble sections, styles, scripts and plotly.js into one self-contained page."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ from plotly.offline import get_plotlyjs
 
 from reports.figures.theme import DARK_OF, template
 from reports.quantity import NOTHING, clean, count
-from reports.sections import BUILDERS
-from reports.source import RunData
+from reports.run_data import RunData
+from reports.sections import build_sections
 from reports.view import script_json
 
 _HERE = Path(str(files("reports")))
 
 
 def render_page(data: RunData) -> str:
-    """The whole page as text. Scripts run only if their hash is in the page's own policy."""
-    sections = [section for build in BUILDERS if (section := build(data)) is not None]
+    """The whole page as text.
+
+    The page's Content-Security-Policy admits its own scripts only, each by its hash.
+    """
+    sections = build_sections(data)
     run = data.run
     scripts = {name: _asset(name) for name in ("theme.js", "report.js")}
     plotly = Markup(get_plotlyjs())
@@ -63,7 +66,7 @@ def _environment() -> Environment:
 
 
 def _finalize(value: object) -> object:
-    """What every expression of a template passes: control characters never reach the page."""
+    """Filter of every template expression: removes control characters, shows None as a dash."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return clean(value)
     return NOTHING if value is None else value
@@ -74,7 +77,7 @@ def _asset(name: str) -> Markup:
 
 
 def _policy(scripts: list[Markup]) -> str:
-    """A Content-Security-Policy: no network at all, and no script but these."""
+    """A Content-Security-Policy that forbids all network access and all scripts but these."""
     hashes = " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
         for script in scripts

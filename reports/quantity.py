@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from html import escape
 
-from reports.stats import Ratio
+from reports.ratio import Ratio
 
 NOTHING = "—"
 _CONTROL = re.compile(

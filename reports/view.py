@@ -1,11 +1,11 @@
-"""What sections hand to the templates: figures with their caption and data, and tables."""
+"""What sections hand to the templates: figures with caption and data, tables, paragraphs."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from markupsafe import Markup
@@ -15,49 +15,84 @@ from reports.figures.theme import CONFIG
 Cell = str | int | float | None
 Item = TypeVar("Item")
 
-#: rows of a figure with one row per task; its data table has them all.
+#: Most tasks that a figure with one row per task shows; its data table has all of them.
 MOST_ROWS = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Headings and rows of a figure's data; `note` says what was left out."""
+    """A plain table."""
 
     headings: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    #: Which rows are left out; empty where the table is complete.
     note: str = ""
 
     @classmethod
     def of(cls, headings: Sequence[str], rows: Iterable[Sequence[Cell]], limit: int = 200) -> Table:
         """The first `limit` rows, with a note when there are more."""
-        every = tuple(tuple(row) for row in rows)
-        note = f"The first {limit} of {len(every)} rows." if len(every) > limit else ""
-        return cls(tuple(headings), every[:limit], note)
+        all_rows = tuple(tuple(row) for row in rows)
+        total = len(all_rows)
+        note = f"The first {limit} of {total} rows." if total > limit else ""
+        return cls(tuple(headings), all_rows[:limit], note)
 
 
 @dataclass(frozen=True, slots=True)
 class FigureView:
-    """A figure ready to be shown: its anchor, JSON, pixels of height, takeaway and data."""
+    """A figure in the form that the page shows."""
 
+    #: Its anchor, unique in the page.
     name: str
+    #: The Plotly figure without its template.
     json: Markup
+    #: Height in pixels.
     height: int
+    #: One sentence that states what the figure shows.
     caption: str
+    #: The data of the figure, for readers who cannot see it.
     table: Table
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One part of the page. template: file name; context: what it is given."""
+    """One part of the page."""
 
+    #: Its anchor, unique in the page.
     name: str
+    #: Its heading.
     title: str
+    #: File name of its template in `reports/templates`.
     template: str
+    #: The variables of the template.
     context: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        title: str,
+        *,
+        paragraphs: Sequence[str] = (),
+        figures: Sequence[FigureView] = (),
+        tables: Mapping[str, Table] | None = None,
+    ) -> Section:
+        """A section without a template: paragraphs, then figures, then tables by heading.
+
+        The anchors of the figures get the section's name as a prefix. All text is escaped.
+        """
+        context = {
+            "paragraphs": tuple(paragraphs),
+            "figures": tuple(replace(view, name=f"{name}-{view.name}") for view in figures),
+            "tables": tuple((tables or {}).items()),
+        }
+        return cls(name, title, "parts.html.j2", context)
 
 
 def foremost(items: Sequence[Item], weight: Callable[[Item], float]) -> tuple[list[Item], str]:
-    """The items of most weight that a figure has room for, in order; a remark if some are not."""
+    """The heaviest items that fit into a figure, in their order, and a note on how many there are.
+
+    The note is empty where all items fit.
+    """
     if len(items) <= MOST_ROWS:
         return list(items), ""
     ranked = sorted(range(len(items)), key=lambda place: -weight(items[place]))
@@ -66,7 +101,7 @@ def foremost(items: Sequence[Item], weight: Callable[[Item], float]) -> tuple[li
 
 
 def figure_view(name: str, figure: Any, caption: str, table: Table) -> FigureView:
-    """Freeze a `plotly` figure; its template is left to the page's theme."""
+    """Convert a Plotly figure for the page. The page's theme supplies the template."""
     content = json.loads(figure.to_json(engine="json"))
     content["layout"].pop("template", None)
     return FigureView(
@@ -79,7 +114,7 @@ def figure_view(name: str, figure: Any, caption: str, table: Table) -> FigureVie
 
 
 def script_json(value: object) -> Markup:
-    """JSON that is safe inside a `<script>` element whatever texts it holds."""
+    """JSON that is safe inside a `<script>` element, whatever text it contains."""
     text = json.dumps(_without_nan(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")

@@ -29,6 +29,7 @@ ALLOWED = {
         "results_db",
         "search_spaces.records",
         "search_spaces.errors",
+        "search_spaces.plugins",
         "search_spaces.statistics",
         "tuner.import_names",
         "search_spaces.atomic_file",

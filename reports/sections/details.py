@@ -8,10 +8,10 @@ import pandas as pd
 
 from reports import figures
 from reports.frames import convergence_frame, parameters_frame
+from reports.outcome import Outcome, outcome
 from reports.quantity import factor, micros, pairs, percent, plain, seconds, size, span, times
-from reports.sections.results import Outcome, outcome
-from reports.source import RunData, TaskData
-from reports.stats import finite
+from reports.ratio import finite
+from reports.run_data import RunData, TaskData
 from reports.view import FigureView, Section, Table, figure_view
 from search_spaces.records import Status, config_key
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from statistics import median
 
 from reports.quantity import NOTHING, plain, size
-from reports.source import RunData
+from reports.run_data import RunData
 from reports.view import Section
 from results_db.records import RunInfo, TaskInfo
 from search_spaces.records import Device, Toolchain

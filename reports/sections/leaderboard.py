@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from reports.outcome import VERDICTS, Outcome, outcome
+from reports.parts.speedups import speedup_view
 from reports.quantity import NOTHING, factor, micros, pairs, percent, plain, span, times
-from reports.sections.results import VERDICTS, Outcome, outcome
-from reports.sections.speedups import speedup_view
-from reports.source import RunData, TaskData
-from reports.stats import Ratio, finite
+from reports.ratio import Ratio, finite
+from reports.run_data import RunData, TaskData
 from reports.view import Section, script_json
 from results_db.spreadsheet import inert_cell
 from search_spaces.records import Status, canonical_json

@@ -9,7 +9,7 @@ from statistics import median
 from reports import figures
 from reports.frames import static_frame
 from reports.quantity import NOTHING, count, listed, size
-from reports.source import RunData, TaskData, compiled
+from reports.run_data import RunData, TaskData, compiled
 from reports.view import Section, Table, figure_view
 
 

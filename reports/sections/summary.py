@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from reports.outcome import Outcome, outcome
 from reports.quantity import count, factor, seconds
-from reports.sections.results import Outcome, outcome
-from reports.source import RunData, TaskData, compiled
-from reports.stats import Ratio
+from reports.ratio import Ratio
+from reports.run_data import RunData, TaskData, compiled
 from reports.view import Section
 from results_db.records import TrialRecord
 from search_spaces.records import Status

@@ -12,7 +12,8 @@ from report_samples import MemorySource, measured_task, run_info, trial_list
 
 from reports import figures
 from reports.frames import convergence_frame, noise_frame, parameters_frame, static_frame
-from reports.source import TaskData, load
+from reports.run_data import TaskData
+from reports.source import load
 from search_spaces.records import Workload
 
 

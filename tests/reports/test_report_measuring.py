@@ -25,9 +25,10 @@ from report_samples import (
 
 import reports
 from reports import figures
-from reports.finals import finalists
+from reports.finalists import finalists
 from reports.frames import depths_frame, finals_frame
-from reports.source import TaskData, load
+from reports.run_data import TaskData
+from reports.source import load
 from search_spaces.records import Workload
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from reports.peaks import peak_of, roofline_us
 from reports.quantity import NOTHING, clean, factor, plain, plot_text, seconds, size, span
-from reports.stats import Ratio, finite, ratio_of
+from reports.ratio import Ratio, finite, ratio_of
 from search_spaces.records import Device, Workload
 
 anything = st.one_of(st.none(), st.floats())

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import pandas as pd
 
 from reports import figures
+from reports.outcome import Outcome
 from reports.quantity import clean, span, times
-from reports.sections.results import Outcome
-from reports.source import TaskData
-from reports.stats import Ratio
+from reports.ratio import Ratio
+from reports.run_data import TaskData
 from reports.view import FigureView, Table, figure_view, foremost
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from reports.quantity import NOTHING, plain
-from reports.source import RunData
-from reports.stats import finite
+from reports.ratio import finite
+from reports.run_data import RunData
 from reports.view import Table
 
 _HEADINGS = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from reports.peaks import roofline_us
-from reports.source import TaskData
-from reports.stats import Ratio, finite, ratio_of
+from reports.ratio import Ratio, finite, ratio_of
+from reports.run_data import TaskData
 from results_db.records import BaselineRecord
 from results_db.shipped import Shipped, shipped
 from search_spaces.records import Config

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reports.quantity import pairs
-from reports.source import TaskData
+from reports.run_data import TaskData
 from results_db.records import FinalRecord, SelectionRecord
 from search_spaces.records import Config, Status, canonical_json, config_key
 

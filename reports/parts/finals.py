@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reports import figures
-from reports.finals import PLACES, Finalist, finalists
+from reports.finalists import PLACES, Finalist, finalists
 from reports.frames import finals_frame
+from reports.outcome import Outcome, outcome
 from reports.quantity import count, micros, pairs, percent
-from reports.sections.results import Outcome, outcome
-from reports.source import TaskData
-from reports.stats import finite
+from reports.ratio import finite
+from reports.run_data import TaskData
 from reports.view import FigureView, Table, figure_view
 
 _HEADINGS = (
