@@ -221,7 +221,7 @@ def test_tables_of_the_environment_come_before_the_packaged(tmp_path, monkeypatc
 def test_without_a_device_nothing_is_assumed(tmp_path, caplog, monkeypatch):
     written(tmp_path / "scale@x.json", document([({"n": 64}, {"BLOCK": 1})]))
     monkeypatch.setenv("TUNER_DEVICE", "")
-    monkeypatch.setattr("tuner.runtime._search.current_device", lambda: None)
+    monkeypatch.setattr("tuner.runtime._lookup.current_device", lambda: None)
     assert runtime.lookup("scale", {"n": 64}, tables=tmp_path) is None
     assert "unknown device" in caplog.text
 
@@ -262,12 +262,12 @@ def test_warnings_are_one_printable_line(tmp_path, caplog):
 
 
 def test_what_is_remembered_is_bounded(tmp_path):
-    from tuner.runtime import _search
+    from tuner.runtime import _lookup
 
     written(tmp_path / "scale@x.json", document([({"n": 64}, {"BLOCK": 1})]))
-    for n in range(_search.MAX_REMEMBERED + 10):
+    for n in range(_lookup.MAX_CACHED + 10):
         runtime.lookup("scale", {"n": n}, tables=tmp_path, device=H200)
-    assert len(_search._hits) <= _search.MAX_REMEMBERED
+    assert len(_lookup._hits) <= _lookup.MAX_CACHED
 
 
 def test_load_says_once_and_read_raises(tmp_path, caplog):

@@ -1,19 +1,28 @@
-"""What a kernel library imports: tables, lookups and a decorator in place of `@triton.autotune`.
+"""The part that a kernel library imports: tables, lookups, a replacement for `@triton.autotune`.
 
-Standard library only; torch and triton are used where the process has already loaded them. The
-folder has no other imports of the farm's, so a library may also carry a copy of it.
+- `_launch.py`: the decorator. `_arguments.py` maps a launch to a workload, `_plan.py` checks a
+  config before its launch.
+- `_lookup.py`: a config by workload. `_table_files.py` finds the table, `_nearest.py` has the
+  nearest-lookup rule, `_read.py` decodes the file format.
+- `identity.py`: the digest of a kernel's code.
+
+Imports the standard library only; torch and triton are used where the process has loaded them. The
+folder imports no other package of tuner, so a library may carry a copy of it.
 """
 
 from __future__ import annotations
 
 from ._arguments import Arguments
 from ._device import current_device
+from ._device_facts import DeviceFacts
+from ._entry import Entry, Hit, Rule, key_order
 from ._launch import Autotuned, autotune
+from ._lookup import clear, lookup
 from ._names import file_stem, slug
 from ._read import TableError, read
-from ._search import clear, load, lookup, staleness
 from ._source import source_hash
-from ._table import SCHEMA, DeviceFacts, Entry, Hit, Rule, Table, key_order
+from ._table import SCHEMA, Table
+from ._table_files import load, staleness
 from .identity import kernel_hash
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""From the arguments of a launch to the workload that tables know, and what it is remembered by."""
+"""Map the arguments of a launch to a workload, and to a cache key (a memo) of that workload."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-from ._read import printable
-from ._search import find_in, miss_text
-from ._table import Hit, Table
+from ._entry import Hit
+from ._table import Table, find_in, miss_text
+from ._text import printable
 
 KeyMap: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-#: Where a dim comes from: the argument of that name, or a function of all arguments by name.
+#: The source of a dim: the name of an argument, or a function of all arguments by name.
 Dims: TypeAlias = Mapping[str, str | Callable[[Mapping[str, Any]], Any]]
 
 Picker: TypeAlias = Callable[[tuple[Any, ...]], Any]
 
-#: Forms of call (how many by position, which by keyword) that are remembered of one kernel.
+#: Forms of call (number of positional arguments, names of keywords) that are cached per kernel.
 MAX_FORMS = 64
-#: What stands for an argument that is neither passed nor has a default.
+#: The value of an argument that is neither passed nor has a default.
 _ABSENT = object()
 
 
 class Arguments:
-    """How the arguments of one kernel's launches become workloads.
+    """The mapping from arguments to workloads for one kernel.
 
-    names: the kernel's parameters in order. base: its Python function, for the defaults. keys: what
-    the decorator tunes by. dims, key_map: as `autotune` takes them. Raises ValueError for dims that
-    name no parameter.
+    names: the kernel's parameters in order. base: its Python function, for the defaults. keys: the
+    `key` of the decorator. dims, key_map: as in `autotune`. Raises ValueError for dims that name no
+    parameter.
     """
 
     def __init__(
@@ -50,25 +50,26 @@ class Arguments:
                 raise ValueError(f"dims: {dim} is {source!r}, which is no argument of the kernel")
         self._defaults = _defaults(base)
         self._computed = key_map is not None or any(map(callable, self.dims.values()))
+        #: Whether memos contain the types of all arguments.
         self._typed = False
         named = [source for source in self.dims.values() if isinstance(source, str)]
         self._used = [name for name in self.names if name in (*self.keys, *named)]
         self._fallbacks = tuple(self._defaults.get(name, _ABSENT) for name in self.names)
         self._forms: dict[tuple[Any, ...], tuple[Picker, int]] = {}
-        #: The parameter whose dtype counts, by position; past the end until one was seen.
+        #: Position of the first parameter that held a tensor; past the end until one was seen.
         self.first = len(self.names)
-        #: From all arguments by position, the values (and types) that a workload depends on.
+        #: Takes the values (and types) that a workload depends on from all positional arguments.
         self.pick: Picker
-        #: How many arguments must be passed by position for `pick` to do.
+        #: Number of positional arguments that `pick` needs.
         self.reach: int
         self._prepare()
 
-    # -- what a launch is remembered by --------------------------------------------------------
+    # -- memos: cache keys of launches ---------------------------------------------------------
     def memo(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """All that decides the workload of a launch, to be hashed.
+        """Everything that determines the workload of a launch, as a cache key.
 
-        A memo of two is `(pick(args), args[first].dtype)`, which a launch makes by itself. Raises
-        whatever dims or key_map raise.
+        A memo of length two is `(pick(args), args[first].dtype)`, which a launch computes inline.
+        Raises the errors of the functions in dims or key_map.
         """
         full = self._bound(args, kwargs)
         at = next((at for at, value in enumerate(full) if hasattr(value, "dtype")), None)
@@ -90,28 +91,28 @@ class Arguments:
         return memo
 
     def learn(self, table: Table) -> bool:
-        """Take in which arguments a table's dims are; whether memos are different ones from now."""
+        """Add the arguments that a table's dims name to the memos; True if memos have changed."""
         dims = {name for names in table.dims for name in names} - self.dims.keys()
-        wanted = () if self.key_map else dims.intersection(self.names).difference(self._used)
-        typed = self._typed or table.told_by_type
-        if not wanted and typed == self._typed:
+        named = () if self.key_map else dims.intersection(self.names).difference(self._used)
+        typed = self._typed or table.distinguishes_booleans
+        if not named and typed == self._typed:
             return False
         self._typed = typed
-        self._used = [name for name in self.names if name in (*self._used, *wanted)]
+        self._used = [name for name in self.names if name in (*self._used, *named)]
         self._prepare()
         return True
 
     def formed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The memo of a launch that passes some by keyword, or leaves some to their defaults.
+        """The memo of a launch that passes keywords or relies on defaults.
 
-        Raises LookupError for a form of call that `memo` has not seen yet, or that is rare.
+        Raises LookupError for a form of call that `memo` has not cached.
         """
         pick, first = self._forms[(len(args), *kwargs)]
         values = (*args, *kwargs.values(), *self._fallbacks)
         return pick(values), values[first].dtype
 
     def _form(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Learn where a form of call has what a memo takes."""
+        """Cache the positions of a memo's values in a form of call."""
         form = (len(args), *kwargs)
         if self.first or form in self._forms or len(self._forms) >= MAX_FORMS:
             return
@@ -132,7 +133,7 @@ class Arguments:
         first = self.first
         if first in (0, len(self.names)):
             return values
-        # The dtype is that of another argument should one of these become a tensor.
+        # If an earlier argument becomes a tensor, the dtype is taken from that argument.
         return lambda args: (values(args), *map(type, args[:first]))
 
     def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -150,16 +151,16 @@ class Arguments:
         return {**{name: value for name, value in bound if value is not _ABSENT}, **kwargs}
 
     def _values(self, named: Mapping[str, Any]) -> dict[str, Any]:
-        """What key_map, or the functions among dims, make of a launch's arguments."""
+        """The dims that key_map, or the functions in dims, compute from the arguments."""
         if self.key_map is not None:
             return {name: _plain(value) for name, value in self.key_map(named).items()}
         return {dim: _plain(source(named)) for dim, source in self.dims.items() if callable(source)}
 
-    # -- what is asked of a table --------------------------------------------------------------
+    # -- workloads -----------------------------------------------------------------------------
     def obstacle(self, key: Mapping[str, Any], computed: Collection[str] = ()) -> str:
-        """Why no launch can ask for a workload like `key`, as far as the decorator tells; else "".
+        """Why no launch can have the workload `key`; empty text where one can.
 
-        computed: arguments that callers do not pass, since heuristics compute them.
+        Only the decorator's options are examined. computed: arguments that heuristics compute.
         """
         if self.key_map is not None:
             return ""
@@ -168,8 +169,8 @@ class Arguments:
             return _reason(lacking, ())
         if self._computed:
             return ""
-        told = {self.dims.get(dim, dim) for dim in key} | set(computed)
-        more = [name for name in self.keys if name not in told]
+        covered = {self.dims.get(dim, dim) for dim in key} | set(computed)
+        more = [name for name in self.keys if name not in covered]
         if not any(isinstance(value, str) for value in key.values()):
             more.append("dtype")
         return _reason((), more)
@@ -177,9 +178,9 @@ class Arguments:
     def find(
         self, table: Table, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[Hit | None, str]:
-        """A table's hit for a launch, or None and one clause that says why there is none."""
+        """A table's hit for a launch; or None with the reason as one clause."""
         full = self._bound(args, kwargs)
-        named = _Read(self._named(full, kwargs))
+        named = _TrackedArguments(self._named(full, kwargs))
         tensor = next((value for value in full if hasattr(value, "dtype")), None)
         dtype = None if tensor is None else _text(tensor.dtype)
         reasons = []
@@ -195,9 +196,9 @@ class Arguments:
         return None, reasons[0]
 
     def _workload(
-        self, dims: Sequence[str], named: _Read, dtype: str | None
+        self, dims: Sequence[str], named: _TrackedArguments, dtype: str | None
     ) -> tuple[dict[str, Any], str]:
-        """The values of dims, and what keeps them from being a workload of the table."""
+        """The values of the dims, and why they are no workload of the table (else empty text)."""
         key: dict[str, Any] = {}
         lacking = []
         named.names.clear()
@@ -221,19 +222,19 @@ def _reason(lacking: Sequence[str], more: Iterable[str]) -> str:
     if lacking:
         dim = printable(lacking[0], 40)
         return (
-            f"has the dim {dim}, which is no argument here; "
-            f'say what it is with autotune(..., dims={{"{dim}": lambda args: ...}})'
+            f"has the dim {dim}, which is not an argument of the kernel; "
+            f'define it with autotune(..., dims={{"{dim}": lambda args: ...}})'
         )
     if names := ", ".join(more):
         return (
             f"has no dim for {names}, which the kernel is tuned by; "
-            "say what its workloads are with autotune(..., key_map=...)"
+            "define its workloads with autotune(..., key_map=...)"
         )
     return ""
 
 
-class _Read(dict[str, Any]):
-    """Arguments by name that know which of them were asked for."""
+class _TrackedArguments(dict[str, Any]):
+    """Arguments by name. `names` are those that were read."""
 
     def __init__(self, named: Mapping[str, Any]) -> None:
         super().__init__(named)
@@ -261,7 +262,7 @@ def _defaults(base: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """An argument as a table writes it: dtypes as text, constants as what they hold."""
+    """An argument in the form of a table: dtypes as text, constants as their value."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     kind = type(value)

@@ -1,4 +1,4 @@
-"""The processor this process runs on, by the facts that tables of CPU kernels carry."""
+"""The processor of this process, described by the facts that tables of CPU kernels contain."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import platform
 from functools import lru_cache
 from pathlib import Path
 
-from ._table import DeviceFacts
+from ._device_facts import DeviceFacts
 
 _CPUS = Path("/sys/devices/system/cpu")
 _GROUPS = Path("/sys/fs/cgroup")
@@ -15,7 +15,7 @@ _GROUPS = Path("/sys/fs/cgroup")
 
 @lru_cache
 def cpu_device() -> DeviceFacts:
-    """This machine's processor: exact model name, and the physical cores this process may use."""
+    """This machine's processor: exact model name and the physical cores that it may use."""
     first = _text(Path("/proc/cpuinfo")).partition("\n\n")[0]
     pairs = (line.partition(":") for line in first.splitlines())
     facts = {name.strip(): value.strip() for name, _, value in pairs}
@@ -26,7 +26,7 @@ def cpu_device() -> DeviceFacts:
 
 
 def _cores() -> int:
-    """Physical cores by affinity, less what a control group's quota forbids."""
+    """Physical cores in the affinity mask, at most the quota of the control group."""
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {0}
     cores = set()
     for cpu in usable:

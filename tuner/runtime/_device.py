@@ -1,4 +1,4 @@
-"""Which device and which versions this process runs on, without loading anything for it."""
+"""The device and the package versions of this process. Nothing is loaded to find them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import sys
 from functools import lru_cache
 from typing import Any
 
-from ._table import DeviceFacts
+from ._device_facts import DeviceFacts
 
 
 def current_device(index: int | None = None) -> DeviceFacts | None:
-    """The device launches go to, or None when torch is not loaded or sees none.
+    """The current device of torch; None when torch is not loaded or finds no device.
 
-    The environment variable TUNER_DEVICE overrides it by name: a card that should use another's
-    table, or a test on a machine without the card.
+    The environment variable TUNER_DEVICE overrides it by name: for a card that uses the table of
+    another model, or for a test on a machine without the card.
     """
     if name := os.environ.get("TUNER_DEVICE"):
         return DeviceFacts(name)
@@ -32,8 +32,8 @@ def current_device(index: int | None = None) -> DeviceFacts | None:
     return None
 
 
-def several_kinds() -> bool:
-    """Whether this process sees cards of different models, so that a launch must ask each time."""
+def several_models() -> bool:
+    """Whether this process sees cards of different models, so that the device can change."""
     torch = sys.modules.get("torch")
     if torch is None or os.environ.get("TUNER_DEVICE") or not torch.cuda.is_available():
         return False
@@ -41,7 +41,7 @@ def several_kinds() -> bool:
 
 
 def version(package: str) -> str:
-    """The version of a package in this process, loaded or installed; empty when there is none."""
+    """The version of a loaded or installed package; empty for a missing package."""
     module = sys.modules.get(package)
     found = getattr(module, "__version__", None)
     return str(found) if found else _installed(package)

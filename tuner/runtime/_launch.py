@@ -1,4 +1,4 @@
-"""A decorator in the place of `@triton.autotune`: a tabled config is launched at once."""
+"""A replacement for `@triton.autotune` that launches the config of a table without tuning."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ._arguments import Arguments, Dims, KeyMap
-from ._device import current_device, several_kinds
+from ._device import current_device, several_models
+from ._entry import Hit
+from ._lookup import MAX_CACHED
 from ._plan import Plan, plan_for
-from ._search import MAX_REMEMBERED, Found, PathLike, Stale, find, search_path
 from ._source import accepted_hashes, base_function, source_text
-from ._table import Hit
+from ._table_files import FoundTable, PathLike, Stale, find_table, search_path
 from ._warn import warn_once
 
 Prune: TypeAlias = Callable[..., Sequence[Any]]
@@ -36,19 +37,19 @@ def autotune(
     key_map: KeyMap | None = None,
     **options: Any,
 ) -> Callable[[Any], Autotuned]:
-    """Decorate a Triton kernel as `@triton.autotune` does, with a table in front of the tuning.
+    """Decorate a Triton kernel like `@triton.autotune`; a table replaces the tuning where it can.
 
     configs, key, more and options are `triton.autotune`'s. table: a file, or a folder of tables; by
-    default those of the environment variable TUNER_TABLES, then `tables/` beside the kernel's
-    module. kernel: its name in tables, by default the function's. stale: `fallback` or `use`, for
-    a table of another Triton or of other source code.
+    default those in the environment variable TUNER_TABLES, then `tables/` in the folder of the
+    kernel's module. kernel: its name in tables, by default the function's. stale: `use` admits a
+    table of another Triton or of other source code, `fallback` tunes instead.
 
-    The workload looked up has the dims of the table: each is the argument of that name, passed or
-    left to its default, whether `key` names it or not; `dtype` is that of the first parameter that
-    holds a tensor (`float16`). dims: for a dim that is no argument, the name of the argument it is,
-    or a function of all arguments by name. key_map: a function of all arguments by name that makes
-    the whole workload instead. Functions are called at every launch. Raises ValueError for a
-    `stale` or `dims` that cannot be.
+    The workload has the dims of the table. A dim is the argument of its name, passed or default,
+    whether `key` names it or not; `dtype` is the dtype of the first parameter that holds a tensor
+    (`float16`). dims: for a dim that is not an argument, the name of its argument or a function of
+    all arguments by name. key_map: a function of all arguments by name that returns the whole
+    workload. Functions are called at every launch. Raises ValueError for an invalid `stale` or
+    `dims`.
     """
     given = {**dict(zip(_OPTIONS, more, strict=False)), **options}
     if len(more) > len(_OPTIONS):
@@ -71,16 +72,16 @@ def autotune(
 
 
 def _tracing() -> bool:
-    """Whether PyTorch makes a graph of what is launched, as of `torch.library.wrap_triton`."""
+    """Whether PyTorch traces the launch into a graph, as with `torch.library.wrap_triton`."""
     proxies = sys.modules.get("torch.fx.experimental.proxy_tensor")
     return proxies is not None and proxies.get_proxy_mode() is not None
 
 
 @lru_cache
-def _joined(cls: type[Autotuned]) -> type[Autotuned]:
-    """A class as one of Triton's as well, made when a kernel is decorated and Triton is loaded.
+def _triton_class(cls: type[Autotuned]) -> type[Autotuned]:
+    """A subclass of `cls` and of Triton's Autotuner, made when the first kernel is decorated.
 
-    Taken from where it lives, since `triton.autotune` may be ours.
+    The Autotuner is imported from its module, since `triton.autotune` may be replaced by ours.
     """
     from triton.runtime.autotuner import Autotuner
 
@@ -89,15 +90,15 @@ def _joined(cls: type[Autotuned]) -> type[Autotuned]:
 
 
 class Autotuned:
-    """A kernel launched as `kernel[grid](*args)`; use `autotune` to make one.
+    """A kernel that is launched as `kernel[grid](*args)`; `autotune` makes one.
 
-    A hit runs `fn` with the tabled config, as Triton does once it has tuned: `Config.pre_hook` is
-    called, `reset_to_zero` and `restore_value` only matter to a benchmark, of which there is none.
-    A miss is `triton.autotune` with the same arguments.
+    A hit runs `fn` with the config of the table, as Triton does after tuning. `Config.pre_hook` is
+    called; `reset_to_zero` and `restore_value` are not applied, since nothing is benchmarked. A
+    miss behaves like `triton.autotune` with the same arguments.
 
     Every instance is also a `triton.runtime.autotuner.Autotuner`. `best_config` is the config of
-    the latest launch, whether of a table or tuned. `cache`, `configs_timings` and `bench_time` are
-    about what was tuned here: empty, empty and 0.0 until a miss.
+    the latest launch, from a table or tuned. `cache`, `configs_timings` and `bench_time` describe
+    tuning in this process; they are empty, empty and 0.0 until the first miss.
     """
 
     _init: Callable[..., None]
@@ -110,7 +111,7 @@ class Autotuned:
     best_config: Any
 
     def __new__(cls, *args: Any, **options: Any) -> Autotuned:
-        return super().__new__(cls if hasattr(cls, "_tune") else _joined(cls))  # type: ignore[arg-type]
+        return super().__new__(cls if hasattr(cls, "_tune") else _triton_class(cls))  # type: ignore[arg-type]
 
     def __init__(
         self,
@@ -169,28 +170,28 @@ class Autotuned:
         memo, plan = self._planned(args, kwargs)
         if plan is None:
             return self._tune(*args, grid=grid, warmup=warmup, **kwargs)
-        if plan.proven:
+        if plan.launched:
             return self._launch(plan, args, kwargs, grid, warmup)
         try:
             result = self._launch(plan, args, kwargs, grid, warmup)
         except Exception as error:
-            # Should this raise as well, the arguments are to blame, and the table stays in use.
+            # If this raises too, the fault is in the arguments, and the table stays in use.
             result = self._tune(*args, grid=grid, warmup=warmup, **kwargs)
             self._plans[memo] = None
-            self._say(("refused", plan.hit.table), f"{plan.text} does not launch ({error!r})")
+            self._warn(("refused", plan.hit.table), f"{plan.text} fails to launch ({error!r})")
             return result
-        self._prove(memo, plan, warmup)
+        self._mark_launched(memo, plan, warmup)
         return result
 
     def warmup(self, *args: Any, grid: Any, **kwargs: Any) -> list[Any]:
-        """Compile without launching: the tabled config, or all configs when there is none."""
+        """Compile without launching: the config of a hit, or all configs after a miss."""
         _, plan = self._planned(args, kwargs)
         if plan is None:
             return self._compile(*args, grid=grid, **kwargs)
         return [self.fn.warmup(*args, grid=grid, **kwargs, **plan.config)]
 
     def hit(self, *args: Any, **kwargs: Any) -> Hit | None:
-        """What a launch with these arguments takes from a table; None when it would tune."""
+        """The hit of a launch with these arguments; None where the launch would tune."""
         _, plan = self._planned(args, kwargs)
         return plan.hit if plan else None
 
@@ -202,19 +203,19 @@ class Autotuned:
             plan.pre_hook({**self._passed(args, kwargs), **plan.config})
         return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs, **plan.config)
 
-    def _prove(self, memo: Any, plan: Plan, warmup: bool) -> None:
-        """After a first launch that worked, later ones with the same key may take the short way."""
+    def _mark_launched(self, memo: Any, plan: Plan, warmup: bool) -> None:
+        """Let later launches with this memo skip the checks, after the first success."""
         if warmup:
             return
-        self._plans[memo] = plan.trusted()
-        # A memo of two is one that `launch` above can make by itself.
+        self._plans[memo] = plan.after_launch()
+        # `launch` above computes memos of length two inline.
         if plan.pre_hook is None and len(memo) == 2:
             self._ready[memo] = plan.config, plan.best
 
     # -- tracing -------------------------------------------------------------------------------
     @property
     def early_config_prune(self) -> Prune | None:
-        """The library's own pruning; while PyTorch traces a launch, with the table in front."""
+        """The library's own pruning; in a launch that PyTorch traces, the table comes first."""
         return self._traced_prune if _tracing() else self.own_prune
 
     @early_config_prune.setter
@@ -224,7 +225,7 @@ class Autotuned:
     def _traced_prune(
         self, configs: Sequence[Any], passed: Mapping[str, Any], **kwargs: Any
     ) -> Sequence[Any]:
-        """The table's config alone, if it was measured for this very workload."""
+        """Only the table's config if the table has this exact workload, else the pruned configs."""
         _, plan = self._planned((), {**passed, **kwargs})
         if plan is not None and plan.hit.how == "exact" and plan.pre_hook is None:
             return [plan.best]
@@ -234,18 +235,18 @@ class Autotuned:
     def _planned(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], Plan | None]:
-        """What a launch is remembered by, and its plan; none where there is no workload."""
+        """The memo of a launch and its plan; no plan where the arguments make no workload."""
         try:
             memo = self._memo(args, kwargs)
             if memo in self._plans:
                 return memo, self._plans[memo]
             plan = self._plan(args, kwargs)
-            # The table's dims may be among what a launch is remembered by from now on.
+            # `_plan` may have added the table's dims to the memo.
             memo = self._memo(args, kwargs)
-        except Exception as error:  # of dims, key_map or a pruner, or a value that has no hash
-            self._say("workload", f"its workload cannot be made of its arguments ({error!r})")
+        except Exception as error:  # from dims, key_map or a pruner, or for a value without a hash
+            self._warn("workload", f"its arguments make no workload ({error!r})")
             return (), None
-        if len(self._plans) >= MAX_REMEMBERED:
+        if len(self._plans) >= MAX_CACHED:
             self._plans.clear()
             self._ready.clear()
         self._plans[memo] = plan
@@ -253,12 +254,12 @@ class Autotuned:
 
     def _memo(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         memo = self.arguments.memo(args, kwargs)
-        return (*memo, current_device()) if self._several else memo
+        return (*memo, current_device()) if self._several_models else memo
 
     def _plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan | None:
         found = self._find()
         if found.problem:
-            self._say("table", found.problem, found.table)
+            self._warn("table", found.problem, found.table)
         if found.table is None:
             return None
         if self.arguments.learn(found.table):
@@ -266,24 +267,24 @@ class Autotuned:
             self._ready.clear()
         hit, reason = self.arguments.find(found.table, args, kwargs)
         if hit is None:
-            self._say("miss", reason)
+            self._warn("miss", reason)
             return None
         plan, problem = plan_for(self, hit, self._passed(args, kwargs), kwargs)
         if plan is None:
-            self._say(("refused", hit.table), f"table {hit.table} {problem}")
+            self._warn(("refused", hit.table), f"table {hit.table} {problem}")
         return plan
 
-    def _find(self) -> Found:
-        beside = Path(self.base_fn.__code__.co_filename).parent / "tables"
-        paths = search_path(self.table, [beside])
-        return find(self.kernel, paths, current_device(), self._sources, self.stale)
+    def _find(self) -> FoundTable:
+        own_folder = Path(self.base_fn.__code__.co_filename).parent / "tables"
+        paths = search_path(self.table, [own_folder])
+        return find_table(self.kernel, paths, current_device(), self._sources, self.stale)
 
     def _passed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         return {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
 
-    def _say(self, condition: Any, text: str, using: Any = None) -> None:
-        now = f"using {using.path}" if using is not None else "tuning as triton.autotune does"
-        warn_once((self._token, condition), f"kernel {self.kernel}: {text}; {now}")
+    def _warn(self, condition: Any, text: str, using: Any = None) -> None:
+        outcome = f"using {using.path}" if using is not None else "tuning as triton.autotune does"
+        warn_once((self._token, condition), f"kernel {self.kernel}: {text}; {outcome}")
 
     @property
     def src(self) -> str:
@@ -291,8 +292,8 @@ class Autotuned:
         return source_text(self.fn)
 
     @cached_property
-    def _several(self) -> bool:
-        return several_kinds()
+    def _several_models(self) -> bool:
+        return several_models()
 
     @cached_property
     def _sources(self) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Whose code something is: one's own, which counts line by line, or a library's, by version."""
+"""The origin of code. A digest covers own code line by line, and a library by its version."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from importlib import metadata
 from importlib.util import find_spec
 from types import ModuleType
 
-#: Compilers and array libraries: a toolchain's versions speak for them.
+#: Compilers and array libraries. A toolchain records their versions.
 _TOOLS = frozenset({"torch", "triton", "numpy"})
-#: The farm's own packages count line by line wherever they are installed.
+#: The farm's own packages are own code wherever they are installed.
 _OURS = frozenset({"search_spaces", "workers", "results_db", "reports", "tuner"})
 _INSTALLED = ("site-packages", "dist-packages")
 
 
 class Origins:
-    """Tells own code from that of libraries. packages: more top-level packages that are own."""
+    """Distinguishes own code from libraries. packages: more top-level packages of own code."""
 
     def __init__(self, packages: frozenset[str] = frozenset()) -> None:
         self.packages = set(packages)
 
     def library(self, module: str, file: str = "") -> str | None:
-        """The library that a module of this file belongs to; None where it is one's own code."""
+        """The library that contains a module, given its file; None for own code."""
         top = module.partition(".")[0]
         if top in _TOOLS:
             return top
@@ -37,7 +37,7 @@ class Origins:
 
 
 def is_foreign(module: str) -> bool:
-    """Whether a module is an installed library's or Python's, by where it would be loaded from."""
+    """Whether a module is part of Python or of an installed library, by the file it is in."""
     top = module.partition(".")[0]
     if top in _OURS:
         return False
@@ -48,7 +48,7 @@ def is_foreign(module: str) -> bool:
 
 
 def version(library: str) -> str:
-    """The library with its version, where no toolchain names it."""
+    """The library's name, with its version where no toolchain records it."""
     return library if library in _TOOLS or library == "python" else _versioned(library)
 
 

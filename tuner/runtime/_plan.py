@@ -1,20 +1,17 @@
-"""Whether a tabled config can be launched in place of the kernel's own, and how."""
+"""Check that a config of a table can be launched in place of the kernel's own configs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from ._read import printable
-from ._table import Hit
+from ._entry import Hit
+from ._text import printable
 
-if TYPE_CHECKING:
-    from ._launch import Autotuned
-
-#: Launch options a table may set, and up to what value: beyond it, compilers abort the process.
-#: Options that name files, compiler flags or code (`ir_override`, `extern_libs`, `ptx_options`)
-#: are refused: a table is data.
+#: Launch options that a table may set, each with its largest value. Larger values make compilers
+#: abort the process. Options that name files, compiler flags or code (`ir_override`, `extern_libs`,
+#: `ptx_options`) are refused: a table is data.
 OPTIONS = {
     "num_warps": 64,
     "num_stages": 64,
@@ -28,49 +25,62 @@ OPTIONS = {
 }
 
 
+class TunedKernel(Protocol):
+    """The part of a decorated kernel that decides which configs it can be launched with."""
+
+    #: The kernel's own configs, as `triton.Config`.
+    configs: Sequence[Any]
+    #: The kernel's parameters in their order.
+    arg_names: list[str]
+    #: The library's own `early_config_prune`.
+    own_prune: Callable[..., Sequence[Any]] | None
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a launch adds to its arguments.
-
-    best: the config as Triton's Config. proven: it has been launched once.
-    """
+    """A launch with the config of a table."""
 
     hit: Hit
+    #: What the launch adds to its arguments.
     config: dict[str, Any]
+    #: The same config as `triton.Config`, for `best_config`.
     best: Any
+    #: Called before each launch, as in any tuned launch.
     pre_hook: Callable[[Mapping[str, Any]], object] | None = None
-    proven: bool = False
+    #: Whether a launch of this plan has succeeded.
+    launched: bool = False
 
     @property
     def text(self) -> str:
         return f"config {printable(self.config)} of table {self.hit.table}"
 
-    def trusted(self) -> Plan:
-        return replace(self, proven=True)
+    def after_launch(self) -> Plan:
+        """The same plan after its first successful launch."""
+        return replace(self, launched=True)
 
 
 def plan_for(
-    kernel: Autotuned, hit: Hit, named: Mapping[str, Any], kwargs: Mapping[str, Any]
+    kernel: TunedKernel, hit: Hit, named: Mapping[str, Any], kwargs: Mapping[str, Any]
 ) -> tuple[Plan | None, str]:
-    """The plan for a hit, or None and the reason why the config must not be launched."""
+    """The plan for a hit; or None with the reason why the config must not be launched."""
     config = _restored(kernel, hit.config)
-    if problem := _misfit(kernel, config, named):
+    if problem := _incompatibility(kernel, config, named):
         return None, problem
-    own = _same(kernel.configs, config)
+    own = _own_config(kernel.configs, config)
     hooks = {getattr(item, "pre_hook", None) for item in ([own] if own else kernel.configs)}
     if len(hooks) > 1:
-        return None, f"has {printable(config)}, for which no pre_hook is known"
+        return None, f"has {printable(config)}, whose pre_hook is unknown"
     if hit.how != "exact" and own is not None and _pruned(kernel, own, named, kwargs):
         return None, f"has {printable(config)} nearest, which early_config_prune rejects here"
     hook = next(iter(hooks), None)
     return Plan(hit, config, _triton_config(config, own, hook), hook), ""
 
 
-def _restored(kernel: Autotuned, config: Mapping[str, Any]) -> dict[str, Any]:
-    """A tabled config as the kernel writes its own.
+def _restored(kernel: TunedKernel, config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config of a table with the values of the kernel's own configs.
 
-    What it leaves to Triton is null in the table; what JSON cannot hold, such as `tl.float32`, is
-    there as text, and is taken from the kernel's own configs.
+    A value that is left to Triton is null in the table. A value that JSON lacks, such as
+    `tl.float32`, is text in the table and is replaced by the equal value of an own config.
     """
     found = {}
     for name, value in config.items():
@@ -84,31 +94,35 @@ def _restored(kernel: Autotuned, config: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _own_values(kernel: Autotuned, name: str) -> list[Any]:
+def _own_values(kernel: TunedKernel, name: str) -> list[Any]:
     return [item.kwargs[name] for item in kernel.configs if name in item.kwargs]
 
 
-def _misfit(kernel: Autotuned, config: Mapping[str, Any], named: Mapping[str, Any]) -> str:
+def _incompatibility(
+    kernel: TunedKernel, config: Mapping[str, Any], named: Mapping[str, Any]
+) -> str:
+    """Why the kernel cannot take a config; empty text where it can."""
     for name, value in config.items():
         own, shown = _own_values(kernel, name), printable(name, 40)
         if name in named or not (own or name in kernel.arg_names or name in OPTIONS):
             return f"sets {shown}, which is not a parameter of the kernel to set"
-        if not (_alike(value, own) if own or name not in OPTIONS else _option(name, value)):
-            return f"sets {shown} to {printable(repr(value), 40)}, not a value of its kind"
+        as_option = not own and name in OPTIONS
+        if not (_is_valid_option(name, value) if as_option else _has_type_of(value, own)):
+            return f"sets {shown} to {printable(repr(value), 40)}, a wrong type or range"
     always = set(kernel.arg_names) if kernel.configs else set()
     always = always.intersection(*(item.kwargs for item in kernel.configs))
     missing = always - config.keys() - named.keys()
     return f"lacks {', '.join(sorted(missing))}" if missing else ""
 
 
-def _option(name: str, value: Any) -> bool:
+def _is_valid_option(name: str, value: Any) -> bool:
     if type(value) not in (int, bool) or not 0 <= value <= OPTIONS[name]:
         return False
     return name != "num_warps" or (value > 0 and value & (value - 1) == 0)
 
 
-def _alike(value: Any, own: list[Any]) -> bool:
-    """Whether a value has a type, and where it matters the sign, of the kernel's own values."""
+def _has_type_of(value: Any, own: list[Any]) -> bool:
+    """Whether a value has the type of an own value, and is positive where all own values are."""
     if own and type(value) not in [type(item) for item in own]:
         return False
     if type(value) is int and own and all(type(item) is int and item > 0 for item in own):
@@ -116,8 +130,8 @@ def _alike(value: Any, own: list[Any]) -> bool:
     return True
 
 
-def _same(configs: Sequence[Any], config: Mapping[str, Any]) -> Any:
-    """The kernel's own config equal to a tabled one, options that the table leaves out aside."""
+def _own_config(configs: Sequence[Any], config: Mapping[str, Any]) -> Any:
+    """The kernel's own config that equals a table's in all that the table sets."""
     for item in configs:
         full = item.all_kwargs()
         if config.keys() <= full.keys() and all(full[name] == config[name] for name in config):
@@ -126,7 +140,7 @@ def _same(configs: Sequence[Any], config: Mapping[str, Any]) -> Any:
 
 
 def _triton_config(config: Mapping[str, Any], own: Any, hook: Any) -> Any:
-    """A tabled config as host code reads it from `best_config`: the kernel's own if it is one."""
+    """A config of a table as `triton.Config`, for `best_config`; the kernel's own where equal."""
     from triton import Config
 
     unset = Config({}).all_kwargs()
@@ -140,7 +154,7 @@ def _triton_config(config: Mapping[str, Any], own: Any, hook: Any) -> Any:
 
 
 def _pruned(
-    kernel: Autotuned, own: Any, named: Mapping[str, Any], kwargs: Mapping[str, Any]
+    kernel: TunedKernel, own: Any, named: Mapping[str, Any], kwargs: Mapping[str, Any]
 ) -> bool:
     prune = kernel.own_prune
     if prune is None:

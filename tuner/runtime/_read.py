@@ -1,4 +1,7 @@
-"""Reading a table file that anybody may have written: everything is checked, nothing is run."""
+"""Decode the file format of tables. The file is untrusted: all of it is checked, none is run.
+
+This is the only decoder; `tuner/tables/text.py` is the encoder.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,13 @@ import stat
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from ._table import SCHEMA, DeviceFacts, Entry, Rule, Table, Value, key_of
+from ._device_facts import DeviceFacts
+from ._entry import Entry, Rule, Value, key_of
+from ._table import SCHEMA, Table
+from ._text import printable
 
 MAX_BYTES = 16 * 2**20
-#: What a kernel's argument can hold; sizes beyond it are nobody's, and overflow in arithmetic.
+#: The largest integer argument of a kernel. Larger values would overflow in arithmetic.
 MAX_INTEGER = 2**63 - 1
 RULES = ("exact", "nearest_log2", "fallback")
 VERDICTS = ("faster", "slower", "same", "undecided")
@@ -21,11 +27,11 @@ T = TypeVar("T")
 
 
 class TableError(ValueError):
-    """A table that cannot be used; the message is one line naming the place and the fault."""
+    """A table that cannot be used. The message is one line with the place and the fault."""
 
 
 def read(path: str | os.PathLike[str]) -> Table:
-    """The table in a file; raises `TableError` naming what is wrong, and where."""
+    """The table in a file. Raises `TableError` for anything but a valid table."""
     try:
         return _table(_json(path), os.fsdecode(path))
     except TableError:
@@ -36,16 +42,6 @@ def read(path: str | os.PathLike[str]) -> Table:
         raise TableError("is nested too deeply") from None
     except (ValueError, TypeError, OverflowError) as error:
         raise TableError(f"is not a table ({printable(error)})") from None
-
-
-def printable(value: object, limit: int = 120) -> str:
-    """A value as one short line that is safe to print: no control characters, no escapes."""
-    try:
-        whole = str(value)
-    except Exception:  # an integer of too many digits, or somebody's own class
-        whole = f"<{type(value).__name__}>"
-    text = "".join(c if c.isprintable() else "?" for c in whole[: limit + 1])
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _json(path: str | os.PathLike[str]) -> object:
@@ -60,12 +56,12 @@ def _json(path: str | os.PathLike[str]) -> object:
 
 
 def _content(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a regular file; nothing else is opened or waited for.
+    """The bytes of a regular file. Pipes and devices are refused without being opened.
 
-    Files that have no end, such as those of /proc, say that their size is 0.
+    Endless files, such as those of /proc, report the size 0 and are refused too.
     """
     _check_file(os.stat(path))
-    # The file may have been replaced since, by a pipe nobody writes to.
+    # The path may lead to a pipe by now, and opening a pipe without a writer would block.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     with open(descriptor, "rb") as file:
         size = _check_file(os.fstat(descriptor))
@@ -90,7 +86,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _constant(name: str) -> None:
-    raise TableError(f"holds {name}, which is not JSON")
+    raise TableError(f"contains {name}, which is not JSON")
 
 
 def _table(data: object, path: str) -> Table:
@@ -124,7 +120,7 @@ def _table(data: object, path: str) -> Table:
 
 
 def _code(kernel: Mapping[str, Any]) -> dict[str, Any]:
-    """The digests of code; a table has one of its launches or, an earlier one, of sources."""
+    """The digests of code. Old tables have a digest of their sources instead of a launch hash."""
     found: dict[str, Any] = {
         name: _text(kernel.get(name, ""), f"kernel.{name}")
         for name in ("launch_hash", "check_hash", "source_hash")

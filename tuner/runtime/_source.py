@@ -1,4 +1,4 @@
-"""The digests of code under which a kernel finds its tables, also those of earlier ones."""
+"""The digests of code under which a kernel finds its tables, current and old ones."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from .identity import kernel_hash
 
 
 def source_hash(*functions: Any) -> str:
-    """The digest that earlier tables carry, over the text of kernels; see `kernel_hash`."""
+    """The digest in old tables: over the text of kernels. `kernel_hash` replaces it."""
     return _digest(*(source_text(fn) for fn in functions))
 
 
 def accepted_hashes(fn: Any) -> frozenset[str]:
-    """Digests under which a kernel's table may be kept: that of its device code and, for earlier
-    tables, of the text from `def` on, of the function with its decorators, and of its module."""
+    """All digests under which a table of this kernel is valid.
+
+    These are the digest of the device code and, for old tables, of the text from `def` on, of the
+    function with its decorators, and of the module.
+    """
     base = base_function(fn)
     readers: tuple[Callable[[], str], ...] = (
         lambda: source_text(fn),
@@ -32,13 +35,13 @@ def accepted_hashes(fn: Any) -> frozenset[str]:
     for reader in readers:
         with suppress(OSError, TypeError, KeyError):
             accepted.add(_digest(reader()))
-    with suppress(Exception):  # whatever user code does there, a launch goes on
+    with suppress(Exception):  # user code runs here; its errors must not stop a launch
         accepted.add(kernel_hash(fn))
     return frozenset(accepted)
 
 
 def source_text(fn: Any) -> str:
-    """A kernel's text from `def` on, the same whether Triton compiles or interprets it."""
+    """A kernel's text from `def` on. It is equal for compiled and for interpreted kernels."""
     text = getattr(fn, "src", None)
     if isinstance(text, str):
         return text
@@ -49,7 +52,7 @@ def source_text(fn: Any) -> str:
 
 
 def base_function(fn: Any) -> Any:
-    """The Python function under any number of decorators."""
+    """The Python function below all decorators."""
     while not inspect.isfunction(fn) and hasattr(fn, "fn"):
         fn = fn.fn
     return fn

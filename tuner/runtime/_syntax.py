@@ -1,7 +1,7 @@
-"""The source of one function as the identity of its behaviour: a normal form, and what it names.
+"""One function's source in a normal form, and the names that it reads.
 
-The normal form is the syntax tree without comments, docstrings, line numbers and decorators, so a
-function that was moved or reformatted keeps it. It does not depend on the Python version.
+The normal form is the syntax tree without comments, docstrings, line numbers and decorators. It is
+the same after a function was moved or reformatted, and in every Python version.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from types import CodeType
 
 #: `ops.scale.half` as ("ops", "scale", "half").
 Chain = tuple[str, ...]
-#: The module and, for `from module import name`, the name; dots of a relative import in front.
+#: The module, with the dots of a relative import, and the name of `from module import name`.
 Import = tuple[str, str]
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-#: Fields that say nothing of behaviour, or that some Python versions do not have.
+#: Fields that do not affect behaviour, or that some Python versions lack.
 _SILENT = frozenset({"ctx", "kind", "type_comment", "type_ignores", "type_params"})
 _ANNOTATIONS = frozenset({"annotation", "returns"})
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What one function's source says."""
+    """The source of one function."""
 
     #: Digest of the normal form.
     digest: str
-    #: Names and dotted names that are read in it and not bound by it, sorted.
+    #: Names and dotted names that it reads but does not bind, sorted.
     chains: tuple[Chain, ...]
-    #: Local names that import statements inside the function bind.
+    #: Local names that its import statements bind.
     imports: Mapping[str, Import] = field(default_factory=dict)
-    #: Methods called on `super()`, sorted.
+    #: Methods that it calls on `super()`, sorted.
     supers: tuple[str, ...] = ()
 
 
@@ -47,7 +47,7 @@ _sources: dict[tuple[CodeType, str, int, int, bool], Source | None] = {}
 
 
 def stamp(filename: str) -> tuple[int, int]:
-    """Modification time in ns and size of a file; zeros where there is none."""
+    """Modification time in ns and size of a file; zeros for a missing file."""
     try:
         status = os.stat(filename)
     except (OSError, ValueError):
@@ -56,9 +56,9 @@ def stamp(filename: str) -> tuple[int, int]:
 
 
 def source_of(code: CodeType, *, jitted: bool = False) -> Source | None:
-    """The source of a function's code; None where there is no text that could be its own.
+    """The source of a code object; None where no text matches it.
 
-    jitted: annotations and the arguments of `@triton.jit` count, since a compiler reads them.
+    jitted: include annotations and the arguments of `@triton.jit`, which a compiler reads.
     """
     modified, size = stamp(code.co_filename)
     key = (code, code.co_filename, modified, size, jitted)
@@ -94,7 +94,7 @@ def _node(code: CodeType, file: tuple[str, int, int]) -> _Function | None:
 
 
 def _functions(filename: str) -> dict[int, list[_Function]]:
-    """The functions of a file by the line on which each begins, decorators included."""
+    """The functions of a file by their first line, decorators included."""
     try:
         if os.path.isfile(filename):
             with tokenize.open(filename) as file:
@@ -114,11 +114,11 @@ def _functions(filename: str) -> dict[int, list[_Function]]:
 
 
 def _takes(node: _Function, code: CodeType) -> bool:
-    """Whether a definition has the arguments of the code."""
+    """Whether a definition has the arguments of the code object."""
     given = node.args
     named = [*given.posonlyargs, *given.args, *given.kwonlyargs]
     count = code.co_argcount + code.co_kwonlyargcount
-    # Names that begin with two underscores are mangled inside of a class.
+    # Names that begin with two underscores are mangled inside a class.
     return len(named) == count and all(
         known.endswith(item.arg) for item, known in zip(named, code.co_varnames, strict=False)
     )
@@ -164,13 +164,13 @@ def _write(value: object, out: list[str], jitted: bool) -> None:
 
 
 def _is_text(statement: object) -> bool:
-    """Whether a statement is a docstring, or any other constant that is not used."""
+    """Whether a statement is a docstring or another unused constant."""
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
-# -- what it names ---------------------------------------------------------------------------------
+# -- the names it reads ----------------------------------------------------------------------------
 class _References:
-    """The names a function reads from outside of it."""
+    """The names that a function reads from its surroundings."""
 
     def __init__(self, node: _Function, code: CodeType, jitted: bool) -> None:
         self.chains: set[Chain] = set()
@@ -186,7 +186,7 @@ class _References:
             if isinstance(item, ast.Import | ast.ImportFrom):
                 self.imports.update(_imported(item))
         self._outer = {*code.co_freevars, *_names(code), *self.imports}
-        if jitted:  # names of annotations are none of the code's
+        if jitted:  # the code object does not list names of annotations
             names = {n.id for r in roots for n in ast.walk(r) if isinstance(n, ast.Name)}
             self._outer |= names - {*code.co_varnames, *code.co_cellvars}
         self._first = code.co_varnames[0] if code.co_argcount else ""
@@ -196,7 +196,7 @@ class _References:
             self._visit(root)
 
     def _find_aliases(self, roots: list[ast.AST], arguments: tuple[str, ...]) -> None:
-        """Locals that only ever stand for a dotted name: `given = self._given`."""
+        """Locals that are only assigned one dotted name: `given = self._given`."""
         stores = Counter(arguments)
         pairs: list[tuple[str, ast.expr]] = []
         for node in (item for root in roots for item in ast.walk(root)):
@@ -272,7 +272,7 @@ def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Import]]
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """Names of globals and attributes, of the functions inside as well."""
+    """Names of globals and attributes, including those of nested functions."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -1,4 +1,4 @@
-"""Values as an identity sees them: what is a constant, what has parts, what has state."""
+"""Classify values for a digest: constants, containers with parts, objects with state."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any
 
-#: Libraries whose versions are in a toolchain, and Python itself.
+#: Libraries whose versions a toolchain records, and Python itself.
 TOOLS = frozenset({"torch", "triton", "numpy", "python"})
 
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
 _CONTAINERS = (tuple, list, set, frozenset, collections.deque)
-#: What every class has, or what is written down elsewhere.
+#: Members that every class has, or that the digest covers elsewhere.
 _NO_MEMBERS = frozenset(
     {
         "__abstractmethods__",
@@ -57,12 +57,12 @@ _NO_MEMBERS = frozenset(
 
 
 def is_atom(found: Any) -> bool:
-    """Whether `repr` says all of it, in every process."""
+    """Whether `repr` is complete, and equal in every process."""
     return type(found) in _ATOMS
 
 
 def parts(found: Any) -> Iterable[Any] | None:
-    """The parts of a container or of a callable made of others, in order; None for all else."""
+    """The ordered parts of a container or of a wrapped callable; None for any other value."""
     if isinstance(found, Mapping) and isinstance(found, dict | types.MappingProxyType):
         return [part for pair in found.items() for part in pair]
     if isinstance(found, _CONTAINERS):
@@ -80,7 +80,7 @@ def parts(found: Any) -> Iterable[Any] | None:
 
 
 def text(found: Any) -> str | None:
-    """A stable text for values without state of interest; None where there is none."""
+    """A stable text for a value without parts or state; None where there is none."""
     if isinstance(found, enum.Enum):
         return f"{found.name} {found.value!r}" if is_atom(found.value) else found.name
     if isinstance(found, PurePath):
@@ -97,7 +97,7 @@ def text(found: Any) -> str | None:
         return None
     if hasattr(type(found), "__slots__") and type(found).__dict__.get("__repr__") is None:
         return None
-    if hasattr(found, "__next__"):  # its place changes
+    if hasattr(found, "__next__"):  # an iterator's position changes
         return ""
     shown = repr(found)
     return None if " at 0x" in shown else shown
@@ -114,12 +114,12 @@ def _tensor(tensor: Any) -> str:
 
 
 def is_opaque(cls: type) -> bool:
-    """Whether an instance's state is a library's own affair: locks, loggers, modules of torch."""
+    """Whether an instance's state does not count, as for locks and loggers."""
     return cls.__module__.partition(".")[0] in sys.stdlib_module_names
 
 
 def state(found: Any) -> dict[str, Any]:
-    """The attributes of an instance, without those that cached properties have computed."""
+    """The attributes of an instance, except values of cached properties."""
     found_state = dict(getattr(found, "__dict__", {}))
     for cls in type(found).__mro__:
         slots = vars(cls).get("__slots__", ())
@@ -133,20 +133,20 @@ def state(found: Any) -> dict[str, Any]:
 
 
 def skipped(cls: type) -> frozenset[str]:
-    """Members of a class that say nothing of what it does."""
+    """Members of a class that do not affect its behaviour."""
     slots = vars(cls).get("__slots__", ())
     return _NO_MEMBERS | {"__slots__", *((slots,) if isinstance(slots, str) else slots)}
 
 
 def is_generated(cls: type, name: str, member: Any) -> bool:
-    """Whether a method was made by a decorator from what is looked at anyway."""
+    """Whether a decorator generated a method from parts that the digest covers."""
     code = getattr(inspect.unwrap(member) if callable(member) else member, "__code__", None)
     made = dataclasses.is_dataclass(cls) or issubclass(cls, tuple | enum.Enum)
     return made and name.startswith("__") and code is not None and code.co_filename.startswith("<")
 
 
 def fields(cls: type) -> list[Any]:
-    """A dataclass's own fields with their defaults, and its options."""
+    """The fields of a dataclass with their defaults, and the options of the decorator."""
     if "__dataclass_fields__" not in vars(cls):
         return []
     found: list[Any] = [repr(vars(cls).get("__dataclass_params__"))]
@@ -158,7 +158,7 @@ def fields(cls: type) -> list[Any]:
 
 
 def unwrapped(member: Any) -> Any:
-    """The function in a static method, class method or cached property."""
+    """The function below a static method, class method or cached property."""
     if isinstance(member, classmethod | staticmethod):
         return member.__func__
     if isinstance(member, functools.cached_property):

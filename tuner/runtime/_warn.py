@@ -1,4 +1,4 @@
-"""One line per condition, through logging: a warning filter set to raise must not stop a launch."""
+"""Warnings, once per condition. They are logged: a warning filter must not stop a launch."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import logging
 import threading
 from collections.abc import Hashable
 
-from ._read import printable
+from ._text import printable
 
 log = logging.getLogger("tuner.runtime")
 
-_said: set[Hashable] = set()
+_warned: set[Hashable] = set()
 _lock = threading.Lock()
 
 
 def warn_once(condition: Hashable, text: str) -> None:
-    """Log a warning the first time a condition is met, and at debug level from then on."""
+    """Log a warning at the first occurrence of a condition, and at DEBUG level after that."""
     with _lock:
-        first = condition not in _said
-        _said.add(condition)
-    log.log(logging.WARNING if first else logging.DEBUG, "tuner: %s", printable(text, 600))
+        is_first = condition not in _warned
+        _warned.add(condition)
+    log.log(logging.WARNING if is_first else logging.DEBUG, "tuner: %s", printable(text, 600))
 
 
-def forget() -> None:
-    """Say everything again when it is met again."""
+def forget_warnings() -> None:
+    """Warn again at the next occurrence of each condition."""
     with _lock:
-        _said.clear()
+        _warned.clear()

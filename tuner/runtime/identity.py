@@ -1,11 +1,11 @@
-"""The identity of code: a digest of everything that functions reach, not of a list kept by hand.
+"""The identity of code: a digest of everything that functions reach.
 
-The walk starts at functions or methods and follows what they name: other functions, across files,
-attributes of modules and of `self`, captured values, defaults and module-level constants, which
-count by value. It ends at the standard library, torch, triton and numpy, and at other installed
-libraries, which count by name and version; a function under `@triton.jit` is followed wherever it
-lives. Comments, docstrings, line numbers, file and module names do not count. The digest is the
-same in every process and Python version.
+The walk starts at functions or methods and follows the names that they read: other functions in
+any file, attributes of modules and of `self`, captured values, defaults and module-level constants.
+Constants enter the digest by value. The walk ends at the standard library, torch, triton and numpy,
+and at other installed libraries, which enter it by name and version. A function under `@triton.jit`
+is followed wherever it is defined. Comments, docstrings, line numbers, file names and module names
+do not affect the digest. It is equal in every process and Python version.
 """
 
 from __future__ import annotations
@@ -30,23 +30,25 @@ _MISSING = object()
 
 @dataclass(frozen=True, slots=True)
 class Closure:
-    """What was found behind some functions."""
+    """The code and constants that some functions reach."""
 
-    #: Digest of all that is reached, 16 hexadecimal digits.
+    #: Digest of everything reached, 16 hexadecimal digits.
     digest: str
-    #: Digests of the jitted functions that host code names, each with its own closure; sorted.
+    #: Digests of the jitted functions that host code names, each with its closure; sorted.
     kernels: tuple[str, ...]
-    #: The files of the code, with the stamp each had.
+    #: The files of the code, each with its modification time (ns) and size.
     files: Mapping[str, tuple[int, int]]
 
 
 def kernel_hash(fn: Any) -> str:
-    """The digest of a kernel's device code: a function under `@triton.jit`, with any decorators
-    around it, its callees and the constants they capture. Raises TypeError for anything else."""
+    """The digest of a kernel's device code: the function, its callees and captured constants.
+
+    fn: a function under `@triton.jit` and any further decorators. Raises TypeError otherwise.
+    """
     walk = _Walk()
-    base = _below(fn)
+    base = _base_function(fn)
     if base is None:
-        raise TypeError(f"{fn!r} is no function under @triton.jit")
+        raise TypeError(f"{fn!r} is not a function under @triton.jit")
     walk.kernel(base)
     return walk.digest()
 
@@ -58,8 +60,11 @@ def closure_of(
     given: Sequence[type] = (),
     ignored: Mapping[type, frozenset[str]] | None = None,
 ) -> Closure:
-    """What an object's methods reach. given: the classes of their arguments. ignored: by class,
-    what does not count where an instance is reached as a whole."""
+    """Everything that an object's methods reach.
+
+    given: the classes of their arguments. ignored: by class, attributes that do not affect the
+    digest where the walk reaches a whole instance.
+    """
     walk = _Walk(owner, ignored or {})
     for cls in given:
         walk.value(cls)
@@ -74,7 +79,7 @@ def closure_of(
 
 
 class _Walk:
-    """One walk: everything it meets goes, in order, into one digest."""
+    """One walk. Everything it reaches enters one digest, in order."""
 
     def __init__(
         self, owner: object = None, ignored: Mapping[type, frozenset[str]] | None = None
@@ -101,7 +106,7 @@ class _Walk:
 
     # -- functions -----------------------------------------------------------------------------
     def kernel(self, fn: FunctionType) -> None:
-        """A jitted function: followed wherever it lives, but in Triton itself."""
+        """A jitted function. It is followed wherever it is defined, except in Triton itself."""
         if self.origins.library(fn.__globals__.get("__name__") or "") == "triton":
             self.put("triton", fn.__qualname__)
             return
@@ -112,7 +117,7 @@ class _Walk:
         self._on_device -= 1
 
     def function(self, fn: FunctionType, owner: object = None) -> None:
-        """A plain function; owner: what its first argument is bound to, if that is known."""
+        """A plain function. owner: the object bound to its first argument; None where unknown."""
         module = fn.__globals__.get("__name__") or ""
         library = self.origins.library(module, fn.__code__.co_filename)
         if library is None:
@@ -126,7 +131,7 @@ class _Walk:
             self._captured(fn)
 
     def _code(self, fn: FunctionType, owner: object) -> None:
-        if self._again(fn, owner):
+        if self._is_repeated(fn, owner):
             return
         code = fn.__code__
         self.files.setdefault(code.co_filename, stamp(code.co_filename))
@@ -148,7 +153,7 @@ class _Walk:
                     self.function(found, owner)
 
     def _compiled(self, fn: FunctionType, code: CodeType) -> None:
-        """A function without source: its byte code and what that names."""
+        """A function without source: its byte code and the names in it."""
         self.put("code", code.co_code.hex(), *code.co_names, *code.co_freevars)
         for constant in code.co_consts:
             if isinstance(constant, CodeType):
@@ -161,7 +166,7 @@ class _Walk:
                 self.value(found)
 
     def _captured(self, fn: FunctionType) -> None:
-        """What of one's own a library's wrapper calls."""
+        """The own functions that a library's wrapper captures."""
         for cell in fn.__closure__ or ():
             try:
                 found = cell.cell_contents
@@ -186,7 +191,7 @@ class _Walk:
             self.attributes(found, rest)
 
     def _named(self, fn: FunctionType, name: str) -> Any:
-        """A captured or global variable; builtins and `__file__` and the like do not count."""
+        """The value of a captured or global variable; `_MISSING` for builtins and dunder names."""
         if name in fn.__code__.co_freevars:
             try:
                 found = (fn.__closure__ or ())[fn.__code__.co_freevars.index(name)].cell_contents
@@ -198,7 +203,7 @@ class _Walk:
         return fn.__globals__.get(name, _MISSING)
 
     def _imported(self, fn: FunctionType, module: str, name: str) -> Any:
-        """What an import statement inside of a function binds; libraries are not loaded for it."""
+        """The value that an import statement inside a function binds. No library is imported."""
         try:
             full = importlib.util.resolve_name(module, fn.__globals__.get("__package__") or "")
             if is_foreign(full):
@@ -213,7 +218,7 @@ class _Walk:
             return _MISSING
 
     def attributes(self, found: Any, names: Iterable[str]) -> None:
-        """Follow a dotted name from a value, as far as it is known what that holds."""
+        """Follow a dotted name from a value, as far as the attributes are known."""
         rest = list(names)
         while rest:
             if isinstance(found, ModuleType):
@@ -226,7 +231,7 @@ class _Walk:
                 if not self._is_own(found):
                     break
                 found = self._member(found, rest.pop(0), found)
-            elif not _below(found) and self._is_own(type(found)):
+            elif not _base_function(found) and self._is_own(type(found)):
                 found = self._state(found, rest.pop(0))
             else:
                 break
@@ -235,17 +240,17 @@ class _Walk:
         self.value(found)
 
     def _state(self, instance: object, name: str) -> Any:
-        """An attribute of an instance, as it lies there: nothing is computed for it."""
+        """A stored attribute of an instance. No property is evaluated."""
         state = getattr(instance, "__dict__", {})
         if name in state:
             found = state[name]
-            if isinstance(found, FunctionType):  # given by whoever made the instance
+            if isinstance(found, FunctionType):  # passed in by the code that made the instance
                 self.origins.packages.add((found.__module__ or "").partition(".")[0])
             return found
         return self._member(type(instance), name, instance)
 
     def _member(self, cls: type, name: str, owner: object) -> Any:
-        """An attribute of a class; methods and properties are walked at once."""
+        """An attribute of a class. Methods and properties are walked immediately."""
         if isinstance(owner, type) and isinstance(self.owner, owner):
             owner = self.owner
         found = inspect.getattr_static(cls, name, _MISSING)
@@ -265,10 +270,10 @@ class _Walk:
 
     # -- values --------------------------------------------------------------------------------
     def value(self, found: Any) -> None:
-        """Any value, by what it is."""
+        """Any value, by its type."""
         if _values.is_atom(found):
             self.put(type(found).__name__, repr(found))
-        elif (base := _below(found)) is not None and not isinstance(found, FunctionType):
+        elif (base := _base_function(found)) is not None and not isinstance(found, FunctionType):
             self._decorated(found, base)
         elif isinstance(found, FunctionType):
             self.function(found)
@@ -291,7 +296,7 @@ class _Walk:
         self._open.add(id(found))
         self.put("(", type(found).__name__)
         if isinstance(found, set | frozenset):
-            self.put(*sorted(self._apart(part) for part in parts))
+            self.put(*sorted(self._separate_digest(part) for part in parts))
         elif inspect.ismethod(found):
             self._bound(found)
         else:
@@ -306,15 +311,15 @@ class _Walk:
         else:
             self.value(method.__func__)
 
-    def _apart(self, part: Any) -> str:
-        """The digest of one value by itself, to order what has no order."""
+    def _separate_digest(self, part: Any) -> str:
+        """The digest of one value alone. It gives the members of a set an order."""
         walk = _Walk(self.owner, self.ignored)
         walk.value(part)
         self.files.update(walk.files)
         return walk.digest()
 
     def _decorated(self, found: Any, base: FunctionType) -> None:
-        """A kernel under its decorators: what heuristics compute and what is reset before runs."""
+        """A decorated kernel: the functions of heuristics, and the arguments that are reset."""
         while not isinstance(found, FunctionType):
             state = getattr(found, "__dict__", {})
             for name in ("values", "reset_to_zero", "restore_value"):
@@ -326,12 +331,12 @@ class _Walk:
         self.kernel(base)
 
     def _class(self, cls: type) -> None:
-        """A class as a whole: of one's own all its members, of a library its name."""
+        """A class: all members of an own class, the name of a library's."""
         if not self._is_own(cls):
             library = self.origins.library(cls.__module__) or cls.__module__
             self.put("library", version(library), cls.__qualname__)
             return
-        if self._again(cls):
+        if self._is_repeated(cls):
             return
         self.put("class", cls.__qualname__)
         dropped = {n for of, names in self.ignored.items() if issubclass(cls, of) for n in names}
@@ -350,7 +355,7 @@ class _Walk:
         library = self.origins.library(module.__name__, module.__file__ or "")
         if library is not None:
             self.put("library", version(library), module.__name__)
-        elif not self._again(module):
+        elif not self._is_repeated(module):
             self.put("module")
             for name, member in sorted(vars(module).items()):
                 if not name.startswith("__"):
@@ -358,10 +363,10 @@ class _Walk:
                     self.value(member)
 
     def _instance(self, found: Any) -> None:
-        """An object without a form of its own: its type's source and its state."""
+        """Any other object: the source of its type, and its state."""
         cls = type(found)
         own = self._is_own(cls)
-        if self._again(found):
+        if self._is_repeated(found):
             return
         self.put("instance")
         self._class(cls)
@@ -376,8 +381,8 @@ class _Walk:
     def _is_own(self, cls: type) -> bool:
         return self.origins.library(cls.__module__) is None and cls.__module__ != "builtins"
 
-    def _again(self, found: object, other: object = None) -> bool:
-        """Whether this was met before; then it counts by the place where it was."""
+    def _is_repeated(self, found: object, other: object = None) -> bool:
+        """Whether the walk has reached this before. Then its first position enters the digest."""
         key = id(found), id(other)
         if key in self._seen:
             self.put("seen", f"{self._seen[key]}")
@@ -387,8 +392,8 @@ class _Walk:
         return False
 
 
-def _below(found: Any) -> FunctionType | None:
-    """The function under a kernel's decorators, of Triton or ours; None for anything else."""
+def _base_function(found: Any) -> FunctionType | None:
+    """The function below a kernel's decorators, Triton's or ours; None for any other value."""
     if isinstance(found, FunctionType):
         return found
     while not isinstance(found, FunctionType):

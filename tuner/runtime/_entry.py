@@ -1,0 +1,76 @@
+"""The entries of a table, their keys, and the result of a lookup."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+Value: TypeAlias = bool | int | float | str | None
+#: A workload as a dictionary key: per dim its name, its value and whether the value is a boolean.
+Key: TypeAlias = tuple[tuple[str, Value, bool], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The treatment of a key that has no entry of its own; `_nearest.py` has the definition."""
+
+    #: `exact` (a miss), `nearest_log2` (the nearest entry within `max_distance`, else a miss) or
+    #: `fallback` (the nearest entry within `max_distance`, else the table's default config).
+    rule: str = "exact"
+    #: Euclidean distance in log2 of the numeric dims; 1.0 is a factor of two in one dim.
+    max_distance: float = 0.0
+    #: Dims that may differ from the entry's. All other dims must be equal.
+    numeric: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The config of one workload with its evidence."""
+
+    #: The workload: the value of each dim.
+    key: Mapping[str, Value]
+    config: Mapping[str, Value]
+    #: The measured winner against the default config. After `slower`, `config` is the default.
+    verdict: str = "undecided"
+    #: Median time of `config` in the confirmation; None where there was none.
+    median_us: float | None = None
+    #: Default time over the time of `config`, from the confirmation.
+    speedup_over_default: float | None = None
+    #: 95 % interval of that speed-up.
+    interval: tuple[float, float] | None = None
+    #: All configs that cannot be distinguished from the winner.
+    tie_set: tuple[Mapping[str, Value], ...] = ()
+    #: Run, task and trial of the results database.
+    provenance: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """The result of a successful lookup: a config and its origin. A miss is None."""
+
+    config: Mapping[str, Value]
+    #: `exact`, `nearest` or `default`.
+    how: str
+    #: Distance to the entry's key; 0 for `exact` and `default`.
+    distance: float = 0.0
+    #: The entry that holds the config; None for `default`.
+    entry: Entry | None = None
+    #: Path of the table.
+    table: str = ""
+
+
+def key_of(key: Mapping[str, Value]) -> Key:
+    """A workload as a dictionary key, independent of the order of its names."""
+    return tuple((name, key[name], isinstance(key[name], bool)) for name in sorted(key))
+
+
+def key_order(key: Mapping[str, Value]) -> tuple[Any, ...]:
+    """A total order of workloads: by name, then numbers by size, then text, then type."""
+    return tuple(
+        (name, *_value_order(value), type(value).__name__) for name, value in sorted(key.items())
+    )
+
+
+def _value_order(value: Value) -> tuple[int, float, str]:
+    return (0, value, "") if isinstance(value, int | float) else (1, 0, str(value))

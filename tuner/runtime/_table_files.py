@@ -1,0 +1,152 @@
+"""Find the table of a kernel and device among files and folders."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from ._cpu import cpu_device
+from ._device import version
+from ._device_facts import DeviceFacts
+from ._names import file_stem, replaced
+from ._read import TableError, read
+from ._table import Table
+from ._text import printable
+from ._warn import warn_once
+
+PathLike: TypeAlias = str | os.PathLike[str]
+Stale: TypeAlias = Literal["fallback", "use"]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTable:
+    """The result of a search for a table."""
+
+    #: The table to use; None where there is none.
+    table: Table | None
+    #: One line on what was wrong with the files; empty where nothing was.
+    problem: str = ""
+
+
+_found: dict[tuple[object, ...], FoundTable] = {}
+
+
+def forget_tables() -> None:
+    """Forget all tables that were read."""
+    _found.clear()
+
+
+def load(path: PathLike) -> Table | None:
+    """The table in a file; None, with one warning, for a file that cannot be used."""
+    try:
+        return read(path)
+    except TableError as error:
+        warn_once(("load", str(path)), f"table {path} {error}; it is not used")
+        return None
+
+
+def search_path(
+    tables: PathLike | Iterable[PathLike] | None, otherwise: Iterable[PathLike]
+) -> tuple[str, ...]:
+    """The files and folders to search: the given ones, else TUNER_TABLES and then `otherwise`."""
+    if tables is None:
+        listed = os.environ.get("TUNER_TABLES", "").split(os.pathsep)
+        return (*(name for name in listed if name), *(os.fsdecode(path) for path in otherwise))
+    if isinstance(tables, str | os.PathLike):
+        return (os.fsdecode(tables),)
+    return tuple(os.fsdecode(path) for path in tables)
+
+
+def find_table(
+    kernel: str,
+    paths: tuple[str, ...],
+    device: DeviceFacts | None,
+    sources: frozenset[str],
+    stale: Stale,
+) -> FoundTable:
+    """The first usable table of a kernel for a device. The result is cached.
+
+    sources: accepted digests of the kernel's code; empty for any code. stale: whether a table of
+    another toolchain or of other code is used.
+    """
+    memo = (kernel, paths, device, sources, stale)
+    if memo not in _found:
+        _found[memo] = _find(kernel, paths, device, sources, stale)
+    return _found[memo]
+
+
+def _find(
+    kernel: str,
+    paths: tuple[str, ...],
+    device: DeviceFacts | None,
+    sources: frozenset[str],
+    stale: Stale,
+) -> FoundTable:
+    problems: list[str] = []
+    stale_tables: list[tuple[Table, str]] = []
+    for table in _candidates(kernel, paths, problems):
+        if not _is_for_device(table, device):
+            continue
+        reason = staleness(table, sources)
+        if not reason:
+            return FoundTable(table, "; ".join(problems[:2]))
+        stale_tables.append((table, f"table {table.path} {reason}"))
+    if stale_tables:
+        table, reason = stale_tables[0]
+        return FoundTable(table if stale == "use" else None, "; ".join([*problems[:1], reason]))
+    where = os.pathsep.join(paths) or "an empty search path"
+    name = device.name if device else "an unknown device (torch is not loaded, or finds none)"
+    return FoundTable(None, "; ".join(problems[:2]) or f"no table for {name} in {where}")
+
+
+def _candidates(kernel: str, paths: tuple[str, ...], problems: list[str]) -> Iterator[Table]:
+    """The readable tables of a kernel in the order of the paths; appends to `problems`."""
+    for path in paths:
+        is_folder = os.path.isdir(path) or not path.endswith(".json")
+        for file in _files(kernel, path) if is_folder else [path]:
+            try:
+                table = read(file)
+            except TableError as error:
+                problems.append(f"table {file} {error}")
+                continue
+            if table.kernel == kernel:
+                yield table
+            elif not is_folder:
+                problems.append(f"table {file} is of kernel {printable(table.kernel, 40)}")
+
+
+def _files(kernel: str, folder: str) -> list[str]:
+    # The second stem finds tables that were written before long names got a digest.
+    stems = {file_stem(kernel), replaced(kernel)}
+    try:
+        names = sorted(os.listdir(folder))
+    except (OSError, ValueError):  # ValueError: a path with a NUL
+        return []
+    return [
+        os.path.join(folder, name)
+        for name in names
+        if name.endswith(".json") and name.removesuffix(".json").partition("@")[0] in stems
+    ]
+
+
+def _is_for_device(table: Table, device: DeviceFacts | None) -> bool:
+    if table.device.kind == "cpu" and table.device.matches(cpu_device()):
+        return True
+    return device is not None and table.device.matches(device)
+
+
+def staleness(table: Table, sources: frozenset[str] = frozenset()) -> str:
+    """Why a table is not valid for this process; empty text where it is.
+
+    Compares the code where `sources` has its accepted digests, and Triton's version where the
+    table names one, else torch's.
+    """
+    if sources and not sources & table.code:
+        return "was made for other source code of this kernel"
+    package = "triton" if table.toolchain.get("triton") else "torch"
+    made, running = table.toolchain.get(package, ""), version(package)
+    if made and running and made != running:
+        return f"was made with {package} {printable(made, 40)}, this is {running}"
+    return ""
