@@ -9,7 +9,7 @@ from rankings import Ranked, Stage, noise_of
 
 from search_spaces.recorded.space import Noise, RecordedConfig, RecordedSpace
 from search_spaces.records import Status, config_key
-from tuner.tables.recorded import parameters_of
+from tuner.tables.recorded_spaces import parameters_of
 from workers.records import Artifact, Failure
 
 

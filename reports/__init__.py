@@ -7,7 +7,7 @@ libraries are loaded at the first use of a name, not when this package is import
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tuner.import_names import lazy_names
 
@@ -32,29 +32,19 @@ __all__ = [
     "write",
 ]
 
-_HOMES = {
-    "FigureView": "reports.view",
-    "ReportSource": "reports.source",
-    "RunData": "reports.run_data",
-    "Section": "reports.view",
-    "SectionSpec": "reports.sections",
-    "Table": "reports.view",
-    "TaskData": "reports.run_data",
-    "figure_view": "reports.view",
-}
-
-
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    if name == "figures":
-        return import_module("reports.figures")
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
-
-
-__getattr__ = lazy_names(__name__, {})
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "FigureView": "reports.view",
+        "ReportSource": "reports.source",
+        "RunData": "reports.run_data",
+        "Section": "reports.view",
+        "SectionSpec": "reports.sections",
+        "Table": "reports.view",
+        "TaskData": "reports.run_data",
+        "figure_view": "reports.view",
+    },
+)
 
 _UNWRITABLE = "give another place with `tuner report --output FILE`, or free some space"
 

@@ -1,4 +1,4 @@
-"""The results database: records in, records and frames out.
+"""The results database. `Store` takes and returns records, and returns pandas frames.
 
 SQLAlchemy is loaded at the first use of `Store`, not when this package is imported.
 """

@@ -1,6 +1,7 @@
-"""The database's clock, so that hosts with clocks of their own agree on ages.
+"""SQL functions that read the database's clock, so that all hosts agree on ages.
 
-On PostgreSQL it is the server's. An SQLite file is used on one host, whose clock it is.
+On PostgreSQL it is the server's clock. On SQLite it is the clock of the only host that uses the
+file.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from results_db.columns import UtcDateTime
 
 
 class now(FunctionElement[datetime]):
-    """The time at this moment, also within a long transaction."""
+    """The current time, not the start time of the transaction."""
 
     type = UtcDateTime()
     inherit_cache = True
 
 
 class age_s(FunctionElement[float]):
-    """Seconds since the time in a column; NULL where there is none."""
+    """Seconds since the time in a column; NULL for a NULL time."""
 
     type = Double()
     inherit_cache = True
@@ -32,7 +33,7 @@ class age_s(FunctionElement[float]):
 
 @compiles(now, "sqlite")
 def _now_sqlite(element: now, compiler: SQLCompiler, **_: Any) -> str:
-    # As SQLAlchemy writes times: microseconds in six digits.
+    # The form in which SQLAlchemy writes times: microseconds in six digits.
     return "strftime('%Y-%m-%d %H:%M:%f000', 'now')"
 
 

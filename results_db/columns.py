@@ -1,4 +1,4 @@
-"""Column types that give back exactly what was put in, on SQLite and on PostgreSQL alike."""
+"""Column types that return exactly the stored value, on SQLite and on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from sqlalchemy.types import TypeDecorator
 from results_db.errors import StoreError
 from search_spaces.records import canonical_json
 
-# Neither database stores a lone surrogate, and PostgreSQL no NUL; compiler output has both.
+# Compiler output may contain lone surrogates, which neither database stores, and NULs, which
+# PostgreSQL does not store.
 _ESCAPE = "\x1a"
 _UNSTORABLE = re.compile("[\x00\x1a\ud800-\udfff]")
 _ESCAPED = re.compile(_ESCAPE + "([0-9a-f]{4})")
 
 
 class AnyText(TypeDecorator[str]):
-    """Any Python text; NUL and lone surrogates are kept as U+001A and four hexadecimal digits."""
+    """Any Python text. NUL and lone surrogates are stored as U+001A and four hexadecimal digits."""
 
     impl = Text
     cache_ok = True
@@ -40,7 +41,7 @@ class AnyText(TypeDecorator[str]):
 
 
 class Json(TypeDecorator[Any]):
-    """A JSON value as its canonical text; equal values are equal bytes. None is NULL."""
+    """A JSON value as canonical text: equal values are equal bytes. None is NULL."""
 
     impl = Text
     cache_ok = True
@@ -53,7 +54,7 @@ class Json(TypeDecorator[Any]):
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """An instant: any time zone in, UTC out; a datetime without a zone is refused."""
+    """An instant. Accepts any time zone, returns UTC, refuses a datetime without a zone."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -78,7 +79,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 class Samples(TypeDecorator[tuple[float, ...]]):
     """Raw times in microseconds as one array: `f` or `d`, then little-endian floats of that size.
 
-    Four bytes a sample where that loses nothing, else eight. No samples are NULL.
+    A sample takes four bytes where that is exact, else eight. An empty array is NULL.
     """
 
     impl = LargeBinary
@@ -92,7 +93,7 @@ class Samples(TypeDecorator[tuple[float, ...]]):
 
 
 def json_text(value: Any) -> str:
-    """Canonical JSON; raises `StoreError` for what JSON cannot hold, NaN among it."""
+    """Canonical JSON. Raises `StoreError` for values that JSON lacks, such as NaN."""
     try:
         return canonical_json(value)
     except (TypeError, ValueError) as error:
@@ -102,7 +103,7 @@ def json_text(value: Any) -> str:
 
 
 def pack_samples(samples: Sequence[float]) -> bytes:
-    """The bytes of `Samples`."""
+    """The stored form of `Samples`."""
     values = tuple(float(sample) for sample in samples)
     try:
         single = struct.pack(f"<{len(values)}f", *values)
@@ -114,7 +115,7 @@ def pack_samples(samples: Sequence[float]) -> bytes:
 
 
 def unpack_samples(blob: bytes) -> tuple[float, ...]:
-    """The times of `Samples`; raises `StoreError` when the bytes are not such an array."""
+    """The times in the stored form of `Samples`. Raises `StoreError` for damaged bytes."""
     code, size = blob[:1].decode("latin-1"), {b"f": 4, b"d": 8}.get(blob[:1], 0)
     if not size or (len(blob) - 1) % size:
         raise StoreError(

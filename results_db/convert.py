@@ -1,4 +1,4 @@
-"""Records to column values and rows to records, with nothing lost between."""
+"""Convert records to column values, and rows to records, without loss."""
 
 from __future__ import annotations
 
@@ -61,19 +61,22 @@ _DEFAULTS = {
 
 
 def config_hash(config: Config) -> str:
-    """The identity of a config in indexes."""
+    """The digest of a config, for indexes."""
     return identity(dict(config))
 
 
 def identity(value: Any) -> str:
-    """A digest of a JSON value, long enough never to collide; `StoreError` when not JSON."""
+    """A digest of a JSON value with 32 hexadecimal digits. Raises `StoreError` for others."""
     json_text(value)
     return digest(value, 32)
 
 
 def reuse_key(key: TaskKey) -> str:
-    """What two tasks must share for one's results to be the other's. The space is no part of it:
-    narrowing a space changes which configs are tried, not what they yield."""
+    """The match rule of `TaskKey`: tasks with equal reuse keys share results.
+
+    The space is not part of it. A narrower space changes which configs are tried, not their
+    results.
+    """
     return identity(
         [
             key.kernel,
@@ -102,15 +105,17 @@ def workload_values(workload: Workload) -> dict[str, Any]:
 
 
 def trial_values(record: TrialRecord) -> dict[str, Any]:
-    """Columns of `trial` but task and time of recording; refuses NaN."""
+    """Columns of `trial` except the task and the time of recording. Refuses NaN."""
     values = _plain(record, _BUILT)
     values["config"] = dict(record.config)
     return {**values, "config_hash": config_hash(record.config)}
 
 
 def measurement_values(record: TrialRecord) -> dict[str, Any] | None:
-    """Columns of `measurement` but the trial; None for a trial that was neither timed nor
-    verified."""
+    """Columns of `measurement` except the trial.
+
+    None for a trial that was neither timed nor verified.
+    """
     values = _plain(record, _MEASURED)
     values["clocks"] = dict(record.clocks)
     return values if any(values[n] != _DEFAULTS.get(n) for n in _MEASURED) else None
@@ -138,7 +143,7 @@ def final_rows(task_id: int, records: Sequence[FinalRecord]) -> list[dict[str, A
 def calibration_values(
     device: Device, toolchain: Toolchain, host: str, calibration: Calibration
 ) -> dict[str, Any]:
-    """Columns of `calibration` but the references and the time; equal ones share an identity."""
+    """Columns of `calibration` except references and time. Equal values have equal identities."""
     values = _plain(calibration, _CALIBRATION)
     values |= {name: dict(values[name]) for name in ("overhead_us", "flops_per_us")}
     about = [device_values(device)["identity"], toolchain.key, host]

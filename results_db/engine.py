@@ -1,4 +1,4 @@
-"""Connections: which databases are spoken to, and how a transaction begins and ends."""
+"""Connections and transactions on SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from results_db.masking import masked
 from results_db.sqlite_file import SqliteFile
 
 BUSY_TIMEOUT_S = 30.0
-#: The same for a caller that tries again by itself, and must hear of signals in between.
+#: Timeout for a caller that retries by itself, so that it can handle signals between attempts.
 _SHORT_BUSY_S = 2.0
 _WRITE = "results_db_write"
 _POSTGRES = ("postgresql", "postgresql+psycopg", "postgres")
 
 
 class Database:
-    """One database and its transactions; every error that leaves them is a `StoreError`.
+    """One database and its transactions. All errors are raised as `StoreError`.
 
-    answer_s: seconds that a server, or another process with the write lock, is waited for.
+    answer_s: seconds to wait for a server, or for another process that holds the write lock.
     """
 
     def __init__(
@@ -57,25 +57,25 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A consistent view; never waits for a writer."""
+        """A consistent view. Does not wait for a writer."""
         with translated(self.name), self.engine.connect() as connection:
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """One transaction: committed as a whole on leaving, or not at all."""
+        """One transaction. It is committed on exit and rolled back after an error."""
         with translated(self.name), self.engine.connect() as connection:
             connection = connection.execution_options(**{_WRITE: True})
             with connection.begin():
                 yield connection
 
     def check_place(self) -> None:
-        """Raise `StoreMovedError` when the file was deleted or replaced since the last look."""
+        """Raise `StoreMovedError` if the file was deleted or replaced since the last check."""
         if self.file is not None:
             self.file.check()
 
     def rescue(self) -> Path | None:
-        """Copy what this process still has open of a deleted file; None where there is no file."""
+        """Copy a deleted file from the open connection; None for a database without a file."""
         if self.file is None:
             return None
         with self.read() as connection:
@@ -87,7 +87,7 @@ class Database:
 
 
 def parse_url(text: str) -> URL:
-    """The URL of a database this program can use; raises `StoreError` for others."""
+    """The URL of a supported database. Raises `StoreError` for others."""
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
@@ -103,13 +103,13 @@ _FORMS = "write sqlite:///results/tuner.db or postgresql+psycopg://user:password
 
 
 def describe(url: URL) -> str:
-    """The database as messages name it: the file's path, or the URL without its passwords."""
+    """The name of the database in messages: the file's path, or the URL without passwords."""
     path = sqlite_path(url)
     return f"{path}" if path is not None else masked(url.render_as_string(hide_password=False))
 
 
 def sqlite_path(url: URL) -> Path | None:
-    """The file of an SQLite URL; None for SQLite in memory and for servers."""
+    """The file of an SQLite URL; None for an in-memory database and for servers."""
     if not url.drivername.startswith("sqlite") or url.database in (None, "", ":memory:"):
         return None
     return Path(f"{url.database}")
@@ -150,10 +150,10 @@ def _sqlite(url: URL, foreign_keys: bool, busy_s: float) -> Engine:
 
 
 def _tune_sqlite(engine: Engine, foreign_keys: bool, busy_s: float) -> None:
-    """Set what SQLite does not keep in the file, and begin transactions ourselves.
+    """Set the per-connection options of SQLite, and begin transactions explicitly.
 
-    A transaction that reads first and writes later fails without waiting when another process
-    wrote meanwhile, so a writing one takes the write lock at once.
+    A transaction that reads and then writes fails at once if another process wrote in between. A
+    writing transaction therefore takes the write lock when it begins.
     """
 
     @event.listens_for(engine, "connect")
@@ -171,7 +171,7 @@ def _tune_sqlite(engine: Engine, foreign_keys: bool, busy_s: float) -> None:
 
 
 def _write_ahead(connection: sqlite3.Connection, busy_s: float) -> None:
-    """Switch to write-ahead logging; the busy handler does not cover that switch."""
+    """Switch to write-ahead logging. The busy timeout does not cover that switch."""
     deadline = time.monotonic() + busy_s
     while connection.execute("PRAGMA journal_mode").fetchone()[0] not in ("wal", "memory"):
         try:

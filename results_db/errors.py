@@ -1,4 +1,4 @@
-"""What goes wrong with a database, said in one line with its remedy."""
+"""Errors of the database, each in one line with its remedy."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from results_db.masking import masked_within
 from search_spaces.errors import TunerError
 
 _HINTS = (
-    ("disk is full", "free some space, then run again: finished trials are kept and resumed from"),
-    ("no space left", "free some space, then run again: finished trials are kept and resumed from"),
+    ("disk is full", "free some space, then rerun to resume: finished trials are stored"),
+    ("no space left", "free some space, then rerun to resume: finished trials are stored"),
     ("disk i/o error", "free some space on that disk or check it, then run `tuner db check`"),
     ("does not answer", "check that the server runs and is not overloaded"),
     ("statement timeout", "the server is overloaded or locked; see its log"),
-    ("database is locked", "another process is writing; wait for it, or stop it, and run again"),
+    ("database is locked", "another process is writing; wait for it or stop it, then rerun"),
     ("readonly", "make the file and its folder writable, or set database.url to another place"),
     ("read-only", "make the database writable, or set database.url to another place"),
     ("unable to open", "check that the folder exists and is writable, or set database.url"),
@@ -36,24 +36,24 @@ class StoreError(TunerError):
 
 
 class NothingStoredError(StoreError):
-    """There is no database yet, or nothing in it."""
+    """The database does not exist or is empty."""
 
 
 class StoreAwayError(StoreError):
-    """A database that does not answer just now: it restarts, is frozen, cut off or locked."""
+    """The database is temporarily unavailable: restarting, frozen, disconnected or locked."""
 
 
 class StoreMovedError(StoreError):
-    """An SQLite file that was deleted or replaced while it was in use."""
+    """The SQLite file was deleted or replaced while it was in use."""
 
 
 class LeaseLostError(StoreError):
-    """A write to a run that another driver holds, or that has ended."""
+    """A write to a run that another driver holds or that has ended."""
 
 
 @contextmanager
 def translated(where: str) -> Iterator[None]:
-    """Turn what drivers and conversions raise into a `StoreError` that names the database."""
+    """Convert errors of drivers and conversions to a `StoreError` that names the database."""
     import sqlite3
 
     from sqlalchemy.exc import SQLAlchemyError
@@ -68,20 +68,20 @@ def _store_error(where: str, error: Exception) -> StoreError:
     cause = getattr(error, "orig", None) or error
     if isinstance(cause, StoreError):
         return cause
-    kind = StoreAwayError if _is_away(error, cause) else StoreError
+    kind = StoreAwayError if _is_temporary(error, cause) else StoreError
     lines = [line.strip() for line in f"{cause}".splitlines() if line.strip()]
     reason = lines[0] if lines else type(cause).__name__
     hint = next((hint for mark, hint in _HINTS if mark in f"{cause}".lower()), "")
     return kind(f"{where}: {masked_within(reason)}", hint or "run `tuner db check`")
 
 
-#: Classes and codes of PostgreSQL's errors that pass by themselves: connections, shutdown and
-#: cancellation, rollbacks in favour of others, locks, too many connections, idle sessions.
-_PASSING = ("08", "40", "55P03", "53300", "57", "25P03")
+#: Classes and codes of PostgreSQL's temporary errors: connections, shutdown and cancellation,
+#: rollbacks in favour of other transactions, locks, too many connections, idle sessions.
+_TEMPORARY = ("08", "40", "55P03", "53300", "57", "25P03")
 
 
-def _is_away(error: Exception, cause: BaseException) -> bool:
-    """Whether the same call may well succeed a while later."""
+def _is_temporary(error: Exception, cause: BaseException) -> bool:
+    """Whether the same call may succeed later."""
     import sqlite3
 
     if isinstance(cause, sqlite3.OperationalError):
@@ -90,6 +90,6 @@ def _is_away(error: Exception, cause: BaseException) -> bool:
         return True
     state = getattr(cause, "sqlstate", None)
     if state is not None:
-        return f"{state}".startswith(_PASSING)
-    # What fails while connecting has no code.
+        return f"{state}".startswith(_TEMPORARY)
+    # Errors while connecting have no code.
     return type(cause).__name__ == "OperationalError" or isinstance(cause, ConnectionError)

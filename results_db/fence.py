@@ -1,8 +1,8 @@
-"""The fence around a run: only the driver that holds its lease writes to it.
+"""The lease check of a run: only the driver that holds the lease may write to the run.
 
-A lease is a random token in the run's row. Whoever takes a run over replaces it, so the earlier
-driver's token no longer matches. The check and the write are one transaction, and the run's row
-stays locked until its end. A run that nobody holds has an empty lease.
+A lease is a random token in the run's row. A driver that takes over the run replaces the token, so
+the previous driver's token no longer matches. The check and the write are one transaction, which
+locks the run's row until its end. A run without a driver has an empty lease.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _FOUND = (
 
 
 def run(connection: Connection, name: str, run_id: int, lease: str) -> None:
-    """Raise `LeaseLostError` unless the run is held under this lease; name: the database's."""
+    """Raise `LeaseLostError` unless the run has this lease. name: the database's, for messages."""
     _pass(connection, name, _FOUND.where(Run.id == run_id), f"run {run_id}", lease)
 
 
 def task(connection: Connection, name: str, task_id: int, lease: str) -> float | None:
-    """The same for the run of a task; returns the task's best time so far."""
+    """Check the run of a task; returns the task's best time so far."""
     return _pass(connection, name, _FOUND.where(Task.id == task_id), f"task {task_id}", lease)
 
 

@@ -1,4 +1,4 @@
-"""Results as pandas frames, for reports and notebooks; one documented dictionary per frame."""
+"""Results as pandas frames, for notebooks and exports; one documented dictionary per frame."""
 
 from __future__ import annotations
 
@@ -32,17 +32,29 @@ _TASK: _Columns = {
     "campaign": (Campaign.name, "str", "its campaign"),
     "task_id": (Task.id, "int64", "the task"),
     "kernel": (Kernel.name, "str", "name of the kernel"),
-    "launch_hash": (Kernel.launch_hash, "str", "digest of what is launched"),
-    "check_hash": (Kernel.check_hash, "str", "digest of what is correct"),
+    "launch_hash": (
+        Kernel.launch_hash,
+        "str",
+        "digest of the code behind the launches",
+    ),
+    "check_hash": (
+        Kernel.check_hash,
+        "str",
+        "digest of reference, inputs and tolerance",
+    ),
     "space_hash": (Kernel.space_hash, "str", "digest of the declared search space"),
-    "workload": (Workload.key, "str", "the workload as people write it"),
+    "workload": (Workload.key, "str", "the workload in readable form"),
     "dims": (Workload.dims, "json", "the workload as JSON"),
     "device": (Device.name, "str", "exact name of the device"),
-    "device_kind": (Device.kind, "str", "backend: cuda, hip, cpu, interpreter, simulated"),
-    "fingerprint": (Device.fingerprint, "str", "identity of equal devices"),
-    "target": (Device.target, "str", "what code was generated for"),
+    "device_kind": (
+        Device.kind,
+        "str",
+        "kind of the backend, such as cuda, cpu or simulated",
+    ),
+    "fingerprint": (Device.fingerprint, "str", "digest that equal devices share"),
+    "target": (Device.target, "str", "target of the compiler, such as cuda:90"),
     "toolchain": (Toolchain.key, "str", "digest of the versions of the toolchain"),
-    "protocol": (Task.protocol, "str", "digest of the measuring protocol's constants"),
+    "protocol": (Task.protocol, "str", "digest of the measurement protocol's constants"),
     "flops": (Task.flops, "float64", "least operations of the workload"),
     "bytes": (Task.bytes, "float64", "least bytes of the workload through device memory"),
 }
@@ -61,12 +73,12 @@ def _figures(model: type[Measurement | Baseline | Selection], median: str, ratio
 _TRIAL: _Columns = {
     **_TASK,
     "attempt_id": (Trial.attempt_id, "str", "unique name of the attempt"),
-    "number": (Trial.number, "int64", "position in the task's ask order, from 0"),
+    "number": (Trial.number, "int64", "position in the order of proposal, from 0"),
     "config": (Trial.config, "json", "the config as canonical JSON"),
-    "status": (Trial.status, "str", "how it ended; T4 names"),
+    "status": (Trial.status, "str", "outcome, in the words of T4"),
     "source": (Trial.source, "str", "measured, built, binary, reused or verified"),
-    "strategy": (Trial.strategy, "str", "who asked for it"),
-    "copied_from": (Trial.copied_from, "str", "attempt a binary or reused result was taken from"),
+    "strategy": (Trial.strategy, "str", "the strategy that proposed it"),
+    "copied_from": (Trial.copied_from, "str", "attempt that a copied result was taken from"),
     "message": (Trial.message, "str", "one line on a failure"),
     "binary_hash": (Trial.binary_hash, "str", "equal hashes run the same machine code"),
     "registers": (Trial.registers, "Int64", "32-bit registers per thread"),
@@ -74,15 +86,17 @@ _TRIAL: _Columns = {
     "shared_bytes": (Trial.shared_bytes, "Int64", "shared memory of a block"),
     "binary_bytes": (Trial.binary_bytes, "Int64", "size of the binaries"),
     "build_s": (Trial.build_s, "float64", "seconds of building"),
-    "device_s": (Trial.device_s, "float64", "seconds the device was held"),
+    "device_s": (Trial.device_s, "float64", "seconds for which the device was held"),
     "worker": (Trial.worker, "str", "the runner or builder"),
-    "method": (Measurement.method, "str", "how time was taken; empty when it was not"),
-    "cache": (Measurement.cache, "str", "cold or warm last-level cache"),
-    **_figures(Measurement, "calibrated time", "ln(time / incumbent's time) in the same pass"),
+    "method": (Measurement.method, "str", "timing method; empty where nothing was timed"),
+    "cache": (Measurement.cache, "str", "cache policy: cold, rotate or warm"),
+    **_figures(
+        Measurement, "calibrated median time", "ln(time / incumbent's time) in the same screening"
+    ),
     "incumbent": (Measurement.incumbent, "str", "config key of that incumbent"),
-    "error": (Measurement.error, "float64", "||out - ref|| / ||ref||, the worst seed"),
+    "error": (Measurement.error, "float64", "||out - ref|| / ||ref||, the largest over all seeds"),
     "compiled": (Measurement.compiled, "Int64", "launches that compiled on the device worker"),
-    "verified_by": (Measurement.verified_by, "str", "what checked the outputs"),
+    "verified_by": (Measurement.verified_by, "str", "check that the outputs passed"),
     "timing_s": (Measurement.timing_s, "float64", "of device_s, the seconds spent timing"),
     "deterministic": (Measurement.deterministic, "boolean", "whether a repetition was bit-equal"),
     "finished_at": (
@@ -98,13 +112,13 @@ _SELECTION: _Columns = {
     "winner": (Selection.winner, "json", "the chosen config as canonical JSON"),
     "default": (Selection.default_config, "json", "the default config"),
     "runner_up": (Selection.runner_up, "json", "the runner-up"),
-    "tie_set": (Selection.tie_set, "json", "all that cannot be told from the winner"),
+    "tie_set": (Selection.tie_set, "json", "configs that cannot be distinguished from the winner"),
     "verdict": (
         Selection.verdict,
         "str",
         "winner against default: faster, slower, same, undecided",
     ),
-    "reason": (Selection.reason, "str", "how the winner was chosen among its ties"),
+    "reason": (Selection.reason, "str", "how the winner was chosen from its tie set"),
     **_figures(Selection, "the winner's confirmed time", "ln(default time / winner time)"),
     "default_us": (Selection.default_us, "float64", "the default's confirmed time"),
     "compiled": (Selection.compiled, "int64", "launches that compiled in the confirmation"),
@@ -120,12 +134,12 @@ _BASELINE: _Columns = {
     "message": (Baseline.message, "str", "one line on a failure"),
 }
 
-#: Column of `Store.trials_frame` -> what it holds. Each parameter adds a `config.<name>`, which is
-#: None where a config does not have it.
+#: Columns of `Store.trials_frame` with their meaning. Each parameter adds a column `config.<name>`,
+#: which is None for configs without it.
 TRIAL_COLUMNS = {name: text for name, (_, _, text) in _TRIAL.items()}
-#: Column of `Store.selections_frame` -> what it holds.
+#: Columns of `Store.selections_frame` with their meaning.
 SELECTION_COLUMNS = {name: text for name, (_, _, text) in _SELECTION.items()}
-#: Column of `Store.baselines_frame` -> what it holds.
+#: Columns of `Store.baselines_frame` with their meaning.
 BASELINE_COLUMNS = {name: text for name, (_, _, text) in _BASELINE.items()}
 
 
@@ -157,9 +171,9 @@ def baselines(connection: Connection, run_id: int | None) -> pd.DataFrame:
 
 
 def _of_tasks(columns: _Columns, run_id: int | None) -> Select[Any]:
-    wanted: list[ColumnElement[Any]] = [column for column, _, _ in columns.values()]
+    selected: list[ColumnElement[Any]] = [column for column, _, _ in columns.values()]
     query = (
-        select(*wanted)
+        select(*selected)
         .select_from(Task)
         .join(Run, Task.run_id == Run.id)
         .join(Campaign, Run.campaign_id == Campaign.id)
@@ -194,7 +208,7 @@ def _series(values: list[Any], kind: str) -> pd.Series[Any]:
 
 
 def _values(values: list[Any]) -> pd.Series[Any]:
-    """Values of one parameter: a plain column where all are numbers of one type, else objects."""
+    """Values of one parameter: a numeric column where all have one numeric type, else objects."""
     import pandas as pd
 
     series = pd.Series(values, dtype=object)

@@ -1,4 +1,4 @@
-"""How a database is doing: its size, its contents, and whether anything in it is damaged."""
+"""Size, contents and integrity checks of a database."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from results_db.models import Base, Baseline, Finalist, Measurement, Selection, 
 
 
 def stats(database: Database) -> dict[str, Any]:
-    """Rows per table, trials per status, bytes and schema revision."""
+    """Rows per table, trials per status, size in bytes and schema revision."""
     with database.read() as connection:
         rows = {
             table.name: connection.scalar(select(func.count()).select_from(table))
@@ -31,7 +31,7 @@ def stats(database: Database) -> dict[str, Any]:
 
 
 def check(database: Database) -> list[str]:
-    """One line per problem: damaged pages, dangling references, wrong revision, odd rows."""
+    """One line per problem: damaged pages, dangling references, wrong revision, bad rows."""
     with database.read() as connection:
         problems = _damage(connection) if database.is_sqlite else []
         found, head = migrate.revision(connection, database.name), migrate.head()
@@ -99,7 +99,8 @@ def _wrong_bests(connection: Connection) -> list[str]:
     )
     wrong = select(Task.id).where(Task.best_us.is_distinct_from(best))
     return [
-        f"task {each} has another best time than its trials" for each in connection.scalars(wrong)
+        f"the best time of task {each} differs from that of its trials"
+        for each in connection.scalars(wrong)
     ]
 
 

@@ -1,4 +1,4 @@
-"""Inserts that tolerate a second writer: nothing is stored twice, whoever comes first."""
+"""Inserts that tolerate concurrent writers: nothing is stored twice."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ _BEST = (
 
 
 def new_id(connection: Connection, model: type[Base], values: dict[str, Any]) -> int | None:
-    """Insert a row and return its id; None when a UNIQUE constraint has it already."""
-    # Values as parameters, not in the statement, which is then compiled only once.
+    """Insert a row and return its id; None if a UNIQUE constraint refuses it."""
+    # Values are parameters, so that the statement is compiled only once.
     statement = _insert(connection, model).on_conflict_do_nothing()
     column = model.metadata.tables[model.__tablename__].c.id
     row = connection.execute(statement.returning(column), values).first()
@@ -48,7 +48,7 @@ def new_id(connection: Connection, model: type[Base], values: dict[str, Any]) ->
 
 
 def intern(connection: Connection, model: type[Base], values: dict[str, Any], *key: str) -> int:
-    """The id of the row whose `key` columns equal those of `values`, inserted where missing."""
+    """The id of the row with the `key` columns of `values`; inserts a missing row."""
     columns = model.metadata.tables[model.__tablename__].c
     query = select(columns.id).where(*(columns[name] == values[name] for name in key))
     found: int | None = connection.scalar(query)
@@ -62,7 +62,7 @@ def campaign_id(connection: Connection, name: str) -> int:
 
 
 def task_id(connection: Connection, run_id: int, key: TaskKey, facts: dict[str, Any]) -> int:
-    """The id of a run's task, inserted where missing; `facts` are kept from the first time."""
+    """The id of a run's task; inserts a missing task. `facts` of an existing task stay."""
     kernel = {
         "name": key.kernel,
         "launch_hash": key.launch_hash,
@@ -87,7 +87,7 @@ def task_id(connection: Connection, run_id: int, key: TaskKey, facts: dict[str, 
 def calibration(
     connection: Connection, device: DeviceFacts, toolchain: Versions, values: dict[str, Any]
 ) -> bool:
-    """Insert what a device was found to do; False when the very same is known."""
+    """Insert a calibration; False if an identical one is stored."""
     values = {**values, **_where(connection, device, toolchain)}
     return new_id(connection, Calibration, values) is not None
 
@@ -98,10 +98,10 @@ def trial(
     measurement: dict[str, Any] | None,
     best_us: float | None,
 ) -> bool:
-    """Insert a trial with its measurement; False when its attempt, config or number is known.
+    """Insert a trial with its measurement; False if its attempt, config or number is stored.
 
-    best_us: the task's best time so far, which is kept up to date beside it, so that no listing has
-    to look for it.
+    best_us: the task's best time so far. The same transaction updates it, so that listings need
+    not read trials.
     """
     found = new_id(connection, Trial, values)
     if found is None or measurement is None:
@@ -119,7 +119,7 @@ def selection(
     baselines: list[dict[str, Any]],
     finals: list[dict[str, Any]],
 ) -> None:
-    """Store a task's outcome, in place of an earlier one."""
+    """Store a task's outcome and replace an earlier one."""
     statement = _insert(connection, Selection).values(**values)
     connection.execute(statement.on_conflict_do_update(index_elements=["task_id"], set_=values))
     for model, rows in ((Baseline, baselines), (Finalist, finals)):

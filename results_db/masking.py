@@ -1,4 +1,4 @@
-"""Database URLs as people may see them: without passwords, however malformed the URL is."""
+"""Hide passwords in database URLs, however malformed the URL is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SECRET = re.compile(r"pass|pwd|\bpw\b|secret|token|credential", re.I)
 _PAIR = re.compile(rf"[\w%]*(?:{_SECRET.pattern})[\w%]*\s*[=:]\s*", re.I)
 _HOST = r"(?:\[[^\]@]*\]|[^\[\]/:@?#,\s]*)(?::\d*)?"
 _PLACE = rf"{_HOST}(?:,{_HOST})*(?:/[^?#@]*)?"
-#: What follows `scheme://` where it is beyond doubt at which character the password ends.
+#: The part after `scheme://` of a URL in which the end of the password is unambiguous.
 _PROPER = re.compile(
     rf"(?:[^:/@?#\s]*(?::[^@/?#\s]*)?@{_PLACE}(?:\?[^@]*)?)|{_PLACE}(?:\?.*)?", re.S
 )
@@ -21,9 +21,9 @@ _COLON = re.compile(r":|%3a", re.I)
 
 
 def masked(text: str) -> str:
-    """The URL, or what was given for one, with every password in it replaced by `***`.
+    """A URL with every password replaced by `***`.
 
-    Of a text that is no proper URL, rather too much is hidden than too little.
+    In a malformed URL more than the password may be hidden.
     """
     decoded = unquote(text)
     if "://" not in text and "://" in decoded:
@@ -50,18 +50,18 @@ def _malformed(rest: str) -> str:
     if "@" in text or "%40" in text:
         return _userinfo(text)
     name, colon, _ = text.partition(":")
-    return f"{name}:{HIDDEN}" if colon else text  # the port is no number: perhaps a password
+    return f"{name}:{HIDDEN}" if colon else text  # a port that is not a number may be a password
 
 
 def _userinfo(text: str) -> str:
-    """Hide what stands between the first colon and the last `@`."""
+    """Hide the text between the first colon and the last `@`."""
     end = max(text.rfind("@"), text.rfind("%40") if "@" not in text else -1)
     colon = _COLON.search(text, 0, max(end, 0))
     return text if colon is None else f"{text[: colon.start()]}:{HIDDEN}{text[end:]}"
 
 
 def _query(query: str) -> str:
-    """Hide all that follows the first secret parameter: its value may hold separators."""
+    """Hide everything after the first secret parameter, whose value may contain separators."""
     shown: list[str] = []
     for part in re.split("([&;])", query):
         name, equals, _ = part.partition("=")
@@ -72,6 +72,6 @@ def _query(query: str) -> str:
 
 
 def _pairs(text: str) -> str:
-    """Hide what follows `password=`, as in a connection string that is no URL."""
+    """Hide the text after `password=`, as in a connection string that is not a URL."""
     found = _PAIR.search(text)
     return text if found is None else f"{text[: found.end()]}{HIDDEN}"

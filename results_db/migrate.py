@@ -1,11 +1,12 @@
-"""The schema's revision: what a database has, what this program needs, and the way there.
+"""Schema revisions: read a database's revision, create the schema, run migrations.
 
-Revisions are numbers of four digits, so newer and older can be told without loading alembic.
+Revisions are numbers of four digits, so they can be compared without loading alembic.
 """
 
 from __future__ import annotations
 
 import io
+import logging
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -20,17 +21,19 @@ from search_spaces.atomic_file import draft_of
 if TYPE_CHECKING:
     from alembic.config import Config as AlembicConfig
 
+_log = logging.getLogger(__name__)
+
 SCRIPTS = Path(__file__).parent / "migrations"
 _LOCK = 0x74756E65
 
 
 def head(scripts: Path = SCRIPTS) -> str:
-    """The revision this program needs."""
+    """The revision that this program needs."""
     return max(path.name[:4] for path in (scripts / "versions").glob("[0-9]*.py"))
 
 
 def current(url: str) -> str:
-    """The revision of a database; empty text for one without a schema."""
+    """The revision of a database; empty text for a database without a schema."""
     database = Database(url, create=False)
     try:
         with database.read() as connection:
@@ -40,13 +43,13 @@ def current(url: str) -> str:
 
 
 def upgrade(url: str, *, scripts: Path = SCRIPTS) -> tuple[str, str]:
-    """Bring a database to the newest schema; returns the revisions before and after.
+    """Migrate a database to the newest schema; returns the revisions before and after.
 
-    Creates the schema where there is none. An SQLite file is copied beside itself first, to
-    `NAME.REVISION.bak`, a name that only a complete copy gets. scripts: the folder of migrations,
-    the program's own by default.
+    Creates a missing schema. An SQLite file is first copied to `NAME.REVISION.bak` in its folder;
+    only a complete copy gets that name. scripts: the folder of migrations, by default the
+    program's own.
     """
-    # Rebuilding a table on SQLite drops the old one, which foreign keys would not allow.
+    # A migration on SQLite drops and rebuilds tables, which enforced foreign keys would prevent.
     database = Database(url, create=True, foreign_keys=False)
     try:
         with database.read() as connection:
@@ -57,13 +60,15 @@ def upgrade(url: str, *, scripts: Path = SCRIPTS) -> tuple[str, str]:
             _back_up(database, before)
         with database.write() as connection:
             migrate(connection, database.name, scripts)
+        if before != after:
+            _log.info("%s: migrated from revision %s to %s", database.name, before or "0", after)
         return before, after
     finally:
         database.close()
 
 
 def ensure(database: Database, *, create: bool) -> None:
-    """Check that a database has this program's schema; create it in an empty one."""
+    """Check that a database has this program's schema. An empty database gets it if `create`."""
     with database.read() as connection:
         found = revision(connection, database.name)
     if not found:
@@ -73,6 +78,7 @@ def ensure(database: Database, *, create: bool) -> None:
             )
         with database.write() as connection:
             migrate(connection, database.name, SCRIPTS)
+        _log.info("%s: created the schema, revision %s", database.name, head())
         return
     _refuse_newer(found, head(), database.name)
     if found != head():
@@ -83,12 +89,12 @@ def ensure(database: Database, *, create: bool) -> None:
 
 
 def revision(connection: Connection, name: str) -> str:
-    """The revision of an open database; empty text when it has no tables at all."""
+    """The revision of an open database; empty text for a database without tables."""
     tables = inspect(connection).get_table_names()
     if "alembic_version" not in tables:
         if tables:
             raise StoreError(
-                f"{name}: holds other tables ({', '.join(sorted(tables)[:3])}), not results",
+                f"{name}: contains other tables ({', '.join(sorted(tables)[:3])}), not results",
                 "set database.url to an empty or a new database",
             )
         return ""
@@ -102,7 +108,7 @@ def revision(connection: Connection, name: str) -> str:
 
 
 def migrate(connection: Connection, name: str, scripts: Path) -> None:
-    """Run the missing migrations inside the caller's transaction; safe against a second caller."""
+    """Run the missing migrations in the caller's transaction. Concurrent callers are safe."""
     from alembic import command
     from alembic.util import CommandError
 
@@ -117,15 +123,15 @@ def migrate(connection: Connection, name: str, scripts: Path) -> None:
         if broken:
             raise StoreError(
                 f"{name}: {len(broken)} rows would refer to rows that do not exist",
-                "the database is as it was; run `tuner db check`",
+                "the database is unchanged; run `tuner db check`",
             )
 
 
 def alembic_config(connection: Connection, scripts: Path = SCRIPTS) -> AlembicConfig:
-    """alembic's configuration, on an open connection and without any file."""
+    """A configuration of alembic on an open connection, without a file."""
     from alembic.config import Config
 
-    # Its default is whatever stdout was when alembic was imported.
+    # The default is the stdout at the time when alembic was imported.
     config = Config(stdout=io.StringIO())
     config.set_main_option("script_location", f"{scripts}".replace("%", "%%"))
     config.set_main_option("path_separator", "os")
@@ -158,8 +164,9 @@ def _back_up(database: Database, before: str) -> None:
             closing(sqlite3.connect(partial)) as copy,
         ):
             source.backup(copy)
+        _log.info("copied %s to %s before its migration", path, target)
     except OSError as error:
         raise StoreError(
             f"{target}: the backup cannot be written: {error.strerror or error}",
-            "mend that, then run `tuner db upgrade` again; the database is as it was",
+            "correct that, then rerun `tuner db upgrade`; the database is unchanged",
         ) from error

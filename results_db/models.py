@@ -1,4 +1,4 @@
-"""The tables. What they mean, column by column, is in docs/database.md."""
+"""The tables. docs/database.md describes every column."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ NAMING = {
     "pk": "pk_%(table_name)s",
 }
 
-# Only an INTEGER primary key numbers itself on SQLite.
+# On SQLite only an INTEGER primary key is assigned automatically.
 Id = Annotated[int, mapped_column(BigInteger().with_variant(Integer, "sqlite"), primary_key=True)]
 JsonValue = Annotated[Any, mapped_column(Json)]
 Array = Annotated[tuple[float, ...], mapped_column(Samples, nullable=True)]
 
 
 def one_of(column: str, *values: str) -> CheckConstraint:
-    """CHECK that a column holds one of a closed set of words."""
+    """A CHECK constraint: the column contains one of these words."""
     words = ", ".join(f"'{value}'" for value in values)
     return CheckConstraint(f"{column} IN ({words})", name=column)
 
@@ -52,7 +52,7 @@ class Base(DeclarativeBase):
 
 
 class Figures:
-    """Columns of whatever was timed: a median and its ratio to a reference, in one pass."""
+    """The columns of a timing: a median, and its ratio to a reference in the same passes."""
 
     median_us: Mapped[float | None]
     log_ratio: Mapped[float | None]

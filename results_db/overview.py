@@ -1,4 +1,4 @@
-"""What a listing shows of a run, summed up by the database: no trial is loaded."""
+"""Summaries of a run for listings. The database computes them; no trial is loaded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from search_spaces.records import Status
 def tasks(connection: Connection, run_id: int) -> list[TaskSummary]:
     """The tasks of a run in the order they were added."""
     right = func.count().filter(Trial.status == Status.CORRECT)
-    # Answered by the index on task and status alone.
+    # The index on task and status alone answers this query.
     counts = (
         select(Trial.task_id, func.count().label("trials"), right.label("correct"))
         .where(Trial.task_id.in_(select(Task.id).where(Task.run_id == run_id)))
@@ -58,7 +58,7 @@ def _selections(connection: Connection, run_id: int) -> dict[int, SelectionRecor
 
 
 def compiled(connection: Connection, run_id: int) -> tuple[int, str]:
-    """How many launches compiled on a device worker, and what one of these trials says of it."""
+    """The number of launches that compiled on a device worker, and the message of one trial."""
     query = (
         select(Measurement.compiled, Trial.status, Trial.message)
         .join(Trial, Measurement.trial_id == Trial.id)
@@ -66,12 +66,12 @@ def compiled(connection: Connection, run_id: int) -> tuple[int, str]:
         .where(Task.run_id == run_id, Trial.source == "measured", Measurement.compiled > 0)
     )
     rows = connection.execute(query).all()
-    said = (message for _, status, message in rows if status == Status.CORRECT and message)
-    return sum(count for count, _, _ in rows), next(said, "")
+    messages = (message for _, status, message in rows if status == Status.CORRECT and message)
+    return sum(count for count, _, _ in rows), next(messages, "")
 
 
 def _explained(connection: Connection, task: TaskSummary) -> TaskSummary:
-    """A task of which nothing is correct, with its commonest failure."""
+    """Add the most frequent failure to a task without a correct trial."""
     count = func.count()
     query = (
         select(Trial.status, Trial.message, count)

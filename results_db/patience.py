@@ -1,4 +1,4 @@
-"""Going on through a time in which the database is away."""
+"""Retry calls while the database is unavailable."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from results_db.errors import StoreAwayError
 
 T = TypeVar("T")
 
-_log = logging.getLogger("tuner.database")
+_log = logging.getLogger(__name__)
 _FIRST_S, _LONGEST_S, _LOOK_S = 0.1, 5.0, 0.1
 
 
 @dataclass(slots=True)
 class Outage:
-    """One time in which the database is away: when to try again, and when to give up.
+    """One outage of the database: when to retry and when to give up.
 
-    It begins with the first call that fails and is over with the first one that does not.
+    It begins with the first call that fails and ends with the first call that succeeds.
     """
 
-    #: Seconds after which a call that fails is an error.
+    #: Seconds of outage after which a failed call raises its error.
     patience_s: float
     clock: Callable[[], float] = time.monotonic
     _since: float | None = None
@@ -36,41 +36,40 @@ class Outage:
 
     @property
     def waits(self) -> bool:
-        """Whether it is too early to try again."""
+        """Whether it is too early for a retry."""
         return self.lasts and self.clock() < self._next
 
     def failed(self, error: StoreAwayError) -> None:
-        """Take a failure; raises it when it has lasted too long."""
+        """Record a failed call; raises its error if the outage exceeds `patience_s`."""
         now = self.clock()
         if self._since is None:
             self._since, self._pause_s = now, _FIRST_S
             if self.patience_s > 0:
-                _log.warning(
-                    "tuner: %s; trying again for up to %.0f s", error.message, self.patience_s
-                )
+                _log.warning("%s; retrying for up to %.0f s", error.message, self.patience_s)
         if now - self._since >= self.patience_s:
             raise error
+        _log.debug("the database is unavailable for %.1f s: %s", now - self._since, error.message)
         self._next = now + self._pause_s
         self._pause_s = min(2 * self._pause_s, _LONGEST_S)
 
     def over(self) -> None:
-        """The database has answered."""
+        """Record a call that succeeded."""
         if self._since is not None:
-            _log.warning("tuner: the database is back after %.0f s", self.clock() - self._since)
+            _log.warning("the database is back after %.0f s", self.clock() - self._since)
             self._since = None
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long calls are repeated while the database is away. Every call must bear repetition."""
+    """For how long calls are repeated during an outage. Every call must be repeatable."""
 
-    #: Seconds in all; 0 for not at all.
+    #: Seconds in total; 0 for no repetition.
     wait_s: float = 0.0
-    #: Says when there is no point in going on.
+    #: Whether to stop waiting.
     stopped: Callable[[], bool] = field(default=lambda: False)
 
     def insist(self, call: Callable[[], T]) -> T:
-        """The result of the call, once the database answers."""
+        """The result of a call, which is repeated during an outage."""
         outage = Outage(self.wait_s)
         while True:
             try:

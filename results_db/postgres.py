@@ -1,7 +1,7 @@
-"""PostgreSQL connections that never wait for ever: limits on both ends.
+"""PostgreSQL connections with time limits on the server and on the client.
 
-The server ends a statement that takes too long. A server process that is frozen, or a network that
-swallows packets, cannot say so, so the client has a limit of its own.
+The server cancels a statement that takes too long. The client has its own limit, since a frozen
+server process or a broken network cannot report an error.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from sqlalchemy import URL, Engine, create_engine, event
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 10
-#: How much later than the server's the client's own limit is.
-_SPARE_S = 5.0
-#: A connection over which nothing comes back is given up after about a minute.
+#: Seconds by which the client's limit exceeds the server's.
+_CLIENT_MARGIN_S = 5.0
+#: A silent connection is closed after about a minute.
 _KEEPALIVE = {
     "keepalives": 1,
     "keepalives_idle": 20,
@@ -31,7 +31,7 @@ _DEFAULTS = {"connect_timeout": CONNECT_TIMEOUT_S, **_KEEPALIVE}
 
 
 class LimitedConnection(psycopg.Connection[Any]):
-    """A connection that is closed when one exchange with the server takes too long."""
+    """A connection that is closed if one exchange with the server takes too long."""
 
     #: Seconds; None for no limit.
     answer_s: float | None = None
@@ -42,7 +42,7 @@ class LimitedConnection(psycopg.Connection[Any]):
         return super().wait(self._limited(gen, time.monotonic() + self.answer_s), *args, **options)
 
     def _limited(self, gen: Generator[Any, Any, T], deadline: float) -> Generator[Any, Any, T]:
-        """The same exchange, looked at in between: psycopg asks again every 0.1 s."""
+        """The same exchange with a deadline, checked every 0.1 s, psycopg's polling interval."""
         try:
             state = next(gen)
             while True:
@@ -57,10 +57,10 @@ class LimitedConnection(psycopg.Connection[Any]):
 
 
 def engine(url: URL, answer_s: float | None) -> Engine:
-    """An engine whose connections notice a server that is gone; what the URL says comes first.
+    """An engine whose connections detect a lost server. Options in the URL take precedence.
 
-    answer_s: seconds after which a statement, or a transaction nobody goes on with, is ended; None
-    for no limit.
+    answer_s: seconds after which a statement, or an idle transaction, is cancelled; None for no
+    limit.
     """
     named = {**_DEFAULTS, "application_name": f"tuner:{os.getpid()}"}
     defaults = {name: value for name, value in named.items() if name not in url.query}
@@ -76,7 +76,7 @@ def _limit(engine: Engine, answer_s: float) -> None:
     @event.listens_for(engine, "do_connect")
     def connect(_dialect: Any, _record: Any, arguments: Any, options: Any) -> LimitedConnection:
         connection = LimitedConnection.connect(*arguments, **options)
-        connection.answer_s = answer_s + _SPARE_S
+        connection.answer_s = answer_s + _CLIENT_MARGIN_S
         return connection
 
     @event.listens_for(engine, "connect")

@@ -1,4 +1,4 @@
-"""What the store reads, as records."""
+"""The queries of the store; their results are records."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def runs(
     statuses: Sequence[str] = (),
     limit: int | None = None,
 ) -> list[RunInfo]:
-    """Runs, the newest first."""
+    """Runs, newest first."""
     query = _RUN.join(Run.campaign).order_by(Run.id.desc()).limit(limit)
     if campaign is not None:
         query = query.where(Campaign.name == campaign)
@@ -60,9 +60,9 @@ def runs(
 
 
 def lock_campaign(connection: Connection, campaign_id: int) -> None:
-    """Let no other transaction pass this line for the same campaign before this one is over.
+    """Block other transactions at this call for the same campaign until this one ends.
 
-    On SQLite a writing transaction is alone anyway, and the clause is left out.
+    SQLite ignores the clause: a writing transaction is exclusive there.
     """
     connection.execute(select(Campaign.id).where(Campaign.id == campaign_id).with_for_update())
 
@@ -74,7 +74,7 @@ def run(connection: Connection, run_id: int) -> RunInfo | None:
 
 
 def tasks(connection: Connection, run_id: int) -> list[TaskInfo]:
-    """The tasks of a run in the order they were declared."""
+    """The tasks of a run in the order of their declaration."""
     query = select(Task).where(Task.run_id == run_id).order_by(Task.id)
     with Session(connection) as session:
         return [convert.task_info(row) for row in session.scalars(query)]
@@ -96,9 +96,9 @@ def trials(connection: Connection, task_id: int) -> list[TrialRecord]:
 def known_trials(
     connection: Connection, key: TaskKey, exclude_task: int | None
 ) -> list[TrialRecord]:
-    """The newest trial of each config that any task with the same reuse key evaluated itself.
+    """The newest evaluated trial of each config, over all tasks with the same reuse key.
 
-    None for a key of which one half is not known.
+    Empty for a key without a check hash.
     """
     if not key.check_hash:
         return []
@@ -118,7 +118,7 @@ def known_trials(
 def timed_trials(
     connection: Connection, key: TaskKey, exclude_task: int | None
 ) -> list[TrialRecord]:
-    """The newest correct trial with a time of its own for each binary, whatever the revision."""
+    """The newest correct timed trial of each binary, for any revision of the kernel."""
     newest = (
         select(func.max(Trial.id))
         .join(Task, Trial.task_id == Task.id)
@@ -147,7 +147,7 @@ def timed_trials(
 
 
 def settled(connection: Connection, key: TaskKey, exclude_task: int | None) -> TaskInfo | None:
-    """The newest task with the same reuse key and space whose outcome was confirmed."""
+    """The newest task with the same reuse key and space and a confirmed outcome."""
     if not key.check_hash:
         return None
     query = (
@@ -175,7 +175,7 @@ def winners(
     limit: int,
     before_run: int | None,
 ) -> list[tuple[Workload, Config]]:
-    """Winners of a kernel, the newest first, each workload and config once."""
+    """Winners of a kernel, newest first, each pair of workload and config once."""
     query = (
         select(WorkloadRow.dims, Selection.winner)
         .select_from(Selection)
@@ -199,7 +199,7 @@ def winners(
 
 
 def calibrations(connection: Connection, fingerprint: str | None) -> list[CalibrationRecord]:
-    """What devices were found to do, the newest first."""
+    """Calibrations of devices, newest first."""
     query = select(Calibration).join(Calibration.device).order_by(Calibration.id.desc())
     if fingerprint is not None:
         query = query.where(Device.fingerprint == fingerprint)
@@ -208,7 +208,7 @@ def calibrations(connection: Connection, fingerprint: str | None) -> list[Calibr
 
 
 def fires(connection: Connection, schedule: str | None, limit: int | None) -> list[Fire]:
-    """Firings, the latest instant first."""
+    """Firings, latest instant first."""
     query = select(ScheduleFire).order_by(ScheduleFire.instant.desc(), ScheduleFire.id.desc())
     if schedule is not None:
         query = query.where(ScheduleFire.schedule == schedule)
@@ -217,7 +217,7 @@ def fires(connection: Connection, schedule: str | None, limit: int | None) -> li
 
 
 def last_fire(connection: Connection, schedule: str, upto: datetime | None) -> Fire | None:
-    """The firing with the latest instant, of those recorded up to that time."""
+    """The firing with the latest instant among those recorded up to `upto`."""
     query = select(ScheduleFire).where(ScheduleFire.schedule == schedule)
     if upto is not None:
         known = ScheduleFire.fired_at.is_not(None)
@@ -228,7 +228,7 @@ def last_fire(connection: Connection, schedule: str, upto: datetime | None) -> F
 
 
 def exports(connection: Connection) -> list[ExportInfo]:
-    """What was exported, the newest first."""
+    """Exports, newest first."""
     with Session(connection) as session:
         rows = session.scalars(select(Export).order_by(Export.id.desc()))
         return [convert.export_info(row) for row in rows]

@@ -1,4 +1,4 @@
-"""What a table ships of a selection: the winner, or the default where the winner may be worse."""
+"""The config that ships: the winner, or the default config where the winner may be slower."""
 
 from __future__ import annotations
 
@@ -8,37 +8,39 @@ from dataclasses import dataclass
 from results_db.records import BaselineRecord, FinalRecord, SelectionRecord
 from search_spaces.records import Config, config_key
 
-#: An undecided winner only ships when it is at most this much slower, with confidence.
+#: An undecided winner ships only if the lower end of its speed-up's interval is at least this.
 NOT_WORSE = 0.99
 
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """The config that a table holds for a task, with its confirmed time."""
+    """The config that tables contain for a task, with its confirmed time."""
 
     config: Config
-    #: All configs that cannot be told from it; of a default that is kept, itself alone.
+    #: All configs that cannot be distinguished from it; only itself if the default is kept.
     ties: tuple[Config, ...]
-    #: Microseconds; None where nothing is confirmed.
+    #: Confirmed median time; None where nothing is confirmed.
     median_us: float | None
-    #: ln(default time / time), and its 95 % interval; all 0 for a default that is kept.
+    #: ln(default time / time); 0 if the default is kept, like its interval.
     log_ratio: float | None
+    #: Lower end of its 95 % interval.
     log_ratio_low: float | None
+    #: Upper end of its 95 % interval.
     log_ratio_high: float | None
-    #: Why the default ships instead of the winner; empty where the winner ships.
+    #: Why the default config ships instead of the winner; empty where the winner ships.
     kept_because: str = ""
-    #: ln(default time / winner time), and its interval, where the default is kept.
+    #: ln(default time / winner time) with its interval, where the default is kept.
     from_winner: tuple[float | None, float | None, float | None] = (0.0, 0.0, 0.0)
 
     @property
     def default_kept(self) -> bool:
-        """Whether the default ships although another config won the search."""
+        """Whether the default config ships although another config won the search."""
         return bool(self.kept_because)
 
     def over(self, baseline: BaselineRecord) -> tuple[float | None, float | None, float | None]:
-        """ln(baseline time / shipped time) with an interval; None where not known.
+        """ln(baseline time / shipped time) with its interval; None where unknown.
 
-        Baselines are timed beside the winner. For a kept default, both intervals add up.
+        Baselines are paired with the winner. For a kept default, both intervals are added.
         """
         shift, shift_low, shift_high = self.from_winner
         low, high = baseline.log_ratio_low, baseline.log_ratio_high
@@ -51,16 +53,16 @@ class Shipped:
     def samples_us(
         self, selection: SelectionRecord, finals: tuple[FinalRecord, ...]
     ) -> tuple[float, ...]:
-        """The samples of the confirmation, in microseconds, as far as they are on record."""
+        """The confirmation's samples in microseconds; empty where none are stored."""
         if not self.default_kept:
             return selection.samples_us
-        wanted = config_key(self.config)
-        confirmed = (f for f in finals if f.stage == "confirm" and config_key(f.config) == wanted)
+        key = config_key(self.config)
+        confirmed = (f for f in finals if f.stage == "confirm" and config_key(f.config) == key)
         return next((final.samples_us for final in confirmed), ())
 
 
 def shipped(selection: SelectionRecord) -> Shipped:
-    """What ships of a selection: never a config that may be slower than the default."""
+    """The config that ships: never one that may be slower than the default."""
     ratio = (selection.log_ratio, selection.log_ratio_low, selection.log_ratio_high)
     why = _may_be_worse(selection)
     if selection.default is None or not why:
@@ -77,7 +79,7 @@ def _may_be_worse(selection: SelectionRecord) -> str:
     low = selection.log_ratio_low
     if selection.verdict == "undecided" and low is not None and math.exp(low) < NOT_WORSE:
         return (
-            "the winner of the search cannot be told from the default and may be "
+            "the winner of the search cannot be distinguished from the default and may be "
             f"{1 - math.exp(low):.1%} slower"
         )
     return ""

@@ -1,4 +1,4 @@
-"""Texts in CSV that no spreadsheet takes for a formula."""
+"""Text cells of CSV files that spreadsheets do not run as formulas."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def inert_cell(value: Value) -> Value | str:
-    """The value; a text that a spreadsheet would run as a formula gets a `'` in front.
+    """The value; a text that a spreadsheet would run as a formula gets the prefix `'`.
 
-    Numbers stay as they are, those written as text, too.
+    Numbers are unchanged, including numbers in text form.
     """
     if not isinstance(value, str) or not value.startswith(_FORMULA) or _is_number(value):
         return value

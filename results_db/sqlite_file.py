@@ -1,6 +1,7 @@
-"""The file of an SQLite database while it is in use: whether it is still there, and saving it.
+"""Detect that an open SQLite file was deleted or replaced, and rescue its content.
 
-A process that has a deleted file open goes on writing to it, and all is lost when the process ends.
+A process with an open deleted file continues to write to it. The content is lost when the process
+ends.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from search_spaces.atomic_file import draft_of
 
 
 class SqliteFile:
-    """A database file and its log, recognised by their inodes once they were first seen."""
+    """A database file and its write-ahead log, identified by their inodes at the first check."""
 
     def __init__(self, path: Path) -> None:
-        # The working directory may change, and an open connection does not care.
+        # The working directory may change while the connection stays open.
         self.path = path.absolute()
         self._seen: dict[Path, tuple[int, int]] = {}
 
     def check(self) -> None:
-        """Raise `StoreMovedError` when the path no longer leads to the file that is open."""
+        """Raise `StoreMovedError` if the path no longer leads to the open file."""
         for path in (self.path, self.path.with_name(f"{self.path.name}-wal")):
             now = _inode(path)
             if path in self._seen and now != self._seen[path]:
@@ -34,7 +35,7 @@ class SqliteFile:
                 self._seen[path] = now
 
     def save(self, connection: sqlite3.Connection) -> Path:
-        """Copy what an open connection still sees to a new file in the same folder."""
+        """Copy the database of an open connection to a new file in the same folder."""
         number, target = 0, self.path.with_name(f"{self.path.name}.rescued")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         while target.exists():

@@ -1,4 +1,4 @@
-"""The store: records in, records and frames out. Only the driver of a campaign writes."""
+"""The store of results. Only the driver of a campaign writes to it."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 
 
 class Store(RunStore, FireStore, TrialStore):
-    """One results database. Opened by `Store.open`, closed by `close` or by leaving `with`.
+    """One results database. `Store.open` opens it; `close` or the end of `with` closes it.
 
-    Every call is one transaction. What goes wrong is a `StoreError`, and then nothing of the call
-    is stored. Threads may share a store; processes open their own.
+    Every call is one transaction. A failed call raises `StoreError` and stores nothing. Threads may
+    share a store; each process must open its own.
     """
 
     @classmethod
     def open(cls, url: str, *, create: bool = True, answer_s: float | None = None) -> Store:
         """Open a database: `sqlite:///FILE`, `sqlite://` (memory) or `postgresql+psycopg://...`.
 
-        create: make folders, file and schema where there are none. answer_s: seconds after which a
-        statement that has no answer is a `StoreAwayError`. Raises `StoreError` when it cannot be
-        reached or read, is not a results database, or has another schema.
+        create: create missing folders, file and schema. answer_s: seconds after which a statement
+        without an answer raises `StoreAwayError`. Raises `StoreError` for a database that cannot be
+        read, is not a results database, or has another schema.
         """
         database = Database(url, create=create, answer_s=answer_s)
         try:
@@ -68,15 +68,15 @@ class Store(RunStore, FireStore, TrialStore):
 
     @property
     def url(self) -> str:
-        """The database for people to read: passwords in it are hidden."""
+        """The URL with hidden passwords."""
         return masked(self._database.url.render_as_string(hide_password=False))
 
     def under(self, lease: str) -> Store:
-        """The same database for the driver that holds runs under this lease; close only one."""
+        """The same database with this lease for writes to runs. Close only one of the two."""
         return Store(self._database, lease, self.patience)
 
     def waiting(self, patience: Patience) -> Store:
-        """The same database with calls that wait so long while it is away; close only one."""
+        """The same database with calls that wait during outages. Close only one of the two."""
         return Store(self._database, self.lease, patience)
 
     # -- tasks ---------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ class Store(RunStore, FireStore, TrialStore):
         tolerance: float | None,
         note: str = "",
     ) -> TaskInfo:
-        """The run's task of that key, as stored; added in stage `search` where there is none."""
+        """The run's task with that key. A missing task is added in stage `search`."""
         facts = {
             "stage": "search",
             "flops": flops,
@@ -106,21 +106,21 @@ class Store(RunStore, FireStore, TrialStore):
         return self._write_run(run_id, ensure)
 
     def set_stage(self, task_id: int, stage: str, note: str | None = None) -> None:
-        """Move a task to `search`, `finals`, `confirm` or `done`; a note replaces the old one."""
+        """Set the stage to `search`, `finals`, `confirm` or `done`; replace the note if given."""
         self._change_task(
             task_id, {"stage": stage} if note is None else {"stage": stage, "note": note}
         )
 
     def tasks(self, run_id: int) -> list[TaskInfo]:
-        """The tasks of a run in the order they were added, with selections and baselines."""
+        """The tasks of a run in the order of their addition, with selections and baselines."""
         return self._read(lambda each: query.tasks(each, run_id))
 
     def overview(self, run_id: int) -> list[TaskSummary]:
-        """The tasks of a run with how far they are, in the order they were added; fast."""
+        """The progress of a run's tasks, in the order of their addition. Loads no trial."""
         return self._read(lambda each: overview.tasks(each, run_id))
 
     def compiled(self, run_id: int) -> tuple[int, str]:
-        """How many launches of a run compiled on a device worker, and why in one case."""
+        """The number of launches of a run that compiled on a device worker, and one message."""
         return self._read(lambda each: overview.compiled(each, run_id))
 
     def record_selection(
@@ -130,7 +130,7 @@ class Store(RunStore, FireStore, TrialStore):
         baselines: Sequence[BaselineRecord],
         finals: Sequence[FinalRecord] = (),
     ) -> None:
-        """Store the outcome of a task, its baselines and finals, in place of earlier ones."""
+        """Store the outcome of a task with its baselines and finals, and replace earlier ones."""
         values = {
             **convert.selection_values(selection),
             "task_id": task_id,
@@ -140,29 +140,28 @@ class Store(RunStore, FireStore, TrialStore):
         self._write_task(task_id, lambda each: insert.selection(each, values, *others))
 
     def settled(self, key: TaskKey, *, exclude_task: int | None = None) -> TaskInfo | None:
-        """The newest task of any run with the same reuse key and space that has a confirmed
-        outcome."""
+        """The newest task of any run with the same reuse key, space and a confirmed outcome."""
         return self._read(lambda each: query.settled(each, key, exclude_task))
 
     # -- devices -------------------------------------------------------------------------------
     def record_calibration(
         self, device: Device, toolchain: Toolchain, host: str, calibration: Calibration
     ) -> bool:
-        """Add what a device was just found to do; False when the very same is known."""
+        """Add a calibration of a device; False if an identical one is stored."""
         values = convert.calibration_values(device, toolchain, host, calibration)
         values |= {"measured_at": datetime.now(UTC)}
         return self._write(lambda each: insert.calibration(each, device, toolchain, values))
 
     def calibrations(self, device_fingerprint: str | None = None) -> list[CalibrationRecord]:
-        """What devices were found to do, all or those of one fingerprint, the newest first."""
+        """Calibrations of all devices or of one fingerprint, newest first."""
         return self._read(lambda each: query.calibrations(each, device_fingerprint))
 
     # -- trials --------------------------------------------------------------------------------
     def record_trial(self, task_id: int, record: TrialRecord) -> bool:
         """Store a finished trial in one transaction.
 
-        False, and nothing stored, when its attempt is known anywhere or its config or number in
-        this task.
+        False, and nothing is stored, if the attempt is stored anywhere, or the config or the number
+        in this task.
         """
         values = {
             **convert.trial_values(record),
@@ -171,29 +170,30 @@ class Store(RunStore, FireStore, TrialStore):
         }
         measurement = convert.measurement_values(record)
 
-        def record_it(connection: Connection) -> bool:
+        def insert_trial(connection: Connection) -> bool:
             best_us = fence.task(connection, self._database.name, task_id, self.lease)
             return insert.trial(connection, values, measurement, best_us)
 
-        return self._write(record_it)
+        return self._write(insert_trial)
 
     def trials(self, task_id: int) -> list[TrialRecord]:
         """The trials of a task by number, with their raw samples."""
         return self._read(lambda each: query.trials(each, task_id))
 
     def known_trials(self, key: TaskKey, *, exclude_task: int | None = None) -> list[TrialRecord]:
-        """What any run found for the same code, workload, device, toolchain and protocol.
+        """Results of any run for the same code, workload, device, toolchain and protocol.
 
-        Both halves of the kernel's identity must agree. The newest trial per config that is not a
-        copy from another run, oldest first. The space is no part of the match.
+        Both hashes of the kernel's identity must be equal; the space may differ. Returns the newest
+        trial of each config that is not copied from another run, oldest first.
         """
         return self._read(lambda each: query.known_trials(each, key, exclude_task))
 
     def timed_trials(self, key: TaskKey, *, exclude_task: int | None = None) -> list[TrialRecord]:
-        """Times of binaries, whatever the revision of the kernel: one correct trial per binary.
+        """Times of binaries from any revision of the kernel: one correct trial per binary.
 
-        Of the same kernel name, workload, device, toolchain and protocol; the newest, oldest first.
-        A time holds for an equal binary; that its outputs are right has to be verified anew.
+        Kernel name, workload, device, toolchain and protocol are equal. Returns the newest trial of
+        each binary, oldest first. The time is valid for an equal binary; its outputs must be
+        verified again.
         """
         return self._read(lambda each: query.timed_trials(each, key, exclude_task))
 
@@ -205,10 +205,10 @@ class Store(RunStore, FireStore, TrialStore):
         *,
         before_run: int | None = None,
     ) -> list[tuple[Workload, Config]]:
-        """Winning configs of a kernel with their workloads, the newest first, for warm starts.
+        """Winners of a kernel with their workloads, newest first, for warm starts.
 
-        before_run: only those of runs begun before that one, so that a resumed run starts as it
-        first did.
+        before_run: only winners of runs that began before that run, so that a resumed run gets the
+        same warm start again.
         """
         return self._read(
             lambda each: query.winners(each, kernel, device_fingerprint, limit, before_run)
@@ -216,15 +216,15 @@ class Store(RunStore, FireStore, TrialStore):
 
     # -- frames --------------------------------------------------------------------------------
     def trials_frame(self, run_id: int | None = None, task_id: int | None = None) -> pd.DataFrame:
-        """One row per trial; the columns are those of `TRIAL_COLUMNS` and `config.<name>`."""
+        """One row per trial, with the columns `TRIAL_COLUMNS` and `config.<name>`."""
         return self._read(lambda each: frames.trials(each, run_id, task_id))
 
     def selections_frame(self, run_id: int | None = None) -> pd.DataFrame:
-        """One row per task that has a selection; the columns are those of `SELECTION_COLUMNS`."""
+        """One row per task with a selection, with the columns `SELECTION_COLUMNS`."""
         return self._read(lambda each: frames.selections(each, run_id))
 
     def baselines_frame(self, run_id: int | None = None) -> pd.DataFrame:
-        """One row per task and baseline; the columns are those of `BASELINE_COLUMNS`."""
+        """One row per task and baseline, with the columns `BASELINE_COLUMNS`."""
         return self._read(lambda each: frames.baselines(each, run_id))
 
     # -- exports -------------------------------------------------------------------------------
@@ -236,12 +236,12 @@ class Store(RunStore, FireStore, TrialStore):
         sha256: str,
         task_ids: Sequence[int] = (),
     ) -> None:
-        """Note that a table or file was written from these tasks' results."""
+        """Record that a file was written from the results of these tasks."""
         values = convert.export_values(path, format, run_id, sha256, task_ids)
         self._write(lambda each: insert.new_id(each, Export, values))
 
     def exports(self) -> list[ExportInfo]:
-        """What was exported, the newest first."""
+        """Exports, newest first."""
         return self._read(lambda each: query.exports(each))
 
     # -- health --------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ class Store(RunStore, FireStore, TrialStore):
         return health.stats(self._database)
 
     def check(self) -> list[str]:
-        """What is wrong with the database, one line each; an empty list when nothing is."""
+        """The faults of the database, one line each; an empty list for a valid database."""
         return health.check(self._database)
 
     def _task(self, connection: Connection, task_id: int) -> TaskInfo:

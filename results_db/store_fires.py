@@ -1,4 +1,4 @@
-"""The part of the store about schedules: which firing was taken by which host, and its end."""
+"""Firings of schedules in the store: claims by hosts, and outcomes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from results_db.models import ScheduleFire
 from results_db.records import Fire
 from results_db.transactions import Transactions
 
-#: What is on record as of so much later than now was recorded by a clock that was ahead. A clock
-#: that is set back by less fires nothing again.
+#: A firing recorded this far in the future comes from a wrong clock. A clock that is set back by
+#: less does not repeat a firing.
 AHEAD = timedelta(days=1)
 
 
 class FireStore(Transactions):
-    """Firings of schedules. now: the time of the call; by default, and in life, the database's."""
+    """Firings of schedules. now: the time of the call, by default the database's; for tests."""
 
     def now(self) -> datetime:
         """The time by the database's clock, in UTC."""
@@ -33,9 +33,9 @@ class FireStore(Transactions):
         process: str = "",
         now: datetime | None = None,
     ) -> bool:
-        """Take a firing upon oneself: True for exactly one of all hosts that ask.
+        """Claim a firing: True for exactly one of all hosts that try.
 
-        One that a clock far ahead recorded as missed can still be taken.
+        A firing that a wrong clock recorded as missed can still be claimed.
         """
 
         def claim(connection: Connection) -> bool:
@@ -56,7 +56,7 @@ class FireStore(Transactions):
     def resume_fire(
         self, seen: Fire, host: str, process: str = "", now: datetime | None = None
     ) -> bool:
-        """Take a firing that did not come to its end; False when it is no longer as `seen`."""
+        """Claim an unfinished firing again; False if it has changed since it was read as `seen`."""
         values = {"state": "started", "host": host, "process": process}
         statement = (
             update(ScheduleFire)
@@ -78,7 +78,7 @@ class FireStore(Transactions):
         run_id: int | None = None,
         message: str = "",
     ) -> None:
-        """End a claimed firing as `finished`, `failed` or `interrupted`."""
+        """Set the outcome of a claimed firing: `finished`, `failed` or `interrupted`."""
         statement = (
             update(ScheduleFire)
             .where(ScheduleFire.schedule == schedule, ScheduleFire.instant == instant)
@@ -93,7 +93,7 @@ class FireStore(Transactions):
     def record_missed(
         self, schedule: str, instants: Sequence[datetime], host: str, now: datetime | None = None
     ) -> None:
-        """Note firings that were let pass; those already claimed stay as they are."""
+        """Record missed firings. Claimed firings are unchanged."""
 
         def note(connection: Connection) -> None:
             time = now or _now(connection)
@@ -106,13 +106,13 @@ class FireStore(Transactions):
     def last_fire(self, schedule: str, now: datetime | None = None) -> Fire | None:
         """The firing with the latest instant, missed ones included.
 
-        now: leave out what was recorded by a clock that was ahead of that time.
+        now: ignore firings that a clock far ahead of that time recorded.
         """
         upto = None if now is None else now + AHEAD
         return self._read(lambda connection: query.last_fire(connection, schedule, upto))
 
     def fires(self, schedule: str | None = None, limit: int = 50) -> list[Fire]:
-        """Firings, of one schedule or of all, the latest instant first."""
+        """Firings of one schedule or of all, latest instant first."""
         return self._read(lambda connection: query.fires(connection, schedule, limit))
 
 

@@ -1,4 +1,4 @@
-"""The part of the store about runs: who holds one, and how far it is."""
+"""Runs in the store: their leases and states."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from results_db.transactions import Transactions
 class RunStore(Transactions):
     """Runs and their leases.
 
-    A run that a driver holds takes writes from a store under the same lease only; every other
-    write to it raises `LeaseLostError` and stores nothing.
+    Only a store with the lease of a run may write to it. Other writes raise `LeaseLostError` and
+    store nothing.
     """
 
     def begin_run(
@@ -32,10 +32,10 @@ class RunStore(Transactions):
         *,
         resume: bool = False,
     ) -> RunInfo:
-        """Start a run of a campaign; its status is `running`.
+        """Begin a run of a campaign with the status `running`.
 
-        With `resume`, the newest unfinished run of that campaign and specification where there is
-        one: of two drivers that ask at once, one begins the run and both get it.
+        With `resume`, returns the newest unfinished run of that campaign and specification, if any.
+        If two drivers call at once, one begins the run and both get it.
         """
         values = {
             "status": "running",
@@ -61,15 +61,15 @@ class RunStore(Transactions):
         return self._write(begin)
 
     def unfinished_run(self, campaign: str, spec_hash: str) -> RunInfo | None:
-        """The newest run of that campaign and specification that did not come to its end."""
+        """The newest unfinished run of that campaign and specification."""
         return self._read(lambda connection: _unfinished(connection, campaign, spec_hash))
 
     def take_run(self, seen: RunInfo, lease: str, holder: str, process: str = "") -> bool:
-        """Put an unfinished run under a new lease; its status is `running` then.
+        """Set a new lease on an unfinished run, and its status to `running`.
 
-        lease: a random token. holder, process: see `RunInfo`. False, and nothing changed, when the
-        run is no longer as `seen`: another driver took it, its holder gave a sign of life, or it
-        has ended.
+        lease: a random token. holder, process: see `RunInfo`. False, and nothing is changed, if the
+        run has changed since it was read as `seen`: another driver took it, its holder wrote a
+        heartbeat, or it has ended.
         """
         values = {"lease": lease, "holder": holder, "process": process, "status": "running"}
         statement = (
@@ -86,18 +86,18 @@ class RunStore(Transactions):
         return self._write(lambda connection: bool(connection.execute(statement).rowcount))
 
     def beat(self, run_id: int) -> None:
-        """Give a sign of life of the driver that holds the run."""
+        """Write a heartbeat of the driver that holds the run."""
         self._change_run(run_id, {"heartbeat_at": clock.now()})
 
     def set_run_status(self, run_id: int, status: str) -> None:
-        """Set `running`, `interrupted`, `failed` or `finished`; only `running` has no end."""
+        """Set `running`, or set `interrupted`, `failed` or `finished` with the end time."""
         finished_at = None if status == "running" else datetime.now(UTC)
         self._change_run(run_id, {"status": status, "finished_at": finished_at})
 
     def finish_run(self, run_id: int, status: str, summary: Mapping[str, Any]) -> None:
-        """End a run with its status and the figures a listing shows; nobody holds it then.
+        """End a run with its status and summary, and release its lease.
 
-        A run that has ended with the very same is left as it is.
+        A run that has ended with the same status and summary is unchanged.
         """
         values = {
             "status": status,
@@ -110,21 +110,21 @@ class RunStore(Transactions):
         try:
             self._change_run(run_id, values)
         except LeaseLostError:
-            # It may have ended at the first try, whose answer was lost.
+            # A first attempt may have succeeded without its answer being received.
             found = self.run(run_id)
             if (found.status, found.lease, found.summary) != (status, "", dict(summary)):
                 raise
 
     def runs(self, campaign: str | None = None, limit: int = 50) -> list[RunInfo]:
-        """Runs, of one campaign or of all, the newest first."""
+        """Runs of one campaign or of all, newest first."""
         return self._read(lambda each: query.runs(each, campaign=campaign, limit=limit))
 
     def run(self, run_id: int) -> RunInfo:
-        """One run; raises `StoreError` when there is none of that number."""
+        """One run. Raises `StoreError` for an unknown number."""
         return self._read(lambda connection: self._run(connection, run_id))
 
     def last_run(self, campaign: str | None = None) -> RunInfo | None:
-        """The newest run, of one campaign or of all."""
+        """The newest run of one campaign or of all."""
         found = self.runs(campaign, limit=1)
         return found[0] if found else None
 

@@ -1,4 +1,4 @@
-"""The part of the store that finds trials by what is wrong with them, and forgets them."""
+"""Find trials by their failures, and delete them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from results_db.records import FoundTrial, TrialFilter
 from results_db.transactions import Transactions
 from search_spaces.records import Status, Workload
 
-#: So many values go into one statement.
+#: Most values in one statement.
 _AT_ONCE = 500
 
 
@@ -24,9 +24,9 @@ class TrialStore(Transactions):
     """Trials across tasks and runs."""
 
     def find_trials(self, which: TrialFilter) -> list[FoundTrial]:
-        """The trials that fit, with all that were copied from them or that they were copied from.
+        """The matching trials, with all copies of them and all trials they were copied from.
 
-        In the order they were stored.
+        They are in the order of storage.
         """
 
         def find(connection: Connection) -> list[FoundTrial]:
@@ -44,18 +44,20 @@ class TrialStore(Transactions):
         return self._read(find)
 
     def forget(self, trials: Sequence[FoundTrial]) -> int:
-        """Delete trials with their measurements; returns how many there still were.
+        """Delete trials with their measurements; returns the number of deleted trials.
 
-        Where they are of a run that is to be gone on with, their tasks are searched again. One
-        transaction per task; raises `LeaseLostError` for those of a run that a driver holds.
+        Their tasks return to the stage `search` where the run is unfinished. Each task is one
+        transaction. Raises `LeaseLostError` for trials of a run that a driver holds.
         """
         by_task: dict[int, list[str]] = defaultdict(list)
         for trial in trials:
             by_task[trial.task_id].append(trial.attempt_id)
-        gone = 0
+        deleted = 0
         for task_id, attempts in by_task.items():
-            gone += self._write_task(task_id, partial(_forget, task_id=task_id, attempts=attempts))
-        return gone
+            deleted += self._write_task(
+                task_id, partial(_forget, task_id=task_id, attempts=attempts)
+            )
+        return deleted
 
 
 _FOUND: Any = (
@@ -86,8 +88,8 @@ def _matching(which: TrialFilter) -> Any:
         query = query.where(Kernel.name == which.kernel)
     if which.text:
         text = which.text.lower()
-        said = (func.lower(part).contains(text, autoescape=True) for part in _TEXTS)
-        query = query.where(or_(*said))
+        contained = (func.lower(part).contains(text, autoescape=True) for part in _TEXTS)
+        query = query.where(or_(*contained))
     return query
 
 
@@ -95,12 +97,12 @@ _TEXTS = (Trial.message, Trial.detail)
 
 
 def _fits(workload: Workload, which: TrialFilter) -> bool:
-    """Whether a workload has all the dims that are asked for."""
+    """Whether a workload has all dims of the filter."""
     return set(which.words) <= set(workload.key.split())
 
 
 def _related(connection: Connection, attempts: set[str]) -> set[str]:
-    """Attempts that those were copied from, or that were copied from them, and so on."""
+    """All copies and sources of these attempts, directly or through other copies."""
     known, new = set(attempts), set(attempts)
     while new:
         found: set[str] = set()
@@ -118,7 +120,7 @@ def _related(connection: Connection, attempts: set[str]) -> set[str]:
 
 
 def _forget(connection: Connection, task_id: int, attempts: Sequence[str]) -> int:
-    gone = 0
+    deleted = 0
     for part in _parts(attempts):
         ids = list(
             connection.scalars(
@@ -126,12 +128,12 @@ def _forget(connection: Connection, task_id: int, attempts: Sequence[str]) -> in
             )
         )
         connection.execute(delete(Measurement).where(Measurement.trial_id.in_(ids)))
-        gone += connection.execute(delete(Trial).where(Trial.id.in_(ids))).rowcount
+        deleted += connection.execute(delete(Trial).where(Trial.id.in_(ids))).rowcount
     unfinished = select(Run.id).where(Run.status.in_(UNFINISHED))
     connection.execute(
         update(Task).where(Task.id == task_id, Task.run_id.in_(unfinished)).values(stage="search")
     )
-    return gone
+    return deleted
 
 
 def _parts(values: Sequence[str]) -> Iterator[Sequence[str]]:

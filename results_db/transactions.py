@@ -1,4 +1,4 @@
-"""What every part of the store has: its database, its lease, and calls that are one transaction."""
+"""The base of the store: a database, a lease, and calls that are one transaction each."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _AT_ONCE = Patience()
 class Transactions:
     """A database as one process uses it.
 
-    lease: the token its writes to a run must match. patience: how long a call waits for a
-    database that is away.
+    lease: the token that a run must have for writes to it. patience: how long a call waits during
+    an outage.
     """
 
     def __init__(self, database: Database, lease: str = "", patience: Patience = _AT_ONCE) -> None:
@@ -37,7 +37,7 @@ class Transactions:
         return self.patience.insist(once)
 
     def _write(self, work: Callable[[Connection], T]) -> T:
-        """One transaction; repeated when it is not known whether it was committed."""
+        """One transaction. It is repeated if its commit is uncertain."""
 
         def once() -> T:
             with self._database.write() as connection:
@@ -46,15 +46,15 @@ class Transactions:
         return self.patience.insist(once)
 
     def check_place(self) -> None:
-        """Raise `StoreMovedError` when an SQLite file was deleted or replaced while in use."""
+        """Raise `StoreMovedError` if an SQLite file was deleted or replaced while in use."""
         self._database.check_place()
 
     def rescue(self) -> Path | None:
-        """Save what a deleted SQLite file held to a new file in its folder; returns its path."""
+        """Copy a deleted SQLite file to a new file in its folder; returns the path."""
         return self._database.rescue()
 
     def _write_run(self, run_id: int, work: Callable[[Connection], T]) -> T:
-        """The same behind the fence of a run."""
+        """A write that checks the lease of a run."""
 
         def fenced(connection: Connection) -> T:
             fence.run(connection, self._database.name, run_id, self.lease)
@@ -63,7 +63,7 @@ class Transactions:
         return self._write(fenced)
 
     def _write_task(self, task_id: int, work: Callable[[Connection], T]) -> T:
-        """The same behind the fence of the run that a task belongs to."""
+        """A write that checks the lease of a task's run."""
 
         def fenced(connection: Connection) -> T:
             fence.task(connection, self._database.name, task_id, self.lease)

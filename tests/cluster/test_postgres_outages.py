@@ -74,7 +74,7 @@ def test_a_run_whose_server_stays_away_ends_in_one_line_and_can_be_resumed(
         wait_until(lambda: farm.count() >= 20, 60)
         with away(postgres):
             printed = farm.ended(driver, 2)
-    assert "trying again for up to 2 s" in printed
+    assert "retrying for up to 2 s" in printed
     assert printed.count("error: ") == 1
     farm.assert_gone()
     before = farm.stored()[1]
@@ -106,7 +106,7 @@ def test_ctrl_c_works_while_the_server_is_away(
     with farm.driver(stderr=log) as driver:
         wait_until(lambda: farm.count() >= 20, 60)
         with away(postgres):
-            wait_until(lambda: "trying again" in log.read_text(), 60)
+            wait_until(lambda: "retrying" in log.read_text(), 60)
             os.killpg(driver.pid, signal.SIGINT)
             wait_until(lambda: "finishing what is in flight" in log.read_text(), 60)
             assert driver.poll() is None

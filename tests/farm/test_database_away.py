@@ -54,7 +54,7 @@ def test_a_run_waits_for_a_locked_database(tmp_path: Path) -> None:
     with farm.driver(stderr=log) as driver:
         wait_until(lambda: farm.count() >= 20, 60)
         with locked(farm.database):
-            wait_until(lambda: "database is locked; trying again" in log.read_text(), 60)
+            wait_until(lambda: "database is locked; retrying" in log.read_text(), 60)
         assert driver.wait(120) == 0
     assert_sound(farm)
 

@@ -44,7 +44,7 @@ def test_its_campaign_is_one_the_farm_can_plan(monkeypatch):
     from search_spaces.records import Device
     from search_spaces.registry import load
     from tuner.runtime import Entry, kernel_hash
-    from tuner.tables.nearest import rule_for
+    from tuner.tables.lookup_rule import rule_for
 
     pytest.importorskip("triton")
     spec = f"{EXAMPLE / 'kernel_library' / 'tuning.py'}:RmsNorm"

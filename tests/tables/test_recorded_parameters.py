@@ -12,7 +12,7 @@ from search_spaces.recorded.kernel import RecordedConfig, RecordedKernel, Record
 from search_spaces.records import Device, Toolchain, Workload, config_key
 from search_spaces.registry import load
 from search_spaces.space import SearchSpace
-from tuner.tables.recorded import parameters_of
+from tuner.tables.recorded_spaces import parameters_of
 from workers.device import offline
 
 DEVICE = Device("cuda", "card", "cuda:90")

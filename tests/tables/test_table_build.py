@@ -223,10 +223,10 @@ def test_check_finds_what_has_changed(store, run_id, tmp_path, monkeypatch):
         "launches has changed": fresh.replace(kernel.launch_hash(), "feed"),
         "device code has changed": fresh.replace(kernel.kernel_hashes()[0], "feed"),
         "reference, inputs": fresh.replace(kernel.check_hash(), "feed"),
-        "export it anew": fresh.replace("launch_hash", "source_hash"),
+        "export it again": fresh.replace("launch_hash", "source_hash"),
         "search space": fresh.replace('"space_hash": "', '"space_hash": "00'),
-        "not known": fresh.replace('"name": "softmax"', '"name": "sofmax"'),
-        "which device": fresh.replace(H200.fingerprint, ""),
+        "not registered": fresh.replace('"name": "softmax"', '"name": "sofmax"'),
+        "name the device": fresh.replace(H200.fingerprint, ""),
         "not JSON": fresh[:-20],
     }
     for word, changed in findings.items():

@@ -8,8 +8,8 @@ distance that the table allows (`Rule.max_distance`).
 d is infinite where k and e have different names, where a dim outside N differs, and where a
 differing dim of N is not a positive finite number. The rule takes the entry with the least d <= L.
 Of several it takes the one with the fewest dims in which one key has a boolean and the other the
-equal number, then the one with the smallest key. `tuner/tables/nearest.py` decides N and L when a
-table is built.
+equal number, then the one with the smallest key. `tuner/tables/lookup_rule.py` chooses N and L when
+a table is built.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
-"""Tables: what runs found, written for kernels and for other tools.
+"""Export the results of a run: tables for kernels, and the formats of other tools.
 
-`tuner.runtime` reads the format `tuner`; docs/tables.md describes it.
+- `build.py` makes tables from a run, `lookup_rule.py` chooses their lookup rule, `text.py` encodes
+  them. `tuner.runtime` reads them.
+- `exporters.py` has the exporters by name and writes files; `check.py` compares files with today's
+  code and results.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a run's selections to tables, one per kernel and device. Never worse than the default."""
+"""Build tables from the selections of a run, one per kernel and device."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Device, Value, config_key, digest
 from tuner import DISTRIBUTION
 from tuner.runtime import DeviceFacts, Entry, Table, key_order
-from tuner.tables.nearest import rule_for
-from tuner.tables.results import Results, ResultStore
+from tuner.tables.lookup_rule import rule_for
+from tuner.tables.stored_run import ResultStore, StoredRun
 from workers import backends
 
 
 def build(
     store: ResultStore, run_id: int, kernels: Mapping[str, Kernel] | None = None
 ) -> list[Table]:
-    """The tables of a run, by kernel and device; tasks without a confirmed time are left out.
+    """The tables of a run, by kernel and device. Tasks without a confirmed time are left out.
 
-    kernels: declarations by name, for kernels the registry does not know; without one, the table's
-    rule is `exact`, since nothing says which configs are valid for neighbouring workloads.
+    kernels: declarations by name, for kernels that are not registered. A table of a kernel without
+    a declaration has the rule `exact`: the valid configs of other workloads are unknown.
     """
-    return Results(store, run_id, kernels).tables
+    return tables_of(StoredRun(store, run_id, kernels))
 
 
-def tables_of(results: Results) -> list[Table]:
-    """One table per kernel, source, device and build toolchain that occur together in a run."""
+def tables_of(stored: StoredRun) -> list[Table]:
+    """One table per combination of kernel, code, device and build toolchain in a run."""
     groups: dict[tuple[str, ...], list[TaskInfo]] = defaultdict(list)
-    for task in results.tasks:
+    for task in stored.tasks:
         if task.selection is None or task.selection.median_us is None:
             continue
         key = task.key
@@ -41,38 +41,40 @@ def tables_of(results: Results) -> list[Table]:
             build_key = key.toolchain.build_key
             code = key.launch_hash, key.check_hash
             groups[key.kernel, key.device.fingerprint, *code, build_key].append(task)
-    return [_table(results, groups[identity]) for identity in sorted(groups)]
+    return [_table(stored, groups[identity]) for identity in sorted(groups)]
 
 
-def _table(results: Results, tasks: Sequence[TaskInfo]) -> Table:
+def _table(stored: StoredRun, tasks: Sequence[TaskInfo]) -> Table:
     key = tasks[0].key
     newest = {task.key.workload: task for task in sorted(tasks, key=lambda task: task.task_id)}
     entries = sorted(
-        (_entry(results, task) for task in newest.values()), key=lambda e: key_order(e.key)
+        (_entry(stored, task) for task in newest.values()), key=lambda e: key_order(e.key)
     )
     return Table(
         kernel=key.kernel,
         launch_hash=key.launch_hash,
         check_hash=key.check_hash,
         kernel_hashes=key.kernel_hashes,
-        space_hash=_joint([task.key.space_hash for task in newest.values()]),
+        space_hash=_space_hash([task.key.space_hash for task in newest.values()]),
         device=_facts(key.device),
         toolchain={name: text for name, text in asdict(key.toolchain).items() if text},
         entries=tuple(entries),
-        rule=rule_for(results.kernel(key.kernel), key.device, entries),
+        rule=rule_for(stored.kernel(key.kernel), key.device, entries),
         default=_common_default(list(newest.values())),
-        provenance=_provenance(results, list(newest.values())),
+        provenance=_provenance(stored, list(newest.values())),
     )
 
 
-def _entry(results: Results, task: TaskInfo) -> Entry:
+def _entry(stored: StoredRun, task: TaskInfo) -> Entry:
     selection = task.selection
     assert selection is not None
     ships = shipped(selection)
     median_us = ships.median_us
     speedup, interval = _speedup(ships)
-    wanted = config_key(ships.config)
-    trial = next((t for t in results.trials(task.task_id) if config_key(t.config) == wanted), None)
+    shipped_key = config_key(ships.config)
+    trial = next(
+        (t for t in stored.trials(task.task_id) if config_key(t.config) == shipped_key), None
+    )
     confirmed = selection.confirmed_at
     return Entry(
         key=task.key.workload.as_dict(),
@@ -94,7 +96,7 @@ def _entry(results: Results, task: TaskInfo) -> Entry:
 
 
 def _speedup(ships: Shipped) -> tuple[float | None, tuple[float, float] | None]:
-    """exp of ln(default / shipped) and of its interval."""
+    """default time / shipped time, and its 95 % interval; None where unknown."""
     if ships.log_ratio is None:
         return None, None
     speedup = round(math.exp(ships.log_ratio), 4)
@@ -117,14 +119,14 @@ def _facts(device: Device) -> DeviceFacts:
     )
 
 
-def _joint(hashes: Sequence[str]) -> str:
-    """The space's hash, or, where workloads have spaces of their own, the digest of all."""
+def _space_hash(hashes: Sequence[str]) -> str:
+    """The hash of the space; where workloads have different spaces, the digest of all hashes."""
     distinct = sorted(set(hashes))
     return distinct[0] if len(distinct) == 1 else digest(distinct)
 
 
 def _common_default(tasks: Sequence[TaskInfo]) -> Config | None:
-    """The default config when it is one for all workloads."""
+    """The default config, where all workloads share one."""
     found = {
         config_key(task.selection.default): task.selection.default
         for task in tasks
@@ -133,10 +135,9 @@ def _common_default(tasks: Sequence[TaskInfo]) -> Config | None:
     return dict(next(iter(found.values()))) if len(found) == 1 else None
 
 
-def _provenance(results: Results, tasks: Sequence[TaskInfo]) -> dict[str, Value]:
-    """Where a table came from. Nothing in it depends on when the table is written, so that the
-    same results give the same bytes."""
-    run = results.run
+def _provenance(stored: StoredRun, tasks: Sequence[TaskInfo]) -> dict[str, Value]:
+    """The origin of a table. It omits the time of writing: equal results give equal bytes."""
+    run = stored.run
     confirmed = [t.selection.confirmed_at for t in tasks if t.selection]
     latest = max((moment for moment in confirmed if moment), default=run.finished_at)
     return {
@@ -150,7 +151,7 @@ def _provenance(results: Results, tasks: Sequence[TaskInfo]) -> dict[str, Value]
 
 
 def _own_version() -> str:
-    """The farm's version; empty where it runs from a checkout that is not installed."""
+    """The version of tuner; empty in a checkout that is not installed."""
     try:
         return metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Whether tables still speak for today's kernels, toolchain and results; one line per finding."""
+"""Compare tables with the present kernels, toolchain and results; one line per finding."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from search_spaces.kernel import Kernel
 from search_spaces.records import Workload, digest
 from tuner.runtime import Table, TableError, read, staleness
 from tuner.tables.exporters import load
-from tuner.tables.results import Results, ResultStore
+from tuner.tables.results import Results
+from tuner.tables.stored_run import ResultStore
 
-#: Suffixes of files of other formats, which may lie in the same folder.
-_OTHERS = (".triton.json", ".t4.json", ".t4-metadata.json", ".space.json")
+#: Suffixes of other formats whose files may be in the same folder.
+_OTHER_FORMATS = (".triton.json", ".t4.json", ".t4-metadata.json", ".space.json")
 
 
 def check(paths: Iterable[str | Path], kernels: Mapping[str, Kernel] | None = None) -> list[str]:
-    """What is wrong with tables on disk; empty when nothing is.
+    """The faults of tables on disk, one line each; an empty list for valid tables.
 
-    paths: files, and folders of which all `*@*.json` are read. kernels: declarations by name; those
-    that are missing are looked for in the registry. A finding is a malformed table, changed kernel
-    source or search space, another Triton (or torch) than the installed one, an unknown device.
+    paths: files, and folders of which all `*@*.json` are read. kernels: declarations by name, for
+    kernels that are not registered. A fault is a malformed table, changed code or search space, a
+    Triton (or torch) other than the installed one, or an unknown device.
     """
     findings: list[str] = []
     for path in _files(paths):
@@ -42,7 +43,7 @@ def check_export(
     format: str = "tuner",
     kernels: Mapping[str, Kernel] | None = None,
 ) -> list[str]:
-    """What `export` with these arguments would change on disk, and what `check` finds there."""
+    """The changes that `export` would make on disk, and the findings of `check` there."""
     findings = []
     paths = []
     for file in load(format).files(Results(store, run_id, kernels)):
@@ -67,7 +68,9 @@ def _files(paths: Iterable[str | Path]) -> Iterator[Path]:
         path = Path(given)
         if path.is_dir():
             yield from (
-                file for file in sorted(path.glob("*@*.json")) if not file.name.endswith(_OTHERS)
+                file
+                for file in sorted(path.glob("*@*.json"))
+                if not file.name.endswith(_OTHER_FORMATS)
             )
         else:
             yield path
@@ -84,11 +87,11 @@ def _registered(name: str) -> Kernel | None:
 
 def _problems(table: Table, kernel: Kernel | None) -> Iterator[str]:
     if not table.device.name or not table.device.fingerprint:
-        yield "does not say which device it was measured on"
+        yield "does not name the device it was measured on"
     if reason := staleness(table):
         yield reason
     if kernel is None:
-        yield f"is of kernel {table.kernel!r}, which is not known here"
+        yield f"is of kernel {table.kernel!r}, which is not registered"
         return
     if changed := _code(table, kernel):
         yield changed
@@ -97,9 +100,9 @@ def _problems(table: Table, kernel: Kernel | None) -> Iterator[str]:
 
 
 def _code(table: Table, kernel: Kernel) -> str:
-    """Which half of the kernel's identity is another than the table's; empty where none is."""
+    """The half of the kernel's identity that differs from the table's; empty text if none does."""
     if not table.launch_hash:
-        return f"does not say for which launches of {table.kernel} it was made; export it anew"
+        return f"has no launch hash of {table.kernel}; export it again"
     if set(kernel.kernel_hashes()) != set(table.kernel_hashes):
         return f"was made for other source code of {table.kernel}: its device code has changed"
     if kernel.launch_hash() != table.launch_hash:

@@ -1,4 +1,4 @@
-"""Exporters by name. Each says what files a run becomes; writing them is done in one place."""
+"""Exporters by name, and the export of a run: an exporter makes files, `export` writes them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from typing import Protocol, cast
 from search_spaces.atomic_file import write_output
 from search_spaces.kernel import Kernel
 from search_spaces.plugins import PluginGroup
-from tuner.tables.reach import unreachable
-from tuner.tables.results import Results, ResultStore
+from tuner.tables.reachable import unreachable
+from tuner.tables.results import Results
+from tuner.tables.stored_run import ResultStore
 
-_log = logging.getLogger("tuner.tables")
+_log = logging.getLogger(__name__)
 EXPORTERS = PluginGroup(
     "tuner.exporters",
     "exporter",
     {
-        "csv": "tuner.tables.frames:Csv",
+        "csv": "tuner.tables.trial_files:Csv",
         "optuna": "tuner.tables.optuna_study:OptunaStudies",
-        "parquet": "tuner.tables.frames:Parquet",
-        "space": "tuner.tables.recorded:Recorded",
+        "parquet": "tuner.tables.trial_files:Parquet",
+        "space": "tuner.tables.recorded_spaces:Recorded",
         "t4": "tuner.tables.t4:T4",
-        "triton": "tuner.tables.formats:TritonConfigs",
-        "tuner": "tuner.tables.formats:Tables",
+        "triton": "tuner.tables.table_files:TritonConfigs",
+        "tuner": "tuner.tables.table_files:Tables",
     },
 )
 _UNWRITABLE = "free some space or choose another folder with --output; results are kept"
@@ -34,26 +35,28 @@ _UNWRITABLE = "free some space or choose another folder with --output; results a
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One file to write: its name below the output folder, and the tasks it was made from."""
+    """One file to write."""
 
+    #: Path below the output folder.
     name: str
     content: bytes
+    #: The tasks whose results it contains.
     task_ids: tuple[int, ...] = ()
 
 
 class Exporter(Protocol):
-    """Turns results into files. The same results give the same bytes."""
+    """Converts results to files. Equal results give equal bytes."""
 
     def files(self, results: Results) -> Iterator[File]: ...
 
 
 def available() -> dict[str, str]:
-    """Names and where each exporter lives; entry points do not replace built-in names."""
+    """The place (`module:class`) of each exporter by name. Built-in names take precedence."""
     return EXPORTERS.places()
 
 
 def load(name: str) -> Exporter:
-    """The exporter of that name; raises `TunerError` when there is none."""
+    """The exporter of a name; raises `TunerError` for an unknown name."""
     make = cast("Callable[[], Exporter]", EXPORTERS.load(name))
     return make()
 
@@ -65,17 +68,17 @@ def export(
     format: str = "tuner",
     kernels: Mapping[str, Kernel] | None = None,
 ) -> list[Path]:
-    """Write a run's results in a format and note it in the store; returns the paths written.
+    """Write a run's results in a format, record the export in the store, return the paths.
 
-    kernels: declarations by name, of kernels that the registry does not know. Nothing is written
-    unless every file of the format could be made. Tables that launches cannot hit are logged.
+    kernels: declarations by name, for kernels that are not registered. Files are written only after
+    all of them were made. A warning is logged for each table that no launch can hit.
     """
     exporter = load(format)
     results = Results(store, run_id, kernels)
     files = list(exporter.files(results))
     if format == "tuner":
         for problem in unreachable(results):
-            _log.warning("tuner: %s", problem)
+            _log.warning("%s", problem)
     written = []
     for file in files:
         path = Path(out_dir) / file.name

@@ -1,4 +1,4 @@
-"""T4 1.0.0, the autotuning community's results format: all trials of a task, times in ms."""
+"""Exporter of T4 1.0.0, the autotuning community's format: all trials of a task, times in ms."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class T4:
 
 
 def task_name(task: TaskInfo) -> str:
-    """A file name for a task: kernel, workload, device, and a mark of the whole identity."""
+    """A file name for a task: kernel, workload, device and a digest of the whole key."""
     key = task.key
-    # The workload is in the mark, since its words are cut and lose characters.
-    what = [key.kernel, key.workload.as_dict(), key.launch_hash, key.check_hash]
-    mark = digest([*what, key.device.fingerprint, key.toolchain.key, key.protocol], 8)
+    # The digest includes the workload, since its words are shortened.
+    code = [key.kernel, key.workload.as_dict(), key.launch_hash, key.check_hash]
+    suffix = digest([*code, key.device.fingerprint, key.toolchain.key, key.protocol], 8)
     words = "-".join(f"{name}{value}" for name, value in key.workload.dims)
     device = device_stem(key.device.name, key.device.kind)
-    return f"{file_stem(key.kernel)}-{slug(words)}@{device}-{mark}"
+    return f"{file_stem(key.kernel)}-{slug(words)}@{device}-{suffix}"
 
 
 def _result(trial: TrialRecord) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A table as text: sorted, the same bytes for the same content."""
+"""Encode tables as JSON: sorted, equal bytes for equal content. `runtime/_read.py` decodes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tuner.runtime import SCHEMA, Entry, Table, file_stem, key_order, slug
 
 
 def file_name(table: Table) -> str:
-    """`softmax@NVIDIA_H200-1a2b3c4d.json`: kernel, device, and the start of its fingerprint."""
-    mark = f"-{slug(table.device.fingerprint, 8)}" if table.device.fingerprint else ""
+    """`softmax@NVIDIA_H200-1a2b3c4d.json`: kernel, device, start of the device's fingerprint."""
+    suffix = f"-{slug(table.device.fingerprint, 8)}" if table.device.fingerprint else ""
     device = device_stem(table.device.name, table.device.kind)
-    return f"{file_stem(table.kernel)}@{device}{mark}.json"
+    return f"{file_stem(table.kernel)}@{device}{suffix}.json"
 
 
 def device_stem(name: str, kind: str) -> str:
-    """A device as part of a file name; a simulated one says so."""
+    """A device as part of a file name, with a prefix for a simulated device."""
     stem = slug(name, 60)
     return f"{kind}-{stem}" if kind == "simulated" else stem
 

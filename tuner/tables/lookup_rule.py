@@ -1,8 +1,10 @@
-"""Which workloads may borrow their neighbour's config: only where the kernel itself allows it.
+"""Choose the lookup rule of a table: the dims in which a near workload may use an entry's config.
 
-A config that is right for one size may be wrong, not merely slow, for another. So the declared
-search space is asked: a dim is looked up by nearness only if, for every entry, the config stays
-feasible as that dim moves over the whole distance allowed.
+A config that is correct for one size may be incorrect for another, not only slow. The declared
+search space decides: a dim is numeric only if every entry's config stays feasible while that dim
+moves over the allowed distance. `tuner/runtime/_nearest.py` applies the rule.
+
+Notation: a factor f moves a dim of size s to s f, at the distance |log2 f|.
 """
 
 from __future__ import annotations
@@ -15,24 +17,24 @@ from search_spaces.kernel import Kernel
 from search_spaces.records import Device, Workload
 from tuner.runtime import Entry, Rule
 
-#: Distances to try, the widest first: a factor of 2, or of 1.41, in one dim.
+#: Distances to try, largest first: a factor of 2 or 1.41 in one dim.
 DISTANCES = (1.0, 0.5)
 _FACTORS = (0.5, 0.6, 0.71, 0.75, 0.95, 1.05, 1.25, 1.41, 1.7, 1.99, 2.0)
 
 
 def rule_for(kernel: Kernel | None, device: Device, entries: Sequence[Entry]) -> Rule:
-    """The lookup rule of a table; `exact` when the kernel is not at hand to be asked."""
+    """The lookup rule of a table; `exact` where the kernel's declaration is unavailable."""
     if kernel is None:
         return Rule()
     dims = [name for name in sorted(entries[0].key) if _is_size(name, entries)]
     for distance in DISTANCES:
 
-        def movable(names: Sequence[str], distance: float = distance) -> bool:
-            return all(_movable(kernel, device, entry, names, distance) for entry in entries)
+        def feasible(names: Sequence[str], distance: float = distance) -> bool:
+            return all(_is_feasible(kernel, device, entry, names, distance) for entry in entries)
 
-        safe = [name for name in dims if movable([name])]
-        if safe and movable(safe):
-            return Rule("nearest_log2", distance, tuple(safe))
+        numeric = [name for name in dims if feasible([name])]
+        if numeric and feasible(numeric):
+            return Rule("nearest_log2", distance, tuple(numeric))
     return Rule()
 
 
@@ -41,10 +43,10 @@ def _is_size(name: str, entries: Sequence[Entry]) -> bool:
     return all(isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in values)
 
 
-def _movable(
+def _is_feasible(
     kernel: Kernel, device: Device, entry: Entry, dims: Sequence[str], distance: float
 ) -> bool:
-    """Whether an entry's config is feasible for every workload near it that the kernel takes."""
+    """Whether an entry's config is feasible for all near workloads that the kernel accepts."""
     try:
         for workload in _moved(Workload.from_mapping(entry.key), dims, distance):
             try:
@@ -53,16 +55,16 @@ def _movable(
                 continue
             if kernel.space(workload).bind(workload, device).why_not(entry.config) is not None:
                 return False
-    except Exception:  # a kernel's own code; whatever it raises, nearness is not proven
+    except Exception:  # user code may raise anything; then feasibility is not shown
         return False
     return True
 
 
 def _moved(workload: Workload, dims: Sequence[str], distance: float) -> Iterator[Workload]:
-    """The workload with dims scaled, also to odd values, which alignment rules tell apart."""
+    """The workload with dims scaled, also to odd sizes, for which alignment rules differ."""
     for factor in _FACTORS:
-        for odd in (0, 1):
-            sizes = {name: max(1, round(workload.size(name) * factor)) | odd for name in dims}
+        for low_bit in (0, 1):
+            sizes = {name: max(1, round(workload.size(name) * factor)) | low_bit for name in dims}
             gaps = [math.log2(size / workload.size(name)) for name, size in sizes.items()]
             if max(map(abs, gaps)) <= distance:
                 yield workload.with_dims(**sizes)

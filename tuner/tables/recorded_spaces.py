@@ -1,4 +1,4 @@
-"""Recorded spaces: a task's trials as the simulated backend replays them."""
+"""Exporter of recorded spaces: the trials of a task, for replay by the simulated backend."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tuner.tables.t4 import task_name
 
 
 class Recorded:
-    """`space`: one `tuner-space/1` file per task of which anything was timed."""
+    """`space`: one `tuner-space/1` file per task with a timed trial."""
 
     def files(self, results: Results) -> Iterator[File]:
         for task in results.tasks:
@@ -56,32 +56,36 @@ def _space(task: TaskInfo, trials: Sequence[TrialRecord]) -> RecordedSpace:
 
 
 def parameters_of(configs: Sequence[Config]) -> tuple[RecordedParameter, ...]:
-    """Parameters, their values and their conditions, as far as the configs show them.
+    """Parameters, their values and their conditions, inferred from configs.
 
-    A parameter comes after those its condition names, which may be conditional themselves. Raises
-    TunerError where the values of others, taken together, do not tell which configs have one.
+    A parameter follows those in its condition, which may be conditional too. Raises TunerError
+    where the values of other parameters do not determine which configs have a parameter.
     """
-    left = list(dict.fromkeys(name for config in configs for name in config))
+    remaining = list(dict.fromkeys(name for config in configs for name in config))
     found: dict[str, RecordedParameter] = {}
-    while left:
-        told = ((name, _condition(name, configs, list(found))) for name in left)
-        name, when = next(((name, when) for name, when in told if when is not None), ("", None))
+    while remaining:
+        conditions = ((name, _condition(name, configs, list(found))) for name in remaining)
+        known = ((name, when) for name, when in conditions if when is not None)
+        name, when = next(known, ("", None))
         if when is None:
             raise TunerError(
-                f"parameter {left[0]} is in some configs only, and no others say in which",
+                f"parameter {remaining[0]} is in some configs only; no other one decides which",
                 "export the task as t4 or csv, which need no search space",
             )
         values = _values(name, [config for config in configs if name in config])
         found[name] = RecordedParameter(name, _kind(values), _ordered(values), when)
-        left.remove(name)
+        remaining.remove(name)
     return tuple(found.values())
 
 
 def _condition(
     name: str, configs: Sequence[Config], others: Sequence[str]
 ) -> Mapping[str, tuple[Value, ...]] | None:
-    """The values of others that decide whether a config has `name`: of one if possible, else of as
-    few as needed together; none when every config has it, None when `others` cannot tell."""
+    """The values of other parameters that decide whether a config has `name`.
+
+    One parameter if possible, else a minimal set of several. Empty where every config has `name`;
+    None where `others` do not decide.
+    """
     having = [config for config in configs if name in config]
     lacking = [config for config in configs if name not in config]
     shown = {other: _values(other, having) for other in others if all(other in c for c in having)}
@@ -104,7 +108,7 @@ def _condition(
 
 
 def _values(name: str, configs: Sequence[Config]) -> tuple[Value, ...]:
-    """The different values in the order of their first use."""
+    """The distinct values in the order of their first use."""
     return tuple({repr(config[name]): config[name] for config in configs}.values())
 
 

@@ -1,4 +1,4 @@
-"""All trials of a run as one flat file: CSV, or Parquet where pyarrow is installed."""
+"""Exporters of all trials of a run as one flat file: CSV and Parquet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuner.tables.results import Results
 
 
 class Csv:
-    """`csv`: one row per trial, UTF-8, RFC 4180; no text in it is a formula."""
+    """`csv`: one row per trial, UTF-8, RFC 4180. Spreadsheets run no cell as a formula."""
 
     def files(self, results: Results) -> Iterator[File]:
         frame = results.trials_frame()

@@ -1,4 +1,4 @@
-"""Whether the launches of an adopted kernel can ask for what its table holds."""
+"""Find tables of adopted kernels that no launch can hit."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tuner.tables.results import Results
 
 
 def unreachable(results: Results) -> list[str]:
-    """One line per table whose workloads the kernel's decorator cannot be asked for.
+    """One line per table whose workloads no launch of the kernel can have.
 
-    Only adopted kernels are looked at: of others it is not known what launches them.
+    Only adopted kernels are examined; the launch code of other kernels is unknown.
     """
     return [line for table in results.tables for line in _obstacles(results, table)]
 
@@ -27,5 +27,5 @@ def _obstacles(results: Results, table: Table) -> Iterator[str]:
     computed = {name for rules in (*parts.outer, *parts.inner) for name in rules}
     for entry in table.entries:
         if reason := arguments.obstacle(entry.key, computed):
-            yield f"the table of kernel {table.kernel!r} {reason}; launches miss it until then"
+            yield f"the table of kernel {table.kernel!r} {reason}; all launches miss it until then"
             return

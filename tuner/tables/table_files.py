@@ -1,4 +1,4 @@
-"""The farm's own tables, and lists of Triton configs."""
+"""Exporters of tables: the format of `tuner.runtime`, and lists of Triton configs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.tables.exporters import File
 from tuner.tables.results import Results
 from tuner.tables.text import file_name, text_of
 
-#: Arguments of `triton.Config` beside its kwargs.
+#: Arguments of `triton.Config` other than its kwargs.
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 
@@ -26,7 +26,7 @@ class Tables:
 
 
 class TritonConfigs:
-    """`triton`: per key a list of configs, the winner first, each `triton.Config(**config)`."""
+    """`triton`: a list of configs per key, winner first, each for `triton.Config(**config)`."""
 
     def files(self, results: Results) -> Iterator[File]:
         for name, table in _named(results):
@@ -45,13 +45,13 @@ class TritonConfigs:
 
 
 def _named(results: Results) -> Iterator[tuple[str, Table]]:
-    """Tables and their file names; made with two toolchains, they are told apart by a mark."""
+    """Tables with their file names. Tables of several toolchains get a digest in their names."""
     count = Counter(file_name(table) for table in results.tables)
     for table in results.tables:
         name = file_name(table)
         if count[name] > 1:
-            mark = digest([table.launch_hash, table.check_hash, dict(table.toolchain)], 6)
-            name = f"{name.removesuffix('.json')}-{mark}.json"
+            suffix = digest([table.launch_hash, table.check_hash, dict(table.toolchain)], 6)
+            name = f"{name.removesuffix('.json')}-{suffix}.json"
         yield name, table
 
 
