@@ -1,4 +1,4 @@
-"""The finalists of a task as the report tells them: who won, who ties, who left early."""
+"""The finalists of a task with their places: winner, tied, slower, dropped or failed."""
 
 from __future__ import annotations
 
@@ -11,39 +11,41 @@ from reports.run_data import TaskData
 from results_db.records import FinalRecord, SelectionRecord
 from search_spaces.records import Config, Status, canonical_json, config_key
 
-#: place -> what it means, in the order of a legend.
+#: Each place with its meaning, in the order of the legend.
 PLACES = {
     "winner": "chosen",
-    "tied": "cannot be told from the fastest",
+    "tied": "cannot be distinguished from the fastest",
     "slower": "slower than the fastest",
-    "dropped": "left the race early",
+    "dropped": "dropped early in the race",
     "failed": "has no time",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Finalist:
-    """One finalist of one stage. label: the parameters in which the finalists differ.
-
-    ln, low, high: ln(time / reference's time) with its interval, None where unknown.
-    """
+    """One finalist in one stage."""
 
     record: FinalRecord
+    #: A key of `PLACES`.
     place: str
+    #: The parameters in which the finalists differ.
     label: str
+    #: ln(time / reference's time); None where unknown.
     ln: float | None
+    #: Lower end of its interval.
     low: float | None
+    #: Upper end of its interval.
     high: float | None
 
 
 def finalists(task: TaskData, stage: str) -> list[Finalist]:
-    """Those of a stage, `race` or `confirm`, fastest first, those without a time last."""
+    """The finalists of a stage, `race` or `confirm`: fastest first, those without a time last."""
     records = [record for record in task.info.finals if record.stage == stage]
-    telling = _telling([record.config for record in records])
+    differing = _differing([record.config for record in records])
     found = []
     for record in records:
         ln = _log(record.log_ratio) if record.status is Status.CORRECT else None
-        shown = {name: record.config[name] for name in telling if name in record.config}
+        shown = {name: record.config[name] for name in differing if name in record.config}
         found.append(
             Finalist(
                 record=record,
@@ -68,8 +70,8 @@ def _place(record: FinalRecord, ln: float | None, selection: SelectionRecord | N
     return "dropped" if record.dropped else "slower"
 
 
-def _telling(configs: Sequence[Config]) -> list[str]:
-    """Parameters that are not the same in all configs."""
+def _differing(configs: Sequence[Config]) -> list[str]:
+    """The parameters that differ between configs."""
     names = sorted({name for config in configs for name in config})
     values = {
         name: {canonical_json(config[name]) if name in config else "" for config in configs}
@@ -79,5 +81,5 @@ def _telling(configs: Sequence[Config]) -> list[str]:
 
 
 def _log(value: float | None) -> float | None:
-    """A logarithm of a ratio that can be drawn."""
+    """The logarithm of a ratio; None for one that a figure cannot show."""
     return value if value is not None and math.isfinite(value) and abs(value) < 50 else None

@@ -1,4 +1,4 @@
-"""Frames the figures are drawn from, one function per figure."""
+"""The data frames of the figures, one function per figure."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ def convergence_frame(task: TaskData) -> pd.DataFrame:
 
 
 def parameters_frame(task: TaskData) -> pd.DataFrame:
-    """One row per timed trial and parameter that varies: parameter, value, slowdown, trial.
+    """One row per timed trial and varying parameter: parameter, value, slowdown, trial.
 
-    Numbers with more than ten values are grouped into ranges of about equal numbers of trials.
+    A numeric parameter with more than ten values is grouped into ranges with about equally many
+    trials.
     """
     timed = [trial for trial in task.timed if trial.median_us]
     fastest = min((_time(trial) for trial in timed), default=1.0)
@@ -60,7 +61,7 @@ def parameters_frame(task: TaskData) -> pd.DataFrame:
 
 
 def noise_frame(tasks: Sequence[TaskData]) -> pd.DataFrame:
-    """One row per trial with four samples or more: task, spread."""
+    """One row per trial with at least four samples: task, spread (IQR / median)."""
     rows = [
         (task.label, spread)
         for task in tasks
@@ -71,7 +72,7 @@ def noise_frame(tasks: Sequence[TaskData]) -> pd.DataFrame:
 
 
 def depths_frame(tasks: Sequence[TaskData]) -> pd.DataFrame:
-    """One row per task and number of samples a trial of it was timed by: task, samples, share."""
+    """One row per task and number of samples per trial: task, samples, share of the trials."""
     rows = []
     for task in tasks:
         counts = Counter(len(trial.samples_us) for trial in task.screened)
@@ -92,7 +93,7 @@ def finals_frame(finalists: Sequence[Finalist]) -> pd.DataFrame:
 
 
 def failures_frame(tasks: Sequence[TaskData]) -> pd.DataFrame:
-    """One row per task and status that occurred: task, status, count."""
+    """One row per task and status of its failures: task, status, count."""
     rows = []
     for task in tasks:
         counts: dict[str, int] = {}
@@ -128,12 +129,12 @@ def _number(value: Value) -> bool:
 
 
 def _key(value: Value) -> tuple[str, Value]:
-    """What tells values apart: True is not 1, but 1 is 1.0."""
+    """The identity of a value: True differs from 1, but 1 equals 1.0."""
     return ("number" if _number(value) else type(value).__name__), value
 
 
 def _groups(values: list[Value]) -> dict[tuple[str, Value], str]:
-    """What each value is shown as, in the order to show."""
+    """The label of each value, in the order of the figure."""
     ranked = sorted(float(value) for value in values if _number(value) and value is not None)
     numbers = sorted(set(ranked))
     others = sorted({_key(value) for value in values if not _number(value)}, key=str)

@@ -1,4 +1,4 @@
-"""The outcome of one task in numbers: what the summary, leaderboard and details all show."""
+"""The outcome of one task in numbers, for summary, leaderboard and details."""
 
 from __future__ import annotations
 
@@ -12,51 +12,61 @@ from results_db.shipped import Shipped, shipped
 from search_spaces.records import Config
 from search_spaces.statistics import median_interval
 
-#: verdict -> (icon, what it means), so that nothing is said by colour alone.
+#: Each verdict with an icon and its meaning, so that colour is never the only sign.
 VERDICTS = {
     "faster": ("▲", "faster than the default config"),
     "slower": ("▼", "slower than the default config"),
     "same": ("=", "within 1 % of the default config"),
-    "default kept": ("↺", "the default config ships: the winner of the search may be slower"),
-    "undecided": ("?", "cannot be told from the default config"),
+    "default kept": (
+        "↺",
+        "the default config ships: the winner of the search may be slower",
+    ),
+    "undecided": ("?", "cannot be distinguished from the default config"),
     "unconfirmed": ("◔", "timed by the search, not confirmed yet"),
-    "not timed": ("○", "compiled for a device that is not here, never timed"),
+    "not timed": ("○", "compiled for a device that is absent, never timed"),
     "failed": ("✕", "no config gave correct results"),
-    "no trials": ("·", "nothing was tried"),
+    "no trials": ("·", "no config was tried"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What ships of a task; times in microseconds, ratios above 1 say that it is faster.
+    """The config that ships for a task. A ratio above 1 means that it is faster."""
 
-    confirmed: the times come from the confirmation pass.
-    """
-
+    #: A key of `VERDICTS`.
     verdict: str
+    #: The config that ships, or the fastest trial's where nothing is confirmed.
     config: Config | None
+    #: Whether the times come from the confirmation, else from the search.
     confirmed: bool
     median_us: float | None
+    #: 95 % interval of the median.
     interval_us: tuple[float, float] | None
     default_us: float | None
+    #: default time / time.
     over_default: Ratio | None
+    #: The fastest correct baseline.
     baseline: BaselineRecord | None
+    #: baseline time / time.
     over_baseline: Ratio | None
+    #: Share of the speed that the device's data sheet allows.
     roofline: float | None
     gb_s: float | None
     tflop_s: float | None
+    #: Number of configs that cannot be distinguished from the one that ships, itself included.
     ties: int
+    #: Launches that compiled on the device worker.
     compiled: int
-    #: What the table holds; None where nothing is confirmed.
+    #: The config in the table; None where nothing is confirmed.
     ships: Shipped | None = None
 
     @property
     def kept_because(self) -> str:
-        """Why the default ships instead of the winner; empty where the winner ships."""
+        """Why the default config ships instead of the winner; empty where the winner ships."""
         return self.ships.kept_because if self.ships else ""
 
     def over(self, baseline: BaselineRecord) -> Ratio | None:
-        """How many times faster than a baseline it is; None where nothing is confirmed."""
+        """baseline time / time; None where nothing is confirmed."""
         if self.ships is None:
             return None
         return ratio_of(*self.ships.over(baseline), (baseline.median_us, self.median_us))
@@ -71,7 +81,7 @@ class Outcome:
 
 
 def outcome(task: TaskData) -> Outcome:
-    """Read the outcome of a task off its selection, or off its search where there is none."""
+    """The outcome of a task: of its selection, or of its search where no selection is confirmed."""
     confirmed = task.state == "confirmed"
     selection = task.info.selection if confirmed else None
     fastest = task.fastest_trial if task.state == "unconfirmed" else None
@@ -79,7 +89,7 @@ def outcome(task: TaskData) -> Outcome:
     config = ships.config if ships else fastest.config if fastest else None
     median_us = finite(ships.median_us if ships else fastest.median_us if fastest else None)
     gb_s, tflop_s, roofline = _rates(task, config, median_us)
-    found = Outcome(
+    result = Outcome(
         verdict=_verdict(task, ships),
         config=config,
         confirmed=confirmed,
@@ -106,7 +116,8 @@ def outcome(task: TaskData) -> Outcome:
         + (task.info.selection.compiled if task.info.selection else 0),
         ships=ships,
     )
-    return replace(found, over_baseline=found.over(found.baseline) if found.baseline else None)
+    over_baseline = result.over(result.baseline) if result.baseline else None
+    return replace(result, over_baseline=over_baseline)
 
 
 def _verdict(task: TaskData, ships: Shipped | None) -> str:
@@ -130,9 +141,9 @@ def _rates(
     if not median_us or config is None:
         return None, None, None
     flops, moved = finite(info.flops) or 0.0, finite(info.bytes) or 0.0
-    floor = roofline_us(info.key.device, info.key.workload, config, flops, moved)
+    bound_us = roofline_us(info.key.device, info.key.workload, config, flops, moved)
     return (
         moved / median_us / 1e3 if moved else None,
         flops / median_us / 1e6 if flops else None,
-        floor / median_us if floor else None,
+        bound_us / median_us if bound_us else None,
     )

@@ -1,7 +1,8 @@
-"""The roofline of a device by its data sheet, for the share of it that a winner reaches.
+"""The roofline bound of a workload on a device, by the peak rates of the device's data sheet.
 
-The spec of a device's kind knows the ceilings (`workers.backends.spec.Peak`). A device without
-them has no share; the report still shows its GB/s and TFLOP/s.
+Notation: B bytes and F operations, peak bandwidth P_B and peak rate P_F of the operands' type. The
+roofline bound is max(B / P_B, F / P_F). The spec of the device's backend has the peak rates
+(`workers.backends.spec.Peak`). For a device without them the report shows GB/s and TFLOP/s only.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ _EIGHT = ("float8", "fp8", "int8", "uint8")
 
 
 def peak_of(device: Device) -> Peak | None:
-    """The ceilings of a real device; None when its backend knows none."""
+    """The peak rates of a device; None where its backend has none."""
     return backends.spec_of_stored(device.kind).peak(device)
 
 
 def roofline_us(
     device: Device, workload: Workload, config: Config, flops: float, moved_bytes: float
 ) -> float | None:
-    """The least time the device's ceilings allow, in microseconds; None when unknown."""
+    """The roofline bound in microseconds; None for an unknown device."""
     peak = peak_of(device)
     if peak is None or (flops <= 0 and moved_bytes <= 0):
         return None
@@ -31,7 +32,7 @@ def roofline_us(
 
 
 def _rate(peak: Peak, workload: Workload, config: Config) -> float:
-    """TFLOP/s of the narrowest operands named by the config's precision or the workload's dtype."""
+    """TFLOP/s of the operand type that the config's precision or the workload's dtype names."""
     precision = f"{config.get('precision', '')}"
     if precision in ("tf32", "tf32x3") and peak.tf32:
         return peak.tf32 / (3 if precision == "tf32x3" else 1)

@@ -1,4 +1,4 @@
-"""Numbers and names as people read them. Everything here takes hostile or missing values."""
+"""Format numbers and names for readers. All functions accept hostile and missing values."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _CONTROL = re.compile(
 
 
 def clean(text: str) -> str:
-    """Text without terminal colours, control or direction characters and lone surrogates."""
+    """Text without terminal colours, control characters, direction marks and lone surrogates."""
     return _CONTROL.sub("", text).encode("utf-8", "replace").decode()
 
 
 def plot_text(text: str, limit: int = 60) -> str:
-    """Text for a Plotly label, which would read tags in it; cut in the middle when too long."""
+    """Text for a Plotly label: tags are escaped, and a long text is cut in the middle."""
     text = clean(text)
     if len(text) > limit:
         half = (limit - 1) // 2
@@ -50,14 +50,14 @@ def times(ratio: Ratio | None) -> str:
 
 
 def factor(value: float | None) -> str:
-    """A factor with two decimals, three significant digits from ten on."""
+    """A factor with two decimals, without decimals from 100 on."""
     if value is None or not math.isfinite(value):
         return NOTHING
     return f"{value:.2f}x" if value < 100 else f"{value:,.0f}x"
 
 
 def span(ratio: Ratio | None) -> str:
-    """The interval of a ratio, empty when unknown."""
+    """The interval of a ratio; empty text where unknown."""
     if ratio is None or ratio.low is None or ratio.high is None:
         return ""
     digits = 2 if ratio.high - ratio.low >= 0.02 else 3

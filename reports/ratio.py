@@ -1,4 +1,4 @@
-"""Ratios as a report shows them, safe against None, NaN and infinity."""
+"""Ratios of times with intervals. All functions accept None, NaN and infinity."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from search_spaces.statistics import Verdict, verdict
 
 
 def finite(value: float | None) -> float | None:
-    """The value as a positive or zero finite float, else None: a time that can be used."""
+    """The value as a float if it is finite and not negative, else None."""
     if value is None or not math.isfinite(value) or value < 0:
         return None
     return float(value)
@@ -17,7 +17,7 @@ def finite(value: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """How many times faster: a ratio with its 95 % interval, None where unknown."""
+    """other time / own time with its 95 % interval; above 1 means faster."""
 
     value: float
     low: float | None = None
@@ -41,7 +41,7 @@ def ratio_of(
     high: float | None,
     times: tuple[float | None, float | None] = (None, None),
 ) -> Ratio | None:
-    """A ratio from natural logarithms; else, without an interval, from (other, own) times."""
+    """A ratio from ln(other / own) with its interval; else from (other, own), without interval."""
     if log_ratio is not None and abs(log_ratio) < 50:
         bounds = low, high
         if any(b is None or not abs(b) < 50 for b in bounds):

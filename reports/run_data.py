@@ -11,21 +11,20 @@ from workers import backends
 
 
 def compiled(trial: TrialRecord) -> bool:
-    """Whether a binary came out of the trial's build."""
+    """Whether the trial's build produced a binary."""
     return bool(trial.binary_hash) or trial.registers is not None
 
 
 @dataclass(frozen=True, slots=True)
 class TaskData:
-    """One task with its trials in the order they finished.
-
-    slug: its anchor in the page. label: kernel and workload, and the device where
-    another task is about the same; no two tasks of a run share one.
-    """
+    """One task of the run."""
 
     info: TaskInfo
+    #: In the order in which they finished.
     trials: tuple[TrialRecord, ...]
+    #: Its anchor in the page.
     slug: str
+    #: Kernel and workload, with the device where needed. Labels are unique in a run.
     label: str
 
     @property
@@ -38,13 +37,13 @@ class TaskData:
 
     @property
     def device(self) -> str:
-        """The device as people call it; a target alone where there is no device."""
+        """Name of the device; the target where the device is absent."""
         device = self.info.key.device
         return device.target if self.absent else device.name or device.target
 
     @property
     def absent(self) -> bool:
-        """Whether variants were only compiled, for a device that is not here."""
+        """Whether the device is absent, so that variants were only compiled."""
         device = self.info.key.device
         backend = backends.spec_of_stored(device.kind)
         limits_only = backend.accelerator and not device.sm_count and not device.memory_bytes
@@ -65,18 +64,18 @@ class TaskData:
 
     @property
     def screened(self) -> tuple[TrialRecord, ...]:
-        """Trials whose own samples were taken on the device in this run."""
+        """Trials that were timed on the device in this run."""
         return tuple(t for t in self.trials if t.source == "measured" and t.samples_us)
 
     @property
     def fastest_trial(self) -> TrialRecord | None:
-        """The fastest of the search, before any confirmation."""
+        """The fastest trial of the search, before the confirmation."""
         return min(self.timed, key=lambda trial: trial.median_us or 0.0, default=None)
 
     @property
     def state(self) -> str:
-        """`confirmed`, `unconfirmed` (timed by the search only), `built` (never timed: no such
-        device), `failed` (no config was correct) or `empty`."""
+        """`confirmed`, `unconfirmed` (timed by the search only), `built` (the device is absent),
+        `failed` (no config was correct) or `empty`."""
         selection = self.info.selection
         if not self.trials and selection is None:
             return "empty"
@@ -88,22 +87,21 @@ class TaskData:
 
     @property
     def fastest_baseline(self) -> BaselineRecord | None:
-        """The fastest baseline that was correct and timed."""
+        """The fastest correct baseline."""
         correct = (b for b in self.info.baselines if b.status is Status.CORRECT)
-        able = [baseline for baseline in correct if finite(baseline.median_us)]
-        return min(able, key=lambda baseline: baseline.median_us or 0.0, default=None)
+        timed = [baseline for baseline in correct if finite(baseline.median_us)]
+        return min(timed, key=lambda baseline: baseline.median_us or 0.0, default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class RunData:
-    """A run, its tasks, and the run of the same campaign before it, if any.
-
-    calibrations: of each card and host that took part, the last one.
-    """
+    """A run with its tasks, and the previous run of the same campaign."""
 
     run: RunInfo
     tasks: tuple[TaskData, ...]
+    #: The last calibration of each card and host in the run.
     calibrations: tuple[CalibrationRecord, ...] = ()
+    #: The previous run of the campaign; None for the first.
     previous: RunInfo | None = None
     previous_tasks: tuple[TaskInfo, ...] = ()
 

@@ -75,7 +75,7 @@ def _tasks(source: ReportSource, run_id: int) -> tuple[TaskData, ...]:
 def _calibrations(
     source: ReportSource, run: RunInfo, tasks: Sequence[TaskData]
 ) -> tuple[CalibrationRecord, ...]:
-    """Those of workers that started during the run; where none did, the last before its end."""
+    """Calibrations of workers that started during the run; else the last before the run's end."""
     found = []
     for fingerprint in sorted({task.info.key.device.fingerprint for task in tasks}):
         known = [
@@ -104,7 +104,7 @@ def _slug(text: str) -> str:
 
 
 def _new(text: str, taken: set[str]) -> str:
-    """The text, numbered where it is taken already; it is taken afterwards."""
+    """The text, with a number if it is in `taken`; adds the result to `taken`."""
     name, count = text, 1
     while name in taken:
         count += 1

@@ -1,4 +1,4 @@
-"""Pure functions from a frame to a `plotly.graph_objects.Figure`, for page and notebook alike."""
+"""Pure functions from a frame to a `plotly.graph_objects.Figure`, for pages and notebooks."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def convergence(
 ) -> go.Figure:
     """Best-so-far as a step line, every timed trial as a dot.
 
-    frame: one row per trial, in the order they finished: trial, device_s (cumulative, seconds),
+    frame: one row per trial in the order of completion: trial, device_s (cumulative, seconds),
     median_us (NaN where nothing was timed), best_us, label (hover text).
     axis: `trial` or `device_s`. default_us: the default config's time in the search, for a line.
     """

@@ -1,4 +1,4 @@
-"""After how many samples the search knew enough of its trials."""
+"""The number of samples after which the search ended its trials."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import plotly.graph_objects as go
 
 from reports.figures.theme import BLUE, GREEN, GREY, ORANGE, PURPLE, base, rows
 
-# Five colours and eight patterns: no two of forty depths look alike.
+# Five colours and eight patterns distinguish forty numbers of samples.
 _COLOURS = (GREY, BLUE, ORANGE, GREEN, PURPLE)
 _PATTERNS = ("", "/", "x", ".", "-", "\\", "+", "|")
 
 
 def depths(frame: pd.DataFrame) -> go.Figure:
-    """Stacked bars: one per task, the share of its trials that ended after so many samples.
+    """Stacked bars, one per task: the shares of its trials by number of samples.
 
-    frame: one row per task and depth: task (in the order to show), samples (per trial), share.
+    frame: one row per task and number of samples: task (in the order to show), samples (per
+    trial), share.
     """
     tasks = list(dict.fromkeys(frame["task"]))
     figure = base(
@@ -23,7 +24,7 @@ def depths(frame: pd.DataFrame) -> go.Figure:
         **rows(tasks),
         barmode="stack",
         xaxis={
-            "title": {"text": "share of the trials timed"},
+            "title": {"text": "share of timed trials"},
             "range": [0, 1],
             "tickformat": "~%",
         },

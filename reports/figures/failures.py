@@ -1,4 +1,4 @@
-"""How many trials of each task failed, and how."""
+"""The failed trials of each task by status."""
 
 from __future__ import annotations
 

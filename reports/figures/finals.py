@@ -1,4 +1,4 @@
-"""How far each finalist of a task is behind the fastest, as far as the race could tell."""
+"""The distance of each finalist to the fastest, with intervals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from reports.figures.theme import BLUE, GREEN, GREY, ORANGE, base, rows
 from reports.quantity import plot_text
 
-#: Within this of the fastest a config is as good as it.
+#: Configs within this relative difference count as equally fast.
 EPSILON = 0.01
 _MARKS = {
     "winner": ("winner", BLUE, "diamond", 11),
@@ -23,7 +23,7 @@ def finals(frame: pd.DataFrame) -> go.Figure:
 
     frame: one row per timed finalist, in the order to show: label, place (`winner`, `tied`,
     `slower`, `dropped`), ln, low, high (NaN where unknown), passes (samples it is made from).
-    The band is where a config is as good as the reference: 1 % to either side.
+    The band of ±1 % around the reference shows configs that count as equally fast.
     """
     labels = frame["label"].tolist()
     figure = base(

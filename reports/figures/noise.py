@@ -1,4 +1,4 @@
-"""How much the samples of each trial scatter."""
+"""The spread of the samples of each trial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each value of each parameter achieves: one strip of trials per value."""
+"""The times for each value of each parameter: one strip of trials per value."""
 
 from __future__ import annotations
 

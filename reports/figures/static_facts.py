@@ -1,4 +1,4 @@
-"""What cross-compiled binaries say of themselves: registers, shared memory, spills."""
+"""Static facts of cross-compiled binaries: registers, shared memory, spills."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How every figure looks: Okabe-Ito colours, a calm layout, and a light and a dark template.
+"""The common style of all figures: colours, layout, a light and a dark template.
 
-Colours are told apart by people with any colour vision; figures also differ by symbol or pattern.
-The page maps `DARK_OF` over a figure when it is shown dark.
+The Okabe-Ito colours are distinguishable with any colour vision; series also differ by symbol or
+pattern. The page replaces colours by `DARK_OF` in the dark theme.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from reports.quantity import plot_text
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072b2", "#d55e00", "#007a5a", "#a8527f", "#7a828c"
 STRONG = "#1f242b"
 
-#: light colour -> the same colour on a dark ground.
+#: Each light colour with its counterpart on a dark background.
 DARK_OF = {
     BLUE: "#6cb6ea",
     ORANGE: "#f0a04b",
@@ -26,7 +26,7 @@ DARK_OF = {
     STRONG: "#f1f3f5",
 }
 
-#: passed with every figure: no logo, and no button that sends data to a cloud service.
+#: Plotly options of every figure: no logo, no button that sends data to a cloud service.
 CONFIG: dict[str, Any] = {
     "displaylogo": False,
     "showSendToCloud": False,
@@ -66,7 +66,7 @@ def template(*, dark: bool) -> dict[str, Any]:
 
 
 def base(height: int, **layout: Any) -> go.Figure:
-    """An empty figure of a fixed height in pixels; it takes the width it is given."""
+    """An empty figure with a fixed height in pixels and a flexible width."""
     return go.Figure(
         layout={
             "template": template(dark=False),
@@ -91,7 +91,7 @@ def base(height: int, **layout: Any) -> go.Figure:
 def rows(labels: list[str], axis: str = "") -> dict[str, Any]:
     """Layout of a figure with one labelled row per text, at y = 0, 1, 2... from the top down.
 
-    The label stands above its row, so that narrow screens keep their width for the data.
+    The label is above its row, so that narrow screens have their full width for the data.
     axis: suffix of the subplot's axes (`""`, `"2"`...).
     """
     return {
@@ -120,5 +120,5 @@ def rows(labels: list[str], axis: str = "") -> dict[str, Any]:
 
 
 def thin(frame: pd.DataFrame, most: int) -> pd.DataFrame:
-    """Every n-th row, so that no more than `most` dots are drawn."""
+    """Every n-th row, at most `most` rows."""
     return frame.iloc[:: -(-len(frame) // most)] if len(frame) > most else frame

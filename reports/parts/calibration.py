@@ -1,4 +1,4 @@
-"""What each device and its clock could do, as its worker found when it started."""
+"""The calibrations of devices and clocks, measured when each worker started."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ _HEADINGS = (
     "card",
     "host",
     "measured at",
-    "clock's step, µs",
-    "read when nothing runs, µs",
-    "flush of the cache, µs",
+    "clock resolution, µs",
+    "empty measurement, µs",
+    "cache flush, µs",
     "copy, GB/s",
     "matrix products, TFLOP/s",
 )
 
 
 def calibration_table(data: RunData) -> Table | None:
-    """One row per card and host; None when no worker reported any."""
+    """One row per card and host; None for a run without calibrations."""
     if not data.calibrations:
         return None
     rows = []
     for record in data.calibrations:
-        found = record.calibration
+        measured = record.calibration
         rows.append(
             (
                 record.device.name or record.device.target,
                 f"…{record.device.uuid[-8:]}" if record.device.uuid else NOTHING,
                 record.host or NOTHING,
                 f"{record.measured_at:%Y-%m-%d %H:%M:%S %Z}".strip(),
-                _known(found.quantum_us, 1.0),
-                _listed(found.overhead_us, 1.0),
-                _known(found.flush_us, 1.0),
-                _known(found.copy_bytes_per_us, 1e-3),
-                _listed(found.flops_per_us, 1e-6),
+                _known(measured.quantum_us, 1.0),
+                _listed(measured.overhead_us, 1.0),
+                _known(measured.flush_us, 1.0),
+                _known(measured.copy_bytes_per_us, 1e-3),
+                _listed(measured.flops_per_us, 1e-6),
             )
         )
     return Table.of(_HEADINGS, rows)
 
 
 def _known(value: float, scale: float) -> str:
-    """Zero means that it could not be measured."""
+    """A number; zero stands for an unknown value."""
     number = finite(value)
     return plain(number * scale) if number else NOTHING
 
 
 def _listed(values: Mapping[str, float], scale: float) -> str:
-    """An overhead of 0 is a finding; a rate of 0 is none."""
+    """Numbers by name. Zero is a valid overhead."""
     parts = []
     for name, value in sorted(values.items()):
         number = finite(value)

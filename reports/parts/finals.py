@@ -1,4 +1,4 @@
-"""What the races of the finals found: a forest plot and the numbers of every finalist."""
+"""The finals of each task: a forest plot, and a table of all finalists."""
 
 from __future__ import annotations
 
@@ -27,18 +27,21 @@ _HEADINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The finals of one task; figure is None where no finalist was timed."""
+    """The finals of one task."""
 
     task: TaskData
     result: Outcome
+    #: Size of the tie set.
     tied: int
+    #: How the winner was chosen from its tie set.
     reason: str
+    #: None where no finalist was timed.
     figure: FigureView | None
     table: Table
 
 
 def parts(tasks: tuple[TaskData, ...]) -> list[Part]:
-    """One part per task that had finals."""
+    """One part per task with finals."""
     return [_part(task) for task in tasks if task.info.finals]
 
 
@@ -84,22 +87,22 @@ def _caption(shown: list[Finalist], result: Outcome, *, raced: bool) -> str:
     alike = [finalist for finalist in timed if finalist.place in ("winner", "tied")]
     dropped = sum(finalist.place == "dropped" for finalist in timed)
     whiskers = (
-        "Whiskers are intervals that hold for all finalists at once"
+        "Whiskers are joint intervals of all finalists"
         if raced
-        else "Whiskers are 95 % intervals, each for itself"
+        else "Whiskers are separate 95 % intervals"
     )
-    found = (
-        f"{len(alike)} of {count(len(timed), 'finalist')} cannot be told from the fastest"
+    result_text = (
+        f"{len(alike)} of {count(len(timed), 'finalist')} cannot be distinguished from the fastest"
         if len(alike) > 1
-        else f"One of {count(len(timed), 'finalist')} {_alone(result)}"
+        else f"{_single_winner(result)} of {count(len(timed), 'finalist')}"
         if alike
-        else f"{count(len(timed), 'finalist')}, and no winner among them"
+        else f"No winner among {count(len(timed), 'finalist')}"
     )
-    left = f"; {dropped} left the race early" if dropped else ""
-    return f"{found}{left}. {whiskers}; the band is 1 % to either side of the reference."
+    left = f"; {dropped} dropped early in the race" if dropped else ""
+    return f"{result_text}{left}. {whiskers}; the band is ±1 % around the reference."
 
 
-def _alone(result: Outcome) -> str:
+def _single_winner(result: Outcome) -> str:
     if result.kept_because:
-        return f"came first, but the default config ships ({result.kept_because})"
-    return "is the fastest beyond doubt"
+        return f"The default config ships ({result.kept_because}) instead of the fastest"
+    return "The winner is significantly the fastest"

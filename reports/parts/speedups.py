@@ -1,4 +1,4 @@
-"""The leaderboard's figure: how much faster each winner is, and against what."""
+"""The speed-up figure of the leaderboard."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from reports.view import FigureView, Table, figure_view, foremost
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """What ships for a task against one opponent: `default` or `fastest baseline`, and its name."""
+    """One speed-up of the config that ships for a task."""
 
     task: str
+    #: `default` or `fastest baseline`.
     opponent: str
+    #: `default` or the name of the baseline.
     name: str
     ratio: Ratio
 
 
 def speedup_view(results: list[tuple[TaskData, Outcome]]) -> FigureView | None:
-    """Speed-ups over the default and the fastest baseline; None when nothing was confirmed."""
+    """Speed-ups over the default config and the fastest baseline; None without a confirmation."""
     groups = [group for task, result in results if (group := _points(task, result))]
     if not groups:
         return None
@@ -63,12 +65,13 @@ def _points(task: TaskData, result: Outcome) -> list[_Point]:
 def _caption(groups: list[list[_Point]]) -> str:
     points = [p for group in groups for p in group if p.opponent == "default"]
     if not points:
-        return "Speed-up of what ships over the fastest correct baseline, with its 95 % interval."
+        return "Speed-up over the fastest correct baseline, with 95 % intervals."
     best = max(points, key=lambda point: point.ratio.value)
     least = min(points, key=lambda point: point.ratio.value)
     if len(points) == 1:
-        return f"{best.task} runs {times(best.ratio)} as fast as with its default config."
+        return f"The speed-up of {best.task} over its default config is {times(best.ratio)}."
     return (
-        f"Tuning helps {best.task} most ({times(best.ratio)} the default's speed) and {least.task} "
-        f"least ({times(least.ratio)}). Where a whisker crosses 1, the two cannot be told apart."
+        f"The largest speed-up over the default config is {times(best.ratio)} ({best.task}), the "
+        f"smallest {times(least.ratio)} ({least.task}). A whisker that crosses 1 means that the "
+        "two cannot be distinguished."
     )

@@ -1,4 +1,4 @@
-"""Each task by itself, folded away: convergence, parameters, the fastest configs, baselines."""
+"""The section of the tasks, each folded: baselines, convergence, parameters, fastest trials."""
 
 from __future__ import annotations
 
@@ -20,22 +20,25 @@ _TOP = 10
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """One task's folded part. top and baselines are tables; facts are (name, text) pairs."""
+    """One task of the section."""
 
     task: TaskData
     result: Outcome
     config_text: str
     time_text: str
+    #: (name, text) pairs.
     facts: list[tuple[str, str]]
     convergence: list[FigureView]
     parameters: FigureView | None
+    #: Title of `top`.
     top_title: str
+    #: The fastest trials, or those with the fewest registers.
     top: Table | None
     baselines: Table | None
 
 
 def build(data: RunData) -> Section | None:
-    """One folded part per task; None for a run without tasks."""
+    """One part per task; None for a run without tasks."""
     if not data.tasks:
         return None
     details = [_detail(task) for task in data.tasks]
@@ -64,23 +67,23 @@ def _facts(task: TaskData, result: Outcome) -> list[tuple[str, str]]:
     facts = [("stage", info.stage)]
     if selection is not None:
         facts.append(("default config", pairs(selection.default)))
-        facts.append(("ships", pairs(result.config) if result.confirmed else ""))
-        facts.append(("default kept because", result.kept_because))
+        facts.append(("config that ships", pairs(result.config) if result.confirmed else ""))
+        facts.append(("reason for the default config", result.kept_because))
         facts.append(("winner of the search", pairs(selection.winner)))
         facts.append(("runner-up", pairs(selection.runner_up)))
-        facts.append(("chosen because", selection.reason))
+        facts.append(("choice from the tie set", selection.reason))
         facts.append(("tie set", "; ".join(pairs(config) for config in selection.tie_set[:8])))
-        facts.append(("configs tied", f"{len(selection.tie_set)}"))
+        facts.append(("size of the tie set", f"{len(selection.tie_set)}"))
     if finite(info.flops):
-        facts.append(("operations", f"{plain(info.flops / 1e9)} GFLOP"))
+        facts.append(("least operations", f"{plain(info.flops / 1e9)} GFLOP"))
     if finite(info.bytes):
-        facts.append(("bytes to move", size(info.bytes)))
+        facts.append(("least bytes", size(info.bytes)))
     if result.roofline is not None:
         facts.append(("share of the roofline", percent(result.roofline, 1)))
     if info.tolerance is not None:
         facts.append(("tolerance", f"{info.tolerance:.2g}"))
     methods = sorted({trial.method for trial in task.timed if trial.method})
-    facts.append(("timed with", ", ".join(methods)))
+    facts.append(("timing method", ", ".join(methods)))
     facts.append(("note", info.note))
     return [(name, text) for name, text in facts if text]
 
@@ -91,11 +94,11 @@ def _convergence(task: TaskData) -> list[FigureView]:
     steps = frame[frame["best_us"].notna() & (frame["best_us"] != frame["best_us"].shift())]
     last = steps.iloc[-1]
     caption = (
-        f"The fastest trial, {micros(last['best_us'])} µs, was number {int(last['trial'])} of "
-        f"{len(frame)}"
+        f"The fastest trial takes {micros(last['best_us'])} µs and is number {int(last['trial'])} "
+        f"of {len(frame)}"
     )
     if default_us is not None and last["best_us"]:
-        caption += f"; the default took {factor(default_us / last['best_us'])} its time"
+        caption += f"; the default config takes {factor(default_us / last['best_us'])} that time"
     total_s = float(frame["device_s"].iloc[-1])
     views = [
         figure_view(
@@ -107,8 +110,8 @@ def _convergence(task: TaskData) -> list[FigureView]:
     ]
     if total_s > 0:
         text = (
-            f"It was found after {seconds(last['device_s'])} of device time out of "
-            f"{seconds(total_s)}."
+            f"The search found the fastest trial after {seconds(last['device_s'])} of "
+            f"{seconds(total_s)} of device time."
         )
         name = f"{task.slug}-device-time"
         figure = figures.convergence(frame, "device_s", default_us)
@@ -127,13 +130,13 @@ def _steps_table(steps: pd.DataFrame) -> Table:
 
 
 def _default_in_search(task: TaskData) -> float | None:
-    """The default config's time among the trials: of the search, so comparable with them."""
+    """The default config's time in the search, which is comparable with the other trials."""
     selection = task.info.selection
     if selection is None or selection.default is None:
         return None
-    wanted = config_key(selection.default)
-    found = [trial for trial in task.timed if config_key(trial.config) == wanted]
-    return finite(found[0].median_us) if found else None
+    key = config_key(selection.default)
+    matching = [trial for trial in task.timed if config_key(trial.config) == key]
+    return finite(matching[0].median_us) if matching else None
 
 
 def _parameters(task: TaskData) -> FigureView | None:
@@ -147,11 +150,11 @@ def _parameters(task: TaskData) -> FigureView | None:
     spread = {name: 0.0 for name, *_ in summary}
     for name, _, _, best, _ in summary:
         spread[name] = max(spread[name], best)
-    telling = max(spread, key=lambda name: spread[name])
-    worst = next(v for n, v, _, best, _ in summary if n == telling and best == spread[n])
+    largest = max(spread, key=lambda name: spread[name])
+    worst = next(v for n, v, _, best, _ in summary if n == largest and best == spread[n])
     caption = (
-        f"{telling} matters most: with {worst} even the best trial takes "
-        f"{factor(spread[telling])} the fastest time."
+        f"{largest} has the largest effect: the best trial with {worst} takes "
+        f"{factor(spread[largest])} the fastest time."
     )
     table = Table.of(
         ("parameter", "value", "trials", "best ÷ fastest", "median ÷ fastest"),
@@ -161,7 +164,7 @@ def _parameters(task: TaskData) -> FigureView | None:
 
 
 def _top(task: TaskData) -> Table | None:
-    """The fastest trials; of a task that was never timed, those with the fewest registers."""
+    """The fastest trials; for a task that was never timed, those with the fewest registers."""
     timed = task.state != "built"
     if timed:
         ranked = sorted(task.timed, key=lambda t: (t.median_us or 0.0, t.number))
@@ -203,5 +206,5 @@ def _baselines(task: TaskData, result: Outcome) -> Table | None:
                 baseline.message[:300],
             )
         )
-    against = ("what ships is faster by", "95 % interval")
+    against = ("speed-up", "95 % interval")
     return Table(("baseline", "status", "time, µs", *against, "message"), tuple(rows))

@@ -1,4 +1,4 @@
-"""Where the run took place, what the devices did meanwhile, and what changed since the last run."""
+"""The section of the environment: devices, toolchain, host, clocks, changes since the last run."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _CLOCKS = {
     "throttle": "throttle reasons",
     "throttled": "passes voided by",
 }
-#: What a run did rather than where: told where it is told how it was measured.
-_DONE = {"device_busy_share", "busy_share_while_ready", "device_s", "timing_s", "configs"}
+#: Measurements of the run, which the section "How it was measured" shows.
+_MEASURED = {"device_busy_share", "busy_share_while_ready", "device_s", "timing_s", "configs"}
 _NAMES = {
     "sm_count": "multiprocessors or cores",
     "memory_bytes": "memory",
@@ -49,7 +49,7 @@ _NAMES = {
 
 
 def build(data: RunData) -> Section:
-    """Devices, toolchains, host, clocks, and the difference from the campaign's previous run."""
+    """Devices, toolchains, host, clocks, and the changes since the campaign's previous run."""
     infos = [task.info for task in data.tasks]
     devices = {info.key.device.fingerprint: info.key.device for info in infos}
     absent = {task.info.key.device.fingerprint: task.absent for task in data.tasks}
@@ -77,7 +77,7 @@ def _device(device: Device, absent: bool) -> tuple[str, Facts]:
         shown = _UNITS[name](value) if name in _UNITS else f"{value}"
         facts.append((_NAMES.get(name, name), f"…{shown[-8:]}" if name == "uuid" else shown))
     if absent:
-        facts.append(("timed", "never: there is no such device here"))
+        facts.append(("timed", "never: the device is absent"))
     return device.name or device.target, facts
 
 
@@ -106,12 +106,12 @@ def _readable(facts: Mapping[str, object]) -> Facts:
     return [
         (name.replace("_", " "), "yes" if value is True else "no" if value is False else f"{value}")
         for name, value in sorted(facts.items())
-        if value not in (None, "") and name not in _DONE
+        if value not in (None, "") and name not in _MEASURED
     ]
 
 
 def _clocks(data: RunData) -> Facts:
-    """What the monitors saw over all trials: ranges of numbers, counts of words."""
+    """Records of the device monitors over all trials: ranges of numbers, counts of words."""
     seen: dict[str, list[float | str]] = {}
     for trial in data.trials:
         for name, value in trial.clocks.items():
@@ -134,7 +134,7 @@ def _range(numbers: Sequence[float]) -> str:
 
 
 def _changes(data: RunData) -> list[tuple[str, str, str]]:
-    """(what, before, now) for each fact that differs from the previous run's."""
+    """(name, before, now) for each fact that changed since the previous run."""
     if data.previous is None:
         return []
     before = _flat(data.previous, data.previous_tasks)

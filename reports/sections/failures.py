@@ -1,4 +1,4 @@
-"""What failed, by status, with the commonest messages."""
+"""The section of failures: by status, with the most frequent messages."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from reports.view import Section, Table, figure_view, foremost
 from results_db.records import TrialRecord
 from search_spaces.records import Status
 
-#: status -> what it means, in the order they are shown.
+#: Each status with its meaning, in the order of the section.
 MEANINGS = {
-    Status.CORRECTNESS: "ran, but its outputs are wrong",
+    Status.CORRECTNESS: "ran, but with wrong outputs",
     Status.RUNTIME: "failed while running on the device",
     Status.TIMEOUT: "took longer than its time limit",
     Status.COMPILE: "did not compile, or cannot run on the target",
-    Status.CONSTRAINTS: "broke a constraint of the search space",
+    Status.CONSTRAINTS: "violated a constraint of the search space",
 }
 _MESSAGES, _DETAIL, _LINE = 5, 4000, 300
 _NUMBER = r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?"
@@ -31,21 +31,29 @@ _NUMBER = r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?"
 class Kind:
     """Trials of one status whose messages differ only in their numbers."""
 
+    #: The message of the first trial.
     message: str
+    #: Number of trials.
     count: int
+    #: The config of the first trial.
     example: str
+    #: The task of the first trial.
     task: TaskData
+    #: The raw text of the first failure.
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One status: its commonest kinds, and how many trials are of other kinds."""
+    """The failures of one status."""
 
     status: str
     meaning: str
+    #: Number of trials.
     count: int
+    #: The most frequent kinds.
     kinds: list[Kind]
+    #: Number of trials of other kinds.
     others: int
 
 
@@ -56,7 +64,7 @@ def build(data: RunData) -> Section:
     view = None
     if failed:
         tasks = [task for task in data.tasks if task.failed]
-        shown, remark = foremost(tasks, lambda task: len(task.failed))
+        shown, note = foremost(tasks, lambda task: len(task.failed))
         figure = figures.failures(failures_frame(shown))
         table = Table.of(
             ("task", "status", "trials"),
@@ -66,7 +74,7 @@ def build(data: RunData) -> Section:
                 for status, number in sorted(Counter(t.status.value for t in task.failed).items())
             ),
         )
-        view = figure_view("failures", figure, _caption(data, groups) + remark, table)
+        view = figure_view("failures", figure, _caption(data, groups) + note, table)
     return Section("failures", "Failures", "failures.html.j2", {"groups": groups, "figure": view})
 
 
@@ -74,8 +82,8 @@ def _caption(data: RunData, groups: list[Group]) -> str:
     total = sum(group.count for group in groups)
     most = max(groups, key=lambda group: group.count)
     return (
-        f"{total:,} of {count(len(data.trials), 'trial')} failed; the commonest status is "
-        f"“{most.status}” ({most.count:,}): it {most.meaning}."
+        f"{total:,} of {count(len(data.trials), 'trial')} failed; the most frequent status is "
+        f"“{most.status}” ({most.count:,} trials): the variant {most.meaning}."
     )
 
 
@@ -108,5 +116,5 @@ def _kind(members: list[tuple[TaskData, TrialRecord]]) -> Kind:
 
 
 def _tail(text: str) -> str:
-    """The end of a long detail: that is where compilers say what is wrong."""
+    """The end of a long text, where compilers report the error."""
     return text if len(text) <= _DETAIL else f"…\n{text[-_DETAIL:]}"

@@ -1,4 +1,4 @@
-"""One row per task: what ships against the default and against every baseline."""
+"""The leaderboard: per task the config that ships, against the default and every baseline."""
 
 from __future__ import annotations
 
@@ -17,47 +17,58 @@ from search_spaces.records import Status, canonical_json
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A table cell: text, the value it sorts by (empty: last), and smaller lines below."""
+    """A cell of the table."""
 
     text: str
+    #: The value to sort by; empty sorts last.
     sort: str = ""
+    #: Smaller lines below the text.
     lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One task as the leaderboard shows it; config_json is what the copy button copies."""
+    """One task of the leaderboard."""
 
     task: TaskData
     result: Outcome
+    #: By key of `MEASURES` and `COUNTS`.
     cells: dict[str, Cell]
     config_text: str
+    #: The text of the copy button.
     config_json: str
+    #: (name, time and ratio) of each baseline.
     baselines: list[tuple[str, str]]
 
 
-#: key -> heading, explanation; MEASURES stand left of the config, COUNTS right of it.
+#: Heading and explanation of each column; MEASURES are left of the config, COUNTS right of it.
 MEASURES = {
-    "time": ("Time, µs", "median of the confirmation pass, with its 95 % interval"),
-    "default": ("Over default", "how many times faster than the default config, 95 % interval"),
+    "time": ("Time, µs", "median of the confirmation, with its 95 % interval"),
+    "default": ("Over default", "speed-up over the default config, with its 95 % interval"),
     "baseline": (
         "Over fastest baseline",
-        "how many times faster than the best correct baseline",
+        "speed-up over the fastest correct baseline",
     ),
-    "roofline": ("Roofline", "share of the speed the device's data sheet allows; else rates"),
+    "roofline": (
+        "Roofline",
+        "roofline bound ÷ time, by the device's data sheet; else rates",
+    ),
 }
 COUNTS = {
-    "ties": ("Tied", "configs that cannot be told from the one that ships, itself included"),
-    "trials": ("Trials", "trials, and how many of them failed"),
+    "ties": (
+        "Tied",
+        "configs that cannot be distinguished from this one, itself included",
+    ),
+    "trials": ("Trials", "number of trials, and of failed ones"),
     "compiled": (
         "Compiled on device",
-        "launches that compiled on the device worker: 0 is meant",
+        "launches that compiled on the device worker; expected: 0",
     ),
 }
 
 
 def build(data: RunData) -> Section | None:
-    """The table of all tasks that were, or were to be, timed, and the figure of their speed-ups."""
+    """The table of all tasks with a present device, and the figure of their speed-ups."""
     rows = [_row(task) for task in data.tasks if task.state != "built"]
     if not rows:
         return None
@@ -115,8 +126,8 @@ def _named(name: str, median_us: float | None) -> str:
     return f"{name} {micros(median_us)} µs" if finite(median_us) is not None else ""
 
 
-def _ratio_cell(ratio: Ratio | None, beside: str) -> Cell:
-    return _cell(times(ratio), ratio.value if ratio else None, span(ratio), beside)
+def _ratio_cell(ratio: Ratio | None, opponent: str) -> Cell:
+    return _cell(times(ratio), ratio.value if ratio else None, span(ratio), opponent)
 
 
 def _roofline(result: Outcome) -> Cell:
@@ -130,7 +141,7 @@ def _roofline(result: Outcome) -> Cell:
 
 
 def _baselines(task: TaskData, result: Outcome) -> list[tuple[str, str]]:
-    """(name, time and ratio, or why it has none)"""
+    """(name, time and ratio; or why there is no time) of each baseline."""
     listed = []
     for baseline in task.info.baselines:
         if baseline.status is not Status.CORRECT or finite(baseline.median_us) is None:
@@ -144,7 +155,7 @@ def _baselines(task: TaskData, result: Outcome) -> list[tuple[str, str]]:
 
 
 def _csv(rows: list[Row]) -> list[list[object]]:
-    """Headings, then one record per task with plain numbers and no text that is a formula."""
+    """Headings, then one record per task. Spreadsheets run no text as a formula."""
     names = list(dict.fromkeys(b.name for row in rows for b in row.task.info.baselines))
     table: list[list[object]] = [
         [

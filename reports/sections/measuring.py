@@ -1,4 +1,4 @@
-"""How it was measured: methods, devices, how long and how deep, and what is to be doubted."""
+"""The section "How it was measured": methods, device time, samples, finals, calibrations."""
 
 from __future__ import annotations
 
@@ -21,25 +21,28 @@ from search_spaces.statistics import finite_times
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """How one task was measured; counts are of trials, `per_config_s` and shares None if unknown.
-
-    repeated: their pass was thrown away once, because the device slowed down. void: it did so
-    again. capped: at the power limit. unstable: a repetition gave other bits; checked: it was
-    looked at.
-    """
+    """The measurements of one task. Counts are numbers of trials."""
 
     task: TaskData
     result: Outcome
     methods: str
     caches: str
     timed: int
+    #: Device time per config that held the device; None where unknown.
     per_config_s: float | None
+    #: Share of the device time spent timing; None where unknown.
     timing_share: float | None
+    #: A pass was voided by throttling and repeated.
     repeated: int
+    #: The repeated pass was throttled too.
     void: int
+    #: The device was at its power limit.
     capped: int
+    #: A repetition gave different bits.
     unstable: int
+    #: A repetition was compared.
     checked: int
+    #: The binary spills registers.
     spilling: int
 
     @property
@@ -52,7 +55,7 @@ class Row:
 
 
 def build(data: RunData) -> Section | None:
-    """None for a run in which no device measured anything and no finals were held."""
+    """The section; None for a run without measurements, finals and calibrations."""
     tasks = [task for task in data.tasks if _measured(task)]
     finals = parts(data.tasks)
     table = calibration_table(data)
@@ -115,37 +118,37 @@ def _device_time(trials: Sequence[TrialRecord]) -> tuple[float | None, float | N
 
 
 def _fact(data: RunData, name: str) -> float | None:
-    """A number the driver noted of the whole run."""
+    """A number that the driver recorded for the whole run."""
     value = data.run.summary.get(name, data.run.environment.get(name))
     return finite(value) if isinstance(value, int | float) else None
 
 
 def _tiles(data: RunData, tasks: Sequence[TaskData]) -> list[tuple[str, str, str]]:
-    """(number, what it is, a remark)"""
+    """(number, its meaning, a note) of each tile."""
     trials = [trial for task in tasks for trial in _measured(task)]
     per_config_s, timing_share = _device_time(trials)
     timing_s = _fact(data, "timing_s")
     busy, ready = _fact(data, "device_busy_share"), _fact(data, "busy_share_while_ready")
     tiles = []
     if per_config_s is not None:
-        remark = f"{percent(timing_share)} of it timing" if timing_share is not None else ""
-        tiles.append((f"{plain(1e3 * per_config_s)} ms", "of device time per config", remark))
+        note = f"{percent(timing_share)} of it timing" if timing_share is not None else ""
+        tiles.append((f"{plain(1e3 * per_config_s)} ms", "of device time per config", note))
     if busy is not None:
-        remark = f"{percent(ready)} of it at work" if ready is not None else ""
-        tiles.append((percent(busy), "of the devices' time had a job", remark))
+        note = f"{percent(ready)} of it at work" if ready is not None else ""
+        tiles.append((percent(busy), "of the devices' time with a job", note))
     if timing_s is not None:
         held_s = _fact(data, "device_s")
-        remark = f"of {seconds(held_s)} held; " if held_s is not None else ""
-        tiles.append((seconds(timing_s), "spent timing", f"{remark}finals included"))
+        note = f"of {seconds(held_s)} held; " if held_s is not None else ""
+        tiles.append((seconds(timing_s), "spent timing", f"{note}finals included"))
     watched = [trial for trial in trials if "throttle" in trial.clocks]
     if watched:
         void = sum(bool(t.clocks.get("throttled")) for t in trials)
         repeated = sum(bool(t.clocks.get("repeated")) for t in trials)
-        remark = f"{count(void, 'trial')} slowed down again" if void else ""
-        tiles.append((f"{repeated:,}", "trials in passes voided by throttling", remark))
+        note = f"{count(void, 'trial')} throttled again" if void else ""
+        tiles.append((f"{repeated:,}", "trials in passes voided by throttling", note))
         capped = sum(map(_capped, trials))
-        remark = "labelled, not voided: the limit is part of the device" if capped else ""
-        tiles.append((percent(capped / len(watched)), "of trials at the power limit", remark))
+        note = "not voided: the limit is a property of the device" if capped else ""
+        tiles.append((percent(capped / len(watched)), "of trials at the power limit", note))
     return tiles
 
 
@@ -153,7 +156,7 @@ def _depths(tasks: Sequence[TaskData]) -> FigureView | None:
     screened = [task for task in tasks if task.screened]
     if not screened:
         return None
-    shown, remark = foremost(screened, lambda task: len(task.screened))
+    shown, note = foremost(screened, lambda task: len(task.screened))
     every = depths_frame(screened)
     table = Table.of(
         ("task", "samples", "share of trials"),
@@ -165,14 +168,14 @@ def _depths(tasks: Sequence[TaskData]) -> FigureView | None:
     counts = Counter(len(trial.samples_us) for task in screened for trial in task.screened)
     total, least = sum(counts.values()), min(counts)
     text = (
-        f"Every one of {count(total, 'trial')} was timed by {count(least, 'sample')}."
+        f"Each of {count(total, 'trial')} was timed with {count(least, 'sample')}."
         if len(counts) == 1
         else f"{percent(counts[least] / total)} of {count(total, 'trial')} ended after "
-        f"{count(least, 'sample')}, {percent(counts[max(counts)] / total)} went all the way to "
+        f"{count(least, 'sample')}, {percent(counts[max(counts)] / total)} after the maximum of "
         f"{max(counts)}."
     )
     figure = figures.depths(depths_frame(shown))
-    return figure_view("depths", figure, text + remark, table)
+    return figure_view("depths", figure, text + note, table)
 
 
 def _unstable(tasks: Sequence[TaskData]) -> Table | None:

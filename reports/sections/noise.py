@@ -1,4 +1,4 @@
-"""How noisy the timings were."""
+"""The section of noise: the spread of raw samples."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from search_spaces.statistics import relative_iqr
 
 
 def build(data: RunData) -> Section | None:
-    """Spread of the raw samples of each task's trials; None when no samples were kept."""
+    """The spread of the raw samples of each task's trials; None for a run without samples."""
     tasks = [task for task in data.tasks if _spreads(task)]
     if not tasks:
         return None
     rows = [_row(task) for task in tasks]
     table = Table.of(("task", "trials", "median spread", "largest", "winner's", "label"), rows)
-    shown, remark = foremost(tasks, lambda task: median(_spreads(task)))
+    shown, note = foremost(tasks, lambda task: median(_spreads(task)))
     figure = figures.noise(noise_frame(shown))
-    view = figure_view("noise", figure, _caption(tasks) + remark, table)
+    view = figure_view("noise", figure, _caption(tasks) + note, table)
     return Section("noise", "Noise", "figure.html.j2", {"figure": view})
 
 
@@ -51,10 +51,10 @@ def _word(spread: float) -> str:
 
 def _caption(tasks: list[TaskData]) -> str:
     middle = {task.label: median(_spreads(task)) for task in tasks}
-    loud = [label for label, spread in middle.items() if spread > NOISY]
+    noisy = [label for label, spread in middle.items() if spread > NOISY]
     typical = percent(median(middle.values()), 2)
-    text = f"Samples of a typical trial scatter by {typical} of its median"
-    if not loud:
-        return f"{text}; no task is noisier than {percent(NOISY)}."
-    named = listed(loud[:3]) + (f" and {len(loud) - 3} more" if len(loud) > 3 else "")
-    return f"{text}; {count(len(loud), 'task')} above {percent(NOISY)}: {named}."
+    text = f"The median spread of a trial's samples is {typical} (IQR ÷ median)"
+    if not noisy:
+        return f"{text}; no task exceeds {percent(NOISY)}."
+    named = listed(noisy[:3]) + (f" and {len(noisy) - 3} more" if len(noisy) > 3 else "")
+    return f"{text}; {count(len(noisy), 'task')} above {percent(NOISY)}: {named}."

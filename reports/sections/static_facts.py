@@ -1,4 +1,4 @@
-"""Variants that were only compiled: what their binaries say of themselves."""
+"""The section of variants that were only compiled: static facts of their binaries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reports.view import Section, Table, figure_view
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One build-only task: counts, and (median, least to most) of each fact as texts."""
+    """One build-only task. A fact is the pair of its median and its range, as text."""
 
     task: TaskData
     compiled: int
@@ -27,7 +27,7 @@ class Row:
 
 
 def build(data: RunData) -> Section | None:
-    """Table of build-only tasks and the figure of their facts; None when every task was timed."""
+    """A table and a figure of build-only tasks; None for a run without any."""
     tasks = [task for task in data.tasks if task.state == "built"]
     if not tasks:
         return None

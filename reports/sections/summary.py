@@ -1,4 +1,4 @@
-"""What happened, in one sentence, a few numbers and an honest note on what was never timed."""
+"""The summary: one sentence per device, key figures, and notes on what was not timed."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from search_spaces.statistics import finite_times, geometric_mean
 from workers import backends
 
 _STATUS_NOTES = {
-    "running": "The run is still going on; this is its state so far.",
-    "interrupted": "The run was interrupted; what had finished is below, and it can be resumed.",
-    "failed": "The run ended with an error; what had finished is below.",
+    "running": "The run is in progress; this report shows its present state.",
+    "interrupted": "The run was interrupted and can be resumed; this report shows finished results.",
+    "failed": "The run ended with an error; this report shows the finished results.",
 }
 
 
@@ -38,7 +38,7 @@ def build(data: RunData) -> Section:
 
 
 def _sentences(outcomes: list[tuple[TaskData, Outcome]]) -> list[tuple[str, str]]:
-    """(device, what was found there), one per device that was measured."""
+    """(device, sentence) of each device that was measured."""
     if not outcomes:
         return [("", "This run has no tasks: nothing was tuned.")]
     sentences = []
@@ -62,11 +62,11 @@ def _device_sentence(results: list[Outcome]) -> str:
         text += f", {mean}{factor(geometric_mean(over))} over the fastest correct baseline"
     ahead = sum(r.over_baseline is not None and r.over_baseline.verdict == "slower" for r in tuned)
     if ahead:
-        text += f" (which still wins on {ahead})"
+        text += f" (still slower on {ahead})"
     verdicts = Counter(result.verdict for result in tuned)
     found = [f"{verdicts[v]} {v}" for v in ("faster", "same", "undecided")]
     kept = verdicts["default kept"]
-    found += [f"{kept} kept at the default"] * bool(kept)
+    found += [f"{kept} default kept"] * bool(kept)
     text += f". Against the default config: {', '.join(found)}"
     left = len(results) - len(tuned)
     return f"{text}. {count(left, 'workload')} without a confirmed winner." if left else f"{text}."
@@ -84,7 +84,7 @@ def _notes(data: RunData) -> list[str]:
     if late:
         notes.append(
             f"{count(late, 'launch', 'launches')} compiled on the device worker instead of "
-            "coming ready from a builder; their device time includes compiling."
+            "on a builder; their device time includes compiling."
         )
     return notes
 
@@ -102,7 +102,7 @@ def _never_timed(data: RunData) -> list[str]:
             groups.setdefault(key, []).extend(task.trials)
     return [
         f"{kernel} for {target}: {count(sum(map(compiled, trials)), 'variant')} compiled, "
-        f"{_verified(trials)} verified in Triton's interpreter, none timed: no such device here."
+        f"{_verified(trials)} verified in Triton's interpreter, none timed: the device is absent."
         for (kernel, target), trials in sorted(groups.items())
     ]
 
@@ -112,19 +112,19 @@ def _verified(trials: Iterable[TrialRecord]) -> int:
 
 
 def _tiles(data: RunData, outcomes: list[Outcome]) -> list[tuple[str, str, str]]:
-    """(number, what it is, a remark)"""
+    """(number, its meaning, a note) of each tile."""
     trials = data.trials
     failed = Counter(t.status.value for t in trials if t.status is not Status.CORRECT)
     reused = sum(trial.source == "reused" for trial in trials)
     verified = sum(trial.source == "verified" for trial in trials)
-    twins = sum(trial.source == "binary" for trial in trials)
+    copied = sum(trial.source == "binary" for trial in trials)
     builds = finite_times(t.build_s for t in trials if t.source != "reused" and t.build_s)
-    shared = {"reused": reused, "verified again": verified, "shared a binary": twins}
-    remarks = [f"{number:,} {how}" for how, number in shared.items() if number]
+    shared = {"reused": reused, "verified again": verified, "of an equal binary": copied}
+    notes = [f"{number:,} {how}" for how, number in shared.items() if number]
     return [
         *_ratio_tile([o.over_baseline for o in outcomes], "over the fastest baseline"),
         *_ratio_tile([o.over_default for o in outcomes], "over the default config"),
-        (f"{len(trials):,}", "trials", ", ".join(remarks)),
+        (f"{len(trials):,}", "trials", ", ".join(notes)),
         (
             f"{sum(failed.values()):,}",
             "failed trials",
@@ -136,7 +136,7 @@ def _tiles(data: RunData, outcomes: list[Outcome]) -> list[tuple[str, str, str]]
 
 
 def _device_tile(trials: list[TrialRecord]) -> list[tuple[str, str, str]]:
-    """Seconds the devices were held; reused trials held none in this run."""
+    """Seconds for which the devices were held; reused trials held none in this run."""
     if not trials:
         return []
     held = [trial for trial in trials if trial.source != "reused"]
