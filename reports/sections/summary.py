@@ -17,7 +17,7 @@ from workers import backends
 
 _STATUS_NOTES = {
     "running": "The run is in progress; this report shows its present state.",
-    "interrupted": "The run was interrupted and can be resumed; this report shows finished results.",
+    "interrupted": "The run was interrupted and can be resumed; this report shows its results.",
     "failed": "The run ended with an error; this report shows the finished results.",
 }
 

@@ -70,7 +70,7 @@ def test_tiles_tell_device_time_and_busy_shares(section, source):
     assert (
         f"of device time per config {per_config_ms:.1f} ms {timing:.0%} of it timing" in tiles.text
     )
-    assert "had a job 87% 96% of it at work" in tiles.text
+    assert "with a job 87% 96% of it at work" in tiles.text
     assert "spent timing 2.50 s of 8.00 s held; finals included" in tiles.text
     capped = sum("cap" in trial.clocks["throttle"] for trial in trials)
     assert f"at the power limit {capped / len(trials):.0%}" in tiles.text
@@ -92,7 +92,7 @@ def test_what_the_run_did_is_no_change_of_its_environment(source):
     text = page.one("section", id="environment").text
     assert "busy share" not in text
     assert "configs" not in text
-    assert "had a job 25% 30% of it at work" in page.text
+    assert "with a job 25% 30% of it at work" in page.text
 
 
 def test_each_task_says_how_it_was_timed(section, source):
@@ -120,7 +120,7 @@ def test_unstable_and_spilling_variants_are_listed(section, source):
         if trial.method
     ]
     for what, wanted in (
-        ("do not repeat", [t for t in trials if t.deterministic is False]),
+        ("not bitwise repeatable", [t for t in trials if t.deterministic is False]),
         ("spill registers", [t for t in trials if t.spill_bytes]),
     ):
         (part,) = [d for d in section.all("details") if what in d.all("summary")[0].text]
@@ -144,7 +144,7 @@ def test_a_run_from_before_finals_and_calibrations_is_still_reported():
     section = read(reports.render(source)).one("section", id="measuring")
     assert [cells[6] for cells in _rows(section).values()] == ["—"]
     assert "of it timing" not in section.text
-    for absent in ("Finals", "Calibration", "do not repeat"):
+    for absent in ("Finals", "Calibration", "not bitwise repeatable"):
         assert absent not in section.text
     assert len(section.all("figure")) == 1
 
@@ -201,7 +201,7 @@ def test_what_could_not_be_calibrated_is_not_a_zero():
     (table,) = [
         t
         for t in read(reports.render(source)).one("section", id="measuring").all("table")
-        if "clock's step" in t.text
+        if "clock resolution" in t.text
     ]
     cells = [cell.text for cell in table.one("tbody").all("td")]
     assert [cells[place] for place in (2, 4, 7, 8)] == ["—"] * 4

@@ -155,7 +155,7 @@ def test_the_summary_says_what_was_found_and_what_was_not_timed(page):
     assert "2 faster, 1 same, 1 undecided." in text
     assert re.search(
         r"softmax for cuda:90: \d+ variants compiled, \d+ verified in Triton's interpreter, "
-        r"none timed: no such device here",
+        r"none timed: the device is absent",
         text,
     )
 
@@ -180,7 +180,7 @@ def test_an_unchanged_environment_says_so():
     source = sample(1, built=0)
     source.run_list = [run_info(1), run_info(2)]
     source.task_lists[1] = source.task_lists[2]
-    assert "Nothing: devices, toolchain, host" in read(reports.render(source, 2)).text
+    assert "No change of devices, toolchain, host" in read(reports.render(source, 2)).text
 
 
 def test_equal_records_give_equal_bytes():
@@ -231,7 +231,7 @@ def test_build_only_results_reused_from_an_earlier_run_are_not_taken_for_timed_o
     ]
     info = _task(key=task_key("softmax", Workload.of(M=8), ABSENT))
     page = read(reports.render(_source(info, trials=trials)))
-    assert "none timed: no such device here" in page.text
+    assert "none timed: the device is absent" in page.text
 
 
 @pytest.mark.parametrize("bad", [None, float("nan"), float("inf"), -1.0, 0.0])

@@ -37,7 +37,7 @@ def test_a_run_written_to_the_store_is_reported(tmp_path):
     assert first == path.read_text(encoding="utf-8")
     text = page.one("main").text
     assert "NVIDIA H200: 2 workloads tuned, geomean" in text
-    assert "none timed: no such device here" in text
+    assert "none timed: the device is absent" in text
     assert "Changed since run 1" in text
     assert "Calibration of the devices" in text
     assert "4,240" in text
