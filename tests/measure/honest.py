@@ -14,7 +14,7 @@ from search_spaces.registry import load
 from workers.build import build
 from workers.records import Artifact, BuildJob, KernelRef, MeasureJob
 
-#: of each problem, so many variants are drawn
+#: Number of variants drawn per problem.
 DRAWN = 40
 PROBLEMS = (
     ("softmax", Workload.of(rows=2048, cols=2048, dtype="bfloat16")),

@@ -90,7 +90,7 @@ def test_the_overhead_is_subtracted_down_to_a_minimum():
 @given(ORDERS)
 def test_slots_are_the_orders_one_after_the_other(orders):
     slots = plan_slots(_field(), orders)
-    assert [slot.candidate for slot in slots] == [who for order in orders for who in order]
+    assert [slot.candidate for slot in slots] == [at for order in orders for at in order]
     assert [slot.number for slot in slots] == list(range(len(slots)))
 
 
