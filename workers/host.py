@@ -1,4 +1,4 @@
-"""The CPU of this machine as a device: what of it this process may use."""
+"""The CPU of this machine as a device, limited to the share that this process may use."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _AVX2 = {"avx2", "fma"}
 def cpu_device(root: Path = Path("/")) -> Device:
     """This machine's CPU: exact model name, usable physical cores, memory, last-level cache.
 
-    root: where `/proc` and `/sys` are looked up. Affinity and control groups limit cores and
-    memory to what this process may use.
+    root: the folder that contains `/proc` and `/sys`. The process's affinity and control group
+    limit cores and memory.
     """
     facts = _cpuinfo(root)
     machine = platform.machine()
@@ -35,7 +35,7 @@ def cpu_device(root: Path = Path("/")) -> Device:
 
 
 def physical_cores(root: Path = Path("/")) -> int:
-    """Physical cores this process may keep busy: its affinity, less what its quota forbids."""
+    """Physical cores that this process may keep busy: those of its affinity, up to its quota."""
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {0}
     cores = set()
     for cpu in usable:

@@ -26,7 +26,7 @@ class Builder(Protocol):
 
 
 class Runner(Protocol):
-    """Owns one device through one supervised child process, which it kills and respawns at need."""
+    """Owns one device through a supervised child process, which it kills and replaces."""
 
     @property
     def info(self) -> WorkerInfo: ...
@@ -39,12 +39,12 @@ class Runner(Protocol):
 class Backend(Protocol):
     """Verifies and times variants on one device.
 
-    `measure` may hang or take the process down with it: the parent supervises and kills. When
-    `poisoned` turns true the device's context is lost (a sticky error); the reply that was given
-    is good, but the process must be replaced before the next job.
+    `measure` may hang or crash the process; the parent supervises it and kills it.
     """
 
     kind: str
+    #: Whether the device's context is lost (a sticky error). The last reply is valid, but the
+    #: process must be replaced before the next job.
     poisoned: bool
 
     def info(self) -> tuple[Device, Toolchain]:
@@ -52,7 +52,7 @@ class Backend(Protocol):
         ...
 
     def measure(self, job: MeasureJob) -> Measurement | Failure:
-        """One outcome per candidate; a `Failure` only when the job as a whole could not be done."""
+        """One outcome per candidate; a `Failure` only when the whole job failed."""
         ...
 
     def close(self) -> None:
@@ -61,8 +61,11 @@ class Backend(Protocol):
 
 
 class Pool(Protocol):
-    """Where builders and runners live. One caller; every submitted job yields exactly one of
-    `Built`, `Measured` or `JobLost`, whatever dies meanwhile."""
+    """Where builders and runners live, for one caller.
+
+    Every submitted job yields exactly one of `Built`, `Measured` and `JobLost`, whichever processes
+    die meanwhile.
+    """
 
     @property
     def builders(self) -> int:
@@ -71,18 +74,20 @@ class Pool(Protocol):
 
     @property
     def runners(self) -> int:
-        """How many runners were asked for, known once `start` has returned."""
+        """How many runners the pool was asked to have; known once `start` has returned."""
         ...
 
     @property
     def warm(self) -> bool:
-        """Whether all builders that can be have loaded their compilers; from then on the loading
-        disturbs no timing and delays no build. Builders may take long to come up, or die and be
-        warmed anew, so whoever waits for this needs a limit."""
+        """Whether every builder has loaded its compilers, or cannot load them.
+
+        From then on, loading neither disturbs a timing nor delays a build. Builders may start
+        slowly, or die and warm up again, so a caller that waits for this needs a limit.
+        """
         ...
 
     def start(self) -> None:
-        """Bring the workers up; each runner announces itself by `WorkerReady`."""
+        """Start the workers; each runner that is ready causes a `WorkerReady`."""
         ...
 
     def submit_build(self, job: BuildJob) -> None: ...
@@ -92,9 +97,9 @@ class Pool(Protocol):
         ...
 
     def poll(self, timeout_s: float) -> Sequence[PoolEvent]:
-        """Events since the last call; waits up to `timeout_s` for the first, signals or not."""
+        """Events since the last call; waits up to `timeout_s` for the first, across signals."""
         ...
 
     def close(self, *, kill: bool = False) -> None:
-        """Stop all workers; with `kill`, without waiting for jobs in flight."""
+        """Stop all workers; with `kill`, do not wait for jobs in flight."""
         ...

@@ -105,12 +105,12 @@ def test_a_batch_shares_its_incumbent_and_its_failures_stay_in_place(child, buil
 def test_rotating_buffers_are_as_cold_as_flushed_ones(child, built):
     artifact = built(block=1024)
     small = Workload.of(n=1 << 20, dtype="float32")
-    told = {}
+    median_us = {}
     for cache in ("cold", "rotate", "warm"):
         found = _measure(child, artifact, workload=small, protocol=replace(PROTOCOL, cache=cache))
         assert found.cache == cache
-        told[cache] = found.outcomes[0].median_us
-    assert told["warm"] < told["rotate"] < 1.3 * told["cold"]
+        median_us[cache] = found.outcomes[0].median_us
+    assert median_us["warm"] < median_us["rotate"] < 1.3 * median_us["cold"]
 
 
 def test_the_device_is_calibrated(child):

@@ -1,7 +1,7 @@
 """Device kinds by name: the spec of each, and the backend of a device.
 
 A kind is known by its `BackendSpec`. The built-in kinds have one folder each; others come from
-entry points of the group `tuner.backends`. A spec is imported when its kind is first asked for.
+entry points of the group `tuner.backends`. A spec is imported on the first use of its kind.
 """
 
 from __future__ import annotations

@@ -27,9 +27,9 @@ from workers.records import (
     MeasurementProtocol,
 )
 
-#: loaded variants kept per task: the incumbent comes back in every screening
+#: Loaded variants that a task keeps, because the incumbent is in every screening.
 _LOADED = 16
-#: every variant is an entry of its own in Dynamo's cache; eager must never stand in for one
+#: Each variant has an entry in Dynamo's cache; beyond the limit it must fail, not run eagerly.
 _DYNAMO = {
     "recompile_limit": 10_000,
     "accumulated_recompile_limit": 100_000,
@@ -40,7 +40,7 @@ _DYNAMO = {
 class CpuBackend(TorchBackend):
     """Times functions of the inputs on one CPU; caches are warm unless the protocol rotates inputs.
 
-    cores: the cores the process may use, such as `0,2-5`; by default all it is given.
+    cores: the cores that the process may use, such as `0,2-5`; by default all of its affinity.
     """
 
     kind = "cpu"

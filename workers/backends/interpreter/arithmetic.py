@@ -1,10 +1,12 @@
-"""Triton's interpreter with bfloat16 arithmetic and loop counters; and what it cannot run.
+"""Corrections of Triton's interpreter: bfloat16 arithmetic, loop counters, clear refusals.
 
-numpy has no bfloat16, so the interpreter keeps its bits as uint16 and, but for casts to and from
-float32, calculates with those. `extend` makes every operation calculate in float32 and round its
-result to bfloat16, to the nearest and ties to even. The counter of a `range` is a Python integer in
-the interpreter and an int32 tensor in compiled code; `extend` makes it a tensor. Functions of
-libdevice are empty stubs there; `extend` makes them say so.
+numpy has no bfloat16, so the interpreter stores its bits as uint16. Apart from casts to and from
+float32, the interpreter computes with these bits as if they were integers. `extend` makes every
+operation compute in float32 and round its result to bfloat16, to nearest, ties to even.
+
+The counter of a `range` is a Python integer in the interpreter and an int32 tensor in compiled
+code; `extend` makes it a tensor. Functions of libdevice are empty stubs in the interpreter;
+`extend` makes them raise `NotImplementedError`.
 """
 
 from __future__ import annotations
@@ -28,12 +30,12 @@ _ARITHMETIC = (
 )
 _EXTENDED = "tuner_extended"
 _LIBDEVICE = "triton.language.extra.libdevice"
-#: What Triton says of a built-in function that the interpreter did not replace.
+#: Part of Triton's message about a built-in function that the interpreter does not replace.
 _NOT_REPLACED = "Did you forget to add @triton.jit"
 
 
 def extend() -> None:
-    """Mend the interpreter of this process, before any module with kernels is imported."""
+    """Correct the interpreter of this process; call it before a kernel's module is imported."""
     interpreter = importlib.import_module("triton.runtime.interpreter")
     builder = interpreter.InterpreterBuilder
     if hasattr(builder, _EXTENDED):
@@ -55,10 +57,10 @@ def extend() -> None:
 
 
 def uninterpretable(error: BaseException) -> str:
-    """What of a kernel the interpreter could not run, and where; empty for any other error.
+    """The operation that the interpreter cannot run, and its place; empty for any other error.
 
-    The kernel was compiled before, so an exception inside it tells of the interpreter. Assertions
-    are the exception: the interpreter makes them for the kernel, and for misaligned descriptors.
+    The compiler has accepted the kernel, so an exception inside it is a limit of the interpreter.
+    Assertions are not: they are the kernel's own, or report misaligned descriptors.
     """
     from triton.runtime.errors import InterpreterError
 
@@ -69,8 +71,8 @@ def uninterpretable(error: BaseException) -> str:
     inside = bool(frames) and frames[-1].filename.endswith("triton/runtime/interpreter.py")
     if isinstance(root, AssertionError) or not (root is not error or inside):
         return ""
-    said = f"{root}".strip().splitlines()
-    what = said[0] if said else type(root).__name__
+    lines = f"{root}".strip().splitlines()
+    what = lines[0] if lines else type(root).__name__
     if _NOT_REPLACED in what:
         what = "a built-in function that exists on devices only"
     elif not isinstance(root, NotImplementedError):
@@ -84,7 +86,7 @@ def uninterpretable(error: BaseException) -> str:
 
 
 class _Bits:
-    """bfloat16 as float32 and back, for methods of the interpreter's builder."""
+    """Wraps methods of the interpreter's builder: bfloat16 to float32 and back."""
 
     def __init__(self, interpreter: Any) -> None:
         import triton.language as tl
@@ -98,33 +100,33 @@ class _Bits:
         return self._narrow(self._handle(numpy.array([value], numpy.float32), self._tl.float32))
 
     def calculating(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """The operation in float32; its result has the type of its last operand, or is a truth."""
+        """The operation in float32; the result has the type of the last operand, or is boolean."""
 
         def widened(builder: Any, *arguments: Any) -> Any:
             operands = [item for item in arguments if isinstance(item, self._handle)]
             if not any(map(self._is_narrow, operands)):
                 return method(builder, *arguments)
-            found = method(builder, *(self._wide(argument) for argument in arguments))
-            rounds = self._is_narrow(operands[-1]) and found.data.dtype.kind == "f"
-            return self._narrow(found) if rounds else found
+            result = method(builder, *(self._wide(argument) for argument in arguments))
+            rounds = self._is_narrow(operands[-1]) and result.data.dtype.kind == "f"
+            return self._narrow(result) if rounds else result
 
         return widened
 
     def casting(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Casts to the nearest; those of no concern here are left to `method`."""
+        """Casts between bfloat16 and float32, to nearest; `method` does all others."""
 
-        def cast(builder: Any, source: Any, wanted: Any) -> Any:
-            kinds = source.dtype.scalar, wanted.scalar
+        def cast(builder: Any, source: Any, target: Any) -> Any:
+            kinds = source.dtype.scalar, target.scalar
             if kinds == (self._tl.bfloat16, self._tl.float32):
                 return self._wide(source)
             if kinds == (self._tl.float32, self._tl.bfloat16):
                 return self._narrow(source)
-            return method(builder, source, wanted)
+            return method(builder, source, target)
 
         return cast
 
     def reducing(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Reductions and scans, whose combining functions calculate on what they are given."""
+        """Reductions and scans; their combining functions compute in their arguments' type."""
 
         def apply(operation: Any, given: Any) -> Any:
             narrow, wide = self._tl.bfloat16, self._tl.float32
@@ -132,7 +134,7 @@ class _Bits:
             if all(tensor.dtype != narrow for tensor in tensors):
                 return method(operation, given)
             cast = self._semantic.cast
-            found = method(operation, tuple(
+            combined = method(operation, tuple(
                 cast(tensor, wide) if tensor.dtype == narrow else tensor for tensor in tensors
             ))  # fmt: skip
             results = (
@@ -140,15 +142,17 @@ class _Bits:
                     cast(result, narrow)
                     if tensor.dtype == narrow and result.dtype == wide
                     else result
-                    for tensor, result in zip(tensors, found, strict=False)
+                    for tensor, result in zip(tensors, combined, strict=False)
                 )
-                + found[len(tensors) :]
+                + combined[len(tensors) :]
             )
             return results if isinstance(given, tuple) else results[0]
 
         return apply
 
     def refusing(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """The atomic operation, which raises `NotImplementedError` for bfloat16."""
+
         def atomic(builder: Any, operation: Any, at: Any, value: Any, *rest: Any) -> Any:
             if self._is_narrow(value):
                 raise NotImplementedError("atomic operations on bfloat16")
@@ -174,12 +178,12 @@ class _Bits:
         bits = data.view(numpy.uint32).astype(numpy.uint64)
         rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
         quiet = (bits >> 16) | 0x40
-        found = numpy.where(numpy.isnan(data), quiet, rounded).astype(numpy.uint16)
-        return self._handle(found, self._tl.bfloat16)
+        narrow = numpy.where(numpy.isnan(data), quiet, rounded).astype(numpy.uint16)
+        return self._handle(narrow, self._tl.bfloat16)
 
 
 def _with_counters(base: Any) -> Any:
-    """The interpreter's rewriter of functions, which makes counters of loops tensors besides."""
+    """The interpreter's rewriter of functions, extended to turn loop counters into tensors."""
 
     class Counters(base):  # type: ignore[misc]
         def visit_For(self, node: ast.For) -> ast.For:
@@ -197,7 +201,7 @@ def _with_counters(base: Any) -> Any:
 
 
 def _is_range(expression: ast.expr) -> bool:
-    """Whether it is `range(...)` or `tl.range(...)`; counters of `static_range` are constants."""
+    """Whether a loop is over `range(...)` or `tl.range(...)`; `static_range` has constants."""
     if not isinstance(expression, ast.Call):
         return False
     function = expression.func

@@ -24,10 +24,10 @@ from workers.records import Artifact, Failure, MeasureJob, Measurement, Measurem
 class InterpreterBackend(TorchBackend):
     """Runs a variant's launches on CPU tensors of the kernel's small workload.
 
-    Whatever the mode of a job, it is verified. Of an artifact only the config is used; the
-    binary, built for some GPU, is not run and remains unproven. A variant that the interpreter
-    cannot run has an outcome that is not checked, with a note of what was in the way. Raises
-    `TunerError` when the process was not started with `TRITON_INTERPRET=1`.
+    It verifies a job whatever the job's mode, and times nothing. It uses an artifact's config only:
+    the binary does not run, so its machine code stays unverified. A variant that the interpreter
+    cannot run has an unchecked outcome whose note names the operation. Raises `TunerError` when the
+    process was not started with `TRITON_INTERPRET=1`.
     """
 
     kind = "interpreter"
@@ -53,7 +53,7 @@ class InterpreterBackend(TorchBackend):
         return replace(found, method="interpreter", cache="")
 
     def _built_for(self, job: MeasureJob) -> Device | None:
-        """The device that the candidates were built for, whose facts the kernel's modules get."""
+        """The device that the candidates were built for, as the kernel's modules see it."""
         targets = {candidate.target for candidate in job.candidates}
         if targets != self._targets:
             self._kernels.clear()
@@ -72,7 +72,7 @@ class InterpreterBackend(TorchBackend):
         variant: WritingVariant | None = None
         try:
             variant = bind(task, artifact.config)
-            # A GPU does not warn of the infinities and NaN the gate looks for.
+            # A GPU gives no warning for infinities and NaN; the gate detects them.
             with numpy.errstate(all="ignore"):
                 checked = check_variant(
                     task, variant.run, outputs=variant.outputs, scratch=variant.scratch

@@ -123,7 +123,7 @@ class SimulatedBackend:
         entry = space[artifact.config]
         # Equal machine code has equal faults, whichever config it is measured for.
         original = space.original(artifact.config)
-        self._suffer(original)
+        self._inject(original)
         if self.fault(original) == "wrong":
             message = "output differs from the reference (injected)"
             return Failure(Status.CORRECTNESS, message, binary_hash=artifact.binary_hash)
@@ -134,7 +134,7 @@ class SimulatedBackend:
         return Timing(config_key(artifact.config), 0.0, error=error)
 
     def fault(self, config: Config) -> str:
-        """What is injected into a config: `crash`, `hang`, `wrong`, `lost` or nothing."""
+        """The injected fault of a config: `crash`, `hang`, `wrong`, `lost`, or empty."""
         raw = hashlib.sha256(f"{self._seed}/fault/{config_key(config)}".encode()).digest()
         left = int.from_bytes(raw[:8], "big") / 2**64
         for name, share in self._shares.items():
@@ -143,7 +143,8 @@ class SimulatedBackend:
             left -= share
         return ""
 
-    def _suffer(self, config: Config) -> None:
+    def _inject(self, config: Config) -> None:
+        """Let the fault of a config happen, if it has one."""
         fault = self.fault(config)
         if fault == "crash":
             print("simulated crash: illegal memory access", file=sys.stderr)
@@ -158,6 +159,7 @@ class SimulatedBackend:
             raise WorkerLost("the worker was lost (injected)")
 
     def _first_loss(self, config: Config) -> bool:
+        """Whether the config has not lost a worker yet; marks it in the shared folder."""
         if not self._lost_dir:
             return False
         folder = Path(self._lost_dir)
@@ -176,28 +178,28 @@ def _time(
     outcomes: Sequence[Timing | Failure],
     baselines: Sequence[str],
 ) -> dict[str, Timing]:
-    """Timings by name of what passed the gate and of the baselines, all in one pass."""
+    """Timings by name of the verified candidates and the baselines, sampled in one pass."""
     from search_spaces.statistics import paired
     from workers.measure.race.modes import collect_samples
     from workers.measure.timers.timer import Candidate
 
-    field: list[Candidate] = []
+    candidates: list[Candidate] = []
     errors = {}
     for artifact, outcome in zip(job.candidates, outcomes, strict=True):
         if isinstance(outcome, Timing):
             errors[outcome.name] = outcome.error
             source = Source.of_config(space[artifact.config], timer, outcome.name)
-            field.append(Candidate(outcome.name, source.sample))
+            candidates.append(Candidate(outcome.name, source.sample))
     incumbent = job.mode is Mode.SCREENING and job.incumbent and isinstance(outcomes[-1], Timing)
-    if len(field) == int(incumbent):
+    if len(candidates) == int(incumbent):
         return {}
     for name in baselines:
         source = Source(space.baselines[name], (), timer, name)
-        field.append(Candidate(f"{_BASELINE}{name}", source.sample))
-    taken = collect_samples(job.mode, timer, field, job.protocol, incumbent=incumbent)
+        candidates.append(Candidate(f"{_BASELINE}{name}", source.sample))
+    taken = collect_samples(job.mode, timer, candidates, job.protocol, incumbent=incumbent)
     reference = taken[-1 if incumbent else 0]
     timings = {}
-    for candidate, times in zip(field, taken, strict=True):
+    for candidate, times in zip(candidates, taken, strict=True):
         both = min(len(times), len(reference))
         ratio = paired(times[:both], reference[:both])
         timings[candidate.name] = Timing(

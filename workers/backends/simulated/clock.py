@@ -1,7 +1,14 @@
 """Simulated time: samples drawn from recorded medians and a model of the noise.
 
-The model (docs/recorded_spaces.md) is ln T + drift + N(0, sigma), with exponential outliers; the
-drift is an Ornstein-Uhlenbeck process that everything on the device shares.
+Notation, with all terms dimensionless logarithms of times:
+
+    ln t = ln T + d(s) + r(s) + e + o
+
+T is the recorded median and s the seconds that the device has worked. d is an Ornstein-Uhlenbeck
+process with standard deviation `drift_sd` and time constant `drift_tau_s`. The falling clock is
+r(s) = ramp (1 - exp(-s / ramp_tau_s)). e is normal with standard deviation `sigma`; o is
+exponential with mean `outlier_mean` and occurs with probability `outlier_share`. All candidates of
+a pass share d and r. docs/recorded_spaces.md derives the model.
 """
 
 from __future__ import annotations
@@ -19,11 +26,10 @@ if TYPE_CHECKING:
 
 
 class SimulatedTimer:
-    """A clock that advances by what is drawn; implements `workers.measure.timers.timer.Timer`.
+    """A clock that advances by the drawn times; implements `workers.measure.timers.timer.Timer`.
 
-    seed: of the candidates' own noise; pass_: what names the pass, whose drift they share.
-    is_warm: the device has worked just before, and need not be warmed. device_s: seconds the
-    device has worked so far.
+    seed: of the noise of single candidates. pass_: the name of the pass, whose candidates share
+    the drift. is_warm: whether the device has just worked, so that it needs no warm-up.
     """
 
     method = "simulated"
@@ -33,6 +39,7 @@ class SimulatedTimer:
         self, noise: Noise, seed: str, pass_: str, cache: str = "cold", *, is_warm: bool = False
     ) -> None:
         self.noise, self.seed, self.cache, self._is_warm = noise, seed, cache, is_warm
+        #: Seconds that the device has worked so far.
         self.device_s = 0.0
         self._drift_rng = random.Random(f"{seed}/{pass_}/drift")
         self._drift = self._drift_rng.gauss(0.0, noise.drift_sd)
@@ -56,7 +63,7 @@ class SimulatedTimer:
 
     @property
     def common(self) -> float:
-        """ln of what slows down everything at this moment: drift and the falling clock."""
+        """d(s) + r(s): drift and falling clock at this moment."""
         noise = self.noise
         return self._drift + noise.ramp * (1 - math.exp(-self.device_s / noise.ramp_tau_s))
 
