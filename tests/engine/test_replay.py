@@ -83,6 +83,21 @@ def test_a_run_that_lost_workers_is_replayed_too(disturbed):
     assert task.search.done == outcome.trials
 
 
+def test_a_run_that_reuses_results_is_replayed_too(finished):
+    folder = finished[0].parent
+    settings = validated(config(folder), str)
+    again = folder / "again.jsonl"
+    for trials in (40, 44):
+        options = RunOptions(report=False, export=False, base=folder, events=again, trials=trials)
+        outcome = run_campaign(settings, "c", options=options)
+        replayed = replay(again, validate=True)
+        (task,) = replayed.engine.tasks
+        records = [trial.record for trial in task.search.trials.values()]
+        assert len(records) == outcome.trials == trials
+        assert sum(record.source == "reused" for record in records) >= 35
+    assert task.spec.settled is not None
+
+
 def test_another_order_of_events_is_noticed(finished, tmp_path):
     lines = finished[0].read_text().splitlines()
     builds = [i for i, line in enumerate(lines) if '"event":"Built"' in line]
