@@ -52,7 +52,7 @@ def space(name):
     """The recording of that name, bound, with the times of its configs by key."""
     file, _, narrowed = name.partition(":")
     if file.startswith("W"):
-        recorded = synthesise(300, seed=int(narrowed or 0), world=file, failures=0.1)
+        recorded = synthesise(300, seed=int(narrowed or 0), scenario=file, failures=0.1)
     else:
         recorded = RecordedSpace.load(H200 / f"{file}.space.json")
     kernel = RecordedKernel(recorded)

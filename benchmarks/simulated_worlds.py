@@ -22,7 +22,7 @@ from pathlib import Path
 import virtual_time
 
 from search_spaces.recorded.kernel import RecordedKernel, RecordedSpace
-from search_spaces.recorded.synthetic import WORLDS, synthesise
+from search_spaces.recorded.synthetic import SCENARIOS, synthesise
 from search_spaces.records import config_key
 from tuner import strategies
 from tuner.engine import Engine, Finish, Measure, Select, TaskBudget, TaskSpec
@@ -37,7 +37,7 @@ ALLOWED = 1.5
 
 def tune(world: str, seed: int, configs: int) -> dict[str, float]:
     """One exhaustive tuning of a made-up space: regret and simulated seconds."""
-    space = synthesise(configs, seed=seed, world=world, build_s=0.0)
+    space = synthesise(configs, seed=seed, scenario=world, build_s=0.0)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "made_up.space.json"
         space.save(path)
@@ -107,7 +107,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--configs", type=int, default=2000)
     parser.add_argument("--seeds", type=int, default=300)
-    parser.add_argument("--worlds", nargs="*", default=list(NOISY), choices=sorted(WORLDS))
+    parser.add_argument("--worlds", nargs="*", default=list(NOISY), choices=sorted(SCENARIOS))
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()

@@ -55,7 +55,7 @@ def make_tasks(folder: Path, tasks: int = TASKS, build_s: float = BUILD_S) -> li
         space = synthesise(
             CONFIGS,
             seed=index,
-            world=WORLDS[index % len(WORLDS)],
+            scenario=WORLDS[index % len(WORLDS)],
             kernel=f"made_up_{index}",
             build_s=build_s * (1 + index % 4) / 2.5,
             failures=0.05,

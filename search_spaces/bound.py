@@ -22,7 +22,7 @@ _ENUMERATED = 100_000
 #: Draws per wanted point before rejection sampling gives up.
 _TRIES = 1_000
 #: Raw configs looked at to say which constraint empties a space.
-_BLAMED = 100_000
+_DIAGNOSED = 100_000
 
 
 class BoundSpace:
@@ -107,7 +107,7 @@ class BoundSpace:
             return
         removed = dict.fromkeys((item.name for item in self._constraints), 0)
         seen = 0
-        for config in islice(self._raw(), _BLAMED):
+        for config in islice(self._raw(), _DIAGNOSED):
             seen += 1
             for constraint in self._constraints:
                 removed[constraint.name] += not self._holds(constraint, config)
@@ -248,9 +248,9 @@ class BoundSpace:
                 )
             known = self._by_name[name].values()
             listed = not isinstance(values, str) and isinstance(values, Sequence)
-            strangers = [item for item in values if not is_member(item, known)] if listed else []
-            if not listed or not values or strangers:
-                wrong = repr(strangers[0]) if strangers else f"{values!r}, not a list of values"
+            unknown = [item for item in values if not is_member(item, known)] if listed else []
+            if not listed or not values or unknown:
+                wrong = repr(unknown[0]) if unknown else f"{values!r}, not a list of values"
                 raise SpaceError(
                     f"{self._where()}: parameter {name} cannot be {wrong}",
                     f"list some of {_listing(known)}",

@@ -1,10 +1,10 @@
-"""The one exception root of the farm: a message and the command or edit that mends it."""
+"""The exception root of the farm: a message and the command or edit that corrects the cause."""
 
 from __future__ import annotations
 
 
 class TunerError(Exception):
-    """A condition the user can mend; the command line prints it as two lines and exits with 2.
+    """A condition the user can correct; the command line prints it as two lines and exits with 2.
 
     `message` names the thing and the place; `hint` names the remedy, which tracebacks show too.
     """

@@ -1,8 +1,8 @@
-"""The two halves of a kernel's identity, computed from what its methods reach.
+"""The two digests of a kernel's identity, computed from the code that its methods reach.
 
-*What is launched*: code and constants behind the launches. *What is correct and how it is fed*:
-behind the reference, the inputs, the tolerance and the baselines. Workloads, search space, default
-config and cost are in neither; a space has a digest of its own.
+The launch hash covers the code and constants behind the launches; the check hash those behind
+reference, inputs, tolerance and baselines. Workloads, search space, default config and cost are in
+neither. A search space has a separate digest.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 LAUNCHED = ("launches", "cpu_callable", "cpu_threads", "outputs", "scratch")
 CHECKED = ("reference", "make_inputs", "tolerance", "baselines", "small_workload")
-#: What a kernel reached as a whole (`f(self)`) does not bring into its identity.
+#: Members of a kernel that do not count where it is passed as a whole (`f(self)`).
 _IGNORED = frozenset(
     {"workloads", "check_workload", "space", "default_config", "cost", "spec", "space_hash"}
 )
-#: How people read a workload.
+#: Members of a workload that only format it.
 _SHOWN = frozenset({"key"})
 
 _known: dict[tuple[int, tuple[str, ...]], tuple[Callable[[], object], Closure]] = {}
 
 
 def closure(kernel: Kernel, methods: tuple[str, ...]) -> Closure:
-    """What those methods of a kernel reach; computed once in a process.
+    """The code that those methods of a kernel reach; computed once per process.
 
-    Of a file that was edited since, the process runs the old code and its children run the new:
-    the identity is then one that no other process has, so that nothing is reused by it.
+    After an edit of a file, this process runs the old code and its children run the new code. The
+    digest then includes the file's stamp, so that no result is reused under it.
     """
     from search_spaces.kernel import Kernel as Base
 

@@ -23,28 +23,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far an output may be from the reference: ||out - ref|| / ||ref|| and per element.
+    """The largest error of an output against the reference."""
 
-    elementwise: |out - ref| <= elementwise * (1 + |ref|) for every element.
-    """
-
+    #: Bound of ||out - ref|| / ||ref||.
     relative: float
+    #: Bound of |out - ref| / (1 + |ref|) of every element.
     elementwise: float
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The least work any correct variant must do: operations, and bytes through device memory."""
+    """The least work of any correct variant."""
 
+    #: Arithmetic operations.
     flops: float
+    #: Bytes read from and written to device memory.
     bytes: float
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """Shape and dtype (torch's name for it, `float32`) of an output or scratch buffer."""
+    """Shape and dtype of an input, output or scratch buffer."""
 
+    #: Sizes, outermost first.
     shape: tuple[int, ...]
+    #: torch's name of the dtype, such as `float32`.
     dtype: str
 
 
@@ -52,13 +55,17 @@ class TensorSpec:
 class Launch:
     """One Triton launch of a variant: `fn[grid](*args, **kwargs)`.
 
-    A builder hands the same arguments, with tensors on the `meta` device, to `fn.warmup`, so what
-    is built is what is launched. `kwargs` holds constexprs and options (num_warps, num_stages).
+    A builder passes the same arguments, with tensors on the `meta` device, to `fn.warmup`, so the
+    binary that is built is the one that is launched.
     """
 
+    #: The function under `@triton.jit`, with any decorators around it.
     fn: Any
+    #: One to three sizes.
     grid: tuple[int, ...]
+    #: Arguments by position.
     args: tuple[Any, ...]
+    #: Constants and compiler options (num_warps, num_stages) by name.
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -107,7 +114,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def tolerance(self, workload: Workload) -> Tolerance:
-        """How far from the reference an admissible variant may be."""
+        """The largest error of an admissible variant."""
 
     @abstractmethod
     def cost(self, workload: Workload) -> Cost:
@@ -120,7 +127,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def default_config(self, workload: Workload, device: Device) -> Config:
-        """What a user would run today without tuning; a point of the space."""
+        """The config that users run without tuning; a point of the space."""
 
     def listed_configs(self, workload: Workload, device: Device) -> Sequence[Config]:
         """Configs that users choose from today, by measuring them, such as an autotuner's; the
@@ -147,11 +154,11 @@ class Kernel(ABC):
 
     # -- identity ------------------------------------------------------------------------------
     def launch_hash(self) -> str:
-        """A digest of what is launched: all code and constants behind the launches."""
+        """A digest of all code and constants behind the launches."""
         return identity.closure(self, identity.LAUNCHED).digest
 
     def check_hash(self) -> str:
-        """A digest of what is correct: all code behind reference, inputs, tolerance, baselines."""
+        """A digest of all code behind reference, inputs, tolerance and baselines."""
         return identity.closure(self, identity.CHECKED).digest
 
     def kernel_hashes(self) -> tuple[str, ...]:

@@ -121,28 +121,29 @@ def _is_number(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What a kernel runs on, or would run on: the facts constraints and lookups depend on.
+    """What a kernel runs on, or would run on: the facts constraints and lookups depend on."""
 
-    kind: backend name (`cuda`, `hip`, `cpu`, `interpreter`, `simulated`).
-    name: the exact name the driver reports, never a marketing family.
-    target: what code is generated for (`cuda:90`, `hip:gfx942`, `cpu:x86-64-avx512`).
-    sm_count: multiprocessors (compute units; physical cores on a CPU).
-    shared_bytes: opt-in shared memory of one block, bytes; 0 on a CPU.
-    registers: 32-bit registers of one multiprocessor; 0 on a CPU.
-    power_limit_w: watts, 0.0 when unknown.
-    uuid: this very card; not part of the fingerprint.
-    """
-
+    #: Backend: `cuda`, `hip`, `cpu`, `interpreter`, `simulated` or a plug-in.
     kind: str
+    #: The exact name that the driver reports, never that of a product family.
     name: str
+    #: What code is generated for: `cuda:90`, `hip:gfx942`, `cpu:x86-64-avx512`.
     target: str
+    #: Multiprocessors; compute units of AMD, physical cores of a CPU.
     sm_count: int = 0
+    #: Device memory in bytes.
     memory_bytes: int = 0
+    #: Opt-in shared memory of one block, bytes; 0 on a CPU.
     shared_bytes: int = 0
+    #: 32-bit registers of one multiprocessor; 0 on a CPU.
     registers: int = 0
+    #: Threads of one warp (wavefront).
     warp_size: int = 32
+    #: L2 cache in bytes; not part of the fingerprint.
     l2_bytes: int = 0
+    #: Watts; 0.0 when unknown.
     power_limit_w: float = 0.0
+    #: This very card; not part of the fingerprint.
     uuid: str = ""
 
     @property

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 
 from search_spaces.absent_device import answers
-from search_spaces.absent_device.module_sets import several, world
+from search_spaces.absent_device.module_sets import has_several, modules_of
 from search_spaces.declaration.source_positions import one_line
 from search_spaces.errors import KernelError, TunerError
 from search_spaces.kernel import Kernel
@@ -78,7 +78,7 @@ def load(spec: str, paths: Sequence[str] = (), device: Device | None = None) -> 
     what its modules are told when they ask torch or Triton for the device; None: what is here.
     Raises `KernelError` in one line.
     """
-    with world(None if _is_ours(spec) else device):
+    with modules_of(None if _is_ours(spec) else device):
         return _load(spec, paths)
 
 
@@ -90,15 +90,15 @@ def load_undecided(spec: str, paths: Sequence[str] = (), device: Device | None =
     """
     tried = [device] if device is not None else []
     first: KernelError | None = None
-    for candidate in dict.fromkeys([*tried, answers.NOWHERE, answers.STAND_IN]):
-        questions = answers.asked()
+    for candidate in dict.fromkeys([*tried, answers.NO_GPU, answers.STAND_IN]):
+        queries = answers.query_count()
         try:
             return load(spec, paths, candidate)
         except KernelError as error:
-            asked = answers.asked() > questions
-            first = error if first is None or asked else first
+            queried = answers.query_count() > queries
+            first = error if first is None or queried else first
             # Triton's own driver, which counts nothing, was asked if Triton was not loaded before.
-            if not asked and "triton" not in sys.modules:
+            if not queried and "triton" not in sys.modules:
                 break
     assert first is not None
     raise first
@@ -106,7 +106,7 @@ def load_undecided(spec: str, paths: Sequence[str] = (), device: Device | None =
 
 def for_device(kernel: Kernel, device: Device) -> Kernel:
     """The kernel as its modules make it for that device: another one only if any has asked."""
-    if not kernel.spec or _is_ours(kernel.spec) or not answers.asked():
+    if not kernel.spec or _is_ours(kernel.spec) or not answers.query_count():
         return kernel
     return load(kernel.spec, (), device)
 
@@ -225,10 +225,10 @@ def _import_failed(spec: str, error: BaseException) -> KernelError:
     if isinstance(error, ImportClash):
         return KernelError(f"kernel {spec}: {error}", error.remedy)
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
-    hint = "mend the module, and try `python -c 'import ...'` on it"
+    hint = "correct the module, and try `python -c 'import ...'` on it"
     if missing:
         hint = f"install {missing}, or add its folder to the import path"
-    elif several():
+    elif has_several():
         hint += "; where it cannot be imported for two devices, give each target a run of its own"
     return KernelError(f"kernel {spec}: importing it fails with {one_line(error)}", hint)
 

@@ -72,12 +72,12 @@ def _check_conditions(parameters: Sequence[Parameter]) -> None:
                 raise SpaceError(
                     f"parameter {parameter.name}: its condition names {other}, "
                     "which is not declared before it",
-                    f"declare {other} first, or mend the name",
+                    f"declare {other} first, or correct the name",
                 )
-            strangers = [value for value in values if not earlier[other].contains(value)]
-            if strangers:
+            unknown = [value for value in values if not earlier[other].contains(value)]
+            if unknown:
                 raise SpaceError(
-                    f"parameter {parameter.name}: {other} never is {strangers[0]!r}",
+                    f"parameter {parameter.name}: {other} never is {unknown[0]!r}",
                     f"{other} has the values {list(earlier[other].values())}",
                 )
         earlier[parameter.name] = parameter

@@ -22,26 +22,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TuneResult:
-    """The outcome of `tune`.
+    """The outcome of `tune`."""
 
-    winner and tie_set are configs (winner None when nothing ran correctly); verdict compares the
-    winner with the default config: `faster`, `slower`, `same` or `undecided`; baselines maps names
-    to microseconds (None: failed). median_us and speedup are of the config that ships.
-    """
-
+    #: The fastest correct config; None when nothing ran correctly.
     winner: Config | None
+    #: The configs that cannot be distinguished from the winner within 1 %.
     tie_set: tuple[Config, ...]
+    #: The winner against the default config: `faster`, `slower`, `same` or `undecided`.
     verdict: str
+    #: Confirmed time of the config that ships, microseconds.
     median_us: float | None
+    #: Time of the default config over that of the config that ships.
     speedup: float | None
+    #: Confirmed times in microseconds by name; None for a baseline that failed.
     baselines: Mapping[str, float | None]
+    #: One row per trial.
     trials: pd.DataFrame
+    #: The device's exact name.
     device: str
+    #: Remarks on the task, such as why it ended early.
     note: str = ""
-    #: What a table would hold: the winner or, where that may be slower, the default config; None
+    #: The config of a table: the winner or, where that may be slower, the default config; None
     #: where nothing is confirmed.
     ships: Config | None = None
-    #: Why the default ships instead of the winner; empty where the winner ships.
+    #: Why the default config ships instead of the winner; empty where the winner ships.
     kept_because: str = ""
 
 
@@ -66,7 +70,7 @@ def tune(
     `device`, `wall` (seconds or `"30m"`).
     target: `cpu`, `cuda`, `cuda:90`...; by default the kernel's own kind. database: a SQLAlchemy
     URL; by default a temporary one, so that nothing is kept. settings: more of config.yaml, such as
-    `{"measure": {"final_pairs": 40}}`. Raises `TunerError` for whatever the caller can mend.
+    `{"measure": {"final_pairs": 40}}`. Raises `TunerError` for whatever the caller can correct.
     """
     found = registry.load_undecided(kernel) if isinstance(kernel, str) else kernel
     spec = registry.spec_of(found)

@@ -1,8 +1,9 @@
-"""What kernels get when they ask for their device where it is absent: in builders, in the driver.
+"""Answers of torch and Triton about a device that this process does not have.
 
-Libraries ask torch and Triton for the device when they are imported, for lists of configs or for
-whether there are Triton kernels at all. Inside `answering(device)` the answers are those of that
-device. Questions are counted (`asked`), since a module that asked is good for one device alone.
+Builders and the driver import kernels for devices of other machines. Libraries query torch and
+Triton for the device at import, to list configs or to choose an implementation. Inside
+`answering(device)` torch and Triton describe that device. Queries are counted (`query_count`),
+because a module that made one is valid for one device only.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from search_spaces.errors import TunerError
 from search_spaces.records import Device
 
 #: A machine without GPUs, on which modules are tried before their device is known.
-NOWHERE = Device(kind="", name="no device", target="")
+NO_GPU = Device(kind="", name="no device", target="")
 #: For modules that cannot be imported without any device, until theirs is known.
 STAND_IN = Device("cuda", "cuda:90 (not present)", "cuda:90", shared_bytes=227 * 1024)
 
@@ -40,8 +41,10 @@ _THREADS_PER_SM = {"75": 1024, "86": 1536, "87": 1536, "89": 1536, "120": 1536, 
 _NOTHING = "no GPU is visible where kernels are imported and built"
 
 _scopes = itertools.count()
-_told: ContextVar[Device | None] = ContextVar("device that kernels are told of", default=None)
-_questions = 0
+_device: ContextVar[Device | None] = ContextVar(
+    "device that torch and Triton describe", default=None
+)
+_queries = 0
 
 
 @dataclass(frozen=True)
@@ -97,11 +100,11 @@ def _gfx_version(arch: str) -> tuple[int, int]:
 
 
 class TargetDriver:
-    """Names a target and no device, for `triton.runtime.driver.set_active`.
+    """A Triton driver with a target but no device, for `triton.runtime.driver.set_active`.
 
     Triton keeps compiled kernels in memory by `get_current_device()`. Every driver object answers
-    with a name of its own, so no binary of another target, or of the real device, can be mistaken
-    for one of this target, and all builds go through the cache on disk.
+    with a unique name, so no binary of another target, or of the real device, is taken for one of
+    this target, and all builds go through the cache on disk.
     """
 
     def __init__(self, device: Device) -> None:
@@ -147,7 +150,7 @@ class TargetDriver:
 
 
 class NoDriver:
-    """Triton's driver on a machine without GPUs: any question to it is an error."""
+    """Triton's driver on a machine without GPUs: every query raises."""
 
     def __getattr__(self, name: str) -> Any:
         _count()
@@ -164,7 +167,7 @@ def gpu_target(target: str) -> Any:
     if backend == "hip" and arch.startswith("gfx") and len(arch) >= 6:
         return GPUTarget("hip", arch, 64 if arch.startswith("gfx9") else 32)
     raise TunerError(
-        f"{target!r} is not a target Triton can be told to build for",
+        f"{target!r} is not a target that Triton can build for",
         "write cuda:90 or hip:gfx942",
     )
 
@@ -174,33 +177,33 @@ def is_gpu(device: Device) -> bool:
     return device.target.partition(":")[0] in ("cuda", "hip")
 
 
-def asked() -> int:
-    """How many questions kernels have asked so far."""
-    return _questions
+def query_count() -> int:
+    """How many queries for the device kernels have made so far."""
+    return _queries
 
 
 @contextmanager
 def answering(device: Device | None) -> Iterator[None]:
-    """Let torch and Triton answer for `device` in this thread; None: for themselves.
+    """Let torch and Triton describe `device` in this thread; None changes nothing.
 
-    A device that is no GPU is answered for as a machine without any.
+    A device that is not a GPU is described as a machine without GPUs.
     """
     if device is None:
         yield
         return
     _install()
     gpu = is_gpu(device)
-    token = _told.set(device if gpu else NOWHERE)
+    token = _device.set(device if gpu else NO_GPU)
     try:
         with active(TargetDriver(device) if gpu else NoDriver()):
             yield
     finally:
-        _told.reset(token)
+        _device.reset(token)
 
 
 @contextmanager
-def told(device: Device) -> Iterator[None]:
-    """`answering`, where kernels of this process have been imported under it; else nothing."""
+def answering_if_used(device: Device) -> Iterator[None]:
+    """`answering`, if this process has imported kernels inside it; else no change."""
     if not _install.cache_info().currsize:
         yield
         return
@@ -212,7 +215,7 @@ def told(device: Device) -> Iterator[None]:
 def active(target: TargetDriver | NoDriver) -> Iterator[None]:
     """Let Triton, where it is installed, use that driver inside the block.
 
-    It is not loaded for the sake of there being no driver.
+    `NoDriver` alone does not import Triton.
     """
     unneeded = isinstance(target, NoDriver) and "triton" not in sys.modules
     if unneeded or importlib.util.find_spec("triton") is None:
@@ -246,7 +249,7 @@ _ANSWERS: dict[tuple[str, str], Callable[[Device], Any]] = {
     ("torch.cuda", "is_bf16_supported"): lambda device: _capability(device) >= (8, 0),
     ("torch.utils._triton", "has_triton"): lambda device: _capability(device) >= (7, 0),
 }
-_NOWHERE_ANSWERS = {
+_NO_GPU_ANSWERS = {
     "is_available": False,
     "device_count": 0,
     "is_bf16_supported": False,
@@ -256,36 +259,36 @@ _NOWHERE_ANSWERS = {
 
 @functools.cache
 def _install() -> None:
-    """Put a questionable function in the place of each that asks for the device; once."""
+    """Replace each function that queries the device by one that may answer; once."""
     for (place, name), answer in _ANSWERS.items():
         module = importlib.import_module(place)
-        setattr(module, name, _questionable(getattr(module, name), name, answer))
+        setattr(module, name, _answering(getattr(module, name), name, answer))
 
 
-def _questionable(
+def _answering(
     own: Callable[..., Any], name: str, answer: Callable[[Device], Any]
 ) -> Callable[..., Any]:
     @functools.wraps(own)
     def function(*arguments: Any, **named: Any) -> Any:
-        device = _told.get()
-        if device is None or _is_torchs_import(sys._getframe(1)):
+        device = _device.get()
+        if device is None or _is_import_of_torch(sys._getframe(1)):
             return own(*arguments, **named)
         _count()
-        if device is not NOWHERE:
+        if device is not NO_GPU:
             return answer(device)
-        if name in _NOWHERE_ANSWERS:
-            return _NOWHERE_ANSWERS[name]
+        if name in _NO_GPU_ANSWERS:
+            return _NO_GPU_ANSWERS[name]
         raise RuntimeError(_NOTHING)
 
     return function
 
 
 def _count() -> None:
-    global _questions
-    _questions += 1
+    global _queries
+    _queries += 1
 
 
-def _is_torchs_import(frame: FrameType | None) -> bool:
+def _is_import_of_torch(frame: FrameType | None) -> bool:
     """Whether a module of torch or Triton, which all kernels share, asks while it is imported."""
     while frame is not None and _is_of_libraries(frame):
         if frame.f_code.co_name == "<module>":

@@ -1,7 +1,8 @@
-"""Modules of kernels that ask for their device when they are imported: one set of them per device.
+"""Modules of kernels that query their device at import: one set of modules per device.
 
-A module that asked nothing serves all devices. One that did, and all that was imported with it,
-is imported again for each further device, and is in `sys.modules` while that device's is the world.
+A module that makes no query serves all devices. A module that makes one, and all modules imported
+with it, is imported again for each further device. `sys.modules` holds the set of the device whose
+block is open.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 from search_spaces.absent_device import answers
 from search_spaces.records import Device
 
-#: What no kernel's module is: these do not depend on a device, or only where it is used.
+#: Packages that no set holds: they do not depend on the device at import.
 _SHARED = frozenset(sys.stdlib_module_names) | {
     *("torch", "torchgen", "functorch", "triton", "numpy", "scipy", "sympy", "mpmath", "optuna"),
     *("search_spaces", "workers", "results_db", "reports", "tuner", "ray", "sqlalchemy", "pynvml"),
@@ -27,34 +28,36 @@ _SHARED = frozenset(sys.stdlib_module_names) | {
 
 
 @dataclass(slots=True)
-class _World:
-    """modules: those of kernels, by name. dependent: whether anything asked for the device."""
+class _ModuleSet:
+    """The modules of kernels for one device, or for all that nothing was queried of."""
 
+    #: By import name.
     modules: dict[str, ModuleType] = field(default_factory=dict)
+    #: Whether a module queried the device.
     dependent: bool = False
 
 
-_worlds: dict[str, _World] = {}
+_sets: dict[str, _ModuleSet] = {}
 
 
 @contextmanager
-def world(device: Device | None) -> Iterator[None]:
-    """Import and use kernels' modules as on `device`, which is answered for; None: on this machine.
+def modules_of(device: Device | None) -> Iterator[None]:
+    """Import and use kernels' modules as on `device`; None: as on this machine.
 
-    Not for several threads at once.
+    Not thread-safe.
     """
     if device is None:
         yield
         return
     key = _key(device)
-    entered = _worlds[key] = _entered(key)
-    before, questions = set(sys.modules), answers.asked()
+    entered = _sets[key] = _entered(key)
+    before, queries = set(sys.modules), answers.query_count()
     try:
         with ExitStack() as stack:
             stack.enter_context(answers.answering(device))
             if answers.is_gpu(device):
                 stack.enter_context(_made_on_meta())
-            if several():
+            if has_several():
                 stack.enter_context(_operators_kept())
             yield
     finally:
@@ -62,30 +65,30 @@ def world(device: Device | None) -> Iterator[None]:
         entered.modules.update(
             {n: m for n, m in found.items() if n.partition(".")[0] not in _SHARED}
         )
-        if answers.asked() > questions:
+        if answers.query_count() > queries:
             entered.dependent = True
-            for other in [k for k, one in _worlds.items() if one is entered and k != key]:
-                del _worlds[other]
+            for other in [k for k, one in _sets.items() if one is entered and k != key]:
+                del _sets[other]
         for absent in _others(entered):
             for name, module in absent.items():
                 sys.modules.setdefault(name, module)
 
 
-def several() -> bool:
+def has_several() -> bool:
     """Whether modules have been imported for more than one device."""
-    return len({id(one) for one in _worlds.values()}) > 1
+    return len({id(one) for one in _sets.values()}) > 1
 
 
 def _key(device: Device) -> str:
-    """What tells devices apart: all answers but the size of L2, which not all who look know."""
+    """What distinguishes devices: all answers but the size of L2, which not all callers know."""
     if not answers.is_gpu(device):
         return ""
     return f"{device.target} {replace(answers.properties_of(device), L2_cache_size=0)}"
 
 
-def _entered(key: str) -> _World:
-    independent = (one for one in _worlds.values() if not one.dependent)
-    chosen = _worlds.get(key) or next(independent, None) or _World()
+def _entered(key: str) -> _ModuleSet:
+    independent = (one for one in _sets.values() if not one.dependent)
+    chosen = _sets.get(key) or next(independent, None) or _ModuleSet()
     for others in _others(chosen):
         for name, module in others.items():
             if sys.modules.get(name) is module:
@@ -98,8 +101,8 @@ def _entered(key: str) -> _World:
     return chosen
 
 
-def _others(chosen: _World) -> Iterator[Mapping[str, ModuleType]]:
-    return (one.modules for one in _worlds.values() if one is not chosen)
+def _others(chosen: _ModuleSet) -> Iterator[Mapping[str, ModuleType]]:
+    return (one.modules for one in _sets.values() if one is not chosen)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from search_spaces.absent_device.answers import told
+from search_spaces.absent_device.answers import answering_if_used
 from search_spaces.adoption.autotuned import Autotuned, given_values, take_apart, under_autotuner
 from search_spaces.adoption.spec import Adoption, Specs, Tensors
 from search_spaces.declaration.dimensions import check_kinds, tolerance_of
@@ -297,7 +297,7 @@ class _Pruning:
         self._early: dict[Device, frozenset[str]] = {}
 
     def __call__(self, config: Config, workload: Workload, device: Device) -> bool:
-        with told(device):
+        with answering_if_used(device):
             return self._keeps(config, device)
 
     def _keeps(self, config: Config, device: Device) -> bool:

@@ -222,10 +222,10 @@ def take_apart(autotuned: Any, name: str, keywords: Sequence[str] = ()) -> Autot
             "@triton.jit kernel, or declare a Kernel",
         )
     _refuse_hooks(tuner, name)
-    strangers = [argument for argument in keywords if argument not in fn.arg_names]
-    if strangers:
+    unknown = [argument for argument in keywords if argument not in fn.arg_names]
+    if unknown:
         raise KernelError(
-            f"kernel {name}: keywords names {strangers[0]}, which is no argument of the kernel",
+            f"kernel {name}: keywords names {unknown[0]}, which is no argument of the kernel",
             f"the arguments are {', '.join(fn.arg_names)}",
         )
     configs, originals = _plain_configs(tuner.configs, {})

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from search_spaces.absent_device.answers import told
+from search_spaces.absent_device.answers import answering_if_used
 from search_spaces.bound import BoundSpace
 from search_spaces.declaration.source_positions import one_line
 from search_spaces.errors import KernelError, TunerError, WorkloadError
@@ -14,12 +14,12 @@ from search_spaces.kernel import Cost, Kernel, TensorSpec, Tolerance
 from search_spaces.records import Config, Device, Workload
 
 _SEE = "see docs/search_spaces.md for what it should return"
-_MEND = "mend the kernel; --debug shows the traceback"
+_HINT = "correct the kernel; --debug shows the traceback"
 
 
 @contextmanager
 def asking(
-    kernel: Kernel, method: str, workload: Workload | None = None, hint: str = _MEND
+    kernel: Kernel, method: str, workload: Workload | None = None, hint: str = _HINT
 ) -> Iterator[None]:
     """Turn an exception of the kernel's own code into a `KernelError` that names the place."""
     try:
@@ -36,9 +36,9 @@ def workloads(kernel: Kernel) -> list[Workload]:
     """The kernel's own workloads; `KernelError` where there are none."""
     with asking(kernel, "workloads"):
         found = list(kernel.workloads())
-    strangers = [item for item in found if not isinstance(item, Workload)]
-    if strangers or not found:
-        wrong = f"lists {strangers[0]!r}, which is no Workload" if strangers else "lists none"
+    unknown = [item for item in found if not isinstance(item, Workload)]
+    if unknown or not found:
+        wrong = f"lists {unknown[0]!r}, which is no Workload" if unknown else "lists none"
         raise KernelError(
             f"{place(kernel, 'workloads')} {wrong}",
             "list `Workload.of(...)` there, or name dims in the task's `workloads:`",
@@ -84,7 +84,7 @@ def check(kernel: Kernel, workload: Workload) -> None:
 
 def bind(kernel: Kernel, workload: Workload, device: Device) -> BoundSpace:
     """The kernel's space on a device; its default must be made of the space's own values."""
-    with told(device), asking(kernel, "space", workload):
+    with answering_if_used(device), asking(kernel, "space", workload):
         bound = kernel.space(workload).bind(workload, device)
     reason = BoundSpace(bound.parameters, (), workload, device).why_not(
         default_config(kernel, workload, device)
@@ -99,7 +99,7 @@ def bind(kernel: Kernel, workload: Workload, device: Device) -> BoundSpace:
 
 def default_config(kernel: Kernel, workload: Workload, device: Device) -> Config:
     """What is used today, as the kernel says."""
-    with told(device), asking(kernel, "default_config", workload):
+    with answering_if_used(device), asking(kernel, "default_config", workload):
         return dict(kernel.default_config(workload, device))
 
 

@@ -1,4 +1,4 @@
-"""A declaration tried out before anything is built: one launch, one reference, no device.
+"""A check of a declaration before any build: one launch, one reference, no device.
 
 Per workload, with the default config: `launches` on tensors of the `meta` device, their arguments
 bound to the Triton function's parameters, or one call of `cpu_callable`; `reference` on real
@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from search_spaces.absent_device.answers import told
+from search_spaces.absent_device.answers import answering_if_used
 from search_spaces.declaration import calls
-from search_spaces.declaration.launch_arguments import misbound, name_of, tensors_in
+from search_spaces.declaration.launch_arguments import binding_error, name_of, tensors_in
 from search_spaces.errors import KernelError, WorkloadError
 from search_spaces.kernel import Kernel, Launch, TensorSpec
 from search_spaces.records import Config, Device, Workload
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 #: Bytes and operations up to which a workload's reference is computed on a CPU.
 _MOST_BYTES = 256 * 2**20
 _MOST_FLOPS = 2e9
-#: What an error says where code needs a device; that is no fault of the declaration.
+#: Text of errors of code that needs a device, which the declaration may well have.
 _NEEDS_DEVICE = re.compile(
     r"\b(cuda|hip|gpu|nvidia|triton)\b|cpu tensor|active drivers", re.IGNORECASE
 )
 _SEE = "see docs/search_spaces.md, `Checked before a run`"
 
 
-class Rehearsal:
-    """Tries declarations out; small workloads that several workloads share are tried once."""
+class DeclarationCheck:
+    """Checks declarations; a small workload that several workloads share is checked once."""
 
     def __init__(self) -> None:
         self._tried: set[tuple[int, Workload]] = set()
@@ -44,12 +44,12 @@ class Rehearsal:
     def check(self, kernel: Kernel, workload: Workload, config: Config, device: Device) -> None:
         """Raise `KernelError` for the first mistake, naming kernel, method, workload and line.
 
-        device: one of kind `cpu`, `cuda` or `hip`; the others launch nothing and pass. The kernel
-        is told of it, as in builders, but for its reference, which is computed here.
+        device: one of kind `cpu`, `cuda` or `hip`; the others launch nothing and pass. torch and
+        Triton describe it to the kernel, as in builders, except to the reference, which runs here.
         """
         if device.kind not in ("cpu", "cuda", "hip"):
             return
-        with told(device):
+        with answering_if_used(device):
             with calls.asking(kernel, "make_inputs", workload):
                 inputs = kernel.make_inputs(workload, 0, "meta")
             _check_tensors(kernel, "make_inputs", workload, inputs)
@@ -104,18 +104,17 @@ def _check_launches(
     kernel: Kernel, workload: Workload, config: Config, inputs: Named, kind: str
 ) -> None:
     tensors = {**inputs, **_buffers(kernel, workload, config)}
-    hint = (
-        f"mend the kernel; its tensors are {', '.join(tensors)}, its dims are {', '.join(workload)}"
-    )
+    dims = ", ".join(workload)
+    hint = f"correct the kernel; its tensors are {', '.join(tensors)}, its dims are {dims}"
     with calls.asking(kernel, "launches", workload, hint):
         launches = list(kernel.launches(workload, config, tensors))
-    strangers = [item for item in launches if not isinstance(item, Launch)]
-    if strangers or not launches:
-        wrong = f"gives {strangers[0]!r:.80}, no Launch" if strangers else "gives no Launch"
+    unknown = [item for item in launches if not isinstance(item, Launch)]
+    if unknown or not launches:
+        wrong = f"gives {unknown[0]!r:.80}, no Launch" if unknown else "gives no Launch"
         raise _wrong(kernel, "launches", workload, wrong)
     for launch in launches:
         with calls.asking(kernel, "launches", workload, hint):
-            problem = misbound(launch, kind)
+            problem = binding_error(launch, kind)
         if problem:
             raise _wrong(kernel, "launches", workload, f"passes {name_of(launch)} {problem}")
     reached = {id(t) for launch in launches for t in tensors_in(launch)}

@@ -16,7 +16,7 @@ _ALWAYS = ("debug", "instrumentation_mode")
 _TARGETS = {"cuda": ("cuda", 90, 32), "hip": ("hip", "gfx942", 64)}
 
 
-def misbound(launch: Launch, kind: str) -> str:
+def binding_error(launch: Launch, kind: str) -> str:
     """What Triton would refuse about a launch's grid and arguments; empty when it binds.
 
     kind: `cuda` or `hip`, whose options a launch may name. Heuristics above the function are
@@ -38,7 +38,7 @@ def misbound(launch: Launch, kind: str) -> str:
         if name in given:
             return f"the argument {name} twice, by position and by name"
         given[name] = value
-    return _misnamed(jitted_below(fn, given), given, kind)
+    return _naming_error(jitted_below(fn, given), given, kind)
 
 
 def tensors_in(launch: Launch) -> Iterator[Any]:
@@ -78,7 +78,7 @@ def jitted_below(fn: Any, given: dict[str, Any]) -> Any:
     return fn
 
 
-def _misnamed(fn: Any, given: Mapping[str, Any], kind: str) -> str:
+def _naming_error(fn: Any, given: Mapping[str, Any], kind: str) -> str:
     parameters = inspect.signature(fn.fn).parameters
     for name in given:
         if name not in parameters and name not in _options(kind):

@@ -87,10 +87,10 @@ def trace(error: BaseException, limit: int) -> str:
 
     All frames where none of them is the user's. Of a long text the middle is left out.
     """
-    told = traceback.TracebackException.from_exception(error)
+    formatted = traceback.TracebackException.from_exception(error)
     if line(error):
-        _reduce(told)
-    return trimmed("".join(told.format()), limit)
+        _reduce(formatted)
+    return trimmed("".join(formatted.format()), limit)
 
 
 def trimmed(text: str, limit: int) -> str:
@@ -101,11 +101,13 @@ def trimmed(text: str, limit: int) -> str:
     return f"{text[:half]}\n[... {len(text) - 2 * half:,} characters left out ...]\n{text[-half:]}"
 
 
-def _reduce(told: traceback.TracebackException | None) -> None:
-    while told is not None:
-        own = [frame for frame in told.stack if is_own(frame.filename)]
-        told.stack = traceback.StackSummary.from_list(own)
-        told = told.__cause__ or (None if told.__suppress_context__ else told.__context__)
+def _reduce(formatted: traceback.TracebackException | None) -> None:
+    while formatted is not None:
+        own = [frame for frame in formatted.stack if is_own(frame.filename)]
+        formatted.stack = traceback.StackSummary.from_list(own)
+        formatted = formatted.__cause__ or (
+            None if formatted.__suppress_context__ else formatted.__context__
+        )
 
 
 def _with_causes(error: BaseException) -> list[BaseException]:

@@ -1,4 +1,4 @@
-"""cuDNN's softmax through ctypes, on the library torch itself brings: the vendor's own baseline.
+"""cuDNN's softmax as a baseline, called by ctypes in the library that torch ships.
 
 Enumerators and signatures are those of `cudnn_ops.h` in cuDNN 9.
 """
@@ -64,11 +64,8 @@ def _run(x: torch.Tensor, out: torch.Tensor, device: int, stream: int) -> None:
 def _library() -> ctypes.CDLL:
     """libcudnn as torch ships it, else as the system finds it."""
     found = importlib.util.find_spec("nvidia.cudnn") if importlib.util.find_spec("nvidia") else None
-    folders = (
-        [Path(place) / "lib" for place in (found.submodule_search_locations or [])]
-        if (found)
-        else []
-    )
+    places = (found.submodule_search_locations or []) if found else []
+    folders = [Path(place) / "lib" for place in places]
     shipped = [file for folder in folders for file in sorted(folder.glob("libcudnn.so.*"))]
     for candidate in [*map(str, shipped), "libcudnn.so.9", "libcudnn.so"]:
         try:

@@ -1,7 +1,7 @@
-"""What times of tiled GPU kernels follow more smoothly than their parameters do.
+"""Features of tiled GPU kernels, on which times depend more smoothly than on parameters.
 
-A search's model is told these beside the parameters. They are estimates from sizes alone, before
-anything is built: nothing else rests on them.
+The model of a search gets them in addition to the parameters. They are estimates from sizes,
+before a build, and serve no other purpose.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import math
 
 from search_spaces.records import Device
 
-#: Where the device does not say: shared memory in bytes, 32-bit registers and processors of a GPU.
+#: Shared memory in bytes, 32-bit registers and multiprocessors of a device that does not say.
 _SHARED, _REGISTERS, _PROCESSORS = 227 * 1024, 65536, 128
-#: Registers of a thread beside its sums, and how many it may have.
+#: Registers of a thread besides its sums, and the most it may have.
 _OTHER_REGISTERS, _MOST_REGISTERS = 40, 255
 
 
 def tile_features(
     device: Device, *, shared_bytes: int, sums: int, warps: int, programs: int
 ) -> tuple[float, ...]:
-    """Of a launch whose programs hold a tile of sums each: log2 of shared memory, of sums per
-    thread and of programs per multiprocessor, and how full all its waves are on average.
+    """Four features of a launch: log2 of a program's shared memory, of its sums per thread and of
+    the programs per multiprocessor, and the mean fill of the launch's waves.
 
     shared_bytes, sums (float32 accumulators), warps: of one program. programs: of the launch.
     """

@@ -15,7 +15,7 @@ from search_spaces.errors import KernelError, TunerError, WorkloadError
 from search_spaces.kernel import Cost, Kernel, TensorSpec, Tolerance
 from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo, Restricted
 from search_spaces.recorded.space import Noise, RecordedConfig, RecordedParameter, RecordedSpace
-from search_spaces.recorded.synthetic import WORLDS, synthesise
+from search_spaces.recorded.synthetic import SCENARIOS, synthesise
 from search_spaces.records import Config, Device, Workload, digest
 from search_spaces.space import Features, SearchSpace
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from search_spaces.kernel import Tensors
 
 __all__ = [
-    "WORLDS",
+    "SCENARIOS",
     "Noise",
     "RecordedConfig",
     "RecordedKernel",

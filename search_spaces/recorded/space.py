@@ -17,75 +17,84 @@ from search_spaces.records import Config, Device, Status, Toolchain, Value, Work
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """How times scatter; all figures are relative (natural logarithm of time) unless named.
+    """The noise of times, relative (natural logarithm of time) unless the unit says otherwise."""
 
-    sigma: standard deviation of one sample. outlier_share, outlier_mean: how often and by how much,
-    exponentially distributed, a sample is slower. drift_sd, drift_tau_s: a stationary
-    Ornstein-Uhlenbeck process common to everything timed in one pass. ramp, ramp_tau_s: slow-down
-    of a clock that falls from boost as the device gets warm. overhead_us: device time of one
-    sample beyond the kernel's (the cache flush, mostly).
-    """
-
+    #: Standard deviation of one sample.
     sigma: float = 0.0
+    #: Share of samples that are slower than the others.
     outlier_share: float = 0.0
+    #: Mean of the exponentially distributed slow-down of these samples.
     outlier_mean: float = 0.0
+    #: Standard deviation of the drift, an Ornstein-Uhlenbeck process common to all variants of a
+    #: pass.
     drift_sd: float = 0.0
+    #: Correlation time of the drift in seconds.
     drift_tau_s: float = 1.0
+    #: Slow-down of the clock from its boost to its steady state as the device warms up.
     ramp: float = 0.0
+    #: Time constant of that slow-down in seconds.
     ramp_tau_s: float = 0.5
+    #: Device time of one sample beyond the kernel's (mostly the cache flush), microseconds.
     overhead_us: float = 40.0
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedParameter:
-    """A parameter as recorded. kind: `power_of_two`, `integer`, `choice` or `boolean`.
-
-    when: for a conditional parameter, the values of others under which a config has it.
-    """
+    """A parameter as recorded."""
 
     name: str
+    #: `power_of_two`, `integer`, `choice` or `boolean`.
     kind: str
     values: tuple[Value, ...]
+    #: The values of other parameters under which a config has this one.
     when: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedConfig:
-    """One config: how it ended and, if correct, its median time.
-
-    binary: configs with equal text are the same machine code. samples_us: raw samples in order of
-    time; where given, they are replayed instead of the noise model. message: why it failed.
-    """
+    """One config: its status and, if correct, its median time."""
 
     config: Config
     status: Status = Status.CORRECT
+    #: Microseconds; None unless the status is `correct`.
     median_us: float | None = None
+    #: Configs with equal text have the same machine code.
     binary: str = ""
+    #: 32-bit registers of one thread.
     registers: int = 0
+    #: Bytes of local memory of one thread.
     spill_bytes: int = 0
+    #: Shared memory of one block.
     shared_bytes: int = 0
+    #: Build time in seconds.
     build_s: float = 0.0
+    #: Why it failed.
     message: str = ""
+    #: Raw samples in order of time; where given, they replace the noise model.
     samples_us: tuple[float, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)
 class RecordedSpace:
-    """All that is known of one task. baselines maps names to median times in microseconds.
+    """All configs of one task with their times."""
 
-    device is the one recorded on, with its own kind; tolerance is the relative one.
-    """
-
+    #: The kernel's name.
     kernel: str
     workload: Workload
+    #: The device of the recording, with its original kind.
     device: Device
     toolchain: Toolchain
     parameters: tuple[RecordedParameter, ...]
+    #: The config that users run without tuning; one of `configs`.
     default: Config
     configs: tuple[RecordedConfig, ...] = field(repr=False)
+    #: The least arithmetic operations of the problem.
     flops: float = 0.0
+    #: The least bytes through device memory.
     bytes: float = 0.0
+    #: Relative error that a variant may have.
     tolerance: float = 0.0
+    #: Median times in microseconds by name.
     baselines: Mapping[str, float] = field(default_factory=dict)
     noise: Noise = Noise()
 

@@ -1,6 +1,6 @@
 """Made-up recorded spaces, for tests and for judging strategies: a known best under known noise.
 
-Worlds and noise model: docs/recorded_spaces.md. Times are ln T = ln T_best + x - min x with
+Scenarios and noise model: docs/recorded_spaces.md. Times are ln T = ln T_best + x - min x with
 x ~ Gamma(shape, scale), given to configs in the order of a smooth function of their parameters,
 so that a strategy has something to learn.
 """
@@ -19,7 +19,7 @@ from search_spaces.records import Config, Device, Status, Toolchain, Value, Work
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class Scenario:
     """How fast the best config is, how the others spread, and the noise.
 
     shape, scale: of the Gamma distribution of log times; the smaller the shape, the more crowded
@@ -34,14 +34,14 @@ class World:
 
 _PLAIN = Noise(0.01, outlier_share=0.02, outlier_mean=0.10, drift_sd=0.015, drift_tau_s=2.0)
 
-WORLDS: Mapping[str, World] = {
-    "quiet": World(50.0, Noise(sigma=0.001)),
-    "W1": World(50.0, _PLAIN),
-    "W2": World(50.0, _PLAIN, shape=1.5, scale=0.5),
-    "W3": World(5.0, replace(_PLAIN, sigma=0.03, outlier_share=0.05)),
-    "W4": World(50.0, replace(_PLAIN, ramp=0.20, ramp_tau_s=0.5)),
-    "W5": World(50.0, replace(_PLAIN, drift_sd=0.03, drift_tau_s=0.3)),
-    "W6": World(
+SCENARIOS: Mapping[str, Scenario] = {
+    "quiet": Scenario(50.0, Noise(sigma=0.001)),
+    "W1": Scenario(50.0, _PLAIN),
+    "W2": Scenario(50.0, _PLAIN, shape=1.5, scale=0.5),
+    "W3": Scenario(5.0, replace(_PLAIN, sigma=0.03, outlier_share=0.05)),
+    "W4": Scenario(50.0, replace(_PLAIN, ramp=0.20, ramp_tau_s=0.5)),
+    "W5": Scenario(50.0, replace(_PLAIN, drift_sd=0.03, drift_tau_s=0.3)),
+    "W6": Scenario(
         50.0,
         replace(_PLAIN, sigma=0.02, outlier_share=0.10, outlier_mean=0.20),
         shape=1.5,
@@ -83,7 +83,7 @@ def synthesise(
     configs: int = 200,
     *,
     seed: int = 0,
-    world: str = "W1",
+    scenario: str = "W1",
     failures: float = 0.0,
     twins: float = 0.0,
     build_s: float = 0.5,
@@ -93,14 +93,14 @@ def synthesise(
 
     failures: share of configs recorded with a status other than `correct`, never the default.
     twins: share whose binary equals that of another config. build_s: mean build time, seconds.
-    Raises SpaceError for an unknown world or more configs than there are points.
+    Raises SpaceError for an unknown scenario or more configs than there are points.
     """
-    if world not in WORLDS:
-        raise SpaceError(f"no world is called {world!r}", f"known: {', '.join(WORLDS)}")
-    rng = random.Random(f"{configs}/{seed}/{world}")
+    if scenario not in SCENARIOS:
+        raise SpaceError(f"no scenario is called {scenario!r}", f"known: {', '.join(SCENARIOS)}")
+    rng = random.Random(f"{configs}/{seed}/{scenario}")
     parameters = _enough_parameters(configs)
     points = _points(parameters, configs, rng)
-    medians = _medians(points, parameters, WORLDS[world], rng)
+    medians = _medians(points, parameters, SCENARIOS[scenario], rng)
     entries = [
         RecordedConfig(
             config=point,
@@ -128,7 +128,7 @@ def synthesise(
         bytes=best_us * 1e6,
         tolerance=0.01,
         baselines={"eager": round(3 * best_us, 4), "vendor": round(1.05 * best_us, 4)},
-        noise=WORLDS[world].noise,
+        noise=SCENARIOS[scenario].noise,
     )
 
 
@@ -155,7 +155,7 @@ def _points(
 def _medians(
     points: Sequence[Config],
     parameters: Sequence[RecordedParameter],
-    world: World,
+    scenario: Scenario,
     rng: random.Random,
 ) -> list[float]:
     centre = {parameter.name: rng.random() for parameter in parameters}
@@ -174,10 +174,10 @@ def _medians(
 
     heights = [roughness(point) for point in points]
     order = sorted(range(len(points)), key=heights.__getitem__)
-    draws = sorted(rng.gammavariate(world.shape, world.scale) for _ in points)
+    draws = sorted(rng.gammavariate(scenario.shape, scenario.scale) for _ in points)
     medians = [0.0] * len(points)
     for index, draw in zip(order, draws, strict=True):
-        medians[index] = world.best_us * math.exp(draw - draws[0])
+        medians[index] = scenario.best_us * math.exp(draw - draws[0])
     return medians
 
 

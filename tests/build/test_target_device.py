@@ -94,7 +94,7 @@ def library(tmp_path_factory):
 
 
 def configs(kernel, device):
-    with answers.told(device):
+    with answers.answering_if_used(device):
         return [
             {name: value for name, value in config.items() if name in ("BLOCK", "SMS")}
             for config in kernel.space(WORKLOAD).bind(WORKLOAD, device).enumerate()
@@ -124,7 +124,7 @@ def test_modules_without_queries_serve_all_devices(library):
 def test_without_a_device_a_query_fails_as_on_a_machine_without_gpus(library):
     (library / "eager.py").write_text("import torch\ntorch.cuda.get_device_properties(0)\n")
     with pytest.raises(KernelError, match="no GPU is visible"):
-        registry.load("eager.py:kernel", (), answers.NOWHERE)
+        registry.load("eager.py:kernel", (), answers.NO_GPU)
 
 
 def test_builders_build_for_the_requested_device(library, tmp_path):

@@ -64,7 +64,7 @@ def test_c6_the_estimator_is_scipys_and_resolves_less_than_a_quantum():
 def task(tmp_path_factory):
     """A noisy space of 120 configs, of which some fail and some have equal binaries."""
     path = tmp_path_factory.mktemp("c7") / "made_up.space.json"
-    synthesise(120, seed=7, world="W1", failures=0.1, twins=0.1, build_s=0.1).save(path)
+    synthesise(120, seed=7, scenario="W1", failures=0.1, twins=0.1, build_s=0.1).save(path)
     return path, RecordedSpace.load(path)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from search_spaces.recorded.kernel import WORLDS
+from search_spaces.recorded.kernel import SCENARIOS
 from search_spaces.recorded.space import Noise
 from search_spaces.statistics import paired, tie_set, verdict
 from workers.backends.simulated.clock import SimulatedTimer, Source
@@ -75,12 +75,12 @@ def test_samples_of_equal_positions_are_of_one_pass(count, incumbent, pairs, see
             assert math.log(mine / theirs) == pytest.approx(expected, abs=0.02)
 
 
-@pytest.mark.parametrize("world", ["W1", "W3", "W5", "W6"])
-def test_the_race_finds_the_best_and_drops_the_rest(world):
+@pytest.mark.parametrize("scenario", ["W1", "W3", "W5", "W6"])
+def test_the_race_finds_the_best_and_drops_the_rest(scenario):
     missed = 0
     for seed in range(20):
         timer, candidates = simulated(
-            [51.5, 50.0, 50.6, 53.0, 60.0], WORLDS[world].noise, f"{seed}"
+            [51.5, 50.0, 50.6, 53.0, 60.0], SCENARIOS[scenario].noise, f"{seed}"
         )
         entries = race(timer, candidates, PROTOCOL)
         ties = tie_set({entry.candidate.name: entry.samples_us for entry in entries})
@@ -92,7 +92,7 @@ def test_the_race_finds_the_best_and_drops_the_rest(world):
 def test_identical_candidates_end_the_race_early_and_are_equals():
     both_equal = 0
     for seed in range(40):
-        timer, candidates = simulated([50.0, 50.0], WORLDS["W1"].noise, f"{seed}")
+        timer, candidates = simulated([50.0, 50.0], SCENARIOS["W1"].noise, f"{seed}")
         entries = race(timer, candidates, PROTOCOL)
         samples = {entry.candidate.name: entry.samples_us for entry in entries}
         ties = tie_set(samples, looks=PROTOCOL.rounds)

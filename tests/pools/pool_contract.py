@@ -54,7 +54,7 @@ class Farm:
     @classmethod
     def start(cls, pool: Pool, folder: Path) -> Farm:
         for name, build_s, sample_us in (("quick", 0.0, 0.0), ("slow", 1.5, SLOW_US)):
-            space = synthesise(120, seed=1, failures=0.1, build_s=build_s, world="quiet")
+            space = synthesise(120, seed=1, failures=0.1, build_s=build_s, scenario="quiet")
             noise = replace(space.noise, overhead_us=sample_us)
             replace(space, noise=noise).save(folder / f"{name}.json")
         kernels = [load_kernel(folder / f"{name}.json") for name in ("quick", "slow")]

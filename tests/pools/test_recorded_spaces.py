@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from search_spaces.errors import SpaceError, TunerError, WorkloadError
 from search_spaces.recorded.kernel import (
-    WORLDS,
+    SCENARIOS,
     RecordedKernel,
     RecordedParameter,
     RecordedSpace,
@@ -33,15 +33,15 @@ FAILED = [status for status in Status if status is not Status.CORRECT]
 @given(
     configs=st.integers(1, 60),
     seed=st.integers(0, 99),
-    world=st.sampled_from(sorted(WORLDS)),
+    scenario=st.sampled_from(sorted(SCENARIOS)),
     failures=st.floats(0, 0.6),
     columns=st.booleans(),
     suffix=st.sampled_from([".json", ".json.gz"]),
 )
 def test_a_saved_space_is_loaded_as_it_was(
-    tmp_path_factory, configs, seed, world, failures, columns, suffix
+    tmp_path_factory, configs, seed, scenario, failures, columns, suffix
 ):
-    space = synthesise(configs, seed=seed, world=world, failures=failures, twins=0.2)
+    space = synthesise(configs, seed=seed, scenario=scenario, failures=failures, twins=0.2)
     first = tmp_path_factory.getbasetemp() / f"first{suffix}"
     second = tmp_path_factory.getbasetemp() / f"second{suffix}"
     space.save(first, columns=columns)
@@ -63,15 +63,15 @@ def test_columns_are_smaller_and_raw_samples_survive(tmp_path):
 
 
 def test_the_best_of_a_world_is_as_fast_as_the_world_says():
-    for name, world in WORLDS.items():
-        space = synthesise(100, world=name, failures=0.3)
+    for name, scenario in SCENARIOS.items():
+        space = synthesise(100, scenario=name, failures=0.3)
         assert space.best.median_us is not None
-        fastest = synthesise(100, world=name).best.median_us
-        assert fastest == pytest.approx(world.best_us, rel=1e-3)
+        fastest = synthesise(100, scenario=name).best.median_us
+        assert fastest == pytest.approx(scenario.best_us, rel=1e-3)
         assert space[space.default].status is Status.CORRECT
     assert synthesise(50, seed=1) == synthesise(50, seed=1) != synthesise(50, seed=2)
-    with pytest.raises(SpaceError, match="no world"):
-        synthesise(10, world="W9")
+    with pytest.raises(SpaceError, match="no scenario"):
+        synthesise(10, scenario="W9")
     with pytest.raises(SpaceError, match="more than"):
         synthesise(10**6)
 
@@ -204,9 +204,9 @@ def test_a_recording_has_the_features_of_its_family_where_they_fit():
     matmul = RecordedSpace.load(H200 / "matmul_512x512x8192_bf16.space.json")
     assert len(bound(matmul).features(matmul.default)) == 5
     # Another kernel that happens to have the name.
-    stranger = replace(synthesise(20, seed=1, world="W1"), kernel="matmul")
-    assert bound(stranger).features(stranger.default) == ()
-    assert bound(replace(stranger, kernel="no/such kernel")).features(stranger.default) == ()
+    other = replace(synthesise(20, seed=1, scenario="W1"), kernel="matmul")
+    assert bound(other).features(other.default) == ()
+    assert bound(replace(other, kernel="no/such kernel")).features(other.default) == ()
 
 
 def test_the_message_names_the_value_and_what_is_expected(tmp_path):

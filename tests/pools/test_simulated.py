@@ -47,7 +47,7 @@ class Recording:
 
 @pytest.fixture
 def recording(tmp_path):
-    return Recording(tmp_path, configs=120, failures=0.4, world="W1")
+    return Recording(tmp_path, configs=120, failures=0.4, scenario="W1")
 
 
 def measured(backend, job):
@@ -94,7 +94,7 @@ def test_samples_depend_on_seed_and_config_alone(recording):
 
 
 def test_a_hopeless_candidate_is_dropped_early_and_interleaving_cancels_drift(tmp_path):
-    recording = Recording(tmp_path, configs=120, world="W5")
+    recording = Recording(tmp_path, configs=120, scenario="W5")
     by_time = sorted(recording.artifacts(), key=lambda a: recording.space[a.config].median_us)
     best, close, slow = by_time[0], by_time[1], by_time[-1]
     backend = SimulatedBackend()

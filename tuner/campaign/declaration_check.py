@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from search_spaces import registry
 from search_spaces.declaration import calls
-from search_spaces.declaration.check import Rehearsal
+from search_spaces.declaration.check import DeclarationCheck
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Device
@@ -20,7 +20,7 @@ def check_declarations(tasks: Sequence[RequestedTask]) -> None:
     Raises `TunerError` for the first mistake. A device of an assumed target represents a kind that
     this machine lacks.
     """
-    rehearsal = Rehearsal()
+    declaration_check = DeclarationCheck()
     for task in tasks:
         for device, assumed in _devices(task):
             kernel = registry.for_device(task.kernel, device)
@@ -32,7 +32,7 @@ def check_declarations(tasks: Sequence[RequestedTask]) -> None:
                 if assumed:  # the real device may have resources that the assumed one lacks
                     continue
                 raise
-            rehearsal.check(kernel, task.workload, config, device)
+            declaration_check.check(kernel, task.workload, config, device)
 
 
 def stand_in(kernel: Kernel, target: str | None = None) -> Device:

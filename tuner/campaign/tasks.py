@@ -8,7 +8,7 @@ from pathlib import Path
 
 from results_db.records import TaskKey
 from search_spaces import registry
-from search_spaces.absent_device.answers import told
+from search_spaces.absent_device.answers import answering_if_used
 from search_spaces.declaration import calls
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
@@ -60,7 +60,7 @@ class ScheduledTask:
     @property
     def space_hash(self) -> str:
         """A digest of the space that the kernel declares for this device."""
-        with told(self.device):
+        with answering_if_used(self.device):
             return self.requested.kernel.space_hash(self.requested.workload)
 
     def key(self, protocol: str) -> TaskKey:

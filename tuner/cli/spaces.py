@@ -15,7 +15,7 @@ from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.context import ConfigOption, settings_of
 
 if TYPE_CHECKING:
-    from search_spaces.declaration.check import Rehearsal
+    from search_spaces.declaration.check import DeclarationCheck
     from search_spaces.kernel import Kernel
     from search_spaces.records import Device, Workload
 
@@ -133,9 +133,9 @@ def _parameter_rows(kernel: Kernel, workload: Workload, device: Device) -> list[
 
 
 def _validate(kernel: Kernel, workloads: Sequence[Workload], device: Device) -> None:
-    from search_spaces.declaration.check import Rehearsal
+    from search_spaces.declaration.check import DeclarationCheck
 
-    trial = Rehearsal()
+    trial = DeclarationCheck()
     findings = [line for item in workloads for line in _problems(kernel, item, device, trial)]
     for line in findings:
         print(inert(line))
@@ -145,7 +145,7 @@ def _validate(kernel: Kernel, workloads: Sequence[Workload], device: Device) -> 
 
 
 def _problems(
-    kernel: Kernel, workload: Workload, device: Device, rehearsal: Rehearsal
+    kernel: Kernel, workload: Workload, device: Device, declaration_check: DeclarationCheck
 ) -> Iterator[str]:
     """What is wrong with one workload's space or declaration, one line each."""
     place = f"{kernel.name} {workload.key}"
@@ -161,7 +161,7 @@ def _problems(
             yield f"{place}: the cost model counts no bytes"
         if not kernel.outputs(workload) and not _is_recording(kernel):
             yield f"{place}: there are no outputs to verify"
-        rehearsal.check(kernel, workload, default, device)
+        declaration_check.check(kernel, workload, default, device)
     except TunerError as error:
         yield f"{place}: {error.message}"
 

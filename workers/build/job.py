@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search_spaces.absent_device.module_sets import world
+from search_spaces.absent_device.module_sets import modules_of
 from search_spaces.declaration import source_positions
 from search_spaces.errors import TunerError
 from search_spaces.records import Status
@@ -34,7 +34,7 @@ def build(job: BuildJob, cache_dir: Path) -> Artifact | Failure:
     """
     from search_spaces.registry import load
 
-    with world(job.device):
+    with modules_of(job.device):
         try:
             kernel = load(job.kernel.spec, job.kernel.paths)
         except TunerError as error:

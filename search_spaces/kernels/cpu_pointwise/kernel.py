@@ -1,7 +1,7 @@
 """Bias + GELU + row softmax on the CPU, by Inductor's C++ backend with its options as parameters.
 
-Inductor recomputes the GELU in the softmax's second pass unless told to store it; whether that pays
-depends on the width of the vectors, the number of threads and the way GELU is computed.
+By default, Inductor recomputes the GELU in the second pass of the softmax. Whether storing it is
+faster depends on the width of the vectors, the number of threads and the form of GELU.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _narrower_than_widest(config: Config, workload: Workload, device: Device) ->
 
 CONSTRAINTS = (
     Constraint("threads", _has_threads, "the processor has fewer cores"),
-    Constraint("simdlen", _narrower_than_widest, "256 bits is a choice of its own on AVX-512 only"),
+    Constraint("simdlen", _narrower_than_widest, "only AVX-512 has wider vectors"),
 )
 
 
@@ -138,7 +138,7 @@ class CpuPointwise(Kernel):
         return SearchSpace(parameters, CONSTRAINTS, kernel=self.name)
 
     def default_config(self, workload: Workload, device: Device) -> Config:
-        """What `torch.compile` does by itself: widest vectors, every core, GELU as written."""
+        """The behaviour of plain `torch.compile`: widest vectors, every core, GELU as written."""
         bound = self.space(workload).bind(workload, device)
         threads = [config["threads"] for config in bound.restrict({"simdlen": [None]}).enumerate()]
         return bound.complete({"threads": threads[-1]})
@@ -149,7 +149,7 @@ class CpuPointwise(Kernel):
         options: dict[str, str | int | None] = {
             "cpp.simdlen": 256 if config["simdlen"] == 256 else None,
             "cpp.threads": self.cpu_threads(workload, config),
-            # Else Inductor drops the rounding to bfloat16 as soon as it fuses across it.
+            # Without it, Inductor drops the rounding to bfloat16 where it fuses operations.
             "emulate_precision_casts": config["precision"] == "bfloat16",
             "cpp.use_decompose_tanh": bool(config.get("decompose_tanh", False)),
         }

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
-from search_spaces.absent_device.module_sets import world
+from search_spaces.absent_device.module_sets import modules_of
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Device, Workload
@@ -46,7 +46,7 @@ class InterpreterBackend(TorchBackend):
         self._targets: set[str] = set()
 
     def measure(self, job: MeasureJob) -> Measurement | Failure:
-        with world(self._built_for(job)):
+        with modules_of(self._built_for(job)):
             found = super().measure(replace(job, mode=Mode.VERIFY))
         if isinstance(found, Failure):
             return found
