@@ -120,7 +120,7 @@ class DeviceRunner:
             except (ChildTimeout, ChildDied, ChildError) as error:
                 child.kill()
                 fault = fault_of(getattr(error, "error", None))
-                message = f"the device does not answer: {one_line(f'{error}')}"
+                message = f"the device cannot be opened: {one_line(f'{error}')}"
                 raise WorkerLost(message, fault.hint if fault else "") from None
             calibration = self._calibration(child)
             host = socket.gethostname()

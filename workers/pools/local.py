@@ -173,7 +173,7 @@ class LocalPool:
                 self._events.put(Built(job.job_id, builder.build(job)))
             except Exception as error:
                 reason = reason_of(error)
-                _log.info("build %s is lost: %s", job.job_id, reason)
+                _log.info("job %s is lost: %s", job.job_id, reason)
                 self._events.put(JobLost(job.job_id, reason, remedy_of(error)))
                 self._closing.wait(_PAUSE_S)
 
@@ -219,7 +219,7 @@ class LocalPool:
                 state.ready = False
                 state.runner.reset()
                 reason, remedy = reason_of(error), remedy_of(error)
-                _log.info("%s is lost with job %s: %s", worker_id, job.job_id, reason)
+                _log.info("%s: job %s is lost: %s", worker_id, job.job_id, reason)
                 # In this order, or the caller would give the next job to the same worker.
                 self._events.put(WorkerGone(worker_id, reason, remedy))
                 self._events.put(JobLost(job.job_id, reason, remedy))

@@ -329,6 +329,7 @@ class RayPool:
             self._events.append(Measured(call.job_id, state.name, result))
         else:
             state.ready, state.failures = True, 0
+            _log.info("%s is ready", state.name)
             if state.slot is not None:
                 self._events.append(WorkerReady(result))
 
@@ -344,8 +345,10 @@ class RayPool:
             self._events.append(WorkerGone(state.name, reason, remedy))
         if call.job_id:
             self._events.append(JobLost(call.job_id, reason, remedy))
-        lost = f"is lost with job {call.job_id}" if call.job_id else "does not start"
-        _log.info("%s %s%s: %s", state.name, lost, "; it is given up" if given_up else "", reason)
+        event = f"job {call.job_id} is lost" if call.job_id else f"start {state.failures} failed"
+        _log.info("%s: %s: %s", state.name, event, reason)
+        if given_up:
+            _log.info("%s is given up", state.name)
         state.ready = state.warm = False
         if isinstance(error, _NOT_RESTARTED):
             ray.kill(state.actor)
