@@ -47,8 +47,10 @@ def _start_survey(
 
 def _find_devices(kinds: tuple[str, ...], node: Node) -> list[Device]:
     """Runs on the node: its devices, as far as Ray may use them."""
-    counts = {kind: backends.spec(kind).ray_count([node]) for kind in kinds}
-    return [device for kind in kinds for device in found(kind)[: counts[kind]]]
+    # A plug-in that the driver has may be missing on this node.
+    here = [kind for kind in kinds if kind in backends.names()]
+    counts = {kind: backends.spec(kind).ray_count([node]) for kind in here}
+    return [device for kind in here for device in found(kind)[: counts[kind]]]
 
 
 def _devices(call: ray.ObjectRef) -> list[Device] | None:
