@@ -229,7 +229,7 @@ def test_a_run_whose_driver_is_gone_says_so_and_is_not_watched_for_ever(tuner, f
     for arguments in (["status"], ["status", "--watch"]):
         result = tuner(*arguments)
         assert result.code == 0
-        assert "its driver is gone; the same `tuner run` goes on with it" in result.out + result.err
+        assert "its driver is dead; rerun `tuner run` to resume it" in result.out + result.err
 
 
 def test_checks_of_what_is_not_there(tuner, folder):

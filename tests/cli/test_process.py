@@ -131,7 +131,7 @@ def test_the_first_interrupt_drains_and_the_second_kills(folder, how):
     assert out == "interrupted after 5 trials\n"
     assert "once more to stop at once" in err
     assert ("stopping" in err) == (how == "kill")
-    assert "goes on from here" in err
+    assert "rerun the same command to resume" in err
 
 
 def test_handlers_are_put_back():

@@ -108,7 +108,7 @@ def test_ctrl_c_works_while_the_server_is_away(
         with away(postgres):
             wait_until(lambda: "retrying" in log.read_text(), 60)
             os.killpg(driver.pid, signal.SIGINT)
-            wait_until(lambda: "finishing what is in flight" in log.read_text(), 60)
+            wait_until(lambda: "finishing the jobs in flight" in log.read_text(), 60)
             assert driver.poll() is None
             os.killpg(driver.pid, signal.SIGINT)
             assert driver.wait(60) == 2

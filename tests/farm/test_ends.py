@@ -23,7 +23,7 @@ def test_ctrl_c_drains_and_the_same_command_resumes(tmp_path, undisturbed):
         os.killpg(driver.pid, signal.SIGINT)
         printed = farm.ended(driver, 130)
     assert "once more to stop at once" in printed
-    assert "the same command goes on from here" in printed
+    assert "rerun the same command to resume" in printed
     (run,) = farm.runs()
     assert (run.status, run.holder) == ("interrupted", "")
     drained = farm.records()

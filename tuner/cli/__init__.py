@@ -1,6 +1,6 @@
-"""The command line: `tuner`, its commands, and the exit codes they end with.
+"""The command line: one module per command of `tuner`.
 
-0 fine, 1 a finding, 2 usage, configuration or input/output, 130 interrupted.
+Exit codes: 0 fine, 1 a finding, 2 usage, configuration or input/output, 130 interrupted.
 """
 
 from __future__ import annotations

@@ -19,14 +19,16 @@ from tuner.cli import (
     config,
     database,
     doctor,
+    export,
     forget,
     init,
     logs,
     replay,
-    results,
+    report,
     run,
     schedule,
     spaces,
+    status,
     verify,
     workers,
 )
@@ -44,9 +46,9 @@ app = typer.Typer(
 )
 app.command("init")(init.init)
 app.command("run")(run.run)
-app.command("status")(results.status)
-app.command("report")(results.report)
-app.command("export")(results.export)
+app.command("status")(status.status)
+app.command("report")(report.report)
+app.command("export")(export.export)
 app.command("replay")(replay.replay)
 app.command("forget")(forget.forget)
 app.command("compare")(compare.compare)

@@ -1,4 +1,4 @@
-"""`tuner compare`: two runs, task by task, from what each confirmed."""
+"""`tuner compare`: two runs, task by task, from their confirmations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuner.cli.context import LARGEST, ConfigOption, pick_run, settings_of, stor
 if TYPE_CHECKING:
     from results_db.records import SelectionRecord, TaskInfo
 
-#: Two times within this ratio of each other are the same for all that anyone can use.
+#: Two times within this ratio of each other count as the same.
 SAME = 1.01
 _COLUMNS = (
     "kernel",
@@ -34,12 +34,15 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """B against A: `faster`, `slower`, `same`, `undecided`. ratio is B's time over A's, with its
-    95 % interval; None where the two have no common yardstick."""
+    """The comparison of run B with run A in one task."""
 
+    #: `faster`, `slower`, `same` or `undecided`.
     word: str
+    #: Why the verdict is undecided without an interval.
     why: str = ""
+    #: B's time over A's; None where the runs have no common reference.
     ratio: float | None = None
+    #: The 95 % interval of `ratio`.
     low: float | None = None
     high: float | None = None
 
@@ -48,15 +51,15 @@ def compare(
     a: Annotated[
         int, typer.Argument(help="The run to compare with.", metavar="A", min=1, max=LARGEST)
     ],
-    b: Annotated[int, typer.Argument(help="The run to judge.", metavar="B", min=1, max=LARGEST)],
+    b: Annotated[int, typer.Argument(help="The run to compare.", metavar="B", min=1, max=LARGEST)],
     config: ConfigOption = None,
     style: FormatOption = Format.TABLE,
 ) -> None:
     """Compare what two runs ship; exits with 1 if any task of B is slower.
 
-    Times of different passes are not comparable as they stand. Each run confirmed its winner and
-    the default config in one pass, so the default is the yardstick; a new measurement of both, side
-    by side, decides.
+    Times of different passes are not directly comparable. Each run confirmed its winner and the
+    default config in one pass, so the default config is the common reference. Only a new
+    measurement of both in one pass is conclusive.
     """
     settings, _ = settings_of(config)
     with store_of(settings) as store:
@@ -69,13 +72,13 @@ def compare(
     counts = [f"{words.count(word)} {word}" for word in ("faster", "slower", "same", "undecided")]
     note(f"run {b} against run {a}: {', '.join(counts)}; {len(old) + len(new) - 2 * len(rows)} "
          "tasks in one of them only")  # fmt: skip
-    note("from stored confirmations, with the default config as yardstick; re-measuring decides")
+    note("from stored confirmations, relative to the default config; only a new pass is conclusive")
     if "slower" in words:
         raise typer.Exit(1)
 
 
-def judge(old: SelectionRecord | None, new: SelectionRecord | None) -> Verdict:
-    """The verdict on what two selections ship, each confirmed in one pass with the default."""
+def compared(old: SelectionRecord | None, new: SelectionRecord | None) -> Verdict:
+    """Compare what two selections ship, each confirmed in one pass with the default config."""
     if old is None or new is None:
         return Verdict("undecided", f"{'A' if old is None else 'B'} confirmed no winner")
     if old.default is None or new.default is None:
@@ -100,7 +103,7 @@ def _word(low: float, high: float) -> str:
 
 
 def _gain(chosen: SelectionRecord) -> tuple[float, float] | None:
-    """ln(default time / shipped time) and half its interval's width."""
+    """ln(default time / shipped time) and half the width of its interval."""
     ships = shipped(chosen)
     ratio, low, high = ships.log_ratio, ships.log_ratio_low, ships.log_ratio_high
     if ratio is None or low is None or high is None:
@@ -113,7 +116,7 @@ def _identity(task: TaskInfo) -> tuple[str, str, str]:
 
 
 def _row(old: TaskInfo, new: TaskInfo) -> dict[str, object]:
-    verdict = judge(old.selection, new.selection)
+    verdict = compared(old.selection, new.selection)
     return {
         "kernel": new.key.kernel,
         "workload": new.key.workload.key,

@@ -16,7 +16,7 @@ app = typer.Typer(help="Check, show and describe config.yaml.", no_args_is_help=
 
 @app.command()
 def check(config: ConfigOption = None) -> None:
-    """Check config.yaml; exits with 2 and one line for each mistake."""
+    """Check config.yaml; exits with 2 and prints one line for each mistake."""
     from tuner.settings import CONFIG_NAME, ConfigError
 
     try:
@@ -33,7 +33,7 @@ def check(config: ConfigOption = None) -> None:
 
 @app.command()
 def show(config: ConfigOption = None) -> None:
-    """Print the settings in force, with defaults and environment, as YAML."""
+    """Print the effective settings, with defaults and environment, as YAML."""
     from ruamel.yaml import YAML
 
     from results_db.masking import masked

@@ -1,4 +1,4 @@
-"""`tuner db`: the results database itself."""
+"""`tuner db`: upgrade, check and measure the results database."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def upgrade(config: ConfigOption = None) -> None:
 
     settings, _ = settings_of(config)
     before, after = migrate.upgrade(settings.database.url)
-    note(f"schema {after}" + ("" if before == after else f", was {before or 'not there'}"))
+    note(f"schema {after}" + ("" if before == after else f", was {before or 'absent'}"))
 
 
 @app.command()
 def check(config: ConfigOption = None) -> None:
-    """Check the database's integrity; exits with 1 and one line for each thing found."""
+    """Check the integrity of the database; exits with 1 and prints one line for each finding."""
     settings, _ = settings_of(config)
     with store_of(settings) as store:
         findings = list(store.check())
@@ -31,12 +31,12 @@ def check(config: ConfigOption = None) -> None:
         print(inert(finding))
     if findings:
         raise typer.Exit(1)
-    note("nothing was found")
+    note("no findings")
 
 
 @app.command()
 def stats(config: ConfigOption = None, style: FormatOption = Format.TABLE) -> None:
-    """Count what the database holds."""
+    """Count the rows of the database."""
     settings, _ = settings_of(config)
     with store_of(settings) as store:
         stats = store.stats()

@@ -1,4 +1,4 @@
-"""`tuner doctor`: whether this machine has what a campaign needs, and what to do about it."""
+"""`tuner doctor`: check that this machine has what campaigns need, and name the remedies."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ _LOW_DISK_GIB = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line. state: `ok`, `warn` (something will be missing) or `fail` (campaigns will fail)."""
+    """The result of one check."""
 
     check: str
+    #: `ok`, `warn` (a feature is unavailable) or `fail` (campaigns will fail).
     state: str
     found: str
     remedy: str = ""
 
 
 def doctor(config: ConfigOption = None, style: FormatOption = Format.TABLE) -> None:
-    """Check this machine; exits with 1 if anything is missing without which campaigns fail."""
+    """Check this machine; exits with 1 if campaigns would fail on it."""
     findings = list(examine(config))
     rows = [
         {
@@ -60,7 +61,7 @@ def doctor(config: ConfigOption = None, style: FormatOption = Format.TABLE) -> N
 
 
 def examine(config: Path | None) -> Iterator[Finding]:
-    """All findings, in order; a check that itself breaks is a finding too."""
+    """All findings in order; a check that raises is a finding as well."""
     yield from _guarded("python", _python)
     yield from _guarded("packages", _packages)
     yield from _guarded("compiler", _compiler)
@@ -78,9 +79,9 @@ def examine(config: Path | None) -> Iterator[Finding]:
     yield from _guarded("disk", lambda: _disk(settings))
 
 
-def _guarded(check: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+def _guarded(check: str, examine_part: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
     try:
-        yield from look()
+        yield from examine_part()
     except TunerError as error:
         yield Finding(check, "fail", error.message, error.hint)
     except Exception as error:
@@ -111,14 +112,14 @@ def _compiler() -> Iterator[Finding]:
         ("C compiler", "CC", ("gcc", "cc", "clang")),
         ("C++ compiler", "CXX", ("g++", "clang++")),
     ):
-        wanted = os.environ.get(variable)
-        found = next(filter(None, map(shutil.which, (wanted,) if wanted else names)), None)
+        named = os.environ.get(variable)
+        found = next(filter(None, map(shutil.which, (named,) if named else names)), None)
         if found:
             yield Finding(label, "ok", found)
         else:
             yield Finding(
-                label, "fail", f"{wanted or ', '.join(names)}: not found",
-                "install one (Debian: g++); Triton's launcher and CPU variants are compiled by it",
+                label, "fail", f"{named or ', '.join(names)}: not found",
+                "install one (Debian: g++); it compiles Triton's launcher and CPU variants",
             )  # fmt: skip
 
 
@@ -176,8 +177,8 @@ def _database(settings: Settings) -> Iterator[Finding]:
 
 
 def _calibration(settings: Settings) -> Iterator[Finding]:
-    """What workers found the devices here to do, where one has started already."""
-    from tuner.cli.workers import able_text, calibrations
+    """The stored calibrations of the devices of this machine."""
+    from tuner.cli.workers import calibration_text, calibrations
     from workers import backends
     from workers.device import found
 
@@ -185,7 +186,7 @@ def _calibration(settings: Settings) -> Iterator[Finding]:
     for kind in backends.timed_kinds() if known else ():
         for device in found(kind):
             if calibration := known.get(device.fingerprint):
-                yield Finding(f"{kind} calibration", "ok", able_text(calibration))
+                yield Finding(f"{kind} calibration", "ok", calibration_text(calibration))
 
 
 def _ray(settings: Settings) -> Iterator[Finding]:
@@ -213,5 +214,5 @@ def _disk(settings: Settings) -> Iterator[Finding]:
         return
     free_gib = shutil.disk_usage(folder).free / 2**30
     state = "ok" if free_gib >= _LOW_DISK_GIB else "warn"
-    remedy = "" if state == "ok" else "free some; raw samples and compiler caches need room"
+    remedy = "" if state == "ok" else "free some space for raw samples and compiler caches"
     yield Finding("disk", state, f"{folder}: {free_gib:.1f} GiB free", remedy)

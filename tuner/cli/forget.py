@@ -1,4 +1,4 @@
-"""`tuner forget`: stored failures that the next run is to try again."""
+"""`tuner forget`: delete stored failures, so that the next run tries their configs again."""
 
 from __future__ import annotations
 
@@ -25,13 +25,16 @@ def forget(
     ] = None,
     status: Annotated[
         list[Status] | None,
-        typer.Option(help="Only trials with this status; repeatable. All failures by default."),
+        typer.Option(
+            help="Only trials with this status; may be repeated. By default all failures."
+        ),
     ] = None,
     message: Annotated[
         str, typer.Option(help="Only trials with this text in their message or its details.")
     ] = "",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List what would be forgotten, and forget nothing.")
+        bool,
+        typer.Option("--dry-run", help="List the trials that would be deleted, and delete none."),
     ] = False,
     config: ConfigOption = None,
     style: FormatOption = Format.TABLE,
@@ -64,9 +67,9 @@ def forget(
                 }
                 for trial in found
             ]
-            emit(rows, _TRIALS, style, empty="no trial fits")
-        gone = 0 if dry_run else store.forget(found)
+            emit(rows, _TRIALS, style, empty="no trial matches")
+        deleted = 0 if dry_run else store.forget(found)
     counts = Counter(str(trial.status) for trial in found)
     parts = ", ".join(f"{count} {name}" for name, count in counts.most_common())
-    done = f"{len(found)} trials would be forgotten" if dry_run else f"{gone} trials forgotten"
-    note(f"{done} ({parts})" if found else "no trial fits; nothing is forgotten")
+    done = f"{len(found)} trials would be forgotten" if dry_run else f"{deleted} trials forgotten"
+    note(f"{done} ({parts})" if found else "no trial matches; nothing is forgotten")

@@ -1,4 +1,4 @@
-"""`tuner init`: a folder to start from."""
+"""`tuner init`: a first config.yaml and an example kernel."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from search_spaces.errors import TunerError
 from search_spaces.inert_text import inert
 from tuner.cli.console import note
 
-#: What is written, by the name of its template.
+#: File names and their templates.
 FILES = {"config.yaml": "config.yaml", "my_kernel.py": "my_kernel.py.txt"}
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(help="Where to write.", metavar="DIR")] = Path(),
-    force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
+    folder: Annotated[Path, typer.Argument(help="The folder to write to.", metavar="DIR")] = Path(),
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
 ) -> None:
-    """Write a commented config.yaml and an example kernel that works."""
+    """Write a commented config.yaml and a working example kernel."""
     targets = {folder / name: template for name, template in FILES.items()}
     existing = [path for path in targets if path.exists()]
     if existing and not force:
         names = ", ".join(f"{path}" for path in existing)
-        raise TunerError(f"{names} exists already", "add --force to replace it")
+        raise TunerError(f"{names} already exists", "add --force to replace it")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -50,5 +50,6 @@ def _write(path: Path, text: str) -> None:
 def _unwritable(path: Path, error: OSError) -> TunerError:
     reason = error.strerror or f"{error}"
     return TunerError(
-        f"cannot write {path}: {reason}", "name another folder, or make room or permission there"
+        f"cannot write {path}: {reason}",
+        "name another folder, or free space or get permission there",
     )

@@ -1,4 +1,4 @@
-"""A running campaign, shown to whoever watches: a live display on a terminal, lines elsewhere."""
+"""Progress of a campaign on stderr: a live display on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LABEL_WIDTH = 46
 
 @contextmanager
 def watched(*, quiet: bool = False) -> Iterator[ProgressCallback | None]:
-    """A callback that shows progress on stderr for as long as the block lasts."""
+    """A callback that shows progress on stderr until the block ends."""
     if quiet:
         yield None
     elif sys.stderr.isatty():
@@ -40,7 +40,7 @@ def _live() -> Iterator[ProgressCallback]:
 
 
 class Lines:
-    """One line every few seconds, and one for every task that is done, for logs."""
+    """One line every few seconds and one for every finished task, for logs."""
 
     def __init__(
         self, write: Callable[[str], object], clock: Callable[[], float] = time.monotonic
@@ -53,8 +53,8 @@ class Lines:
     def __call__(self, progress: Progress) -> None:
         seen = {task.label: task for task in progress.tasks}
         over = {label for label, task in seen.items() if task.stage == "done"}
-        gone = [task for label, task in self._open.items() if label not in seen]
-        for task in (*(seen[label] for label in seen if label in over), *gone):
+        vanished = [task for label, task in self._open.items() if label not in seen]
+        for task in (*(seen[label] for label in seen if label in over), *vanished):
             self._write(f"done: {finished(task)}\n")
         self._open = {label: task for label, task in seen.items() if label not in over}
         now_s = self._clock()
@@ -78,13 +78,13 @@ def summary(progress: Progress) -> str:
 
 
 def finished(task: TaskProgress) -> str:
-    """A task that is done, in one line."""
+    """A finished task in one line."""
     best = " ".join(best_of(task).split())
     return inert(task.label) + (f", {best}" if best else "")
 
 
 def picture(progress: Progress) -> RenderableType:
-    """The live display; every figure has a fixed width, so nothing moves but what changes."""
+    """The live display; figures have a fixed width, so the layout does not move."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table
@@ -131,8 +131,11 @@ def duration(seconds: float | None) -> str:
 
 
 def best_of(task: TaskProgress) -> str:
-    """The confirmed time of what ships and its ratio to the default; before that, the best trial
-    of the search without a ratio, for a confirmation may find another time."""
+    """The confirmed time of the config that ships and its speed-up over the default config.
+
+    Before the confirmation: the best trial of the search, without a ratio, since the confirmed time
+    may differ.
+    """
     if task.confirmed_us is not None:
         gain = "" if task.speedup is None else f" {task.speedup:6.2f}x the default"
         return f"confirmed {task.confirmed_us:10.2f} us{gain}"

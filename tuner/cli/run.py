@@ -1,4 +1,4 @@
-"""`tuner run`: one campaign from plan to report."""
+"""`tuner run`: run or resume a campaign, or print its plan."""
 
 from __future__ import annotations
 
@@ -46,28 +46,30 @@ def run(
     ] = None,
     workload: Annotated[
         list[str] | None,
-        typer.Option(help="Only workloads with these dims, as 'M=32 dtype=float16'; repeatable."),
+        typer.Option(
+            help="Only workloads with these dims, as 'M=32 dtype=float16'; may be repeated."
+        ),
     ] = None,
     trials: Annotated[
         int | None,
-        typer.Option(min=1, max=1_000_000_000, help="Trials per task, instead of the budget's."),
+        typer.Option(min=1, max=1_000_000_000, help="Trials per task, in place of the budget's."),
     ] = None,
     wall: Annotated[
         str | None, typer.Option(help="Time for the search of all tasks together, as 90s or 30m.")
     ] = None,
     strategy: Annotated[
-        str | None, typer.Option(help="Search strategy, instead of the configured one.")
+        str | None, typer.Option(help="Search strategy, in place of the configured one.")
     ] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, max=LARGEST, help="Seed of the strategy.")
     ] = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Measure anew what the database already knows.")
+        bool, typer.Option("--fresh", help="Measure again what the database has results for.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan and stop; needs no GPU and no Ray.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no HTML report.")] = False,
     events: Annotated[
         Path | None,
@@ -75,10 +77,10 @@ def run(
     ] = None,
     style: FormatOption = Format.TABLE,
 ) -> None:
-    """Run a campaign; one that was interrupted goes on where it stopped.
+    """Run a campaign, or resume its interrupted run.
 
-    The first Ctrl-C finishes what is in flight and stops, the second kills the workers. SIGTERM
-    counts as Ctrl-C; a hang-up of the terminal only drains.
+    The first Ctrl-C finishes the jobs in flight and stops, the second kills the workers. SIGTERM
+    counts as Ctrl-C; SIGHUP only finishes the jobs in flight.
     """
     from tuner.campaign import RunOptions
 
@@ -105,7 +107,7 @@ def run(
     with final_output():
         _print_outcome(outcome)
     if outcome.status == "interrupted":
-        note(f"run {outcome.run_id} was interrupted; the same command goes on from here")
+        note(f"run {outcome.run_id} was interrupted; rerun the same command to resume")
     if outcome.fault is not None:
         raise FindingError(outcome.fault.reason, outcome.fault.remedy)
     if outcome.status != "finished":
@@ -116,7 +118,7 @@ def run(
             note(line)
         raise FindingError(
             first,
-            "the report lists every failure; a kernel that was mended is measured anew, "
+            "the report lists every failure; a corrected kernel is measured again, "
             "anything else with --fresh",
         )
 
@@ -139,25 +141,25 @@ class Stoppable(Protocol):
 def interruptible(control: Stoppable) -> Iterator[None]:
     """The first SIGINT or SIGTERM drains, the second kills, a third has its usual effect.
 
-    SIGHUP drains, too, but counts once: a terminal that closes may send it twice. It stays ignored
-    where it was, as under `nohup`.
+    SIGHUP drains as well and counts once, since a closing terminal may send it twice. It stays
+    ignored where it was ignored before, as under `nohup`.
 
-    A thread of its own says so and calls the control: a signal may arrive while the main thread
-    prints, or holds the very lock that the control needs.
+    A separate thread prints the note and calls the control: the signal may interrupt the main
+    thread while it prints or holds the lock that the control needs.
     """
     received = 0
     previous = {number: signal.getsignal(number) for number in _STOPPING}
     if previous[signal.SIGHUP] == signal.SIG_IGN:
         del previous[signal.SIGHUP]
 
-    def ask(says: str, then: Callable[[], None]) -> None:
-        def say() -> None:
+    def request(text: str, action: Callable[[], None]) -> None:
+        def carry_out() -> None:
             try:
-                note(says)
+                note(text)
             finally:
-                then()
+                action()
 
-        threading.Thread(target=say, daemon=True).start()
+        threading.Thread(target=carry_out, daemon=True).start()
 
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal received
@@ -165,9 +167,9 @@ def interruptible(control: Stoppable) -> Iterator[None]:
             return
         received += 1
         if received == 1:
-            ask("finishing what is in flight; once more to stop at once", control.drain)
+            request("finishing the jobs in flight; once more to stop at once", control.drain)
         else:
-            ask("stopping", control.kill)
+            request("stopping", control.kill)
             for each, handler in previous.items():
                 signal.signal(each, handler)
 
@@ -228,5 +230,5 @@ def _seconds(text: str | None) -> float | None:
     except ValueError as error:
         raise TunerError(f"--wall: {error}", "for example `--wall 30m`") from None
     if not isinstance(value, float) or not 0 < value < float("inf"):
-        raise TunerError(f"--wall: {text!r} is not a time to spend", "for example `--wall 30m`")
+        raise TunerError(f"--wall: {text!r} is not a positive duration", "for example `--wall 30m`")
     return value

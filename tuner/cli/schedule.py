@@ -1,4 +1,4 @@
-"""`tuner schedule`: what starts by itself, and the starting of it."""
+"""`tuner schedule`: list schedules and start due campaigns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tuner.campaign import Control, RunOutcome
     from tuner.settings.models import Settings
 
-app = typer.Typer(help="Campaigns that start by themselves.", no_args_is_help=True)
+app = typer.Typer(help="List schedules and start due campaigns.", no_args_is_help=True)
 _LIST = ("schedule", "cron", "timezone", "enabled", "last", "state", "run", "next")
 _FIRED = ("schedule", "instant", "state", "run", "message")
 
@@ -75,12 +75,12 @@ def next_ones(
 @app.command()
 def tick(
     config: ConfigOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
     style: FormatOption = Format.TABLE,
 ) -> None:
-    """Start what is due and has not been started by any host; exits with 1 if a run failed.
+    """Start due campaigns that no host has started; exits with 1 if a run failed.
 
-    For cron, systemd or Kubernetes to call as often as they like.
+    Meant for cron, systemd or Kubernetes; more frequent calls do no harm.
     """
     settings, base = settings_of(config)
     warn_of_job_folders(settings)
@@ -97,21 +97,21 @@ def tick(
 @app.command()
 def serve(
     config: ConfigOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
-    """Tick every minute until SIGTERM, SIGHUP or Ctrl-C, which let the run in flight drain."""
+    """Tick every minute until SIGTERM, SIGHUP or Ctrl-C, which drain the run in progress."""
     from tuner.schedule.ticker import serve as serve_until
 
     settings, base = settings_of(config)
     warn_of_job_folders(settings)
     with _service(settings, base, quiet=quiet) as service, interruptible(service):
         note(f"serving the schedules of {base}; Ctrl-C drains and stops")
-        serve_until(lambda: _tell(service.tick()), service.stop, report=note)
+        serve_until(lambda: _note_fires(service.tick()), service.stop, report=note)
 
 
 @contextmanager
 def _service(settings: Settings, base: Path, *, quiet: bool) -> Iterator[_Service]:
-    """Its store waits for a database that is away, until it is asked to stop."""
+    """A service whose store waits for an unreachable database until it is stopped."""
     from results_db import Store
     from results_db.patience import Patience
 
@@ -123,7 +123,7 @@ def _service(settings: Settings, base: Path, *, quiet: bool) -> Iterator[_Servic
 
 
 class _Service:
-    """Runs campaigns one after another and passes a request to stop on to the one in flight."""
+    """Runs campaigns one after another and forwards a request to stop to the present one."""
 
     def __init__(
         self, settings: Settings, base: Path, store: Store, stop: threading.Event, *, quiet: bool
@@ -136,7 +136,7 @@ class _Service:
         self._control: Control | None = None
 
     def tick(self) -> list[Fire]:
-        """By the database's clock, on which all hosts agree."""
+        """Tick by the database's clock, which all hosts share."""
         from tuner.schedule.ticker import tick as tick_once
 
         store = self._store
@@ -171,13 +171,13 @@ class _Service:
 
 
 def host_name() -> str:
-    """This host, as a firing's record names it."""
+    """The name of this host in the records of firings."""
     import socket
 
     return socket.gethostname()
 
 
-def _tell(fires: list[Fire]) -> None:
+def _note_fires(fires: list[Fire]) -> None:
     for fire in fires:
         note(f"{fire.schedule}: {fire.state}: {fire.message}")
 

@@ -1,4 +1,4 @@
-"""`tuner spaces`: the kernels that can be tuned and what their search spaces hold."""
+"""`tuner spaces`: list kernels, show their search spaces, check their declarations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PARAMETERS = ("parameter", "values", "when", "default")
 
 @app.command("list")
 def list_spaces(config: ConfigOption = None, style: FormatOption = Format.TABLE) -> None:
-    """List the kernels known by name and those that config.yaml adds; imports none of them."""
+    """List the kernels known by name and those of config.yaml, without importing them."""
     from search_spaces import registry
 
     settings, _ = settings_of(config)
@@ -51,7 +51,10 @@ def show(
         typer.Option(help="Show the parameters for the workload with these dims, as 'M=32 N=64'."),
     ] = None,
     target: Annotated[
-        str | None, typer.Option(help="The device to bind to, as cuda:90; one found by default.")
+        str | None,
+        typer.Option(
+            help="The target to bind to, as cuda:90; by default a device of this machine."
+        ),
     ] = None,
     validate: Annotated[
         bool, typer.Option("--validate", help="Check every workload; exit with 1 on a finding.")
@@ -147,7 +150,7 @@ def _validate(kernel: Kernel, workloads: Sequence[Workload], device: Device) -> 
 def _problems(
     kernel: Kernel, workload: Workload, device: Device, declaration_check: DeclarationCheck
 ) -> Iterator[str]:
-    """What is wrong with one workload's space or declaration, one line each."""
+    """Findings about one workload's space or declaration, one line each."""
     place = f"{kernel.name} {workload.key}"
     try:
         calls.check(kernel, workload)

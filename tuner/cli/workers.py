@@ -1,4 +1,4 @@
-"""`tuner workers`: the devices a campaign could use."""
+"""`tuner workers`: list the devices that a campaign can use."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ def workers() -> None:
 
 @app.command("list")
 def list_workers(config: ConfigOption = None, style: FormatOption = Format.TABLE) -> None:
-    """List the devices found, one runner each: here, or on every node of the cluster.
+    """List the devices of this machine, or of every node of the cluster.
 
-    A cluster is asked when `pool` names one: kind `ray` with an address, or with RAY_ADDRESS set.
-    What a device and its clock can do is what a worker measured last, in the database.
+    The cluster is queried when `pool` names one: kind `ray` with an address, or with RAY_ADDRESS
+    set. Calibrations are the latest in the database.
     """
     settings, _ = settings_of(config)
     known = calibrations(settings)
     rows = [
-        {**_row(host, device), **_able(known.get(device.fingerprint))}
+        {**_row(host, device), **_calibration_row(known.get(device.fingerprint))}
         for host, device in _devices(settings.pool)
     ]
     emit(rows, _COLUMNS, style, empty="no device was found")
 
 
 def calibrations(settings: Settings) -> dict[str, Calibration]:
-    """What devices were found to do when a worker last started on them, by fingerprint."""
+    """The latest calibration of each device, by fingerprint."""
     from results_db import NothingStoredError, Store
 
     try:
@@ -76,7 +76,7 @@ def calibrations(settings: Settings) -> dict[str, Calibration]:
     return {item.device.fingerprint: item.calibration for item in reversed(found)}
 
 
-def _able(calibration: Calibration | None) -> dict[str, object]:
+def _calibration_row(calibration: Calibration | None) -> dict[str, object]:
     if calibration is None:
         return {}
     return {
@@ -87,14 +87,14 @@ def _able(calibration: Calibration | None) -> dict[str, object]:
     }
 
 
-def able_text(calibration: Calibration) -> str:
-    """The same in a sentence."""
+def calibration_text(calibration: Calibration) -> str:
+    """A calibration in one line."""
     parts = [f"clock step {calibration.quantum_us:.3g} us"] if calibration.quantum_us else []
     parts += [f"{name} add {us:.3g} us" for name, us in sorted(calibration.overhead_us.items())]
     if calibration.copy_bytes_per_us:
         parts.append(f"copies at {calibration.copy_bytes_per_us / 1e6:.3g} TB/s")
     parts += [f"{name} {rate / 1e6:.3g} TFLOP/s" for name, rate in _rates(calibration)]
-    return ", ".join(parts) or "nothing could be measured"
+    return ", ".join(parts) or "no calibration value"
 
 
 def _rates(calibration: Calibration) -> list[tuple[str, float]]:

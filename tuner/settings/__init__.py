@@ -1,4 +1,4 @@
-"""Reading config.yaml: overrides over environment over file over defaults, all of it checked."""
+"""Settings from config.yaml, the environment and the command line, validated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pydantic says about a configuration, in the words and with the places of its author."""
+"""Messages for pydantic's errors about a configuration, with file, line and key path."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ def dotted(path: KeyPath) -> str:
 
 
 def translate(error: ValidationError, data: Mapping[str, object], where: Where) -> ConfigError:
-    """One `ConfigError` for everything pydantic refused; its message is the first complaint."""
+    """One `ConfigError` for all of pydantic's errors; the first gives its message."""
     found = _by_path(error.errors(include_url=False), data)
-    complaints = [_complaint(path, details, where) for path, details in found]
-    more = len(complaints) - 1
-    text, hint = complaints[0]
+    problems = [_problem(path, details, where) for path, details in found]
+    more = len(problems) - 1
+    text, hint = problems[0]
     suffix = f" (and {more} more: `tuner config check` lists all)" if more else ""
     result = ConfigError(text + suffix, hint)
-    result.problems = tuple(text for text, _ in complaints)
+    result.problems = tuple(text for text, _ in problems)
     return result
 
 
 def _by_path(
     errors: Sequence[ErrorDetails], data: Mapping[str, object]
 ) -> list[tuple[KeyPath, list[ErrorDetails]]]:
-    """Errors grouped by the place they are about; the attempts of a union share one place.
+    """Errors grouped by path; the errors of all members of a union share one path.
 
     Where one attempt of a union got further down than another, only the deeper one is kept.
     """
@@ -57,7 +57,7 @@ def _by_path(
 
 
 def _real_path(item: ErrorDetails, data: Any) -> KeyPath:
-    """pydantic's location without the names of the union members it tried."""
+    """pydantic's location without the names of union members."""
     path: list[str | int] = []
     last = len(item["loc"]) - 1
     for index, part in enumerate(item["loc"]):
@@ -75,7 +75,7 @@ def _has(data: Any, part: str | int) -> bool:
     return isinstance(data, Mapping) and part in data
 
 
-def _complaint(path: KeyPath, items: Sequence[ErrorDetails], where: Where) -> tuple[str, str]:
+def _problem(path: KeyPath, items: Sequence[ErrorDetails], where: Where) -> tuple[str, str]:
     item = items[0]
     place = f"{where(path)}: {dotted(path)}"
     known = _keys_at(path[:-1])
@@ -117,7 +117,7 @@ def _shown(value: object) -> str:
 
 
 def _keys_at(path: KeyPath) -> list[str]:
-    """The keys the model at `path` knows; none where any key may stand."""
+    """The keys of the model at `path`; none where any key is valid."""
     annotation: Any = Settings
     for part in path:
         annotation = next(_step(annotation, part), None)

@@ -1,4 +1,4 @@
-"""Sources in, one validated `Settings` out."""
+"""Validated settings from the command line, the environment, config.yaml and defaults."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from tuner.settings.yaml_file import Document, KeyPath, read
 CONFIG_NAME = "config.yaml"
 _PREFIX = "TUNER__"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-#: Mappings that may be written as one text, and the key that this is the value of.
+#: Mappings with a short form, and the key whose value the short form is.
 _SHORT = {"strategy": "name", "budget": "trials"}
 
 
 def load(
     path: Path | None = None, overrides: Mapping[str, object] | None = None
 ) -> tuple[Settings, Path]:
-    """The settings and the folder that relative paths in them start from.
+    """The settings and the folder that their relative paths start from.
 
-    path: the file; None means `config.yaml` in the current folder, and the defaults where there is
-    none. overrides: dotted paths (`database.url`) to values that win over environment and file.
-    The database's URL and the result folders come back absolute. Raises `ConfigError`.
+    path: the file; None means `config.yaml` in the current folder, or the defaults without one.
+    overrides: dotted paths (`database.url`) to values that precede environment and file. The
+    database's URL and the result folders are returned as absolute paths. Raises `ConfigError`.
     """
     file = Path(CONFIG_NAME) if path is None else path
     document = read(file) if path is not None or file.exists() else Document(file, {}, {})
@@ -54,7 +54,7 @@ def load(
 
 
 def validated(data: Mapping[str, Any], where: Where) -> Settings:
-    """Settings from plain data; `ConfigError` names the place that `where` gives for a key."""
+    """Settings from plain data; a `ConfigError` names the place of a key as `where` gives it."""
     try:
         settings = Settings.model_validate(data)
     except ValidationError as error:
@@ -68,7 +68,7 @@ def validated(data: Mapping[str, Any], where: Where) -> Settings:
 
 
 class _Environment(EnvSettingsSource):
-    """Variables; one that sets a mapping that has a short form may hold that instead of JSON."""
+    """Environment variables; a mapping may have its short form instead of JSON."""
 
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
         try:
@@ -116,7 +116,7 @@ def _nested(overrides: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _merge(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
-    """`low` with what `high` says laid over it, mapping by mapping; lists are replaced."""
+    """`low` overridden by `high`, key by key in mappings; lists are replaced as a whole."""
     result = dict(low)
     for key, value in high.items():
         old = result.get(key)
@@ -137,7 +137,7 @@ def _holds(data: object, path: KeyPath) -> bool:
 
 
 def _contradictions(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
-    """What no single field can see: names, targets, schedules that never fire."""
+    """Problems beyond single fields: unknown names, targets, schedules that never fire."""
     from tuner import strategies
     from tuner.schedule.due import ScheduleError, check
     from workers import backends, pools

@@ -1,0 +1,106 @@
+"""`tuner export`: write the winners of a run as tables or data, or check tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from search_spaces.errors import TunerError
+from search_spaces.inert_text import inert
+from tuner.cli.console import note
+from tuner.cli.context import ConfigOption, RunArgument, pick_run, settings_of, store_of
+
+if TYPE_CHECKING:
+    from results_db.records import TaskInfo
+    from search_spaces.kernel import Kernel
+    from tuner.settings.models import Settings
+
+
+def export(
+    run: RunArgument = None,
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            "-f",
+            help="tuner, triton, t4, csv, parquet, optuna, space or another exporter's name.",
+        ),
+    ] = "tuner",
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The folder to write to.")
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Write nothing; exit with 1 if the tables in the folder are malformed or stale, "
+            "or, where RUN is given, differ from its results.",
+        ),
+    ] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Write the winners of a run as tables that kernels load, or as data for other tools."""
+    from tuner import tables
+
+    settings, base = settings_of(config)
+    folder = output or Path(settings.paths.tables)
+    if check:
+        _check(settings, base, run, folder, kind)
+        return
+    with store_of(settings) as store:
+        info = pick_run(store, run)
+        kernels = _own_kernels(settings, base, store.tasks(info.run_id))
+        written = tables.export(store, info.run_id, folder, kind, kernels)
+    for path in written:
+        print(inert(path))
+    if not written:
+        raise TunerError(
+            f"run {info.run_id} has nothing to export as {kind}",
+            "only tasks with a confirmed winner go into tables; see `tuner status`",
+        )
+
+
+def _check(settings: Settings, base: Path, run: int | None, folder: Path, kind: str) -> None:
+    from tuner import tables
+
+    if run is None:
+        if not folder.is_file() and not any(folder.glob("*@*.json")):
+            raise TunerError(f"{folder}: there are no tables", "write them with `tuner export`")
+        findings = tables.check([folder], _own_kernels(settings, base, None))
+    else:
+        with store_of(settings) as store:
+            info = pick_run(store, run)
+            kernels = _own_kernels(settings, base, store.tasks(info.run_id))
+            findings = tables.check_export(store, info.run_id, folder, kind, kernels)
+    for finding in findings:
+        print(inert(finding))
+    if findings:
+        raise typer.Exit(1)
+    note(f"{folder}: up to date")
+
+
+def _own_kernels(
+    settings: Settings, base: Path, tasks: Sequence[TaskInfo] | None
+) -> dict[str, Kernel]:
+    """The kernels of the configuration by name, imported only where a task needs one of them.
+
+    A kernel that does not import is reported and left out; its tables then match exact keys only.
+    """
+    from search_spaces import registry
+
+    if tasks is not None and {task.key.kernel for task in tasks} <= set(registry.available()):
+        return {}
+    lines = [task.kernel for plan in settings.campaigns.values() for task in plan.tasks]
+    specs = dict.fromkeys(spec for spec in [*settings.kernels, *lines] if ":" in spec)
+    found = {}
+    for spec in specs:
+        try:
+            kernel = registry.load_undecided(spec, (str(base),))
+        except TunerError as error:
+            note(f"left out: {error.message}")
+        else:
+            found[kernel.name] = kernel
+    return found

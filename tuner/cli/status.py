@@ -1,0 +1,130 @@
+"""`tuner status`: the state of a run, task by task."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from results_db.shipped import shipped
+from search_spaces.inert_text import inert
+from tuner.campaign import lease
+from tuner.campaign.findings import why_none_correct
+from tuner.cli.console import Format, FormatOption, console, emit, table
+from tuner.cli.context import ConfigOption, RunArgument, pick_run, settings_of, store_of
+
+if TYPE_CHECKING:
+    from results_db import Store
+    from results_db.records import RunInfo, TaskSummary
+
+_RUNS = ("run", "campaign", "status", "started_at", "finished_at", "seed")
+_TASKS = (
+    "kernel",
+    "workload",
+    "device",
+    "stage",
+    "trials",
+    "failed",
+    "best_us",
+    "default_us",
+    "verdict",
+    "ships",
+    "note",
+)
+_WATCH_EVERY_S = 2.0
+
+
+def status(
+    run: RunArgument = None,
+    config: ConfigOption = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="List all runs instead of one run's tasks.")
+    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat until the run ends.")] = False,
+    style: FormatOption = Format.TABLE,
+) -> None:
+    """Show the state of a run, task by task."""
+    settings, _ = settings_of(config)
+    with store_of(settings) as store:
+        if every:
+            runs = [_run_row(info) for info in store.runs()]
+            emit(runs, _RUNS, style, empty="the database has no run yet")
+            return
+        info = pick_run(store, run)
+        if watch:
+            info = _watch(store, info)
+        if style is Format.TABLE:
+            print(inert(headline(info)))
+        emit(task_rows(store, info.run_id), _TASKS, style)
+
+
+def headline(info: RunInfo) -> str:
+    """One line about a run."""
+    parts = [f"run {info.run_id} of {info.campaign}: {info.status}"]
+    parts.append(f"started {info.started_at:%Y-%m-%d %H:%M}Z")
+    if lease.abandoned(info):
+        parts.append("its driver is dead; rerun `tuner run` to resume it")
+    if info.finished_at is not None:
+        parts.append(f"took {(info.finished_at - info.started_at).total_seconds():.0f} s")
+    return ", ".join(parts)
+
+
+def task_rows(store: Store, run_id: int) -> list[dict[str, object]]:
+    """The tasks of a run as the listing shows them."""
+    return [_task_row(task) for task in store.overview(run_id)]
+
+
+def _task_row(task: TaskSummary) -> dict[str, object]:
+    """The row of a task; best_us is the time of what ships or, unconfirmed, of the best trial."""
+    chosen = task.selection
+    ships = shipped(chosen) if chosen and chosen.median_us is not None else None
+    reason = why_none_correct(task) if task.stage == "done" else ""
+    return {
+        "kernel": task.kernel,
+        "workload": task.workload,
+        "device": task.device,
+        "stage": task.stage,
+        "trials": task.trials,
+        "failed": task.trials - task.correct,
+        "best_us": ships.median_us if ships else task.best_us,
+        "default_us": chosen.default_us if chosen else None,
+        "verdict": chosen.verdict if chosen else None,
+        "ships": None if ships is None else "default" if ships.default_kept else "winner",
+        "note": "; ".join(filter(None, [task.note, ships.kept_because if ships else "", reason])),
+    }
+
+
+def _run_row(info: RunInfo) -> dict[str, object]:
+    return {
+        "run": info.run_id,
+        "campaign": info.campaign,
+        "status": info.status,
+        "started_at": info.started_at,
+        "finished_at": info.finished_at,
+        "seed": info.seed,
+    }
+
+
+def _watch(store: Store, info: RunInfo) -> RunInfo:
+    """Show the tasks on stderr until the run has ended."""
+    from rich.console import Group
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=console(stderr=True), auto_refresh=False, transient=True) as live:
+        for current in _until_ended(store, info):
+            rows = task_rows(store, current.run_id)
+            live.update(Group(Text(inert(headline(current))), table(rows, _TASKS)), refresh=True)
+            info = current
+    return info
+
+
+def _until_ended(store: Store, info: RunInfo) -> Iterator[RunInfo]:
+    while True:
+        info = pick_run(store, info.run_id)
+        yield info
+        if info.status != "running" or lease.abandoned(info):
+            return
+        time.sleep(_WATCH_EVERY_S)
