@@ -14,14 +14,14 @@ from search_spaces.near_names import did_you_mean
 from search_spaces.params import Parameter, Restricted, is_member
 from search_spaces.records import Config, Device, Value, Workload, config_key
 
-#: Numbers that a model of times is told beside the parameters; pure, as many for every config.
+#: Numbers for a model of times, in addition to the parameters; pure, equally many per config.
 Features: TypeAlias = Callable[[Config, Workload, Device], Sequence[float]]
 
 #: Raw configs up to which sampling enumerates the space instead of rejecting draws.
 _ENUMERATED = 100_000
-#: Draws per wanted point before rejection sampling gives up.
+#: Draws per requested point before rejection sampling gives up.
 _TRIES = 1_000
-#: Raw configs looked at to say which constraint empties a space.
+#: Raw configs that are evaluated to find the constraint that empties a space.
 _DIAGNOSED = 100_000
 
 
@@ -102,7 +102,7 @@ class BoundSpace:
         return walk(0, {})
 
     def require_feasible(self) -> None:
-        """Raise `SpaceError` when no config is feasible, naming the constraint to blame."""
+        """Raise `SpaceError` when no config is feasible, with the strictest constraint."""
         if next(self.enumerate(), None) is not None:
             return
         removed = dict.fromkeys((item.name for item in self._constraints), 0)
@@ -221,7 +221,7 @@ class BoundSpace:
         }
 
     def features(self, config: Config) -> tuple[float, ...]:
-        """What the kernel says of a config beside its parameters, for a model of its time."""
+        """The kernel's features of a config, for a model of its time."""
         if self._features is None:
             return ()
         try:

@@ -52,9 +52,9 @@ class NestedError(KernelError):
 
 
 def refuse_nested(what: str) -> None:
-    """Raise `NestedError` where a kernel is being imported: what imports it must start nothing.
+    """Raise `NestedError` during the import of a kernel, which must not start a run.
 
-    Drivers, builders and runners import the file or module of a kernel, each in its process.
+    The driver, builders and runners import the file or module of a kernel, each in its process.
     """
     spec = _under_import.get()
     if spec is not None:
@@ -75,7 +75,7 @@ def load(spec: str, paths: Sequence[str] = (), device: Device | None = None) -> 
     spec: a name of `available()`, `module:object`, `path/to/file.py:object` or `recorded:FILE`;
     the object is a `Kernel` class, an instance, or a factory without arguments. paths: folders
     added to the end of the import path, and searched for files before the working folder. device:
-    what its modules are told when they ask torch or Triton for the device; None: what is here.
+    what torch and Triton describe to its modules; None: this machine.
     Raises `KernelError` in one line.
     """
     with modules_of(None if _is_ours(spec) else device):
@@ -83,10 +83,10 @@ def load(spec: str, paths: Sequence[str] = (), device: Device | None = None) -> 
 
 
 def load_undecided(spec: str, paths: Sequence[str] = (), device: Device | None = None) -> Kernel:
-    """A kernel whose device is not known yet; `for_device` gives the one for a device.
+    """A kernel whose device is not known yet; `for_device` gives the kernel for a device.
 
-    device: the most likely one. Without it, and where the kernel cannot be imported as on that, as
-    on a machine without GPUs or, where it cannot be imported there, as for a stand-in.
+    device: the most likely one. The import is tried for that device, then for a machine without
+    GPUs, then for a stand-in; the first success counts.
     """
     tried = [device] if device is not None else []
     first: KernelError | None = None
@@ -97,7 +97,7 @@ def load_undecided(spec: str, paths: Sequence[str] = (), device: Device | None =
         except KernelError as error:
             queried = answers.query_count() > queries
             first = error if first is None or queried else first
-            # Triton's own driver, which counts nothing, was asked if Triton was not loaded before.
+            # Queries to Triton's own driver, which Triton loads with itself, are not counted.
             if not queried and "triton" not in sys.modules:
                 break
     assert first is not None
@@ -105,14 +105,14 @@ def load_undecided(spec: str, paths: Sequence[str] = (), device: Device | None =
 
 
 def for_device(kernel: Kernel, device: Device) -> Kernel:
-    """The kernel as its modules make it for that device: another one only if any has asked."""
+    """The kernel for that device; another object only if a module has queried the device."""
     if not kernel.spec or _is_ours(kernel.spec) or not answers.query_count():
         return kernel
     return load(kernel.spec, (), device)
 
 
 def _is_ours(spec: str) -> bool:
-    """Whether a kernel's module asks for no device: a built-in family or a recording."""
+    """Whether a kernel's module never queries the device: a built-in family or a recording."""
     return spec in _BUILT_IN or spec.startswith(_RECORDED)
 
 

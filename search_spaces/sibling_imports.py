@@ -1,9 +1,9 @@
-"""What a kernel's file imports from its own folder: the folder goes to the end of the import path.
+"""Imports of a kernel's file from its own folder, which is appended to the import path.
 
-A process holds one module of a name, and the standard library and installed packages come first. So
-a module beside the file is imported only where nothing else has its name. Where something has, the
-kernel is refused: it would otherwise run with a module that its author did not mean. In a package,
-a folder with an `__init__.py`, `import triton` never means the `triton` beside the file.
+A process holds one module per name, and the standard library and installed packages come first. A
+module in the file's folder is therefore imported only if no other module has its name. Otherwise
+the kernel is refused, because it would run with a module that its author did not mean. In a package
+(a folder with an `__init__.py`), `import triton` never means a `triton` of that folder.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ def make_importable(file: Path, spec: str) -> None:
     while waiting:
         importer = waiting.pop()
         for name in _imported(importer):
-            beside = _beside(file.parent, name)
-            if beside is None or beside in seen:
+            sibling = _sibling(file.parent, name)
+            if sibling is None or sibling in seen:
                 continue
             found = _found(name)
             if packaged and not _is_a_kernels(found):
                 continue
-            if not _same(found, beside):
+            if not _same(found, sibling):
                 raise KernelError(
                     f"kernel {spec}: {importer.name} imports {name}, which is "
-                    f"{found or 'a part of Python'} and not {beside}",
-                    f"rename {beside}: the standard library, installed packages and modules that "
+                    f"{found or 'a part of Python'} and not {sibling}",
+                    f"rename {sibling}: the standard library, installed packages and modules that "
                     "are already imported come first",
                 )
-            seen.add(beside)
-            waiting.append(beside)
+            seen.add(sibling)
+            waiting.append(sibling)
 
 
-def _same(found: Path | None, beside: Path) -> bool:
+def _same(found: Path | None, sibling: Path) -> bool:
     """Whether an import gives that file, or a copy of it, as a cluster's nodes have."""
-    return found == beside or (
-        found is not None and found.is_file() and found.read_bytes() == beside.read_bytes()
+    return found == sibling or (
+        found is not None and found.is_file() and found.read_bytes() == sibling.read_bytes()
     )
 
 
@@ -77,7 +77,7 @@ def _imported(file: Path) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
-def _beside(folder: Path, name: str) -> Path | None:
+def _sibling(folder: Path, name: str) -> Path | None:
     for file in (folder / name / "__init__.py", folder / f"{name}.py"):
         if file.is_file():
             return file.resolve()

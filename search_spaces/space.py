@@ -1,4 +1,4 @@
-"""A search space: parameters, constraints, and what it becomes on a workload and a device."""
+"""A search space: parameters and constraints; `bind` applies it to a workload and a device."""
 
 from __future__ import annotations
 

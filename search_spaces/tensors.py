@@ -85,9 +85,9 @@ def compiled(
 ) -> Callable[..., torch.Tensor]:
     """`torch.compile` of a function for exactly the shapes it is called with.
 
-    Each compiles code of its own: torch keeps the compilations of one code object in one list,
-    falls back to eager when that grows beyond eight, and searches it on every call. The compiler,
-    whose import takes seconds, is first thought of when the function is called.
+    Each call of `compiled` makes a separate code object: torch keeps the compilations of one code
+    object in one list, searches it on every call and falls back to eager beyond eight entries. The
+    compiler, whose import takes seconds, is imported when the function is first called.
     """
     made: Callable[..., torch.Tensor] | None = None
 
@@ -102,7 +102,7 @@ def compiled(
 
 
 def is_compiled(fn: Callable[..., object]) -> bool:
-    """Whether a function runs nothing but what `compiled` made: itself, or such a `named` one."""
+    """Whether a function is made by `compiled`, or by `named` of such a function."""
     return bool(getattr(fn, _COMPILED, False))
 
 

@@ -114,7 +114,7 @@ def synthesise(
         for point, median_us in zip(points, medians, strict=True)
     ]
     default = rng.randrange(configs // 2, configs) if configs > 1 else 0
-    entries = _spoil(entries, default, failures, twins, rng)
+    entries = _with_failures(entries, default, failures, twins, rng)
     best_us = min(medians)
     return RecordedSpace(
         kernel=kernel,
@@ -181,19 +181,19 @@ def _medians(
     return medians
 
 
-def _spoil(
+def _with_failures(
     entries: list[RecordedConfig], default: int, failures: float, twins: float, rng: random.Random
 ) -> list[RecordedConfig]:
-    """Turn some configs into failures and some into twins of an earlier one."""
-    spoilt = list(entries)
+    """Some configs as failures, and some with the binary and time of an earlier one."""
+    changed = list(entries)
     for index, entry in enumerate(entries):
-        fate = rng.random()
+        draw = rng.random()
         status = rng.choice(list(_FAILED))
-        other = spoilt[rng.randrange(index + 1)]
+        other = changed[rng.randrange(index + 1)]
         if index == default:
             continue
-        if fate < failures:
-            spoilt[index] = replace(entry, status=status, median_us=None, message=_FAILED[status])
-        elif fate < failures + twins:
-            spoilt[index] = replace(other, config=entry.config)
-    return spoilt
+        if draw < failures:
+            changed[index] = replace(entry, status=status, median_us=None, message=_FAILED[status])
+        elif draw < failures + twins:
+            changed[index] = replace(other, config=entry.config)
+    return changed
