@@ -31,7 +31,7 @@ def speedup_view(results: list[tuple[TaskData, Outcome]]) -> FigureView | None:
     groups = [group for task, result in results if (group := _points(task, result))]
     if not groups:
         return None
-    shown, remark = foremost(groups, lambda group: -min(point.ratio.value for point in group))
+    shown, note = foremost(groups, lambda group: -min(point.ratio.value for point in group))
     frame = pd.DataFrame(
         [
             (p.task, p.opponent, p.name, p.ratio.value, p.ratio.low, p.ratio.high)
@@ -49,7 +49,7 @@ def speedup_view(results: list[tuple[TaskData, Outcome]]) -> FigureView | None:
             for p in group
         ),
     )
-    return figure_view("speedups", figures.speedups(frame), _caption(groups) + remark, table)
+    return figure_view("speedups", figures.speedups(frame), _caption(groups) + note, table)
 
 
 def _points(task: TaskData, result: Outcome) -> list[_Point]:

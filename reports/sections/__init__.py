@@ -74,7 +74,7 @@ def _insert(sections: list[Section], name: str, data: RunData) -> None:
         if section is None:
             return
         _check(name, section, sections, after)
-    except Exception as error:  # a plug-in may raise anything, and the report is still wanted
+    except Exception as error:  # a plug-in may raise anything
         _log.warning("report section %r failed", name, exc_info=not isinstance(error, TunerError))
         section, after = _failed(name, error, sections), ""
     places = [place for place, other in enumerate(sections) if other.name == after]

@@ -24,8 +24,8 @@ class Element:
             yield child
             yield from child.walk()
 
-    def all(self, tag: str, **wanted: str) -> list[Element]:
-        names = {name.rstrip("_").replace("_", "-"): value for name, value in wanted.items()}
+    def all(self, tag: str, **expected: str) -> list[Element]:
+        names = {name.rstrip("_").replace("_", "-"): value for name, value in expected.items()}
         return [
             element
             for element in self.walk()
@@ -33,8 +33,8 @@ class Element:
             and all(element.attributes.get(name) == value for name, value in names.items())
         ]
 
-    def one(self, tag: str, **wanted: str) -> Element:
-        (found,) = self.all(tag, **wanted)
+    def one(self, tag: str, **expected: str) -> Element:
+        (found,) = self.all(tag, **expected)
         return found
 
     @property

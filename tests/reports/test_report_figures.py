@@ -1,4 +1,4 @@
-"""Figures are pure functions of their frames, and frames say what the trials said."""
+"""Figures are pure functions of their frames, and frames contain the data of the trials."""
 
 from __future__ import annotations
 

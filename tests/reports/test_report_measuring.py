@@ -1,4 +1,4 @@
-"""How it was measured, as the page tells it: devices, depths, finals, and what is to be doubted."""
+"""The section "How it was measured": devices, samples per trial, finals, calibrations."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_what_the_run_did_is_no_change_of_its_environment(source):
     assert "with a job 25% 30% of it at work" in page.text
 
 
-def test_each_task_says_how_it_was_timed(section, source):
+def test_each_task_shows_its_timing_method(section, source):
     rows = _rows(section)
     assert len(rows) == 3
     assert not any("float32" in name and "softmax" in name for name in rows)
@@ -119,12 +119,12 @@ def test_unstable_and_spilling_variants_are_listed(section, source):
         for trial in source.trial_lists[info.task_id]
         if trial.method
     ]
-    for what, wanted in (
+    for what, expected in (
         ("not bitwise repeatable", [t for t in trials if t.deterministic is False]),
         ("spill registers", [t for t in trials if t.spill_bytes]),
     ):
         (part,) = [d for d in section.all("details") if what in d.all("summary")[0].text]
-        assert len(part.one("tbody").all("tr")) == len(wanted)
+        assert len(part.one("tbody").all("tr")) == len(expected)
 
 
 def test_reused_trials_took_no_device_time_in_this_run():
@@ -149,7 +149,7 @@ def test_a_run_from_before_finals_and_calibrations_is_still_reported():
     assert len(section.all("figure")) == 1
 
 
-def test_nothing_is_said_of_throttling_where_nobody_watched():
+def test_throttling_is_not_shown_without_a_device_monitor():
     source, task = _one()
     source.trial_lists[task.info.task_id] = [replace(trial, clocks={}) for trial in task.trials]
     text = read(reports.render(source)).one("section", id="measuring").text
@@ -158,7 +158,7 @@ def test_nothing_is_said_of_throttling_where_nobody_watched():
 
 
 # -- calibrations --------------------------------------------------------------------------------
-def test_a_card_is_shown_as_it_was_calibrated_during_the_run(section):
+def test_a_card_shows_its_calibration_during_the_run(section):
     text = section.text
     assert "Calibration of the devices" in text
     assert "2026-11-05 02:01:00 UTC" in text
@@ -189,8 +189,8 @@ def test_calibrations_of_each_card_and_host_and_never_of_the_future():
     assert _same(load(source).calibrations, [newer, *during[1:]])
 
 
-def _same(found, wanted) -> bool:
-    return len(found) == len(wanted) and all(each in found for each in wanted)
+def _same(found, expected) -> bool:
+    return len(found) == len(expected) and all(each in found for each in expected)
 
 
 def test_what_could_not_be_calibrated_is_not_a_zero():
@@ -246,8 +246,8 @@ def test_the_forest_plot_shows_every_timed_finalist_with_its_interval():
     )
     assert len(drawn) == len(raced) > 3
     for place, record in enumerate(raced):
-        wanted = (record.log_ratio, record.log_ratio_low, record.log_ratio_high)
-        assert drawn[place] == pytest.approx(wanted, abs=2e-6)
+        expected = (record.log_ratio, record.log_ratio_low, record.log_ratio_high)
+        assert drawn[place] == pytest.approx(expected, abs=2e-6)
 
 
 def test_labels_are_the_parameters_in_which_finalists_differ():
@@ -262,7 +262,7 @@ def test_labels_are_the_parameters_in_which_finalists_differ():
     assert [f.label for f in finalists(alone, "race")] == ["A=1 B=0 C=1"]
 
 
-def test_an_unknown_interval_has_no_whisker_and_a_race_nobody_survived_no_figure():
+def test_an_unknown_interval_has_no_whisker_and_a_race_without_times_no_figure():
     source, task = _one()
     finals = final_list(random.Random(1), trial_list(random.Random(1), 5.0, 9)[:2])
     unknown = tuple(replace(f, log_ratio_low=None, log_ratio_high=None) for f in finals)
@@ -280,10 +280,10 @@ def test_an_unknown_interval_has_no_whisker_and_a_race_nobody_survived_no_figure
     assert "no answer in 60 s" in part.text
 
 
-def test_a_lone_finalist_is_shown_as_confirmed():
+def test_finals_without_a_race_show_the_confirmation():
     source, task = _one()
-    lone = tuple(f for f in task.info.finals if f.stage == "confirm")
-    source.task_lists[1] = [replace(task.info, finals=lone)]
+    confirmed = tuple(f for f in task.info.finals if f.stage == "confirm")
+    source.task_lists[1] = [replace(task.info, finals=confirmed)]
     page = read(reports.render(source))
     caption = page.one("details", class_="task finals").one("figcaption").text
     assert "95 % intervals" in caption

@@ -1,4 +1,4 @@
-"""The page as a document: structure, safety, honesty about what was not measured."""
+"""The page as a document: structure, safety, and statements on what was not measured."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_sortable_headings_are_buttons(page):
     assert all(len(row.all("th") + row.all("td")) == width for row in rows)
 
 
-def test_the_summary_says_what_was_found_and_what_was_not_timed(page):
+def test_the_summary_shows_outcomes_and_untimed_tasks(page):
     text = page.one("section", id="summary").text
     assert "NVIDIA H200: 4 workloads tuned, geomean" in text
     assert "over the fastest correct baseline" in text
@@ -176,7 +176,7 @@ def test_the_environment_shows_what_changed(page):
     assert "throttle reasons" in text
 
 
-def test_an_unchanged_environment_says_so():
+def test_an_unchanged_environment_is_stated():
     source = sample(1, built=0)
     source.run_list = [run_info(1), run_info(2)]
     source.task_lists[1] = source.task_lists[2]
@@ -187,7 +187,7 @@ def test_equal_records_give_equal_bytes():
     assert reports.render(sample(2)) == reports.render(sample(2))
 
 
-def test_an_empty_run_says_so():
+def test_an_empty_run_is_stated():
     page = read(reports.render(MemorySource([run_info(1)])))
     assert "This run has no tasks: nothing was tuned." in page.text
     assert not page.all("figure")
@@ -224,7 +224,7 @@ def test_build_only_run_shows_static_facts_and_no_times():
     assert "device time on" not in page.one("section", id="summary").text
 
 
-def test_build_only_results_reused_from_an_earlier_run_are_not_taken_for_timed_ones():
+def test_reused_build_only_results_do_not_count_as_timed():
     trials = [
         replace(trial, source="reused", median_us=None, samples_us=(), method="")
         for trial in trial_list(random.Random(1), 5.0, 20)
@@ -321,7 +321,7 @@ def test_hostile_text_stays_text():
             assert "<" not in note["text"]
 
 
-def test_the_same_problem_on_two_devices_is_told_apart():
+def test_labels_distinguish_devices_of_one_workload():
     source = MemorySource([run_info(1)])
     for device in (H200, replace(H200, name="NVIDIA B200", target="cuda:100")):
         measured_task(source, 1, "softmax", Workload.of(M=8), device=device, count=20)
@@ -331,7 +331,7 @@ def test_the_same_problem_on_two_devices_is_told_apart():
     assert [o.text for o in read(reports.render(source)).one("select", name="device").all("option")]
 
 
-def test_tasks_that_look_alike_have_their_own_anchors():
+def test_equal_tasks_have_different_anchors():
     infos = [replace(_task(), task_id=n) for n in range(3)]
     page = read(reports.render(_source(*infos)))
     anchors = [d.attributes["id"] for d in page.all("details") if "id" in d.attributes]
@@ -363,7 +363,7 @@ def test_written_whole_or_not_at_all(tmp_path):
     assert caught.value.hint
 
 
-def test_links_that_wait_in_the_folder_lead_it_nowhere(tmp_path):
+def test_symbolic_links_in_the_folder_are_not_followed(tmp_path):
     victim, folder = tmp_path / "victim", tmp_path / "shared"
     victim.write_text("kept")
     folder.mkdir()

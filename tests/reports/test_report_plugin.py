@@ -71,7 +71,7 @@ def page_with(
     return render
 
 
-def test_a_section_of_a_plugin_is_placed_where_it_asks(page_with):
+def test_a_section_of_a_plugin_follows_the_section_it_names(page_with):
     names, page = page_with(energy="energy_report:AFTER_NOISE")
     assert names == [*BUILT_IN[:-1], "energy", "environment"]
     section = page.one("section", id="energy")

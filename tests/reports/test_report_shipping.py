@@ -73,7 +73,7 @@ def url(tmp_path, monkeypatch) -> str:
     return found
 
 
-def test_all_say_that_the_default_ships(url, capsys):
+def test_page_and_table_show_that_the_default_ships(url, capsys):
     with Store.open(url) as store:
         page = read(reports.render(store))
         (path,) = tables.export(store, 1, Path("out"))

@@ -246,7 +246,7 @@ class StoreContract(RoundTrips, Events, Forgetting):
         assert (found.trials, found.correct, found.best_us, found.failure) == (0, 0, None, "")
         assert store.overview(99) == []
 
-    def test_an_overview_says_why_nothing_is_correct(self, store: Store) -> None:
+    def test_an_overview_gives_the_reason_when_no_trial_is_correct(self, store: Store) -> None:
         task = new_task(store)
         for number, message in enumerate("abbc"):
             failed = {"status": Status.COMPILE, "message": message, "median_us": None}

@@ -21,7 +21,7 @@ def found(store: Store, **conditions: object) -> set[str]:
 
 
 class Forgetting:
-    def test_failures_are_found_by_all_that_is_asked(self, store: Store) -> None:
+    def test_failures_match_every_condition_of_the_filter(self, store: Store) -> None:
         one, two = new_task(store), new_task(store, MATMUL)
         store.record_trial(one.task_id, trial(0))
         store.record_trial(one.task_id, trial(1, **FULL))

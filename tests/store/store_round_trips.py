@@ -48,7 +48,7 @@ class RoundTrips:
     # -- round trips ---------------------------------------------------------------------------
     @lenient
     @given(record=trials)
-    def test_a_trial_comes_back_as_it_was(self, store: Store, record: TrialRecord) -> None:
+    def test_a_trial_round_trips_unchanged(self, store: Store, record: TrialRecord) -> None:
         task = new_task(store)
         record = replace(record, attempt_id=f"{record.attempt_id}/{next(_unique)}")
         assert store.record_trial(task.task_id, record)
@@ -58,7 +58,7 @@ class RoundTrips:
 
     @lenient
     @given(selection=selections, others=baselines, raced=finals)
-    def test_a_selection_comes_back_as_it_was(
+    def test_a_selection_round_trips_unchanged(
         self,
         store: Store,
         selection: SelectionRecord,
@@ -75,7 +75,7 @@ class RoundTrips:
 
     @lenient
     @given(calibration=calibrations, host=texts)
-    def test_a_calibration_comes_back_as_it_was(
+    def test_a_calibration_round_trips_unchanged(
         self, store: Store, calibration: Calibration, host: str
     ) -> None:
         known = store.calibrations()

@@ -80,7 +80,7 @@ def test_finals_are_kept_with_the_selection(store: Store) -> None:
 
 @dataclass(slots=True)
 class Heard(Engine):
-    """An engine that notes what it hears, and ends after so many answers."""
+    """An engine that records its events and finishes after a fixed number of answers."""
 
     awaited: int = 4
     heard: list[Event] = field(default_factory=list)
@@ -112,7 +112,7 @@ def test_devices_are_answered_before_builders_that_have_their_next_build(store: 
 
 @dataclass(slots=True)
 class Recording(Engine):
-    """An engine for which every answer is a trial to store; it ends after so many of them."""
+    """An engine that stores a trial for every answer and finishes after a fixed number."""
 
     task_id: int = 0
     awaited: int = 3
@@ -236,7 +236,7 @@ def test_workers_wait_when_too_much_is_unwritten(store: Store) -> None:
     assert store.trials(task.task_id) == []
 
 
-def test_a_database_that_stays_away_ends_the_run(store: Store) -> None:
+def test_a_long_outage_ends_the_run(store: Store) -> None:
     task = new_task(store)
     away = mock.Mock(side_effect=StoreAwayError("the server is away"))
     engine = Recording([], builders=1, task_id=task.task_id)

@@ -63,7 +63,7 @@ def test_a_password_in_the_query_is_hidden(scheme, key, password, encoded):
 
 @settings(deadline=None)
 @given(passwords, passwords)
-def test_a_url_that_was_put_together_properly_keeps_all_but_its_passwords(one, other):
+def test_a_well_formed_url_loses_only_its_passwords(one, other):
     url = URL.create("postgresql", "me", one, "host", 5432, "name", query={"password": other})
     shown = masked(url.render_as_string(hide_password=False))
     assert shown == "postgresql://me:***@host:5432/name?password=***"
@@ -92,8 +92,8 @@ def test_what_has_no_password_is_shown_whole(url):
 
 
 def test_a_sentence_keeps_its_other_addresses_and_its_punctuation():
-    said = "see http://host:8265, (ray://host:10001) or `postgresql://me:S3CRET@h/db`: 'x://y:1'."
-    assert masked_within(said) == said.replace("S3CRET", "***")
+    output = "see http://host:8265, (ray://host:10001) or `postgresql://me:S3CRET@h/db`: 'x://y:1'."
+    assert masked_within(output) == output.replace("S3CRET", "***")
 
 
 @pytest.mark.parametrize(
@@ -119,8 +119,8 @@ def test_neither_errors_nor_the_shown_configuration_tell_it(url, tmp_path, monke
     monkeypatch.delenv("TUNER__DATABASE__URL")
     (tmp_path / "config.yaml").write_text(f"version: 1\ndatabase: '{url}'\n")
     assert invoke(["config", "check"]) == 2
-    said = capsys.readouterr()
-    assert shows_nothing(said.out + said.err)
+    output = capsys.readouterr()
+    assert shows_nothing(output.out + output.err)
 
 
 def test_the_doctor_does_not_tell_it_either(tmp_path):

@@ -53,8 +53,8 @@ def open_error(url: str, *, create: bool = True) -> StoreError:
 def test_a_killed_writer_loses_nothing_it_acknowledged(sqlite_url: str) -> None:
     moments = random.Random(5)
     acknowledged: list[int] = []
-    for wanted in (0, 0, *(moments.randrange(1, 120) for _ in range(8))):
-        acknowledged += _write_and_kill(sqlite_url, wanted, moments.random() * 0.15)
+    for expected in (0, 0, *(moments.randrange(1, 120) for _ in range(8))):
+        acknowledged += _write_and_kill(sqlite_url, expected, moments.random() * 0.15)
         with Store.open(sqlite_url) as store:
             assert store.check() == []
             run = store.last_run()
@@ -68,13 +68,13 @@ def test_a_killed_writer_loses_nothing_it_acknowledged(sqlite_url: str) -> None:
     assert len(acknowledged) > 8
 
 
-def _write_and_kill(url: str, wanted: int, pause_s: float) -> list[int]:
-    """Kill a writer some time after it began (wanted 0) or after that many trials."""
+def _write_and_kill(url: str, expected: int, pause_s: float) -> list[int]:
+    """Kill a writer some time after it began (expected 0) or after that many trials."""
     command = [sys.executable, "-c", _WRITER, url, f"{HERE}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
-        lines = [writer.stdout.readline() for _ in range(wanted + 1)]
-        if wanted == 0:
+        lines = [writer.stdout.readline() for _ in range(expected + 1)]
+        if expected == 0:
             time.sleep(pause_s)
         os.kill(writer.pid, signal.SIGKILL)
         lines += writer.stdout.readlines()
@@ -92,7 +92,7 @@ def test_processes_may_create_a_database_at_the_same_time(sqlite_url: str) -> No
 
 
 # -- the disk ------------------------------------------------------------------------------------
-def test_a_full_database_keeps_what_it_has(sqlite_url: str) -> None:
+def test_a_full_database_keeps_its_content(sqlite_url: str) -> None:
     with Store.open(sqlite_url) as store:
         task = new_task(store)
         assert store.record_trial(task.task_id, trial(0))
@@ -105,7 +105,7 @@ def test_a_full_database_keeps_what_it_has(sqlite_url: str) -> None:
         _check_resumes(store, task.task_id, kept)
 
 
-def test_a_full_disk_keeps_what_is_on_it(tmp_path: Path) -> None:
+def test_a_full_disk_keeps_its_content(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     with _small_disk(disk), Store.open(f"sqlite:///{disk / 'tuner.db'}") as store:
@@ -156,7 +156,7 @@ def _check_resumes(store: Store, task_id: int, kept: int) -> None:
 def test_sqlite_is_set_up_on_every_connection(sqlite_url: str) -> None:
     Store.open(sqlite_url).close()
     database = Database(sqlite_url, create=False)
-    wanted = {
+    expected = {
         "foreign_keys": 1,
         "journal_mode": "wal",
         "synchronous": 1,
@@ -165,9 +165,9 @@ def test_sqlite_is_set_up_on_every_connection(sqlite_url: str) -> None:
     with database.read() as first, database.read() as second, database.read() as third:
         for connection in (first, second, third):
             found = {
-                name: connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in wanted
+                name: connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in expected
             }
-            assert found == wanted
+            assert found == expected
     database.close()
 
 
@@ -218,7 +218,7 @@ def test_a_file_of_another_kind_is_left_alone(tmp_path: Path, content: bytes) ->
     assert [file.name for file in tmp_path.iterdir()] == ["tuner.db"]
 
 
-def test_an_empty_file_becomes_a_database_only_when_asked(tmp_path: Path) -> None:
+def test_an_empty_file_becomes_a_database_only_with_create(tmp_path: Path) -> None:
     path = tmp_path / "tuner.db"
     path.touch()
     assert "empty" in open_error(f"sqlite:///{path}", create=False).message
@@ -294,7 +294,7 @@ def test_a_folder_is_no_database(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/proc/tuner/tuner.db", "/dev/null/tuner.db"])
-def test_a_place_where_nobody_may_write(path: str) -> None:
+def test_an_unwritable_place_is_refused(path: str) -> None:
     assert path in open_error(f"sqlite:///{path}").message
 
 
@@ -329,7 +329,7 @@ def _read_only(url: str, task_id: int) -> None:
 
 @contextlib.contextmanager
 def _unprivileged() -> Iterator[None]:
-    """Root may do anything, so be nobody for a while."""
+    """Drop root's privileges, since root may write anywhere."""
     if os.geteuid() != 0:
         yield
         return

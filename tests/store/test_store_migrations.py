@@ -241,7 +241,7 @@ def test_upgrade_makes_a_new_database(sqlite_url: str) -> None:
     assert current(sqlite_url) == head()
 
 
-def test_a_revision_nobody_knows_is_not_upgraded(sqlite_url: str) -> None:
+def test_an_unknown_revision_is_not_upgraded(sqlite_url: str) -> None:
     Store.open(sqlite_url).close()
     path = sqlite_url.removeprefix("sqlite:///")
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:

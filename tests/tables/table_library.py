@@ -1,4 +1,4 @@
-"""A kernel library with a table beside it, for tests of launching through the decorator."""
+"""A kernel library with a table in its folder, for tests of launches through the decorator."""
 
 from __future__ import annotations
 

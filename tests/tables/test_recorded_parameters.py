@@ -1,4 +1,4 @@
-"""Recorded parameters, told from configs alone, span a space of exactly those configs."""
+"""Parameters inferred from configs span a space of exactly those configs."""
 
 from __future__ import annotations
 

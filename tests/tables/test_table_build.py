@@ -44,7 +44,7 @@ def only(found):
     return one
 
 
-def test_a_table_says_what_was_found_and_where_it_came_from(store, run_id):
+def test_a_table_contains_results_and_provenance(store, run_id):
     task = add_task(store, run_id, workload(), selection=outcome())
     table = only(tables.build(store, run_id))
     assert table.kernel == "scale"
@@ -172,12 +172,12 @@ def test_a_full_disk_leaves_the_old_table(store, run_id, tmp_path, monkeypatch):
 def softmax_tasks(store, run_id, *, launch_hash=None):
     """Tasks of a registered kernel, with its default configs as winners."""
     kernel = load("softmax")
-    for wanted in list(kernel.workloads())[:2]:
-        config = dict(kernel.default_config(wanted, H200))
+    for sized in list(kernel.workloads())[:2]:
+        config = dict(kernel.default_config(sized, H200))
         add_task(
             store,
             run_id,
-            wanted,
+            sized,
             kernel="softmax",
             selection=outcome(winner=config, tie_set=(config,), default=config),
             launch_hash=launch_hash or kernel.launch_hash(),

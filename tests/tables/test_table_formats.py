@@ -101,7 +101,7 @@ def test_no_text_of_a_csv_export_is_a_formula(store, run_id, tmp_path):
     assert not [text for row in rows for text in row.values() if text[:1] in tuple("=+@\t\r")]
 
 
-def test_parquet_is_the_same_frame_or_says_what_to_install(store, run_id, tmp_path):
+def test_parquet_is_the_same_frame_or_names_the_package_to_install(store, run_id, tmp_path):
     try:
         import pyarrow  # noqa: F401
     except ImportError:
@@ -143,8 +143,8 @@ def test_conditional_parameters_are_recorded_with_their_condition(store, run_id,
     add_task(store, run_id, Workload.of(n=1), trials=trials)
     paths = tables.export(store, run_id, tmp_path, "space")
     kernel = RecordedKernel(RecordedSpace.load(paths[-1]))
-    (wanted,) = kernel.workloads()
-    found = list(kernel.space(wanted).bind(wanted, kernel.device).enumerate())
+    (sized,) = kernel.workloads()
+    found = list(kernel.space(sized).bind(sized, kernel.device).enumerate())
     assert sorted(found, key=len) == configs
 
 

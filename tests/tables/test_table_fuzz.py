@@ -104,9 +104,9 @@ def test_no_table_breaks_a_launch(library, kernel, caplog, data):
         library.launch(n)
         library.launch(n)
         fresh.hit(x, x, n, FACTOR=3)
-        said = len(caplog.records)
+        logged = len(caplog.records)
         hit = runtime.lookup("scale", key(n), tables=library.tables, default={"BLOCK": 1})
     assert hit is not None
-    assert said <= 1, caplog.text
+    assert logged <= 1, caplog.text
     assert all(record.getMessage().isprintable() for record in caplog.records)
     assert fresh.best_config.kwargs["BLOCK"]

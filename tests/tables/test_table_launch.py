@@ -26,7 +26,7 @@ def test_a_hit_launches_its_config_without_tuning(library, caplog):
     assert kernel.hit(x, x, 100, FACTOR=3).how == "exact"
 
 
-def test_a_miss_tunes_as_triton_does_and_says_so_once(library, caplog):
+def test_a_miss_tunes_as_triton_does_and_warns_once(library, caplog):
     kernel = library.load()
     library.table((key(), BIG))
     for n in (1000, 1001, 1000):
@@ -68,7 +68,7 @@ def test_a_path_that_holds_no_table_is_said_once(library, caplog, path):
     assert len(caplog.records) == 1
 
 
-def test_an_aged_table_is_used_when_the_library_says_so(library, caplog):
+def test_a_stale_table_is_used_with_stale_use(library, caplog):
     library.load('stale="use"')
     path = library.table((key(), BIG), toolchain={"triton": "2.0.0"})
     assert library.launch() == library.launch() == [128]
@@ -157,7 +157,7 @@ def test_pre_hooks_of_configs_are_called_as_in_any_tuned_launch(library):
     assert library.module.BENCHED == []
 
 
-def test_a_config_whose_hook_nobody_knows_is_a_miss(library, caplog):
+def test_a_config_with_an_unknown_hook_is_a_miss(library, caplog):
     hooked = "triton.Config({'BLOCK': 256}, pre_hook=hook),"
     library.load(source=MODULE.replace('triton.Config({"BLOCK": 128}, num_warps=4)', hooked))
     library.table((key(), {"BLOCK": 32}))
@@ -176,7 +176,7 @@ def test_reset_to_zero_matters_to_benchmarks_alone(library):
     assert torch.equal(y, torch.full((64,), 4.0))
 
 
-def test_a_near_config_is_asked_of_the_librarys_own_pruning(library, caplog):
+def test_a_near_config_passes_the_librarys_own_pruning(library, caplog):
     library.load('prune_configs_by={"early_config_prune": prune}')
     library.table((key(150), BIG))
     assert library.launch(200) == [128]
@@ -225,15 +225,15 @@ def test_an_adopted_kernel_is_tuned_and_launched_under_one_name(library, monkeyp
     )
     kernel_hash = runtime.kernel_hash(kernel)
     assert kernel_hash in adopted.kernel_hashes()  # with those that fill outputs
-    (wanted,) = adopted.workloads()
+    (sized,) = adopted.workloads()
     device = Device("cuda", "NVIDIA H200", "cuda:90")
-    configs = list(adopted.space(wanted).bind(wanted, device).enumerate())
+    configs = list(adopted.space(sized).bind(sized, device).enumerate())
     assert len(configs) == 2
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     for config in configs:
         runtime.clear()
         library.load()
-        entry = (wanted.as_dict(), dict(config))
+        entry = (sized.as_dict(), dict(config))
         library.table(entry, kernel=adopted.name, kernel_hash=kernel_hash)
         assert library.launch() == [config["BLOCK"]]
         assert library.module.BENCHED == []

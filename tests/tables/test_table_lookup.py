@@ -1,4 +1,4 @@
-"""Looking up a workload: exact, nearest, bounded, deterministic, remembered, said once."""
+"""Lookup of a workload: exact, nearest, bounded, deterministic, cached, with one warning."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ def distance(a, b) -> float:
 
 
 @given(st.lists(keys, min_size=1, max_size=8, unique_by=lambda k: tuple(k.items())), keys)
-def test_nearest_obeys_its_law(entry_keys, asked):
+def test_nearest_matches_its_definition(entry_keys, requested):
     entry_keys = [dict(key) for key in entry_keys]
-    hit = table(entry_keys).find(asked)
-    best = min(distance(asked, key) for key in entry_keys)
-    if asked in entry_keys:
+    hit = table(entry_keys).find(requested)
+    best = min(distance(requested, key) for key in entry_keys)
+    if requested in entry_keys:
         assert hit is not None
-        assert (hit.how, hit.entry.key) == ("exact", asked)
+        assert (hit.how, hit.entry.key) == ("exact", requested)
     elif best <= 1.0 - 1e-9:
         assert hit is not None
         assert hit.how == "nearest"
         assert hit.distance == pytest.approx(best, abs=1e-9)
-        assert distance(asked, hit.entry.key) == pytest.approx(best, abs=1e-9)
+        assert distance(requested, hit.entry.key) == pytest.approx(best, abs=1e-9)
     elif best > 1.0 + 1e-9:
         assert hit is None
 
@@ -63,10 +63,10 @@ def test_nearest_obeys_its_law(entry_keys, asked):
     keys,
     st.randoms(use_true_random=False),
 )
-def test_the_order_of_entries_and_names_does_not_matter(entry_keys, asked, rng: random.Random):
+def test_the_order_of_entries_and_names_does_not_matter(entry_keys, requested, rng: random.Random):
     shuffled = [dict(rng.sample(list(key.items()), len(key))) for key in entry_keys]
     rng.shuffle(shuffled)
-    first, second = table(entry_keys).find(asked), table(shuffled).find(asked)
+    first, second = table(entry_keys).find(requested), table(shuffled).find(requested)
     assert (first is None) == (second is None)
     if first is not None and second is not None:
         assert first.entry.key == second.entry.key
@@ -80,7 +80,7 @@ def test_equal_distances_go_to_the_smaller_key():
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "requested",
     [
         {"M": 4},
         {"M": 4, "N": 4, "dtype": "x", "extra": 1},
@@ -95,11 +95,11 @@ def test_equal_distances_go_to_the_smaller_key():
         {},
     ],
 )
-def test_what_is_no_neighbour_is_a_miss(asked):
-    assert table([{"M": 4, "N": 4, "dtype": "x"}]).find(asked) is None
+def test_a_key_without_a_neighbour_is_a_miss(requested):
+    assert table([{"M": 4, "N": 4, "dtype": "x"}]).find(requested) is None
 
 
-def test_flags_text_and_none_are_told_as_they_were_adopted():
+def test_booleans_text_and_none_match_as_adopted():
     flags = [True, False, None, 0, 2, "none", "True"]
     entries = tuple(
         Entry({"M": 64, "flag": flag}, {"at": number}) for number, flag in enumerate(flags)
@@ -242,12 +242,12 @@ def test_a_table_of_another_toolchain_is_aged(tmp_path, caplog, made_with):
 
 def test_a_table_of_other_source_is_aged_and_a_fresh_one_preferred(tmp_path, caplog):
     written(tmp_path / "scale@a.json", document([({"n": 64}, {"BLOCK": 1})], source_hash="aa"))
-    asked = {"tables": tmp_path, "device": H200, "source": "bb"}
-    assert runtime.lookup("scale", {"n": 64}, **asked) is None
+    requested = {"tables": tmp_path, "device": H200, "source": "bb"}
+    assert runtime.lookup("scale", {"n": 64}, **requested) is None
     assert "other source code" in caplog.text
     runtime.clear()
     written(tmp_path / "scale@b.json", document([({"n": 64}, {"BLOCK": 2})], source_hash="bb"))
-    assert runtime.lookup("scale", {"n": 64}, **asked).config["BLOCK"] == 2
+    assert runtime.lookup("scale", {"n": 64}, **requested).config["BLOCK"] == 2
 
 
 def test_warnings_are_one_printable_line(tmp_path, caplog):
@@ -270,7 +270,7 @@ def test_what_is_remembered_is_bounded(tmp_path):
     assert len(_lookup._hits) <= _lookup.MAX_CACHED
 
 
-def test_load_says_once_and_read_raises(tmp_path, caplog):
+def test_load_warns_once_and_read_raises(tmp_path, caplog):
     good = written(tmp_path / "good.json", document([({"n": 1}, {"B": 1})]))
     assert runtime.load(good) == runtime.read(good)
     bad = written(Path(tmp_path / "bad.json"), "{")

@@ -116,11 +116,13 @@ def test_tables_of_simulated_runs_are_no_tables_of_the_device(store, run_id, tmp
     assert runtime.read(path).device.kind == "simulated"
     (space,) = tables.export(store, run_id, tmp_path / "out", "space")
     assert "@simulated-" in space.name
-    asked = workload(n=64).as_dict()
+    requested = workload(n=64).as_dict()
     for device in (
         "NVIDIA H200",
         DeviceFacts("NVIDIA H200", "cuda", "cuda:90", 132, 150_000_000_000),
     ):
-        assert runtime.lookup("scale", asked, tables=path, device=device, stale="use") is None
+        assert runtime.lookup("scale", requested, tables=path, device=device, stale="use") is None
     simulated = DeviceFacts("NVIDIA H200", "simulated")
-    assert runtime.lookup("scale", asked, tables=path, device=simulated, stale="use") is not None
+    assert (
+        runtime.lookup("scale", requested, tables=path, device=simulated, stale="use") is not None
+    )

@@ -107,8 +107,10 @@ def test_a_bad_file_is_refused_in_one_line_and_falls_back(name, tmp_path, caplog
         runtime.read(path)
     assert str(raised.value).isprintable()
     for n in (64, 65):
-        asked = {"n": n, "dtype": "float16"}
-        hit = runtime.lookup("scale", asked, tables=tmp_path, device=DEVICE, default={"BLOCK": 9})
+        requested = {"n": n, "dtype": "float16"}
+        hit = runtime.lookup(
+            "scale", requested, tables=tmp_path, device=DEVICE, default={"BLOCK": 9}
+        )
         assert hit.how == "default"
     assert len(caplog.records) == 1
     assert str(path) in caplog.text
@@ -169,8 +171,8 @@ def test_a_bad_table_does_not_hide_a_good_one(tmp_path, caplog):
     written(tmp_path / "mine" / "scale@x.json", "{")
     good = written(tmp_path / "packaged" / "scale@x.json", GOOD)
     folders = [tmp_path / "mine", tmp_path / "packaged"]
-    asked = {"n": 64, "dtype": "float16"}
-    hit = runtime.lookup("scale", asked, tables=folders, device=DEVICE)
+    requested = {"n": 64, "dtype": "float16"}
+    hit = runtime.lookup("scale", requested, tables=folders, device=DEVICE)
     assert hit.table == str(good)
     assert len(caplog.records) == 1
     assert f"using {good}" in caplog.text

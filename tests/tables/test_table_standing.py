@@ -56,7 +56,7 @@ def test_a_config_that_is_refused_leaves_tritons_choice(library):
     assert kernel.best_config is kernel.configs[0]
 
 
-def test_hooks_belong_to_the_config_that_is_told(library):
+def test_hooks_get_the_launched_config(library):
     hooked = "triton.Config({'BLOCK': 256}, pre_hook=hook),"
     kernel = library.load(
         source=MODULE.replace('triton.Config({"BLOCK": 128}, num_warps=4)', hooked)
@@ -88,7 +88,7 @@ def test_options_may_be_passed_by_position(library):
         runtime.autotune([], [], *[None] * 11)
 
 
-def test_it_is_an_autotuner_to_those_who_ask(library):
+def test_it_is_an_instance_of_tritons_autotuner(library):
     from triton.runtime.autotuner import Autotuner
     from triton.runtime.jit import KernelInterface
 

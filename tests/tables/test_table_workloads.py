@@ -109,7 +109,7 @@ def test_a_dim_that_cannot_be_had_is_said_once_with_the_remedy(
     assert all(part in caplog.text for part in named), caplog.text
 
 
-def test_a_table_without_a_dtype_speaks_for_none(library, caplog):
+def test_a_table_without_a_dtype_matches_no_dtype(library, caplog):
     library.load()
     library.table(({"n": 100}, BIG))
     library.launch()
@@ -167,7 +167,7 @@ def test_flags_none_and_text_are_found_as_adopted(library, caplog):
     assert library.module.BENCHED
 
 
-def test_a_table_that_tells_true_from_one_is_asked_by_type(library):
+def test_a_table_that_distinguishes_true_from_one_matches_by_type(library):
     library.load(source=MODULE.replace('key=["n"]', 'key=["n", "FACTOR"]'))
     library.table(({**key(), "FACTOR": True}, BIG), ({**key(), "FACTOR": 1}, OTHER))
     x, y = tensors()
@@ -201,7 +201,7 @@ def test_dims_that_cannot_be_are_refused_at_once(library, options, text):
 
 
 @pytest.mark.parametrize(
-    ("dims", "options", "told"),
+    ("dims", "options", "warnings"),
     [
         (["n", "dtype"], "", []),
         (["n", "dtype", "FACTOR"], "", []),
@@ -212,8 +212,8 @@ def test_dims_that_cannot_be_are_refused_at_once(library, options, text):
         (["n"], "", ["no dim for dtype", "key_map"]),
     ],
 )
-def test_an_export_says_which_table_no_launch_can_hit(
-    library, caplog, monkeypatch, tmp_path, dims, options, told
+def test_an_export_names_the_table_that_no_launch_can_hit(
+    library, caplog, monkeypatch, tmp_path, dims, options, warnings
 ):
     from results_db import Store
     from search_spaces.adoption.adopt import adopt
@@ -240,5 +240,5 @@ def test_an_export_says_which_table_no_launch_can_hit(
         run_id = store.begin_run("nightly", "ff", 0, {}, {}).run_id
         add_task(store, run_id, workload, selection=outcome())
         tables.export(store, run_id, tmp_path / "out", "tuner", {"scale": adopted})
-    assert len(caplog.records) == bool(told)
-    assert all(part in caplog.text for part in told), caplog.text
+    assert len(caplog.records) == bool(warnings)
+    assert all(part in caplog.text for part in warnings), caplog.text

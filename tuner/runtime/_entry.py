@@ -13,7 +13,7 @@ Key: TypeAlias = tuple[tuple[str, Value, bool], ...]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The treatment of a key that has no entry of its own; `_nearest.py` has the definition."""
+    """The treatment of a key without an entry; `_nearest.py` has the definition."""
 
     #: `exact` (a miss), `nearest_log2` (the nearest entry within `max_distance`, else a miss) or
     #: `fallback` (the nearest entry within `max_distance`, else the table's default config).

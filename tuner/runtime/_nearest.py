@@ -1,4 +1,4 @@
-"""The nearest-lookup rule: which entry serves a workload that has no entry of its own.
+"""The nearest-lookup rule: which entry serves a workload without an entry.
 
 Notation: k is the requested key, e the key of an entry, N the set of numeric dims, L the largest
 distance that the table allows (`Rule.max_distance`).
