@@ -63,6 +63,24 @@ ROOMS = {
     "workers.nvml": set[str](),
     "workers.toolchain": {"workers.host", "workers.nvml"},
     "workers.supervision": {"workers.records"},
+    # Pools use builders and runners; these do not know pools.
+    "workers.build": {
+        "workers.backends",
+        "workers.device",
+        "workers.host",
+        "workers.records",
+        "workers.supervision",
+        "workers.toolchain",
+    },
+    "workers.measure": {
+        "workers.backends",
+        "workers.build",
+        "workers.device",
+        "workers.host",
+        "workers.records",
+        "workers.supervision",
+        "workers.toolchain",
+    },
 }
 #: What the runtime may load besides the standard library, and only when a kernel is launched.
 LAZY_IN_RUNTIME = {"torch", "triton"}
