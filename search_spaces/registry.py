@@ -1,6 +1,6 @@
 """Kernels by name: built-in families, entry points, `module:object`, `file.py:object`, recordings.
 
-Listing never imports a kernel; loading imports exactly the one asked for.
+Listing never imports a kernel; loading imports only the named one.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def _import_failed(spec: str, error: BaseException) -> KernelError:
     if missing:
         hint = f"install {missing}, or add its folder to the import path"
     elif has_several():
-        hint += "; where it cannot be imported for two devices, give each target a run of its own"
+        hint += "; if it cannot be imported for two devices, run each target separately"
     return KernelError(f"kernel {spec}: importing it fails with {one_line(error)}", hint)
 
 

@@ -90,7 +90,7 @@ def _missing(package: str, name: str, importer: FrameType) -> Exception:
     if theirs is None:
         return AttributeError(f"module {package!r} has no attribute {name!r}")
     clash = ImportClash(package, theirs, f"{theirs} cannot be imported for its {name}")
-    # `from package import name` replaces the text of an AttributeError by one of its own;
+    # `from package import name` replaces the text of an AttributeError;
     # anything else, such as `hasattr`, expects an AttributeError.
     return clash if _is_from_import(importer) else AttributeError(f"{clash}")
 

@@ -60,19 +60,28 @@ def adopt(
 ) -> Kernel:
     """A `Kernel` whose space holds exactly the configs of an autotuned Triton kernel.
 
-    inputs, outputs: shapes and dtypes by name. arguments: the kernel's own arguments by name, all
-    but the tuned ones and those heuristics compute, from workload, tensors and, where it has a
-    third parameter, config. grid: as for Triton, from all arguments. reference: the outputs by
-    plain torch; called with the inputs in float64 to verify, and as they are for the baselines
-    `eager` and `compile`. tolerance: by default what rounding to the output's dtype needs.
-    dims: names of a workload's dims, by default the keys of the autotuner and `dtype`; each is of
-    the kinds it has in `workloads`. dtypes: what `dtype` may be beside those in `workloads`. small:
-    dims of an odd-shaped problem for the interpreter. initial: outputs and scratch that must hold
-    an input's values, or a number, before the launch; those of `reset_to_zero` are known. ranges:
-    limits of integer inputs. make_inputs: in place of `inputs`, from workload, seed and device.
-    scratch: work space, of workload and config. keywords: arguments the library passes by keyword,
-    for pruners. configs, key: those of a kernel without an autotuner. widen: allow every
-    combination of the configs' values. Raises `KernelError` for what has no place here.
+    inputs, outputs: shapes and dtypes by name.
+    arguments: the kernel's arguments by name, except the tuned ones and those that heuristics
+    compute; from workload, tensors and, where it has a third parameter, config.
+    grid: as for Triton, from all arguments.
+    reference: the outputs by plain torch; called with the inputs in float64 to verify, and with
+    the inputs as they are for the baselines `eager` and `compile`.
+    cost: the least work of a workload.
+    tolerance: by default the rounding error of the outputs' dtypes.
+    dims: names of a workload's dims, by default the keys of the autotuner and `dtype`; each takes
+    the kinds of values that it has in `workloads`.
+    dtypes: what `dtype` may be, in addition to those in `workloads`.
+    small: dims of an odd-shaped problem for the interpreter.
+    initial: outputs and scratch that must hold an input's values, or a number, before the launch;
+    those of `reset_to_zero` are known.
+    make_inputs: in place of `inputs`, from workload, seed and device.
+    ranges: limits of integer inputs.
+    scratch: work space, from workload and config.
+    baselines: further baselines by name, from inputs to outputs.
+    keywords: arguments that the library passes by keyword, for pruners.
+    configs, key: those of a kernel without an autotuner.
+    widen: allow every combination of the configs' values.
+    Raises `KernelError` for a kernel that cannot be adopted.
     """
     if configs is not None:
         autotuned = under_autotuner(autotuned, configs, key, name)

@@ -123,8 +123,8 @@ class Autotuned:
 
         options = {name: values.pop(name) for name in _OPTIONS if name in values}
         found = self._early([triton.Config(values, **options)], arguments, grid)
-        wanted = config_key(given_values(config))
-        return any(config_key(item) == wanted for item in _plain_configs(found, {})[0])
+        key = config_key(given_values(config))
+        return any(config_key(item) == key for item in _plain_configs(found, {})[0])
 
     def _early(self, configs: list[Any], arguments: Mapping[str, Any], grid: Any) -> list[Any]:
         assert self.pruner is not None

@@ -1,4 +1,4 @@
-"""What a user tells `adopt` about a kernel beyond what its decorators say."""
+"""The arguments of `adopt`: facts about a kernel that its decorators do not state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kernel declares, asked for with care: whatever its own code raises becomes one line."""
+"""Calls of a kernel's own methods: any exception of its code becomes a one-line `KernelError`."""
 
 from __future__ import annotations
 

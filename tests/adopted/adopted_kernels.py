@@ -65,7 +65,7 @@ KERNELS = {
 def swapped(adopted: Adopted, kernel: Kernel, folder: Path) -> tuple[Any, Any]:
     """A kernel under the runtime's decorator, and the same under its outer heuristics.
 
-    folder: where its tables are. The first is to be asked for hits, the second to be launched.
+    folder: where its tables are. The first answers lookups, the second is launched.
     """
     parts = kernel._parts
     prune = {
@@ -131,8 +131,8 @@ def launch_from_table(
     launched[_grid(kernel, workload, tensors, config)](*args, **kwargs)
     expected = kernel.reference(workload, kernel.make_inputs(workload, 1, device))
     errors = [
-        float((tensors[name].double() - wanted).norm() / wanted.norm())
-        for name, wanted in expected.items()
+        float((tensors[name].double() - exact).norm() / exact.norm())
+        for name, exact in expected.items()
     ]
     return {
         "hit": None if hit is None else dict(hit.config),

@@ -126,7 +126,7 @@ def reached(kernel, root):
 
 
 def loaded(code):
-    """Names of globals that code loads, of its own or of functions inside."""
+    """Names of globals that code loads, directly or in inner functions."""
     names = {
         i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")
     }

@@ -21,7 +21,7 @@ CPU_AVX2 = Device("cpu", "EPYC", "cpu:x86-64-avx2", 2, 8 << 30)
 
 
 class Offline:
-    """A Triton driver for a device that is not here; each target has caches of its own."""
+    """A Triton driver for an absent device; each target has separate caches."""
 
     def __init__(self, target: str) -> None:
         from triton.backends.compiler import GPUTarget

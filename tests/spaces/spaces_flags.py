@@ -19,7 +19,7 @@ def cost(w):
 
 
 def rewritten(configs, nargs, n, FLAG, **kwargs):
-    """Takes `n` by keyword, changes the configs it was given and adds one of its own."""
+    """Takes `n` by keyword, changes the given configs and adds another."""
     assert "x_ptr" in nargs
     assert kwargs["SHIFTED"] is (nargs["shift_ptr"] is not None)
     for config in configs:

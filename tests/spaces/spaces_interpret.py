@@ -53,9 +53,9 @@ def run(kernel: Kernel, workload: Workload, config: dict) -> dict[str, float | b
     tolerance = kernel.tolerance(workload)
     worst, off, intact = 0.0, 0.0, True
     for name, expected in kernel.reference(workload, inputs).items():
-        got, wanted = tensors[name].double(), expected.double()
-        worst = max(worst, float((got - wanted).norm() / wanted.norm()))
-        off = max(off, float(((got - wanted).abs() / (1 + wanted.abs())).max()))
+        got, exact = tensors[name].double(), expected.double()
+        worst = max(worst, float((got - exact).norm() / exact.norm()))
+        off = max(off, float(((got - exact).abs() / (1 + exact.abs())).max()))
         intact = intact and bool(torch.isfinite(got).all())
     intact = intact and all(torch.equal(before[name], inputs[name]) for name in inputs)
     passed = intact and worst <= tolerance.relative and off <= tolerance.elementwise

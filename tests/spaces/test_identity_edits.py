@@ -87,7 +87,7 @@ def test_each_place_a_users_kernel_reaches_is_in_its_identity(users, spec):
     report = users[spec]
     assert_seen(report, least=12)
     changed = {(file, name): halves for file, name, _, halves in report["edits"]}
-    wanted = {
+    expected = {
         "adopted:double": {
             ("helpers.py", "FACTOR"): ["launch"],
             ("helpers.py", "_shifted"): ["launch"],
@@ -107,4 +107,4 @@ def test_each_place_a_users_kernel_reaches_is_in_its_identity(users, spec):
             ("checking.py", "exact"): ["check"],
         },
     }[spec]
-    assert {place: changed[place] for place in wanted} == wanted
+    assert {place: changed[place] for place in expected} == expected

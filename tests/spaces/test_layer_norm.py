@@ -113,8 +113,8 @@ config = {"passes": 2, "num_warps": 1, "BLOCK": 128, "block_stages": 1, "stream"
 for config in (config, {**config, "passes": 1, "rows_per_step": 1, "steps": 1}):
     (launch,) = kernel.launches(workload, config, {**inputs, "out": out})
     launch.fn[launch.grid](*launch.args, **launch.kwargs)
-    wanted = kernel.reference(workload, inputs)["out"]
-    print(float((out.double() - wanted).norm() / wanted.norm()))
+    exact = kernel.reference(workload, inputs)["out"]
+    print(float((out.double() - exact).norm() / exact.norm()))
 """
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", code]

@@ -15,7 +15,7 @@ CONFIGS = [
 
 
 # With @triton.autotune here instead, and the same arguments, every new (rows, cols) would be
-# tuned at its first launch. The tables are in `tables/`, beside this file.
+# tuned at its first launch. The tables are in `tables/` of this folder.
 @autotune(CONFIGS, key=["rows", "cols"], kernel="rms_norm")
 @triton.jit
 def rms_norm_kernel(x_ptr, weight_ptr, out_ptr, rows, cols: tl.constexpr, eps, BLOCK: tl.constexpr):

@@ -1,4 +1,4 @@
-"""The mathematics of a CPU kernel, in a module of its own."""
+"""The mathematics of a CPU kernel, in a separate module."""
 
 import torch
 
