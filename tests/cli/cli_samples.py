@@ -1,4 +1,4 @@
-"""A filled database and kernel files, good and bad, for the command line to work on."""
+"""A filled database, and valid and invalid kernel files, for tests of the command line."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class Result:
 
     @property
     def error(self) -> str:
-        """The one error line of a command that failed as it should."""
+        """The one error line of a failed command."""
         lines = self.err.splitlines()
         found = [line for line in lines if line.startswith("error: ")]
         assert len(found) == 1, self.err

@@ -184,7 +184,7 @@ def test_hostile_arguments_are_printed_inert(tuner):
     assert "a\\x07b\\n.yaml" in result.error
 
 
-def test_temporary_folders_are_left_alone(tuner, folder, tmp_path_factory, monkeypatch):
+def test_temporary_folders_keep_their_files(tuner, folder, tmp_path_factory, monkeypatch):
     # Not the shared one, in which others make and remove theirs meanwhile.
     temporary = tmp_path_factory.mktemp("t")
     (temporary / "tuner-of-another").mkdir()

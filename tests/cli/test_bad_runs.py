@@ -1,4 +1,4 @@
-"""Runs that cannot go well, through the real command line: nothing is lost, the end says why."""
+"""Failing runs through the real command line: no result is lost, and the message has the reason."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_a_recording_that_is_none(tuner, folder):
         ({"workload": {"rows": 3}}, "softmax cannot take workload 'rows=3': cols is missing"),
     ],
 )
-def test_tune_raises_what_its_caller_can_mend(folder, arguments, message):
+def test_tune_raises_an_error_that_its_caller_can_correct(folder, arguments, message):
     workload = {"rows": 64, "cols": 256, "dtype": "float32"}
     with pytest.raises(TunerError) as caught:
         farm.tune("softmax", **{"workload": workload, "target": "cuda:90", **arguments})

@@ -303,7 +303,7 @@ UNROLLED = """
 
 
 @pytest.mark.slow
-def test_a_baseline_that_unrolls_for_minutes_fails_alone(tuner, folder):
+def test_only_the_baseline_that_unrolls_for_minutes_fails(tuner, folder):
     spec = scale_kernel(folder)
     kernel = (folder / "scale.py").read_text()
     head, rest = kernel.split("        def autotuned", 1)

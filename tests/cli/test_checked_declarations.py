@@ -30,9 +30,9 @@ def double_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
 def vector(w):
     return TensorSpec((w.size("n"),), w.text("dtype"))
 
-subject = adopt(
+example = adopt(
     double_kernel,
-    name="subject",
+    name="example",
     workloads=[Workload.of(n=1 << 26, dtype="float32"), Workload.of(n=1000, dtype="float16")],
     inputs=lambda w: {"x": vector(w)},
     outputs=lambda w: {"out": vector(w)},
@@ -59,11 +59,11 @@ def double_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
 def fits(config, workload, device):
     return config["BLOCK"] <= 4 * workload.size("n")
 
-class BenchTarget(Kernel):
-    name = "subject"
+class ExampleKernel(Kernel):
+    name = "example"
     kinds = ("cuda",)
     def workloads(self): return [Workload.of(n=1 << 26), Workload.of(n=1000)]
-    def check_workload(self, workload): check_dims("subject", workload, sizes={"n": 2**31 - 1})
+    def check_workload(self, workload): check_dims("example", workload, sizes={"n": 2**31 - 1})
     def small_workload(self, workload): return workload.with_dims(n=389)
     def make_inputs(self, workload, seed, device):
         if device == "meta":
@@ -84,14 +84,14 @@ class BenchTarget(Kernel):
         args = (tensors["x"], tensors["out"], n)
         return [Launch(double_kernel, grid, args, {"BLOCK": config["BLOCK"], "num_warps": 2})]
 
-subject = BenchTarget()
+example = ExampleKernel()
 """
 CPU = """
 from tuner import Choice, Cost, Kernel, SearchSpace, TensorSpec, Tolerance, Workload
 import torch
 
-class BenchTarget(Kernel):
-    name = "subject"
+class ExampleKernel(Kernel):
+    name = "example"
     kinds = ("cpu",)
     def workloads(self): return [Workload.of(n=100)]
     def check_workload(self, workload): pass
@@ -106,7 +106,7 @@ class BenchTarget(Kernel):
     def cpu_callable(self, workload, config):
         return {"a": lambda inputs: {"out": inputs["x"] * 2}}[config["way"]]
 
-subject = BenchTarget()
+example = ExampleKernel()
 """
 PLACE = "'dtype=float32 n=67108864'"
 #: source -> mistake: what is right, what is wrong in its place, words of the message
@@ -114,7 +114,7 @@ MISTAKES = {
     "adopted": {
         "unknown argument": (
             '"n": w.size("n")}', '"n": w.size("n"), "m": 3}',
-            f"kernel subject: launches() for {PLACE} passes double_kernel an unknown argument m",
+            f"kernel example: launches() for {PLACE} passes double_kernel an unknown argument m",
         ),
         "missing argument": (
             '"x_ptr": t["x"], ', "",
@@ -180,7 +180,7 @@ CASES = [(source, mistake) for source, found in MISTAKES.items() for mistake in 
 
 def prepare(folder, text, target):
     (folder / "k.py").write_text(text)
-    campaign_file(folder, "k.py:subject", f"targets: ['{target}']")
+    campaign_file(folder, "k.py:example", f"targets: ['{target}']")
 
 
 def line_of(text, part):
@@ -192,7 +192,7 @@ def target(source):
 
 
 @pytest.mark.parametrize(("source", "mistake"), CASES)
-def test_a_mistake_is_told_before_anything_is_built(tuner, folder, source, mistake):
+def test_a_mistake_is_reported_before_anything_is_built(tuner, folder, source, mistake):
     right, wrong, message = MISTAKES[source][mistake]
     assert right in SOURCES[source]
     message = message.replace("LINE", line_of(SOURCES[source], right))
@@ -202,7 +202,7 @@ def test_a_mistake_is_told_before_anything_is_built(tuner, folder, source, mista
     assert message in result.error
     assert result.hint
     assert not (folder / "results").exists()
-    shown = tuner("spaces", "show", "k.py:subject", "--validate", "--target", target(source))
+    shown = tuner("spaces", "show", "k.py:example", "--validate", "--target", target(source))
     assert shown.code == 1
     assert message in shown.out
     assert "Traceback" not in shown.out + shown.err
@@ -211,7 +211,7 @@ def test_a_mistake_is_told_before_anything_is_built(tuner, folder, source, mista
 @pytest.mark.parametrize("source", SOURCES)
 def test_what_is_right_passes(tuner, folder, source):
     prepare(folder, SOURCES[source], target(source))
-    shown = tuner("spaces", "show", "k.py:subject", "--validate", "--target", target(source))
+    shown = tuner("spaces", "show", "k.py:example", "--validate", "--target", target(source))
     assert (shown.code, shown.out) == (0, "")
     planned = tuner("run", "c", "--dry-run", "--format", "json")
     assert planned.code == 0, planned.err
@@ -221,7 +221,7 @@ def test_what_is_right_passes(tuner, folder, source):
 def test_every_workload_is_tried(tuner, folder):
     wrong = ADOPTED.replace('t["out"],', 't["out"] if w["n"] > 1000 else t[w["n"]],')
     prepare(folder, wrong, "cuda")
-    shown = tuner("spaces", "show", "k.py:subject", "--validate", "--target", "cuda:90")
+    shown = tuner("spaces", "show", "k.py:example", "--validate", "--target", "cuda:90")
     assert shown.code == 1
     (line,) = shown.out.splitlines()
     assert "dtype=float16 n=1000" in line
@@ -230,7 +230,7 @@ def test_every_workload_is_tried(tuner, folder):
 
 def test_a_reference_too_large_to_be_computed_is_tried_without_values(tuner, folder):
     prepare(folder, ADOPTED.replace("389", "1 << 28").replace('2 * t["x"],', 't["x"][:7],'), "cuda")
-    shown = tuner("spaces", "show", "k.py:subject", "--validate", "--target", "cuda:90")
+    shown = tuner("spaces", "show", "k.py:example", "--validate", "--target", "cuda:90")
     assert shown.code == 1
     assert "reference() for 'dtype=float16 n=1000' returns out of shape (7,)" in shown.out
 
@@ -238,6 +238,6 @@ def test_a_reference_too_large_to_be_computed_is_tried_without_values(tuner, fol
 @pytest.mark.parametrize("wrong", ['2 * t["x"].cuda(),', '2 * torch.ones(7, device="cuda")[0],'])
 def test_a_reference_that_needs_a_gpu_is_no_mistake(tuner, folder, wrong):
     prepare(folder, ADOPTED.replace('2 * t["x"],', wrong), "cuda:90")
-    shown = tuner("spaces", "show", "k.py:subject", "--validate", "--target", "cuda:90")
+    shown = tuner("spaces", "show", "k.py:example", "--validate", "--target", "cuda:90")
     if not torch.cuda.is_available():
         assert shown.code == 0, shown.out

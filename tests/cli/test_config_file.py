@@ -1,4 +1,4 @@
-"""config.yaml through `tuner config check`: every mistake is one line that names its place."""
+"""config.yaml through `tuner config check`: one line with the place of every mistake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is published of the configuration: its schema, its reference, and what is in force."""
+"""The published configuration: schema, reference and effective settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the documentation tells people to type is typed here."""
+"""The commands of the documentation are run as written."""
 
 from __future__ import annotations
 

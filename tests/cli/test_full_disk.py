@@ -1,4 +1,4 @@
-"""A disk that is full in the middle of a campaign, and failures that are to be tried again."""
+"""A full disk during a campaign, and failures that the next run tries again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs after an edit: what is measured again, what is verified again, what is taken over."""
+"""Runs after an edit: which configs are measured again, verified again or reused."""
 
 from __future__ import annotations
 

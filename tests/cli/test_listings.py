@@ -1,4 +1,4 @@
-"""Listings: four formats of the same data on stdout, people's lines on stderr, nothing hostile."""
+"""Listings: four formats of the same data on stdout, notes on stderr, no control characters."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_compare_says_when_it_cannot_tell(tuner, url):
     assert "no task in common" in result.err
 
 
-def test_a_report_is_written_where_it_is_wanted(tuner, folder, url):
+def test_a_report_is_written_to_the_given_file(tuner, folder, url):
     fill(url)
     result = tuner("report", "-o", "out/r.html")
     assert (result.code, result.out) == (0, "out/r.html\n")

@@ -1,4 +1,4 @@
-"""A run of some workloads only does not replace a whole table by its part."""
+"""A run of some workloads does not replace a complete table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 SPACE = Path(__file__).parents[2] / "benchmarks/spaces/h200/softmax_8192_bf16.space.json"
 
 
-def test_a_run_of_some_workloads_leaves_tables_alone(tuner, folder):
+def test_a_narrowed_run_writes_no_tables(tuner, folder):
     campaign = {
         "targets": ["simulated"],
         "tasks": [{"kernel": f"recorded:{SPACE}"}],

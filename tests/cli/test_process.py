@@ -1,4 +1,4 @@
-"""What only a process of its own shows: what is loaded, pipes that close, signals, terminals."""
+"""Behaviour of a separate process: loaded modules, closed pipes, signals, terminals."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_a_picture_of_hostile_labels_is_inert_and_aligned(folder):
     assert len(widths) == 1
 
 
-def test_a_service_ends_well_when_it_is_told_to(folder):
+def test_a_service_ends_cleanly_at_a_signal(folder):
     (folder / "config.yaml").write_text(
         "version: 1\ncampaigns:\n"
         "  c: {tasks: [{kernel: softmax}], schedule: {cron: '0 0 1 1 *', grace: 1s}}\n"

@@ -1,4 +1,4 @@
-"""The arithmetic of schedules: laws over any clock, and the nights on which clocks change."""
+"""The arithmetic of schedules: properties for any clock, and changes of daylight saving."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sample files of examples/schedules are what they say they are."""
+"""The sample files of examples/schedules are valid and call existing commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Firing through the real store: exactly once over hosts, and every outcome on record."""
+"""Firing through the real store: exactly once over all hosts, and every outcome is recorded."""
 
 from __future__ import annotations
 
@@ -306,7 +306,7 @@ def test_a_newer_firing_takes_the_place_of_an_interrupted_one(store):
     assert tick(plans, store, NOON + timedelta(hours=1), "a", lambda _: Ran()) == []
 
 
-def test_a_firing_that_is_always_broken_off_is_given_up(store):
+def test_a_firing_whose_runs_are_always_interrupted_is_given_up(store):
     plans = settings(nightly="0 12 * * *")
     for _ in range(ATTEMPTS):
         assert len(tick(plans, store, NOON, "a", lambda _: Ran(status="interrupted"))) == 1

@@ -1,4 +1,4 @@
-"""A local pool with one runner for one caller, who waits for each answer."""
+"""A local pool with one runner for one caller that waits for each answer."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Logging of one command: warnings to stderr, and a log file on request.
 
 `--log-file` takes precedence over `logging.file` of config.yaml, `--log-level` over
-`logging.level`. The level applies to the file where there is one, otherwise to stderr; stderr
-beside a file shows warnings and errors.
+`logging.level`. The level applies to the file where there is one, otherwise to stderr. With a
+file, stderr shows warnings and errors.
 """
 
 from __future__ import annotations
