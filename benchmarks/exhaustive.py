@@ -76,12 +76,12 @@ class ExhaustiveRanking:
     """The device's process, seen from outside."""
 
     def __init__(self, kind: str, name: str) -> None:
-        from workers import backends
+        from workers import backend_kinds
 
         self._child = SupervisedChild(
             "exhaustive:ExhaustiveService",
             {"kind": kind},
-            environment=lambda cache_dir: backends.environment(kind, f"{cache_dir}"),
+            environment=lambda cache_dir: backend_kinds.environment(kind, f"{cache_dir}"),
             paths=(f"{HERE}", f"{HERE.parent}"),
             name=f"ranking-{name}",
         )
@@ -123,7 +123,7 @@ class ExhaustiveService:
     """What lives in the device's process."""
 
     def __init__(self, cache_dir: Path, kind: str) -> None:
-        from workers.backends import create
+        from workers.backend_kinds import create
 
         self._kind = kind
         self._backend = create(kind, index=0, cache_dir=f"{cache_dir}")

@@ -4,7 +4,7 @@
     benchmarks/process_start.py --out FILE.json [--kind cuda] [--times 5]
 
 Starts the farm's own device process and has it open its device, each time with a fork server that
-has just been started and loads nothing, then with one that has loaded what `workers.backends`
+has just been started and loads nothing, then with one that has loaded what `workers.backend_kinds`
 names for the kind. One after the other, nothing else running; wall seconds until the device has
 answered, and until a killed process is gone. Takes about a minute on a GPU.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from matmul_tasks import write
 
-from workers import backends
+from workers import backend_kinds
 from workers.supervision.fork_server import ForkServer
 from workers.supervision.supervised_child import SupervisedChild
 
@@ -33,7 +33,7 @@ def main() -> int:
     args = parser.parse_args()
     started_s(args.kind, ForkServer("first"))  # files come from the disk this once
     anew = [started_s(args.kind, ForkServer("anew")) for _ in range(args.times)]
-    server = ForkServer("loaded", preload=backends.preload(args.kind))
+    server = ForkServer("loaded", preload=backend_kinds.preload(args.kind))
     loading = started_s(args.kind, server, close=False)
     forked = [started_s(args.kind, server, close=False) for _ in range(args.times)]
     server.close()
@@ -41,7 +41,7 @@ def main() -> int:
         "script": "benchmarks/process_start.py",
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "device": loading["device"],
-        "toolchain": asdict(backends.spec(args.kind).toolchain()),
+        "toolchain": asdict(backend_kinds.spec(args.kind).toolchain()),
         "anew_s": [row["start_s"] for row in anew],
         "server_and_first_s": loading["start_s"],
         "forked_s": [row["start_s"] for row in forked],
@@ -60,7 +60,7 @@ def started_s(kind: str, server: ForkServer, *, close: bool = True) -> dict[str,
     child = SupervisedChild(
         "workers.measure.device_runner:DeviceService",
         {"kind": kind, "index": 0, "options": {}},
-        environment=lambda cache_dir: backends.environment(kind, f"{cache_dir}"),
+        environment=lambda cache_dir: backend_kinds.environment(kind, f"{cache_dir}"),
         name="process-start",
         server=server,
     )

@@ -13,10 +13,10 @@ from tuner.import_names import lazy_names
 
 if TYPE_CHECKING:
     from reports import figures
+    from reports.parts.view import FigureView, Section, Table, figure_view
     from reports.run_data import RunData, TaskData
     from reports.sections import SectionSpec
     from reports.source import ReportSource
-    from reports.view import FigureView, Section, Table, figure_view
 
 __all__ = [
     "FigureView",
@@ -35,14 +35,14 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "FigureView": "reports.view",
+        "FigureView": "reports.parts.view",
         "ReportSource": "reports.source",
         "RunData": "reports.run_data",
-        "Section": "reports.view",
+        "Section": "reports.parts.view",
         "SectionSpec": "reports.sections",
-        "Table": "reports.view",
+        "Table": "reports.parts.view",
         "TaskData": "reports.run_data",
-        "figure_view": "reports.view",
+        "figure_view": "reports.parts.view",
     },
 )
 

@@ -13,10 +13,10 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from reports.figures.theme import DARK_OF, template
+from reports.parts.view import script_json
 from reports.quantity import NOTHING, clean, count
 from reports.run_data import RunData
 from reports.sections import build_sections
-from reports.view import script_json
 
 _HERE = Path(str(files("reports")))
 

@@ -2,14 +2,14 @@
 
 Notation: B bytes and F operations, peak bandwidth P_B and peak rate P_F of the operands' type. The
 roofline bound is max(B / P_B, F / P_F). The spec of the device's backend has the peak rates
-(`workers.backends.spec.Peak`). For a device without them the report shows GB/s and TFLOP/s only.
+(`workers.backend_spec.Peak`). For a device without them the report shows GB/s and TFLOP/s only.
 """
 
 from __future__ import annotations
 
 from search_spaces.records import Config, Device, Workload
-from workers import backends
-from workers.backends import Peak
+from workers import backend_kinds
+from workers.backend_kinds import Peak
 
 _HALF = ("float16", "bfloat16", "fp16", "bf16")
 _EIGHT = ("float8", "fp8", "int8", "uint8")
@@ -17,7 +17,7 @@ _EIGHT = ("float8", "fp8", "int8", "uint8")
 
 def peak_of(device: Device) -> Peak | None:
     """The peak rates of a device; None where its backend has none."""
-    return backends.spec_of_stored(device.kind).peak(device)
+    return backend_kinds.spec_of_stored(device.kind).peak(device)
 
 
 def roofline_us(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from reports.ratio import finite
 from results_db.records import BaselineRecord, CalibrationRecord, RunInfo, TaskInfo, TrialRecord
 from search_spaces.records import Status
-from workers import backends
+from workers import backend_kinds
 
 
 def compiled(trial: TrialRecord) -> bool:
@@ -45,7 +45,7 @@ class TaskData:
     def absent(self) -> bool:
         """Whether the device is absent, so that variants were only compiled."""
         device = self.info.key.device
-        backend = backends.spec_of_stored(device.kind)
+        backend = backend_kinds.spec_of_stored(device.kind)
         limits_only = backend.accelerator and not device.sm_count and not device.memory_bytes
         built = any(trial.source == "built" for trial in self.trials)
         return not backend.timed or (not self.timed and (built or limits_only))

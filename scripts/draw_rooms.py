@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "rooms.svg"
 PACKAGES = ("search_spaces", "workers", "results_db", "reports", "tuner")
-WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 168, 40, 18, 46, 20
+WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 196, 40, 18, 46, 20
 
 
 def modules() -> dict[str, Path]:
@@ -57,7 +57,11 @@ def rooms(edges: dict[str, set[str]]) -> dict[str, str]:
         inner = {homes[low] for low in reachable(edges, name) if homes[low].startswith(f"{home}.")}
         if home in PACKAGES and not inner:
             homes[name] = f"{home} (base)"
-    return homes
+    whole = set(PACKAGES) - set(homes.values())
+    return {
+        name: home.split(" ")[0] if home.split(" ")[0] in whole else home
+        for name, home in homes.items()
+    }
 
 
 def imported(tree: ast.AST) -> Iterator[str]:

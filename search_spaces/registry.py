@@ -18,13 +18,13 @@ from types import ModuleType
 
 from search_spaces.absent_device import answers
 from search_spaces.absent_device.module_sets import has_several, modules_of
-from search_spaces.declaration.source_positions import one_line
 from search_spaces.errors import KernelError, TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.near_names import did_you_mean
 from search_spaces.plugins import PluginGroup
 from search_spaces.records import Device
 from search_spaces.sibling_imports import make_importable
+from search_spaces.source_positions import one_line
 from tuner.import_names import ImportClash
 
 _BUILT_IN = {

@@ -1,6 +1,6 @@
 """Devices of any kind: found, detected by the process that owns them, or known by target.
 
-Each function asks the spec of the kind (`workers.backends`). Pools and the command line call
+Each function asks the spec of the kind (`workers.backend_kinds`). Pools and the command line call
 `found`, which initialises no device; only the process that owns a device calls `detect`.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from search_spaces.errors import TunerError
 from search_spaces.records import Device
-from workers import backends
+from workers import backend_kinds
 
 
 def detect(kind: str, index: int = 0) -> Device:
@@ -20,12 +20,12 @@ def detect(kind: str, index: int = 0) -> Device:
     index: counts the devices that are visible to this process. Raises `TunerError` when there is
     no such device or kind.
     """
-    return backends.spec(kind).detect(index)
+    return backend_kinds.spec(kind).detect(index)
 
 
 def found(kind: str) -> list[Device]:
     """The devices of that kind visible to this process, in order; initialises none of them."""
-    return backends.spec(kind).found()
+    return backend_kinds.spec(kind).found()
 
 
 def offline(target: str, kind: str | None = None) -> Device:
@@ -35,14 +35,14 @@ def offline(target: str, kind: str | None = None) -> Device:
     targets.
     """
     own = target.partition(":")[0]
-    if own not in backends.names() or not backends.spec(own).usual_target:
-        kinds = [one.kind for one in backends.specs() if one.usual_target]
+    if own not in backend_kinds.names() or not backend_kinds.spec(own).usual_target:
+        kinds = [one.kind for one in backend_kinds.specs() if one.usual_target]
         raise TunerError(
             f"unknown target {target!r}",
             f"targets for absent devices are those of {', '.join(kinds)}, such as "
-            + " and ".join(backends.spec(one).usual_target for one in kinds),
+            + " and ".join(backend_kinds.spec(one).usual_target for one in kinds),
         )
-    device = backends.spec(own).offline(target)
+    device = backend_kinds.spec(own).offline(target)
     return device if kind is None else replace(device, kind=kind)
 
 
@@ -54,11 +54,11 @@ def assumed(targets: Sequence[str] = ()) -> Device | None:
     else the first kind.
     """
     if not targets:
-        kinds = [one for one in backends.specs() if one.usual_target]
+        kinds = [one for one in backend_kinds.specs() if one.usual_target]
         targets = [one.kind for one in kinds if one.found()] or [one.kind for one in kinds]
     for target in targets:
         kind, _, code = target.partition(":")
-        usual = backends.spec(kind).usual_target if kind in backends.names() else ""
+        usual = backend_kinds.spec(kind).usual_target if kind in backend_kinds.names() else ""
         if usual:
             here = [one for one in found(kind) if not code or one.target == target]
             return here[0] if here else offline(target if code else usual)

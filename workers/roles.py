@@ -1,4 +1,4 @@
-"""The roles of this layer. Names lead to implementations: `workers.pools`, `workers.backends`."""
+"""The roles of this layer. `workers.pools` and `workers.backend_kinds` find implementations."""
 
 from __future__ import annotations
 

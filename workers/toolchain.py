@@ -1,6 +1,6 @@
 """The versions that stand between a kernel's source and its binary on this machine.
 
-`workers.backends.spec(kind).toolchain()` gives the toolchain of a device kind.
+`workers.backend_spec(kind).toolchain()` gives the toolchain of a device kind.
 """
 
 from __future__ import annotations

@@ -21,10 +21,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "measure")]
 
 def main() -> None:
     folder = Path(tempfile.mkdtemp())
-    from workers import backends
+    from workers import backend_kinds
 
-    os.environ.update(backends.environment("cuda", str(folder / "cache")))
-    backend = backends.create("cuda", cache_dir=str(folder / "cache"))
+    os.environ.update(backend_kinds.environment("cuda", str(folder / "cache")))
+    backend = backend_kinds.create("cuda", cache_dir=str(folder / "cache"))
     report = {"device": backend.info()[0].name, **play_cheats(backend)}
     report.update(play_honest(backend, folder))
     report.update(gate_cost(backend, folder))

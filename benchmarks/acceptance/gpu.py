@@ -227,10 +227,10 @@ def _further(tests: list[Test]) -> int:
 
 def _prepare_environment(kind: str, folder: Path) -> None:
     """Before anything is imported that reads it; every test forks from this process."""
-    from workers import backends
+    from workers import backend_kinds
 
     if kind == "cuda":
-        os.environ.update(backends.environment("cuda", f"{folder / 'cache'}"))
+        os.environ.update(backend_kinds.environment("cuda", f"{folder / 'cache'}"))
         # The usual check would start CUDA here, and no fork could use it any more.
         os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
         import scipy.stats  # noqa: F401

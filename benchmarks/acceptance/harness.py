@@ -53,11 +53,11 @@ class Harness:
     def __init__(self, setup: Setup, index: int = 0) -> None:
         import torch
 
-        from workers import backends
+        from workers import backend_kinds
 
         cache = setup.folder / "cache"
         self.setup = setup
-        self.backend = backends.create(setup.kind, index=index, cache_dir=f"{cache}")
+        self.backend = backend_kinds.create(setup.kind, index=index, cache_dir=f"{cache}")
         if setup.calibration is not None:
             self.backend._calibration = setup.calibration
         self.calibration = self.backend.calibration()

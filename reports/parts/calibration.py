@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from reports.parts.view import Table
 from reports.quantity import NOTHING, plain
 from reports.ratio import finite
 from reports.run_data import RunData
-from reports.view import Table
 
 _HEADINGS = (
     "device",

@@ -8,10 +8,10 @@ from reports import figures
 from reports.finalists import PLACES, Finalist, finalists
 from reports.frames import finals_frame
 from reports.outcome import Outcome, outcome
+from reports.parts.view import FigureView, Table, figure_view
 from reports.quantity import count, micros, pairs, percent
 from reports.ratio import finite
 from reports.run_data import TaskData
-from reports.view import FigureView, Table, figure_view
 
 _HEADINGS = (
     "stage",

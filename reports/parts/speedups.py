@@ -8,10 +8,10 @@ import pandas as pd
 
 from reports import figures
 from reports.outcome import Outcome
+from reports.parts.view import FigureView, Table, figure_view, foremost
 from reports.quantity import clean, span, times
 from reports.ratio import Ratio
 from reports.run_data import TaskData
-from reports.view import FigureView, Table, figure_view, foremost
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
+from reports.parts.view import Section
 from reports.run_data import RunData
-from reports.view import Section
 from search_spaces.errors import TunerError
 from search_spaces.plugins import PluginGroup
 

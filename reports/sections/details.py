@@ -9,10 +9,10 @@ import pandas as pd
 from reports import figures
 from reports.frames import convergence_frame, parameters_frame
 from reports.outcome import Outcome, outcome
+from reports.parts.view import FigureView, Section, Table, figure_view
 from reports.quantity import factor, micros, pairs, percent, plain, seconds, size, span, times
 from reports.ratio import finite
 from reports.run_data import RunData, TaskData
-from reports.view import FigureView, Section, Table, figure_view
 from search_spaces.records import Status, config_key
 
 _TOP = 10

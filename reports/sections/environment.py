@@ -8,9 +8,9 @@ from dataclasses import asdict
 from datetime import datetime
 from statistics import median
 
+from reports.parts.view import Section
 from reports.quantity import NOTHING, plain, size
 from reports.run_data import RunData
-from reports.view import Section
 from results_db.records import RunInfo, TaskInfo
 from search_spaces.records import Device, Toolchain
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from reports import figures
 from reports.frames import failures_frame
+from reports.parts.view import Section, Table, figure_view, foremost
 from reports.quantity import clean, count, pairs
 from reports.run_data import RunData, TaskData
-from reports.view import Section, Table, figure_view, foremost
 from results_db.records import TrialRecord
 from search_spaces.records import Status
 

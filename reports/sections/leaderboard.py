@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from reports.outcome import VERDICTS, Outcome, outcome
 from reports.parts.speedups import speedup_view
+from reports.parts.view import Section, script_json
 from reports.quantity import NOTHING, factor, micros, pairs, percent, plain, span, times
 from reports.ratio import Ratio, finite
 from reports.run_data import RunData, TaskData
-from reports.view import Section, script_json
 from results_db.spreadsheet import inert_cell
 from search_spaces.records import Status, canonical_json
 

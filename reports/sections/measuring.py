@@ -11,10 +11,10 @@ from reports.frames import depths_frame
 from reports.outcome import Outcome, outcome
 from reports.parts.calibration import calibration_table
 from reports.parts.finals import parts
+from reports.parts.view import FigureView, Section, Table, figure_view, foremost
 from reports.quantity import NOTHING, count, listed, micros, pairs, percent, plain, seconds
 from reports.ratio import finite
 from reports.run_data import RunData, TaskData
-from reports.view import FigureView, Section, Table, figure_view, foremost
 from results_db.records import TrialRecord
 from search_spaces.statistics import finite_times
 

@@ -7,9 +7,9 @@ from statistics import median
 from reports import figures
 from reports.figures.noise import NOISY, SUSPECT
 from reports.frames import noise_frame
+from reports.parts.view import Section, Table, figure_view, foremost
 from reports.quantity import count, listed, percent
 from reports.run_data import RunData, TaskData
-from reports.view import Section, Table, figure_view, foremost
 from search_spaces.statistics import relative_iqr
 
 

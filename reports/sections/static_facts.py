@@ -8,9 +8,9 @@ from statistics import median
 
 from reports import figures
 from reports.frames import static_frame
+from reports.parts.view import Section, Table, figure_view
 from reports.quantity import NOTHING, count, listed, size
 from reports.run_data import RunData, TaskData, compiled
-from reports.view import Section, Table, figure_view
 
 
 @dataclass(frozen=True, slots=True)

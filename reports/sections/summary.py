@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterable
 
 from reports.outcome import Outcome, outcome
+from reports.parts.view import Section
 from reports.quantity import count, factor, seconds
 from reports.ratio import Ratio
 from reports.run_data import RunData, TaskData, compiled
-from reports.view import Section
 from results_db.records import TrialRecord
 from search_spaces.records import Status
 from search_spaces.statistics import finite_times, geometric_mean
-from workers import backends
+from workers import backend_kinds
 
 _STATUS_NOTES = {
     "running": "The run is in progress; this report shows its present state.",
@@ -90,7 +90,7 @@ def _notes(data: RunData) -> list[str]:
 
 
 def _is_replayed(task: TaskData) -> bool:
-    return backends.spec_of_stored(task.info.key.device.kind).replayed
+    return backend_kinds.spec_of_stored(task.info.key.device.kind).replayed
 
 
 def _never_timed(data: RunData) -> list[str]:

@@ -14,11 +14,11 @@ from search_spaces.absent_device.answers import answering_if_used
 from search_spaces.adoption.autotuned import Autotuned, given_values, take_apart, under_autotuner
 from search_spaces.adoption.spec import Adoption, Specs, Tensors
 from search_spaces.declaration.dimensions import check_kinds, tolerance_of
-from search_spaces.declaration.source_positions import within
 from search_spaces.errors import KernelError
 from search_spaces.fill import fill_launch
 from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
 from search_spaces.records import Config, Device, Value, Workload, config_key
+from search_spaces.source_positions import within
 from search_spaces.space import Constraint, SearchSpace
 from search_spaces.tensors import compiled, empty_tensors, torch_dtype
 

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from search_spaces.declaration.source_positions import one_line
 from search_spaces.errors import KernelError
 from search_spaces.params import Choice, Parameter, PowerOfTwo, is_member, is_power_of_two
 from search_spaces.records import Config, Value, config_key
+from search_spaces.source_positions import one_line
 
 Rules: TypeAlias = Mapping[str, Callable[[Mapping[str, Any]], Any]]
 _OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "ir_override": None}

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 from search_spaces.absent_device.answers import answering_if_used
 from search_spaces.bound import BoundSpace
-from search_spaces.declaration.source_positions import one_line
 from search_spaces.errors import KernelError, TunerError, WorkloadError
 from search_spaces.kernel import Cost, Kernel, TensorSpec, Tolerance
 from search_spaces.records import Config, Device, Workload
+from search_spaces.source_positions import one_line
 
 _SEE = "see docs/search_spaces.md for what it should return"
 _HINT = "correct the kernel; --debug shows the traceback"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from search_spaces.errors import TunerError
 from search_spaces.records import Toolchain
-from workers import backends, toolchain
+from workers import backend_kinds, toolchain
 from workers.backends.cuda.devices import visible_devices
 from workers.device import detect, found, offline
 from workers.host import cpu_device, physical_cores
@@ -126,13 +126,13 @@ def test_a_machine_without_cpu_information_still_has_a_cpu(tmp_path, monkeypatch
 
 
 def test_a_mismatch_of_toolchains_names_the_difference():
-    here = backends.spec("cuda").toolchain()
+    here = backend_kinds.spec("cuda").toolchain()
     assert here.torch
     assert here.triton
     assert here.ptxas
     assert here.compiler == ""
-    assert backends.spec("cpu").toolchain().compiler
-    assert backends.spec("cpu").toolchain().triton == ""
+    assert backend_kinds.spec("cpu").toolchain().compiler
+    assert backend_kinds.spec("cpu").toolchain().triton == ""
     assert toolchain.mismatch(here, here) is None
     assert toolchain.mismatch(here, replace(here, driver="1", python=f"{here.python}+")) is None
     other = replace(here, triton="0.1", ptxas="")
@@ -145,9 +145,9 @@ def test_a_mismatch_of_toolchains_names_the_difference():
 
 def test_finding_devices_loads_neither_torch_nor_triton():
     script = (
-        "import sys; from workers import backends, device; import workers.build\n"
+        "import sys; from workers import backend_kinds, device; import workers.build\n"
         "device.found('cuda'); device.detect('cpu'); device.offline('cuda:90')\n"
-        "[one.toolchain() for one in backends.specs()]\n"
+        "[one.toolchain() for one in backend_kinds.specs()]\n"
         "print([name for name in ('torch', 'triton') if name in sys.modules])"
     )
     done = subprocess.run(

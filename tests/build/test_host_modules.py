@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.backends import environment
+from workers.backend_kinds import environment
 
 ROOT = Path(__file__).parents[2]
 #: An extension module as Triton makes its driver and launchers, and a file of a compiled variant.

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers import backends
+from workers import backend_kinds
 from workers.pools import ray_nodes
 from workers.pools.moved_paths import MovedFolder
 from workers.pools.ray_nodes import Node
@@ -26,7 +26,7 @@ _nodes = st.lists(st.tuples(st.integers(0, 64), st.integers(0, 8)), min_size=1, 
 @given(_nodes)
 def test_there_is_a_runner_for_every_gpu_and_for_every_node_with_processors(nodes):
     plan = PoolPlan(PoolSpec(runners={"cuda": None, "cpu": None, "simulated": 3}))
-    slots = list(plan.slots(lambda kind: backends.spec(kind).ray_count(nodes)))
+    slots = list(plan.slots(lambda kind: backend_kinds.spec(kind).ray_count(nodes)))
     kinds = Counter(slot.kind for slot in slots)
     assert kinds["cuda"] == sum(node.gpus for node in nodes)
     assert kinds["cpu"] == sum(node.cpus > 0 for node in nodes)

@@ -7,7 +7,7 @@ import os
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from workers import backends
+from workers import backend_kinds
 from workers.records import Artifact, KernelRef, MeasureJob, MeasurementProtocol, Mode, StaticFacts
 
 _HERE = Path(__file__).parent
@@ -18,7 +18,7 @@ _backend = None
 
 def _start(kind, cache_dir):
     global _backend
-    _backend = backends.create(kind, cache_dir=cache_dir)
+    _backend = backend_kinds.create(kind, cache_dir=cache_dir)
 
 
 def _measure(job):
@@ -42,7 +42,7 @@ class Child:
         spec = kernel if module == "" else f"{_HERE / module}.py:{kernel}"
         self._ref = KernelRef(spec)
         self.cache_dir = cache_dir
-        changes = backends.environment(kind, str(cache_dir))
+        changes = backend_kinds.environment(kind, str(cache_dir))
         before = dict(os.environ)
         os.environ.update(changes)
         try:

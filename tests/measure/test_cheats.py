@@ -217,10 +217,10 @@ def test_another_workload_is_checked_as_well(tmp_path):
     """Runs in this process, because `check` is not part of the backend role."""
     from measure_child import _HERE
 
-    from workers import backends
+    from workers import backend_kinds
     from workers.records import Artifact, KernelRef
 
-    backend = backends.create("cpu", cache_dir=str(tmp_path))
+    backend = backend_kinds.create("cpu", cache_dir=str(tmp_path))
     ref = KernelRef(f"{_HERE / 'cheats.py'}:Cheated")
     device, toolchain = backend.info()
     size = Workload.of(n=N // 2 - 1, dtype="float32")

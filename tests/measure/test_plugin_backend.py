@@ -24,7 +24,7 @@ from search_spaces.records import Device, Status, Toolchain, Workload, config_ke
 from search_spaces.registry import load
 from search_spaces.space import SearchSpace
 from search_spaces.statistics import paired
-from workers.backends import BackendSpec
+from workers.backend_kinds import BackendSpec
 from workers.records import Artifact, Failure, Measurement, Mode, Timing
 
 

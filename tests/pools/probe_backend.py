@@ -7,7 +7,7 @@ import threading
 import time
 
 from search_spaces.records import Device, Toolchain, Value, config_key
-from workers.backends import BackendSpec
+from workers.backend_kinds import BackendSpec
 from workers.records import Calibration, Failure, MeasureJob, Measurement, Status, Timing
 from workers.supervision.heartbeat import heartbeat
 

@@ -15,7 +15,7 @@ from tuner.bench.session import LocalSession, ProgressCallback, no_progress
 from tuner.bench.target import BenchTarget
 from tuner.campaign import environment
 from tuner.settings.models import Settings
-from workers import backends
+from workers import backend_kinds
 from workers.records import (
     Artifact,
     BuildJob,
@@ -149,7 +149,7 @@ class _Bench:
     @property
     def replays(self) -> bool:
         """Whether the runner replays a recording, whose device then counts."""
-        return backends.spec(self.target.runner).replayed
+        return backend_kinds.spec(self.target.runner).replayed
 
     def run(self) -> Pass:
         worker = self.session.worker

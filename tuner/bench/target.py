@@ -17,7 +17,7 @@ from search_spaces.recorded.kernel import RecordedKernel
 from search_spaces.records import Device, Value, Workload
 from tuner.campaign.tasks import kernel_named
 from tuner.settings.models import Settings
-from workers import backends
+from workers import backend_kinds
 from workers import device as devices
 from workers.records import KernelRef
 
@@ -90,7 +90,7 @@ def _place(kernel: Kernel, target: str | None, timed: bool) -> tuple[Device, str
             return here[0], kind
     sought = target or " or ".join(kinds)
     for kind in kinds:
-        backend = backends.spec(kind)
+        backend = backend_kinds.spec(kind)
         if backend.stand_in and not timed:
             code = target if target and ":" in target else backend.usual_target
             return devices.offline(code), backend.stand_in
@@ -105,10 +105,10 @@ def _place(kernel: Kernel, target: str | None, timed: bool) -> tuple[Device, str
 def _kinds(kernel: Kernel, target: str | None) -> Sequence[str]:
     """The kinds of device to look for, in order of preference."""
     if target is None:
-        best = [kind for kind in backends.timed_kinds() if kind in kernel.kinds]
+        best = [kind for kind in backend_kinds.timed_kinds() if kind in kernel.kinds]
         return [*best, *(kind for kind in kernel.kinds if kind not in best)]
     kind = target.partition(":")[0]
-    known = backends.target_kinds()
+    known = backend_kinds.target_kinds()
     if kind not in (*known, *kernel.kinds):
         raise TunerError(
             f"--target: unknown target {target!r}{did_you_mean(kind, known)}",

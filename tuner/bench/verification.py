@@ -12,8 +12,8 @@ from tuner.bench.session import LocalSession, ProgressCallback, no_progress
 from tuner.bench.target import BenchTarget
 from tuner.campaign import environment
 from tuner.settings.models import Settings
-from workers import backends
-from workers.backends import BackendSpec
+from workers import backend_kinds
+from workers.backend_kinds import BackendSpec
 from workers.records import Artifact, BuildJob, Failure, MeasureJob, Mode, Timing
 
 
@@ -86,7 +86,7 @@ class _Verifier:
     @property
     def backend(self) -> BackendSpec:
         """The kind of the runner."""
-        return backends.spec(self.target.runner)
+        return backend_kinds.spec(self.target.runner)
 
     def all(self, variants: Sequence[Variant]) -> Iterator[Checked]:
         """Check the variants on the workload, then those that pass on the check size."""

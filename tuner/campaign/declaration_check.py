@@ -11,7 +11,7 @@ from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Device
 from tuner.campaign.tasks import RequestedTask
-from workers import backends
+from workers import backend_kinds
 
 
 def check_declarations(tasks: Sequence[RequestedTask]) -> None:
@@ -52,7 +52,7 @@ def stand_in(kernel: Kernel, target: str | None = None) -> Device:
         for one in device.found(kind):
             return one
     for kind in kinds:
-        if usual := backends.spec(kind).usual_target:
+        if usual := backend_kinds.spec(kind).usual_target:
             return device.offline(usual)
     raise TunerError(f"no {' or '.join(kinds)} device was found", "name one with --target cuda:90")
 
@@ -62,7 +62,7 @@ def _devices(task: RequestedTask) -> Iterator[tuple[Device, bool]]:
     seen: set[str] = set()
     for target in task.targets:
         kind = target.partition(":")[0]
-        if kind not in seen and not backends.spec(kind).replayed:
+        if kind not in seen and not backend_kinds.spec(kind).replayed:
             seen.add(kind)
-            known = ":" in target or bool(backends.spec(kind).found())
+            known = ":" in target or bool(backend_kinds.spec(kind).found())
             yield stand_in(task.kernel, target), not known

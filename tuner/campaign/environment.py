@@ -13,7 +13,7 @@ from pathlib import Path
 
 from search_spaces.records import Value, Workload, digest
 from tuner.settings.models import MeasureConfig
-from workers import backends
+from workers import backend_kinds
 from workers.records import MeasurementProtocol
 
 _COMPILE_SECONDS = 1.2
@@ -80,7 +80,7 @@ def task_seed(seed: int, kernel: str, workload: Workload) -> int:
 
 def seconds_per_trial(kind: str, compile_only: bool) -> float:
     """Estimated seconds per trial, for `--dry-run`."""
-    return _COMPILE_SECONDS if compile_only else backends.spec(kind).seconds_per_trial
+    return _COMPILE_SECONDS if compile_only else backend_kinds.spec(kind).seconds_per_trial
 
 
 def _git(base: Path, *arguments: str) -> str:

@@ -13,7 +13,7 @@ from tuner.campaign.options import RunOptions, adjusted, campaign_of, requested_
 from tuner.campaign.tasks import ScheduledTask, assign_devices, runner_kinds
 from tuner.settings import anchored
 from tuner.settings.models import Settings
-from workers import backends
+from workers import backend_kinds
 from workers.records import WorkerInfo
 
 
@@ -42,7 +42,7 @@ def plan(settings: Settings, name: str, options: RunOptions) -> list[PlannedTask
     campaign = adjusted(campaign_of(settings, name), options)
     requested = requested_of(settings, campaign, options)
     workers = []
-    for backend in map(backends.spec, sorted(runner_kinds(requested))):
+    for backend in map(backend_kinds.spec, sorted(runner_kinds(requested))):
         tools = backend.toolchain()
         for number, device in enumerate(backend.found() if backend.timed else ()):
             workers.append(WorkerInfo(f"{backend.kind}-{number}", device, tools))

@@ -14,7 +14,7 @@ from tuner.campaign.tasks import ScheduledTask
 from tuner.engine import TaskBudget, TaskSpec
 from tuner.engine.warm_start import nearest_winners
 from tuner.settings.models import Settings
-from workers import backends
+from workers import backend_kinds
 from workers.records import KernelRef
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _listed_configs(item: ScheduledTask, space: BoundSpace) -> list[Config]:
 
 def _check_size(item: ScheduledTask) -> Workload | None:
     """The check size of a task whose builds are specific to sizes; None for other tasks."""
-    if item.compile_only or not backends.spec(item.device.kind).checks_size:
+    if item.compile_only or not backend_kinds.spec(item.device.kind).checks_size:
         return None
     size = item.requested.kernel.small_workload(item.requested.workload)
     return None if size == item.requested.workload else size

@@ -17,7 +17,7 @@ from search_spaces.records import Device, Toolchain, Workload
 from search_spaces.space import BoundSpace
 from tuner import strategies
 from tuner.settings.models import Budget, CampaignConfig, StrategyConfig, TaskConfig
-from workers import backends
+from workers import backend_kinds
 from workers.records import WorkerInfo
 
 
@@ -188,7 +188,7 @@ def _tasks_of(
 def _anchored(target: str, paths: Sequence[str]) -> str:
     """The target; one that replays a recording with the absolute path of that file."""
     kind, _, file = target.partition(":")
-    path = registry.find_file(file, paths) if file and backends.spec(kind).replayed else None
+    path = registry.find_file(file, paths) if file and backend_kinds.spec(kind).replayed else None
     return f"{kind}:{path}" if path else target
 
 
@@ -200,10 +200,10 @@ def _merge(campaign: Budget, line: Budget | None) -> Budget:
 
 def _kind(target: str) -> str:
     kind = target.partition(":")[0]
-    if kind not in backends.names() or not backends.spec(kind).timed:
+    if kind not in backend_kinds.names() or not backend_kinds.spec(kind).timed:
+        known = ", ".join(backend_kinds.target_kinds())
         raise TunerError(
-            f"unknown target {target!r}",
-            f"targets are {', '.join(backends.target_kinds())}, or a code target such as cuda:90",
+            f"unknown target {target!r}", f"targets are {known}, or a code target such as cuda:90"
         )
     return kind
 
@@ -217,8 +217,8 @@ def runner_kinds(tasks: Sequence[RequestedTask]) -> set[str]:
     for target in (target for task in tasks for target in task.targets):
         kind = _kind(target)
         kinds.add(kind)
-        if ":" in target and backends.spec(kind).stand_in:
-            kinds.add(backends.spec(kind).stand_in)
+        if ":" in target and backend_kinds.spec(kind).stand_in:
+            kinds.add(backend_kinds.spec(kind).stand_in)
     return kinds
 
 
@@ -250,7 +250,7 @@ def _on_target(
     task: RequestedTask, target: str, workers: Sequence[WorkerInfo]
 ) -> Iterator[ScheduledTask]:
     kind, _, code = target.partition(":")
-    backend = backends.spec(kind)
+    backend = backend_kinds.spec(kind)
     if backend.replayed:
         yield from _replay(task, kind, code, workers)
         return

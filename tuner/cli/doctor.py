@@ -137,10 +137,10 @@ def _triton_tools() -> Iterator[Finding]:
 
 
 def _devices() -> Iterator[Finding]:
-    from workers import backends
+    from workers import backend_kinds
 
     count = 0
-    for backend in map(backends.spec, backends.timed_kinds()):
+    for backend in map(backend_kinds.spec, backend_kinds.timed_kinds()):
         for device in backend.found():
             yield Finding(f"{backend.kind} device", "ok", f"{device.name} ({device.target})")
             count += backend.accelerator
@@ -179,11 +179,11 @@ def _database(settings: Settings) -> Iterator[Finding]:
 def _calibration(settings: Settings) -> Iterator[Finding]:
     """The stored calibrations of the devices of this machine."""
     from tuner.cli.workers import calibration_text, calibrations
-    from workers import backends
+    from workers import backend_kinds
     from workers.device import found
 
     known = calibrations(settings)
-    for kind in backends.timed_kinds() if known else ():
+    for kind in backend_kinds.timed_kinds() if known else ():
         for device in found(kind):
             if calibration := known.get(device.fingerprint):
                 yield Finding(f"{kind} calibration", "ok", calibration_text(calibration))

@@ -170,6 +170,6 @@ def _problems(
 
 
 def _is_recording(kernel: Kernel) -> bool:
-    from workers import backends
+    from workers import backend_kinds
 
-    return all(backends.spec_of_stored(kind).replayed for kind in kernel.kinds)
+    return all(backend_kinds.spec_of_stored(kind).replayed for kind in kernel.kinds)

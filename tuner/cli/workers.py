@@ -103,18 +103,18 @@ def _rates(calibration: Calibration) -> list[tuple[str, float]]:
 
 def _devices(pool: PoolConfig) -> Iterator[tuple[str, Device]]:
     """Devices and the host of each."""
-    from workers import backends
+    from workers import backend_kinds
 
     address = pool.address or os.environ.get("RAY_ADDRESS")
     if pool.kind != "ray" or address in (None, "", "local"):
         from workers.device import found
 
-        for kind in backends.timed_kinds():
+        for kind in backend_kinds.timed_kinds():
             yield from ((socket.gethostname(), device) for device in found(kind))
         return
     from workers.pools.ray_survey import survey
 
-    for node, devices in survey(address, pool.connect_timeout, backends.timed_kinds()):
+    for node, devices in survey(address, pool.connect_timeout, backend_kinds.timed_kinds()):
         if devices is None:
             note(f"node {node.name} ({node.address}) does not answer")
         yield from ((node.name, device) for device in devices or ())

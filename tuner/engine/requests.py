@@ -19,7 +19,7 @@ from tuner.engine.jobs import (
 )
 from tuner.engine.task import Task
 from tuner.engine.trial import Trial
-from workers import backends
+from workers import backend_kinds
 from workers.measure.timers.methods import METHODS
 from workers.records import (
     Artifact,
@@ -154,7 +154,7 @@ def _protocol(task: Task) -> MeasurementProtocol:
 def _silence_limit_s(task: Task) -> float:
     """How long a candidate may give no heartbeat before it counts as a hang."""
     spec, incumbent = task.spec, task.search.incumbent
-    if not backends.spec_of_stored(spec.device.kind).accelerator:
+    if not backend_kinds.spec_of_stored(spec.device.kind).accelerator:
         return spec.measure_timeout_s
     if incumbent is None or incumbent.score is None:
         return spec.measure_timeout_s * _SILENT_FIRST

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tuner.engine.spec import TaskSpec
 from tuner.engine.stage import Stage
 from tuner.engine.task import Task
-from workers import backends
+from workers import backend_kinds
 from workers.records import WorkerInfo
 
 #: Tasks whose inputs and references a device process holds.
@@ -51,7 +51,7 @@ class Worker:
 
     def serves(self, spec: TaskSpec) -> bool:
         """Whether it may take the task's jobs: it has that device, or stands in for it."""
-        device, backend = self.info.device, backends.spec_of_stored(spec.device.kind)
+        device, backend = self.info.device, backend_kinds.spec_of_stored(spec.device.kind)
         if spec.compile_only:
             return device.kind == backend.stand_in
         if backend.replayed:

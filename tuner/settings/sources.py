@@ -140,12 +140,12 @@ def _contradictions(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
     """Problems beyond single fields: unknown names, targets, schedules that never fire."""
     from tuner import strategies
     from tuner.schedule.due import ScheduleError, check
-    from workers import backends, pools
+    from workers import backend_kinds, pools
 
     kind = settings.pool.kind
     yield from _unknown(("pool", "kind"), "pool", kind, pools.names())
     for kind in settings.pool.devices:
-        yield from _unknown(("pool", "devices", kind), "backend", kind, backends.names())
+        yield from _unknown(("pool", "devices", kind), "backend", kind, backend_kinds.names())
     for name, campaign in settings.campaigns.items():
         at: KeyPath = ("campaigns", name)
         if not _NAME.fullmatch(name):
@@ -176,18 +176,18 @@ def _unknown(
 
 
 def _target_problems(at: KeyPath, targets: list[str] | None) -> Iterator[tuple[KeyPath, str]]:
-    from workers import backends
+    from workers import backend_kinds
 
     if targets == []:
         yield at, "empty; name at least one target, such as `cpu` or `cuda:90`"
     for index, target in enumerate(targets or ()):
         kind = target.partition(":")[0]
         try:
-            if kind not in backends.names() or not backends.spec(kind).timed:
-                near = did_you_mean(kind, backends.target_kinds())
+            if kind not in backend_kinds.names() or not backend_kinds.spec(kind).timed:
+                near = did_you_mean(kind, backend_kinds.target_kinds())
                 yield (*at, index), f"unknown target {target!r}{near}"
             elif target != kind:
-                backends.spec(kind).check_target(target)
+                backend_kinds.spec(kind).check_target(target)
         except TunerError as error:
             yield (*at, index), f"{error.message}; {error.hint}"
 

@@ -16,7 +16,7 @@ from tuner import DISTRIBUTION
 from tuner.runtime import DeviceFacts, Entry, Table, key_order
 from tuner.tables.lookup_rule import rule_for
 from tuner.tables.stored_run import ResultStore, StoredRun
-from workers import backends
+from workers import backend_kinds
 
 
 def build(
@@ -37,7 +37,7 @@ def tables_of(stored: StoredRun) -> list[Table]:
         if task.selection is None or task.selection.median_us is None:
             continue
         key = task.key
-        if backends.spec_of_stored(key.device.kind).timed:
+        if backend_kinds.spec_of_stored(key.device.kind).timed:
             build_key = key.toolchain.build_key
             code = key.launch_hash, key.check_hash
             groups[key.kernel, key.device.fingerprint, *code, build_key].append(task)

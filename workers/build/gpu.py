@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from search_spaces.declaration import source_positions
+from search_spaces import source_positions
 from search_spaces.declaration.launch_arguments import jitted_below
 from search_spaces.errors import KernelError
 from search_spaces.records import Status, canonical_json
-from workers import backends
+from workers import backend_kinds
 from workers.build.binary import code_hash, code_object_resources, cubin_resources
 from workers.build.cache import TRITON, environment, pack_group
 from workers.build.counting import count_compilations
@@ -62,7 +62,7 @@ def build_gpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fail
     return Artifact(
         config=dict(job.config),
         target=device.target,
-        toolchain=backends.spec_of_target(device.target).toolchain(),
+        toolchain=backend_kinds.spec_of_target(device.target).toolchain(),
         binary_hash=identity.hexdigest(),
         facts=facts,
         files=files,

@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from search_spaces import source_positions
 from search_spaces.absent_device.module_sets import modules_of
-from search_spaces.declaration import source_positions
 from search_spaces.errors import TunerError
 from search_spaces.records import Status
-from workers import backends
+from workers import backend_kinds
 from workers.records import Artifact, BuildJob, Failure
 from workers.supervision.machine_faults import fault_of
 
@@ -49,7 +49,7 @@ def build_kernel(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | F
     try:
         # ptxas failures print the program to stdout, which a worker may use for its messages.
         with contextlib.redirect_stdout(io.StringIO()):
-            backend = backends.spec_of_target(job.device.target)
+            backend = backend_kinds.spec_of_target(job.device.target)
             result = backend.compile(kernel, job, cache_dir.resolve())
     except Exception as error:
         if fault := fault_of(error):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from search_spaces.errors import TunerError
 from search_spaces.records import Status, Value
-from workers import backends
+from workers import backend_kinds
 from workers.records import Artifact, BuildJob, Failure
 from workers.supervision.crash_retry import at_fault, crash_message, raise_if_killed, start
 from workers.supervision.error_text import one_line, times
@@ -140,11 +140,11 @@ class BuildService:
 
     def warm(self, kind: str) -> None:
         """Load the compilers for devices of a kind before the first build needs them."""
-        backends.spec(kind).warm_builder(self._cache_dir)
+        backend_kinds.spec(kind).warm_builder(self._cache_dir)
 
     def build(self, job: BuildJob) -> Artifact | Failure:
         kind = job.device.kind
-        return backends.spec(kind).build(job, self._cache_dir, self._options.get(kind, {}))
+        return backend_kinds.spec(kind).build(job, self._cache_dir, self._options.get(kind, {}))
 
 
 def _failure(error: ChildError) -> Failure:
@@ -160,7 +160,7 @@ def _failure(error: ChildError) -> Failure:
 def _environment(cache_dir: Path) -> dict[str, str | None]:
     """Compilers write into the private folder, start no helper processes and see no device."""
     folder = str(cache_dir)
-    hidden = {one.visible_devices: "" for one in backends.specs() if one.visible_devices}
+    hidden = {one.visible_devices: "" for one in backend_kinds.specs() if one.visible_devices}
     hidden["ZE_AFFINITY_MASK"] = ""  # Intel's, which no spec names but torch looks for
     return {
         **hidden,

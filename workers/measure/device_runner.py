@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from search_spaces.records import Device, Status, Toolchain, Value, Workload
-from workers import backends
+from workers import backend_kinds
 from workers.records import (
     Calibration,
     Failure,
@@ -74,7 +74,7 @@ class DeviceRunner:
         #: The tasks that each process has seen, by process id.
         self._seen: dict[int, set[tuple[KernelRef, Workload]]] = {}
         options = dict(options or {})
-        standby = bool(options.pop("standby", backends.spec(kind).standby))
+        standby = bool(options.pop("standby", backend_kinds.spec(kind).standby))
         arguments = {"kind": kind, "index": index, "options": options, "core": launch_core}
         if launch_core is not None:
             _log.info("%s launches from processor %d", self._worker_id, launch_core)
@@ -83,14 +83,14 @@ class DeviceRunner:
             self._worker_id,
             paths=paths,
             cwd=cwd,
-            preload=("workers.measure.device_runner", *backends.preload(kind)),
+            preload=("workers.measure.device_runner", *backend_kinds.preload(kind)),
         )
 
         def make() -> SupervisedChild:
             return SupervisedChild(
                 "workers.measure.device_runner:DeviceService",
                 arguments,
-                environment=lambda cache_dir: backends.environment(kind, str(cache_dir)),
+                environment=lambda cache_dir: backend_kinds.environment(kind, str(cache_dir)),
                 paths=paths,
                 name=self._worker_id,
                 cores=cores,
@@ -250,7 +250,7 @@ class DeviceService:
         options: Mapping[str, Value],
         core: int | None = None,
     ) -> None:
-        self._backend = backends.create(kind, index=index, cache_dir=str(cache_dir), **options)
+        self._backend = backend_kinds.create(kind, index=index, cache_dir=str(cache_dir), **options)
         self._core = core
 
     def info(self) -> tuple[Device, Toolchain]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from search_spaces.declaration import source_positions
+from search_spaces import source_positions
 from search_spaces.errors import TunerError
 from search_spaces.records import Status
 from workers.records import Artifact, Failure

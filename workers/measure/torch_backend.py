@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 from search_spaces.kernel import Kernel
 from search_spaces.records import Device, Status, Toolchain, Workload
 from search_spaces.registry import load
-from workers import backends
+from workers import backend_kinds
 from workers import toolchain as toolchains
 from workers.build import install
 from workers.measure.failures import failure_of
@@ -52,7 +52,7 @@ _ROTATED_CACHES = 5
 class TorchBackend(ABC):
     """Kernels, tasks and artifacts of one device; subclasses launch and time variants.
 
-    Implements `workers.backends.base.Backend` and `SessionBackend`. index: number of the device.
+    Implements `workers.roles.Backend` and `SessionBackend`. index: number of the device.
     cache_dir: where artifacts are installed. tasks: how many tasks keep their tensors on the
     device.
     """
@@ -71,8 +71,8 @@ class TorchBackend(ABC):
         # Its snapshot of the harness must precede the first kernel's module.
         self._observer = RunObserver()
         self._seeds = MeasurementProtocol().seeds
-        self._device = backends.spec(self.kind).detect(index)
-        self._toolchain = backends.spec(self.kind).toolchain()
+        self._device = backend_kinds.spec(self.kind).detect(index)
+        self._toolchain = backend_kinds.spec(self.kind).toolchain()
         self._cache_dir = Path(cache_dir)
         self._installed: set[frozenset[str]] = set()
         self._kernels: dict[KernelRef, Kernel] = {}

@@ -10,7 +10,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from workers import backends
+from workers import backend_kinds
 
 
 def shares(
@@ -43,7 +43,7 @@ def number(kind: str, index: int) -> int:
 
     Several processes with one GPU each must launch from different cores.
     """
-    setting = os.environ.get(backends.spec(kind).visible_devices) or ""
+    setting = os.environ.get(backend_kinds.spec(kind).visible_devices) or ""
     names = [part.strip() for part in setting.split(",")]
     if index < len(names) and names[index].isdecimal():
         return int(names[index])

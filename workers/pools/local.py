@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from workers import backends
+from workers import backend_kinds
 from workers.build.process_builder import ProcessBuilder
 from workers.device import found
 from workers.host import cpu_device
@@ -84,7 +84,7 @@ class LocalPool:
         sys.setswitchinterval(_SWITCH_S)
         plan = self._plan
         slots = list(plan.slots(_count_devices))
-        launched_slots = [slot for slot in slots if backends.spec(slot.kind).accelerator]
+        launched_slots = [slot for slot in slots if backend_kinds.spec(slot.kind).accelerator]
         numbers = {slot.worker_id: number(slot.kind, slot.index) for slot in launched_slots}
         launch, rest = shares(numbers.values())
         others = rest if launch else frozenset()
@@ -102,7 +102,7 @@ class LocalPool:
             )
             self._runners[slot.worker_id] = _RunnerState(slot, runner)
         kinds = sorted({slot.kind for slot in slots})
-        busy = sum(backends.spec(slot.kind).processors for slot in slots)
+        busy = sum(backend_kinds.spec(slot.kind).processors for slot in slots)
         memory_bytes = cpu_device().memory_bytes
         for index in range(plan.builders(_usable_cpus(), memory_bytes, busy)):
             name = f"builder-{index}"

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from search_spaces import log_file
 from search_spaces.records import Value
-from workers import backends
+from workers import backend_kinds
 from workers.build.process_builder import ProcessBuilder
 from workers.measure.device_runner import DeviceRunner
 from workers.pools import ray_nodes
@@ -34,7 +34,7 @@ class BuilderActor:
         self._moved = _moved(cwd)
         paths, cwd = self._moved.paths(paths), self._moved.path(cwd)
         others = frozenset[int]()
-        if any(backends.spec(kind).accelerator for kind in kinds):
+        if any(backend_kinds.spec(kind).accelerator for kind in kinds):
             launch, rest = shares(range(_gpus()))
             others = rest if launch else others
         self._builder = ProcessBuilder(
@@ -70,7 +70,7 @@ class RunnerActor:
         options = dict(slot.options)
         if "lost_dir" in options:
             options["supervisor_pid"] = os.getpid()
-        backend = backends.spec(slot.kind)
+        backend = backend_kinds.spec(slot.kind)
         index = 0 if backend.ray_gpus else slot.index
         self._moved = _moved(cwd)
         paths, cwd = self._moved.paths(paths), self._moved.path(cwd)

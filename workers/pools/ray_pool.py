@@ -18,7 +18,7 @@ from typing import Any
 
 from search_spaces.errors import TunerError
 from search_spaces.records import config_key
-from workers import backends
+from workers import backend_kinds
 from workers.host import cpu_device
 from workers.pools import ray_nodes
 from workers.pools.ray_actors import BuilderActor, RunnerActor
@@ -139,8 +139,8 @@ class RayPool:
     def _create_actors(self, nodes: Sequence[ray_nodes.Node]) -> None:
         """Create the actors that the nodes have room for and that do not exist yet."""
         assert self._cluster is not None
-        slots = list(self._plan.slots(lambda kind: backends.spec(kind).ray_count(nodes)))
-        busy = sum(backends.spec(slot.kind).processors for slot in slots)
+        slots = list(self._plan.slots(lambda kind: backend_kinds.spec(kind).ray_count(nodes)))
+        busy = sum(backend_kinds.spec(slot.kind).processors for slot in slots)
         if self._cluster.owned:
             cpus, memory_bytes = len(os.sched_getaffinity(0)), cpu_device().memory_bytes
         else:
@@ -229,7 +229,7 @@ class RayPool:
             kinds = tuple(sorted({other.slot.kind for other in self._states if other.slot}))
             state.actor = make.remote(state.name, plan.build_options, plan.paths, plan.cwd, kinds)
         else:
-            backend = backends.spec(state.slot.kind)
+            backend = backend_kinds.spec(state.slot.kind)
             needs = backend.ray_resources()
             # Ray places the devices it knows. Of the others, two on one node would disturb each
             # other's times, so the pool spreads them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from search_spaces.records import Device
-from workers import backends
+from workers import backend_kinds
 from workers.device import found
 from workers.pools import ray_nodes
 from workers.pools.ray_cluster import connect, ray
@@ -48,8 +48,8 @@ def _start_survey(
 def _find_devices(kinds: tuple[str, ...], node: Node) -> list[Device]:
     """Runs on the node: its devices, as far as Ray may use them."""
     # A plug-in that the driver has may be missing on this node.
-    here = [kind for kind in kinds if kind in backends.names()]
-    counts = {kind: backends.spec(kind).ray_count([node]) for kind in here}
+    here = [kind for kind in kinds if kind in backend_kinds.names()]
+    counts = {kind: backend_kinds.spec(kind).ray_count([node]) for kind in here}
     return [device for kind in here for device in found(kind)[: counts[kind]]]
 
 

@@ -13,7 +13,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from workers import backends
+from workers import backend_kinds
 from workers.backends.simulated.backend import SimulatedBackend
 from workers.backends.simulated.build import simulate_build
 from workers.pools.worker_slots import PoolPlan
@@ -86,7 +86,7 @@ class VirtualPool:
     def start(self) -> None:
         self._free = [0.0] * self.builders
         for slot in PoolPlan(self._spec).slots(lambda kind: 1):
-            if not backends.spec(slot.kind).replayed:
+            if not backend_kinds.spec(slot.kind).replayed:
                 continue
             seed = int(str(slot.options.get("seed", 0)))
             backend = SimulatedBackend(index=slot.index, seed=seed)

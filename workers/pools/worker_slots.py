@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from search_spaces.records import Value
-from workers import backends
+from workers import backend_kinds
 from workers.records import PoolSpec
 
 #: Memory of a child with torch loaded while it compiles.
@@ -50,7 +50,7 @@ class PoolPlan:
         """A slot per runner. count_devices: the number of devices of a kind."""
         for kind, requested in sorted(self._spec.runners.items()):
             if requested is None:
-                requested = backends.spec(kind).default_runners
+                requested = backend_kinds.spec(kind).default_runners
             count = count_devices(kind) if requested is None else requested
             for index in range(count):
                 yield WorkerSlot(f"{kind}-{index}", kind, index, self._options(kind))
@@ -71,7 +71,9 @@ class PoolPlan:
             shutil.rmtree(self._shared_dir, ignore_errors=True)
 
     def _options(self, kind: str) -> Mapping[str, Value]:
-        return backends.spec(kind).runner_options(self._spec.options.get(kind, {}), self._folder)
+        return backend_kinds.spec(kind).runner_options(
+            self._spec.options.get(kind, {}), self._folder
+        )
 
     def _folder(self) -> str:
         """A folder that all runners share; made when it is first asked for."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search_spaces.records import Device, Toolchain, Value
-from workers.backends.spec import BackendSpec
+from workers.backend_spec import BackendSpec
 from workers.records import Artifact, BuildJob, Failure
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workers.backends.spec import Peak
+from workers.backend_spec import Peak
 
 #: Registers of one multiprocessor; the same for all listed capabilities.
 REGISTERS = 65_536

@@ -6,9 +6,9 @@ import re
 from typing import TYPE_CHECKING
 
 from search_spaces.records import Device, Toolchain, Value
+from workers.backend_spec import Peak
 from workers.backends.cuda import limits
 from workers.backends.gpu.spec import GpuSpec
-from workers.backends.spec import Peak
 
 if TYPE_CHECKING:
     from workers.roles import Backend

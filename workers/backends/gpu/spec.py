@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from search_spaces.errors import TunerError
 from search_spaces.records import Device
-from workers.backends.spec import BackendSpec
+from workers.backend_spec import BackendSpec
 from workers.records import Artifact, BuildJob, Failure
 
 if TYPE_CHECKING:

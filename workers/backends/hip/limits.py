@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workers.backends.spec import Peak
+from workers.backend_spec import Peak
 
 # LDS of one workgroup in KiB and vector registers (32-bit lanes) of one compute unit. AMD "CDNA 3"
 # and "CDNA 4" ISA guides, "RDNA 3" ISA guide; ROCm "Accelerator and GPU hardware specifications".

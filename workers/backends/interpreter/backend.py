@@ -39,7 +39,7 @@ class InterpreterBackend(TorchBackend):
         if os.environ.get("TRITON_INTERPRET") != "1":
             raise TunerError(
                 "the interpreter backend needs TRITON_INTERPRET=1 before Python starts",
-                "start its process with the variables of workers.backends.environment",
+                "start its process with the variables of workers.backend_kinds.environment",
             )
         extend()
         super().__init__(index=index, cache_dir=cache_dir, tasks=tasks)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search_spaces.records import Device, Toolchain, Value
-from workers.backends.spec import BackendSpec, Node
+from workers.backend_spec import BackendSpec, Node
 from workers.records import Artifact, BuildJob, Failure
 
 if TYPE_CHECKING:
