@@ -69,14 +69,14 @@ def tuned(names: list[str], folder: Path, trials: int) -> dict[str, dict]:
     run = run_campaign(settings, "adopted", options=RunOptions(base=folder))
     elapsed_s = time.monotonic() - started
     print(f"{run.summary}; {elapsed_s:.0f} s", flush=True)
-    found = {}
+    results = {}
     with Store.open(settings.database.url) as store:
         tasks = {task.key.kernel: task for task in store.tasks(run.run_id)}
         for name in names:
             task = tasks[KERNELS[name].load().name]
             trials_of = store.trials(task.task_id)
             chosen = task.selection
-            found[name] = {
+            results[name] = {
                 "workload": task.key.workload.as_dict(),
                 "device": task.key.device.name,
                 "toolchain": asdict(task.key.toolchain),
@@ -93,14 +93,14 @@ def tuned(names: list[str], folder: Path, trials: int) -> dict[str, dict]:
                     chosen.median_us if chosen else None,
                 ),
             }
-    return found
+    return results
 
 
-def ratio(theirs: float | None, ours: float | None) -> float | None:
-    return theirs / ours if theirs and ours else None
+def ratio(baseline_us: float | None, median_us: float | None) -> float | None:
+    return baseline_us / median_us if baseline_us and median_us else None
 
 
-def one(name: str, folder: Path, winner: Config) -> dict:
+def compare_with_triton(name: str, folder: Path, winner: Config) -> dict:
     """Beside the package's own autotuner, and from the table; in a process of its own."""
     adopted = KERNELS[name]
     kernel = adopted.load()
@@ -108,8 +108,8 @@ def one(name: str, folder: Path, winner: Config) -> dict:
     started = time.monotonic()
     theirs = choice_of_triton(kernel, workload)
     autotune_s = time.monotonic() - started
-    found = launch_from_table(adopted, kernel, workload, winner, folder / "tables")
-    return {"triton_choice": theirs, "triton_autotune_s": autotune_s, "table": found}
+    table_launch = launch_from_table(adopted, kernel, workload, winner, folder / "tables")
+    return {"triton_choice": theirs, "triton_autotune_s": autotune_s, "table": table_launch}
 
 
 def side_by_side(name: str, folder: Path, winner: Config, theirs: Config) -> dict:
@@ -153,11 +153,11 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if options.one:
         name, winner = options.one[0], json.loads(options.one[1])
-        print(json.dumps(one(name, folder, winner)))
+        print(json.dumps(compare_with_triton(name, folder, winner)))
         return
     result = {"made": datetime.now(UTC).isoformat(timespec="seconds"), "trials": options.trials}
-    found = result["kernels"] = tuned(options.kernels, folder, options.trials)
-    for name, facts in found.items():
+    kernels = result["kernels"] = tuned(options.kernels, folder, options.trials)
+    for name, facts in kernels.items():
         adopted = KERNELS[name]
         kernel = adopted.load()
         facts["package"] = f"{adopted.package} {importlib.metadata.version(adopted.package)}"
@@ -175,8 +175,8 @@ def compared(name: str, folder: Path, winner: Config) -> dict:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         return {"problem": done.stderr[-2000:]}
-    told = json.loads(done.stdout.splitlines()[-1])
-    return told | side_by_side(name, folder, winner, told["triton_choice"])
+    comparison = json.loads(done.stdout.splitlines()[-1])
+    return comparison | side_by_side(name, folder, winner, comparison["triton_choice"])
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ _ROOFLINE_SLACK = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RankingJob:
     """What is to be measured. passes: of all; top_passes: of the fastest `share`, at least `least`
     of them. artifacts: one for every distinct binary; the first is the default, if it was built.
     seed: of the orders in which configs are timed."""
@@ -55,7 +55,7 @@ class Order:
 
 
 @dataclass(slots=True)
-class Found:
+class Ranking:
     """The stages over config keys. baselines: name -> ratios to the candidate named.
 
     blamed: the config after which the device was lost; nothing else is of use then.
@@ -89,15 +89,15 @@ class ExhaustiveRanking:
     def info(self) -> tuple[Device, Toolchain, Calibration | None]:
         return self._child.request("info", timeout_s=180.0)
 
-    def measure(self, order: Order) -> Found:
+    def measure(self, job: RankingJob) -> Ranking:
         """Raises RuntimeError where the device is lost again and again."""
         failures: dict[str, Failure] = {}
         for _ in range(_DEATHS):
-            left = [a for a in order.artifacts if config_key(a.config) not in failures]
-            told = replace(order, artifacts=tuple(left))
+            left = [a for a in job.artifacts if config_key(a.config) not in failures]
+            remaining = replace(job, artifacts=tuple(left))
             try:
-                found = self._child.request(
-                    "measure", told, timeout_s=_JOB_S, max_silence_s=_MAX_SILENCE_S
+                ranking = self._child.request(
+                    "measure", remaining, timeout_s=_JOB_S, max_silence_s=_MAX_SILENCE_S
                 )
             except (ChildDied, ChildTimeout) as loss:
                 at_fault = loss.last_activity
@@ -108,10 +108,10 @@ class ExhaustiveRanking:
                     raise RuntimeError(f"lost the device while {at_fault or 'idle'}") from loss
                 failures[at_fault] = failure
                 continue
-            failures.update(found.failures)
-            if not found.blamed:
-                found.failures = failures
-                return found
+            failures.update(ranking.failures)
+            if not ranking.blamed:
+                ranking.failures = failures
+                return ranking
             self._child.kill()
         raise RuntimeError(f"the device was lost {_DEATHS} times")
 
@@ -131,16 +131,16 @@ class ExhaustiveService:
     def info(self):
         return (*self._backend.info(), self._backend.calibration())
 
-    def measure(self, order: Order) -> Found:
+    def measure(self, job: RankingJob) -> Ranking:
         import torch
 
         with torch.no_grad(), _recompiling(self._kind):
-            found = _Measuring(self._backend, order).found
-        if self._kind == "cuda" and not found.blamed:
+            ranking = _Measuring(self._backend, job).ranking
+        if self._kind == "cuda" and not ranking.blamed:
             # What the space held goes back before another process needs it.
             gc.collect()
             torch.cuda.empty_cache()
-        return found
+        return ranking
 
     def close(self) -> None:
         self._backend.close()
@@ -149,47 +149,47 @@ class ExhaustiveService:
 class _Measuring:
     """One order on a backend."""
 
-    def __init__(self, backend, order: Order) -> None:
-        self._backend, self._order, self.found = backend, order, Found()
+    def __init__(self, backend, job: RankingJob) -> None:
+        self._backend, self._job, self.ranking = backend, job, Ranking()
         started = time.monotonic()
         entries = self._prepared()
-        self.found.gate_s = time.monotonic() - started
-        if self.found.blamed or not entries:
+        self.ranking.gate_s = time.monotonic() - started
+        if self.ranking.blamed or not entries:
             return
         started = time.monotonic()
         try:
-            self._time(entries, backend.timer(order.protocol, [next(iter(entries.values()))]))
+            self._time(entries, backend.timer(job.protocol, [next(iter(entries.values()))]))
         except CaptureFailed:
-            self.found.stages.clear()
-            self._time(entries, backend.plain_timer(order.protocol))
+            self.ranking.stages.clear()
+            self._time(entries, backend.plain_timer(job.protocol))
         self._audit(entries)
-        self.found.timing_s = time.monotonic() - started
+        self.ranking.timing_s = time.monotonic() - started
 
     def _task(self) -> TaskData:
         from search_spaces.registry import load
 
-        order = self._order
-        kernel = load(order.kernel.spec, order.kernel.paths)
-        seeds = order.protocol.seeds
-        return TaskData(kernel, order.workload, seeds, self._backend.torch_device)
+        job = self._job
+        kernel = load(job.kernel.spec, job.kernel.paths)
+        seeds = job.protocol.seeds
+        return TaskData(kernel, job.workload, seeds, self._backend.torch_device)
 
     def _prepared(self) -> dict[str, PreparedCandidate]:
         """Those that pass the gate. One that wrote where it must not may have damaged references:
         everybody is then checked anew, without it."""
         while True:
             self.task, entries = self._task(), {}
-            for artifact in self._order.artifacts:
+            for artifact in self._job.artifacts:
                 key = config_key(artifact.config)
-                if key in self.found.failures:
+                if key in self.ranking.failures:
                     continue
                 heartbeat(key)
                 entry = self._backend.prepare(self.task, artifact, check=True)
                 if isinstance(entry, PreparedCandidate):
                     entries[key] = entry
                     continue
-                self.found.failures[key] = entry
+                self.ranking.failures[key] = entry
                 if self._backend.poisoned:
-                    self.found.blamed = key
+                    self.ranking.blamed = key
                     return {}
                 if self.task.suspect:
                     break
@@ -197,14 +197,14 @@ class _Measuring:
                 return entries
 
     def _time(self, entries: Mapping[str, PreparedCandidate], timer) -> None:
-        order = self._order
-        self.found.method, self.found.cache = timer.method, timer.cache
-        everybody = self._stage(timer, entries, order.passes, f"{order.seed}/all")
-        kept = fastest(everybody.samples, order.share, order.least)
+        job = self._job
+        self.ranking.method, self.ranking.cache = timer.method, timer.cache
+        all_configs = self._stage(timer, entries, job.passes, f"{job.seed}/all")
+        kept = fastest(all_configs.samples, job.share, job.least)
         few = {name: entries[name] for name in kept}
-        again = self._stage(timer, few, order.top_passes, f"{order.seed}/top")
-        self.found.stages += [everybody, again]
-        (best,) = fastest(again.samples, 0.0, 1)
+        top = self._stage(timer, few, job.top_passes, f"{job.seed}/top")
+        self.ranking.stages += [all_configs, top]
+        (best,) = fastest(top.samples, 0.0, 1)
         self._time_baselines(timer, best, entries[best])
 
     def _stage(
@@ -215,7 +215,7 @@ class _Measuring:
             replace(e.candidate, after_checked_run=e.check.after) for e in entries.values()
         ]
         heartbeat(f"timing {seed}")
-        timer.warm(candidates[0], self._order.protocol.warm_ms)
+        timer.warm(candidates[0], self._job.protocol.warm_ms)
         # The first pass after a change of the field settles clock and caches.
         timer.collect(candidates, orders(len(names), 1, f"{seed}/settling"))
         samples: dict[str, list[float]] = {name: [] for name in names}
@@ -234,37 +234,38 @@ class _Measuring:
 
     def _time_baselines(self, timer, best: str, entry: PreparedCandidate) -> None:
         """Each against the best config, in passes of their own."""
-        for name in self._order.baselines:
+        for name in self._job.baselines:
             heartbeat(f"baseline {name}")
             prepared = self._backend.prepare_baseline(self.task, name)
             if not isinstance(prepared, PreparedCandidate):
-                self.found.baseline_problems[name] = prepared.message
+                self.ranking.baseline_problems[name] = prepared.message
                 continue
             pair = [
                 replace(e.candidate, after_checked_run=e.check.after) for e in (entry, prepared)
             ]
             clock = timer
-            for clock in (timer, self._backend.plain_timer(self._order.protocol)):
+            for clock in (timer, self._backend.plain_timer(self._job.protocol)):
                 try:
-                    mine, its = clock.collect(pair, orders(2, _BASELINE_PASSES, name))
+                    best_us, baseline_us = clock.collect(pair, orders(2, _BASELINE_PASSES, name))
                 except CaptureFailed:
                     continue
-                self.found.baselines[name] = best, [b / a for a, b in zip(mine, its, strict=True)]
+                ratios = [b / a for a, b in zip(best_us, baseline_us, strict=True)]
+                self.ranking.baselines[name] = best, ratios
                 break
 
     def _audit(self, entries: Mapping[str, PreparedCandidate]) -> None:
         """Who was wrong in the timed loop, or faster than physics, has no time."""
-        roofline_us = self._backend.roofline_us(self.task, self.found.cache)
-        everybody = self.found.stages[0].samples
+        roofline_us = self._backend.roofline_us(self.task, self.ranking.cache)
+        all_configs = self.ranking.stages[0].samples
         for key, entry in entries.items():
-            left = entry.check.problem()
-            fastest_us = sorted(everybody[key])[len(everybody[key]) // 2]
+            problem = entry.check.problem()
+            fastest_us = sorted(all_configs[key])[len(all_configs[key]) // 2]
             if fastest_us < _ROOFLINE_SLACK * roofline_us:
-                left = (
+                problem = (
                     f"{fastest_us:.3g} us is faster than the device can be ({roofline_us:.3g} us)"
                 )
-            if left:
-                self.found.failures[key] = refusal(left)
+            if problem:
+                self.ranking.failures[key] = refusal(problem)
 
 
 def _recompiling(kind: str):

@@ -48,10 +48,10 @@ def import_helion(wheels: Path | None):
 
     if not hasattr(triton_compat, "IntelGPUError"):
         triton_compat.IntelGPUError = type("IntelGPUError", (RuntimeError,), {})
-    found = sorted(wheels.glob("helion-*.whl")) if wheels else []
-    if found:
+    files = sorted(wheels.glob("helion-*.whl")) if wheels else []
+    if files:
         folder = tempfile.mkdtemp(prefix="helion-")
-        with zipfile.ZipFile(found[-1]) as wheel:
+        with zipfile.ZipFile(files[-1]) as wheel:
             wheel.extractall(folder)
         # Its benchmark worker is another process and imports it anew.
         os.environ["PYTHONPATH"] = os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")])

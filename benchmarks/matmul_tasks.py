@@ -59,8 +59,8 @@ def device_here():
     """The GPU of this machine; without one, an H200 that is not present."""
     from workers import device
 
-    found = device.found("cuda")
-    return found[0] if found else device.offline("cuda:90")
+    devices = device.found("cuda")
+    return devices[0] if devices else device.offline("cuda:90")
 
 
 def configs_of(task: MatmulTask, device) -> list[dict]:

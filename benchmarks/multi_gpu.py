@@ -64,7 +64,7 @@ def main() -> int:
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     if args.one:
-        return one(args)
+        return run_count(args)
     began = time.monotonic()
     document = heading(args)
     most = max(args.gpus)
@@ -75,7 +75,7 @@ def main() -> int:
         if left_s > 0:
             name, compare = f"{count}_gpus", count == most > 1
             document["gpus"][str(count)] = started(count, args, name, left_s, compare=compare)
-        told(document)
+        summarise(document)
         path = args.out / "multi_gpu.json"
         path.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
     print(json.dumps({key: document[key] for key in ("speedup", "agreement", "winners")}, indent=1))
@@ -112,7 +112,7 @@ def started(
             command += [f"--{option.replace('_', '-')}", f"{getattr(args, option)}"]
     command += ["--simulate"] if args.simulate else []
     usable = sorted(os.sched_getaffinity(0))
-    mine = usable[: count * args.cores_per_gpu]
+    processors = usable[: count * args.cores_per_gpu]
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count)))
     environment = {
         **os.environ,
@@ -120,10 +120,10 @@ def started(
         "TRITON_HOME": f"{args.out.resolve()}",
         "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
     }
-    others = set(usable) - set(mine) if args.occupy else set()
+    others = set(usable) - set(processors) if args.occupy else set()
     with occupied(others, device.offline("cuda:90")):
         process = subprocess.Popen(
-            command, env=environment, preexec_fn=lambda: os.sched_setaffinity(0, mine)
+            command, env=environment, preexec_fn=lambda: os.sched_setaffinity(0, processors)
         )
         try:
             code = process.wait(limit_s if limit_s != float("inf") else None)
@@ -134,10 +134,10 @@ def started(
     path = folder / "one.json"
     if code or not path.exists():
         return {"problem": f"exit code {code}"}
-    return {"cores": len(mine), **json.loads(path.read_text())}
+    return {"cores": len(processors), **json.loads(path.read_text())}
 
 
-def one(args: argparse.Namespace) -> int:
+def run_count(args: argparse.Namespace) -> int:
     import multi_gpu_run
 
     document = multi_gpu_run.campaign(
@@ -158,7 +158,7 @@ def one(args: argparse.Namespace) -> int:
 
 
 # -- what it comes to ------------------------------------------------------------------------------
-def told(document: dict) -> None:
+def summarise(document: dict) -> None:
     """Speed-ups over one GPU, agreement between GPUs, and between the counts' winners."""
     runs = {int(n): run for n, run in document["gpus"].items() if "wall_s" in run}
     single = runs.get(1)

@@ -147,15 +147,18 @@ def _timeline(fleet: Fleet) -> dict:
 # -- the same finals on every GPU ------------------------------------------------------------------
 def compared(pool, workers: list[str], finals: dict[str, MeasureJob]) -> dict:
     """Ratios of finalists to the first of them, GPU by GPU, and how far those are apart."""
-    found = {}
+    finals_spread = {}
     for spec, job in sorted(finals.items()):
         if len(job.candidates) >= _CANDIDATES:
             answers = _on_each(pool, workers, job)
             if len(answers) == len(workers):
-                found[_short(spec)] = _spread(answers)
-    if not found:
+                finals_spread[_short(spec)] = _spread(answers)
+    if not finals_spread:
         return {}
-    return {"worst": max(one["ratio_spread"] for one in found.values()), "finals": found}
+    return {
+        "worst": max(spread["ratio_spread"] for spread in finals_spread.values()),
+        "finals": finals_spread,
+    }
 
 
 def _on_each(pool, workers: list[str], job: MeasureJob) -> dict[str, Measurement]:

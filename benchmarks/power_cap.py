@@ -97,16 +97,16 @@ def short_jobs(clock: Clock, runs, seconds: float) -> None:
 def windows(rows: list[dict], seconds: float, place: int) -> list[float]:
     """The least and the greatest mean ratio of one config over windows of that length, once the
     card has been at work for a quarter of a second."""
-    found: dict[int, list[float]] = {}
+    by_window: dict[int, list[float]] = {}
     for row in rows:
         if row["s"] >= HEATED_S:
             window = int((row["s"] - HEATED_S) / seconds)
-            found.setdefault(window, []).append(row["ratio"][place])
-    means = [sum(ratios) / len(ratios) for ratios in found.values()]
+            by_window.setdefault(window, []).append(row["ratio"][place])
+    means = [sum(ratios) / len(ratios) for ratios in by_window.values()]
     return [round(min(means), 4), round(max(means), 4)]
 
 
-def told(rows: list[dict]) -> dict:
+def summary(rows: list[dict]) -> dict:
     """What a history shows: until when the clock was up, how times swung, and ratios in windows."""
     full_us = FELL * rows[0]["us"][0]
     fell = next((row["s"] for row in rows if row["us"][0] >= full_us), None)
@@ -133,15 +133,15 @@ def follow_task(name: str, seconds: float, card: Card) -> dict:
     runs = [runner(problem.launch(config)) for config in whole]
     clock = Clock("events", "")
     clock.times(runs)
-    found = {}
+    histories = {}
     for history in ("idle", "short jobs", "idle again", "short jobs again"):
         time.sleep(PAUSE_S)
         if history.startswith("short"):
             short_jobs(clock, runs, PAUSE_S)
         rows = follow(clock, runs, card, seconds)
-        found[history] = {"told": told(rows), "rows": rows}
-        print(name, history, found[history]["told"], flush=True)
-    return {"configs": configs, "from": found}
+        histories[history] = {"told": summary(rows), "rows": rows}
+        print(name, history, histories[history]["told"], flush=True)
+    return {"configs": configs, "from": histories}
 
 
 def main():

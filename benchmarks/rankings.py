@@ -49,12 +49,12 @@ class Ranked:
 
 def orders(count: int, passes: int, seed: str, first: int = 0) -> list[list[int]]:
     """Orders of passes `first` onwards: every second one at random, the next one its reverse."""
-    found = []
+    result = []
     for turn in range(first, first + passes):
         order = list(range(count))
         random.Random(f"{seed}/{turn // 2}").shuffle(order)
-        found.append(order if turn % 2 == 0 else order[::-1])
-    return found
+        result.append(order if turn % 2 == 0 else order[::-1])
+    return result
 
 
 def fastest(samples: dict[str, list[float]], share: float, least: int) -> list[str]:
@@ -153,15 +153,15 @@ def regret(times_us: dict[str, float], tried: set[str], chosen: str, floor: floa
     return parts | {f"{name}_counted": max(0.0, part - floor) for name, part in parts.items()}
 
 
-def noise_of(found: Ranked, overhead_us: float) -> Noise:
+def noise_of(ranked: Ranked, overhead_us: float) -> Noise:
     """The noise model of docs/recorded_spaces.md, fitted to residuals and common modes."""
     sigmas, beyond, count = [], [], 0
-    for residuals in found.residuals.values():
+    for residuals in ranked.residuals.values():
         sigma = 1.4826 * statistics.median(map(abs, residuals))
         sigmas.append(sigma)
         count += len(residuals)
         beyond += [r for r in residuals if r > _OUTLIER * sigma and r > 1e-3]
-    drifts = [statistics.pstdev(mode) for mode in found.common if len(mode) > 1]
+    drifts = [statistics.pstdev(mode) for mode in ranked.common if len(mode) > 1]
     return Noise(
         sigma=round(statistics.median(sigmas), 6),
         outlier_share=round(len(beyond) / max(1, count), 6),

@@ -14,7 +14,7 @@ from workers.records import Artifact, Failure
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RankingPair:
     """What two oracles found: their stages, whoever failed before either; disagreed: before one."""
 
     stages: tuple[list[Stage], list[Stage]]
@@ -37,50 +37,50 @@ def of_twins(builds, values: dict) -> dict:
     }
 
 
-def noise(found: Asked, both: Ranked) -> Noise:
-    overheads = [stage.overhead_us for stages in found.stages for stage in stages]
+def noise(measured: RankingPair, both: Ranked) -> Noise:
+    overheads = [stage.overhead_us for stages in measured.stages for stage in stages]
     return noise_of(both, statistics.median(overheads))
 
 
-def baselines_us(found: Asked, both: Ranked) -> dict[str, float]:
+def baselines_us(measured: RankingPair, both: Ranked) -> dict[str, float]:
     return {
         name: both.times_us[against] * statistics.median(ratios)
-        for name, (against, ratios) in found.baselines.items()
+        for name, (against, ratios) in measured.baselines.items()
         if against in both.times_us
     }
 
 
-def recording(wanted, device, farm, builds, found, both, default) -> RecordedSpace:
+def recording(task, device, farm, builds, measured, both, default) -> RecordedSpace:
     """The space as it was measured: samples of both passes without their common modes."""
-    kernel, workload = wanted.kernel, wanted.workload
+    kernel, workload = task.kernel, task.workload
     cost = kernel.cost(workload)
     times = of_twins(builds, both.times_us)
     samples = of_twins(builds, {n: both.samples_us[n] for n in both.times_us})
-    failed = of_twins(builds, found.failures)
+    failed = of_twins(builds, measured.failures)
     configs = [
         _recorded(result, config_key(result_config), times, samples, failed, result_config)
-        for result_config, result in _in_order(wanted, device, builds)
+        for result_config, result in _in_order(task, device, builds)
     ]
     fallback = configs[0].config
-    wanted_default = default if any(c.config == dict(default) for c in configs) else fallback
+    default_config = default if any(c.config == dict(default) for c in configs) else fallback
     return RecordedSpace(
         kernel=kernel.name,
         workload=workload,
         device=replace(device, uuid=""),
         toolchain=farm.worker.toolchain,
         parameters=parameters_of([entry.config for entry in configs]),
-        default=dict(wanted_default),
+        default=dict(default_config),
         configs=tuple(configs),
         flops=cost.flops,
         bytes=cost.bytes,
         tolerance=kernel.tolerance(workload).relative,
-        baselines={n: round(v, 4) for n, v in baselines_us(found, both).items()},
-        noise=noise(found, both),
+        baselines={n: round(v, 4) for n, v in baselines_us(measured, both).items()},
+        noise=noise(measured, both),
     )
 
 
-def _in_order(wanted, device, builds):
-    for config in wanted.bind(device).enumerate():
+def _in_order(task, device, builds):
+    for config in task.bind(device).enumerate():
         yield dict(config), builds[config_key(config)]
 
 

@@ -128,14 +128,14 @@ class Clock:
             warnings.simplefilter("ignore", UserWarning)
             with profile(activities=[ProfilerActivity.CUDA]) as recorded:
                 self._enqueue(runs)
-        found = sorted(
+        records = sorted(
             (event.start_ns(), event.duration_ns())
             for event in recorded.profiler.kineto_results.events()
             if event.device_type() == DeviceType.CUDA and event.name() == self.kernel
         )
-        if len(found) != len(runs):
-            raise LostRecords(f"CUPTI recorded {len(found)} of {len(runs)} launches")
-        return [duration / 1000 for _, duration in found]
+        if len(records) != len(runs):
+            raise LostRecords(f"CUPTI recorded {len(records)} of {len(runs)} launches")
+        return [duration / 1000 for _, duration in records]
 
 
 def collect(clock: Clock, runs, passes: int) -> list[list[float]]:
@@ -172,12 +172,12 @@ def eliminate(clock, runs: dict, kept: set, stages: list) -> list:
         if len(alive) <= max(FIELD, len(kept)):
             break
         clock.warm(runs[alive[0]], 0.3)
-        found = collect(clock, [runs[name] for name in alive], passes)
-        middle = {name: median(values) for name, values in zip(alive, found, strict=True)}
-        alive.sort(key=middle.__getitem__)
-        best = middle[alive[0]]
+        samples = collect(clock, [runs[name] for name in alive], passes)
+        medians = {name: median(values) for name, values in zip(alive, samples, strict=True)}
+        alive.sort(key=medians.__getitem__)
+        best = medians[alive[0]]
         stages.append({"field": len(alive), "passes": passes, "best_us": round(best, 3)})
-        alive = [name for name in alive if middle[name] <= reach * best or name in kept]
+        alive = [name for name in alive if medians[name] <= reach * best or name in kept]
     others = [name for name in alive if name not in kept][:FIELD]
     return [name for name in alive if name in kept or name in others]
 
@@ -204,12 +204,14 @@ def regrets(names, samples) -> tuple[str, list]:
     return best, sorted(rows, key=lambda row: row["regret"])
 
 
-def compare(task, choices: dict, *, passes: int, oracle: bool, clock_name: str, processes: int):
+def compare(
+    task, choices: dict, *, passes: int, all_configs: bool, clock_name: str, processes: int
+):
     """The document that `--out` receives."""
     started = time.perf_counter()
     device = device_here()
     chosen = {config_key(config): dict(config) for config in choices.values()}
-    every = configs_of(task, device) if oracle else []
+    every = configs_of(task, device) if all_configs else []
     field = {**{config_key(config): config for config in every}, **chosen}
     cache = Path(cold_cache())
     os.environ["TRITON_CACHE_DIR"] = str(cache / "triton")
@@ -286,7 +288,7 @@ def main():
     parser.add_argument("--space", choices=sorted(TASKS), required=True)
     parser.add_argument("--choices", type=Path, required=True, help="JSON: label -> config")
     parser.add_argument("--passes", type=int, default=400)
-    parser.add_argument("--oracle", choices=("all", "none"), default="all")
+    parser.add_argument("--build", choices=("all", "choices"), default="all")
     parser.add_argument("--clock", choices=("cupti", "events"), default="cupti")
     parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) - 1))
     parser.add_argument("--out", type=Path, required=True)
@@ -296,7 +298,7 @@ def main():
         TASKS[args.space],
         choices,
         passes=max(300, args.passes),
-        oracle=args.oracle == "all",
+        all_configs=args.build == "all",
         clock_name=args.clock,
         processes=args.processes,
     )

@@ -9,14 +9,14 @@ import statistics
 
 def figures(searches: list[dict]) -> dict:
     """Mean, 95th percentile and worst of regrets, shares within 1 % and 2 %, medians of costs."""
-    told = [run for run in searches if "total" in run]
-    found: dict = {"seeds": len(searches), "problems": len(searches) - len(told)}
-    if not told:
-        return found
+    complete = [run for run in searches if "total" in run]
+    result: dict = {"seeds": len(searches), "problems": len(searches) - len(complete)}
+    if not complete:
+        return result
     for part in ("selection", "exploration", "total"):
         for name in (part, f"{part}_counted"):
-            values = sorted(run[name] for run in told)
-            found[name] = {
+            values = sorted(run[name] for run in complete)
+            result[name] = {
                 "mean": round(statistics.fmean(values), 6),
                 "p95": round(values[math.ceil(0.95 * len(values)) - 1], 6),
                 "worst": round(values[-1], 6),
@@ -25,8 +25,8 @@ def figures(searches: list[dict]) -> dict:
             }
     costs = ("timing_ms_per_config", "screening_ms_per_config", "gpu_ms_per_config")
     for name in ("measured", "trials", "gpu_s", "timing_s", *costs, "known_s"):
-        found[name] = round(statistics.median(run[name] for run in told), 4)
-    return found
+        result[name] = round(statistics.median(run[name] for run in complete), 4)
+    return result
 
 
 def summary(spaces: dict) -> dict:
@@ -35,7 +35,7 @@ def summary(spaces: dict) -> dict:
     if not done:
         return {"spaces": 0}
     agreed = [entry["agreement"] for entry in done.values()]
-    found = {
+    result = {
         "spaces": len(done),
         "configs": sum(entry["configs"] for entry in done.values()),
         "all": figures([run for entry in done.values() for run in entry["searches"]]),
@@ -44,32 +44,32 @@ def summary(spaces: dict) -> dict:
         "top_10_least": min(a["top_10"] for a in agreed),
         "floor": {"worst": max(a["floor"] for a in agreed), "mean": _mean(agreed, "floor")},
     }
-    everything = found["all"]
-    if "total" in everything:
-        within = everything["total_counted"]
-        found["reached"] = {
+    searches = result["all"]
+    if "total" in searches:
+        within = searches["total_counted"]
+        result["reached"] = {
             "within_1_percent_95": within["within_1_percent"] >= 0.95,
             "within_2_percent_all": within["within_2_percent"] == 1.0,
-            "mean_selection_half_percent": everything["selection_counted"]["mean"] <= 0.005,
-            "tau_97": found["tau"]["least"] >= 0.97,
-            "tau_top_80": found["tau_top"]["least"] >= 0.80,
-            "top_10_8": found["top_10_least"] >= 8,
-            "best_within_1_percent": found["floor"]["worst"] <= 0.01,
+            "mean_selection_half_percent": searches["selection_counted"]["mean"] <= 0.005,
+            "tau_97": result["tau"]["least"] >= 0.97,
+            "tau_top_80": result["tau_top"]["least"] >= 0.80,
+            "top_10_8": result["top_10_least"] >= 8,
+            "best_within_1_percent": result["floor"]["worst"] <= 0.01,
         }
-    return found
+    return result
 
 
-def line(name: str, found: dict) -> str:
+def line(name: str, shown_figures: dict) -> str:
     """What one space's figures, or all, come to: means, worst cases and costs."""
     shown = [f"{name}:"]
     parts = ("selection_counted", "exploration_counted", "total_counted", "total")
     shown += [
-        f"{part} mean {found[part]['mean']:.3%} worst {found[part]['worst']:.2%},"
+        f"{part} mean {shown_figures[part]['mean']:.3%} worst {shown_figures[part]['worst']:.2%},"
         for part in parts
-        if part in found
+        if part in shown_figures
     ]
     keys = ("seeds", "problems", "measured", "gpu_s", "timing_ms_per_config", "known_s")
-    shown += [f"{key} {found[key]}" for key in keys if key in found]
+    shown += [f"{key} {shown_figures[key]}" for key in keys if key in shown_figures]
     return " ".join(shown)
 
 

@@ -78,13 +78,13 @@ class Farm:
                 raise RuntimeError(f"no runner came up within {_START_S:g} s")
         return self.worker
 
-    def build_ahead(self, name: str, wanted: RequestedTask, configs, device: Device) -> None:
+    def build_ahead(self, name: str, task: RequestedTask, configs, device: Device) -> None:
         """Order all builds of a space; they are done after those ordered before."""
         self.built[name], self._wanted[name] = {}, len(configs)
-        ref = KernelRef(wanted.kernel.spec, (f"{ROOT}",))
+        ref = KernelRef(task.kernel.spec, (f"{ROOT}",))
         self._began[name] = time.monotonic()
         for number, config in enumerate(configs):
-            job = BuildJob(f"{name}#{number}", ref, wanted.workload, dict(config), device)
+            job = BuildJob(f"{name}#{number}", ref, task.workload, dict(config), device)
             self._jobs[job.job_id] = name, job, 0
             self.inner.submit_build(job)
 
@@ -223,7 +223,7 @@ class Replay:
             self.candidates += len(job.candidates) - job.incumbent
 
 
-def search(farm: Farm, name: str, wanted: RequestedTask, seed: int, options: dict) -> dict:
+def search(farm: Farm, name: str, task: RequestedTask, seed: int, options: dict) -> dict:
     """One campaign over a space that is built: its choice, what it tried, what that cost.
 
     options: `strategy`, `strategy_options`, `trials`, `builders`, `build_scale`, `measure`.
@@ -231,17 +231,17 @@ def search(farm: Farm, name: str, wanted: RequestedTask, seed: int, options: dic
     control = Control()
     pool = Replay(farm, farm.built[name], control, options["builders"], options["build_scale"])
     with tempfile.TemporaryDirectory(prefix="tuner-regret-") as folder:
-        loaded = _settings(Path(folder), wanted, seed, options)
+        loaded = _settings(Path(folder), task, seed, options)
         run = RunOptions(base=ROOT, report=False, export=False, fresh=True)
         outcome = run_campaign(loaded, "task", options=run, control=control, pool=pool)
         trials = _trials(loaded.database.url, outcome.run_id)
-    return {"seed": seed, **_told(pool, trials)}
+    return {"seed": seed, **_summary(pool, trials)}
 
 
-def _settings(folder: Path, wanted: RequestedTask, seed: int, options: dict):
+def _settings(folder: Path, task: RequestedTask, seed: int, options: dict):
     strategy = {"name": options["strategy"], "seed": seed}
     strategy["options"] = dict(options.get("strategy_options") or {})
-    line = {"kernel": wanted.kernel.spec, "workloads": [wanted.workload.as_dict()]}
+    line = {"kernel": task.kernel.spec, "workloads": [task.workload.as_dict()]}
     document = {
         "version": 1,
         "database": {"url": f"sqlite:///{folder}/tuner.db"},
@@ -250,8 +250,8 @@ def _settings(folder: Path, wanted: RequestedTask, seed: int, options: dict):
         "measure": options["measure"],
         "campaigns": {
             "task": {
-                "targets": list(wanted.targets),
-                "tasks": [{**line, "space": wanted.config.space}],
+                "targets": list(task.targets),
+                "tasks": [{**line, "space": task.config.space}],
                 "budget": {"trials": options["trials"]},
                 "strategy": strategy,
                 "in_flight": 1,
@@ -271,7 +271,7 @@ def _trials(url: str, run_id: int):
         return store.trials(task.task_id)
 
 
-def _told(pool: Replay, trials) -> dict:
+def _summary(pool: Replay, trials) -> dict:
     timing_s = pool.seconds["screening_timing"] + pool.seconds["race_timing"]
     device_s = pool.seconds["screening_device"] + pool.seconds["race_device"]
     correct = [t for t in trials if t.status is Status.CORRECT]

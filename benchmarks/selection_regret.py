@@ -25,10 +25,10 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from exhaustive import ExhaustiveRanking, Order
+from exhaustive import ExhaustiveRanking, RankingJob
 from matmul_tasks import write
 from rankings import Ranked, agreement, merged, ranked, regret
-from recordings import Asked, baselines_us, noise, of_twins, recording
+from recordings import RankingPair, baselines_us, noise, of_twins, recording
 from regret_figures import figures, line, summary
 from replayed_farm import ROOT, Farm, search
 
@@ -56,46 +56,46 @@ def space_name(kernel: str, dims: dict) -> str:
 
 def spaces_of(campaign) -> dict[str, RequestedTask]:
     """The campaign's tasks by name, in their order."""
-    found = {}
-    for wanted in requested_tasks(campaign):
-        (dims,) = wanted.config.workloads
-        found[space_name(wanted.kernel.name, dims)] = wanted
-    return found
+    spaces = {}
+    for task in requested_tasks(campaign):
+        (dims,) = task.config.workloads
+        spaces[space_name(task.kernel.name, dims)] = task
+    return spaces
 
 
 # -- one space -------------------------------------------------------------------------------------
-def measure_space(name, wanted: RequestedTask, farm: Farm, oracles, device: Device, args) -> dict:
+def measure_space(name, task: RequestedTask, farm: Farm, rankings, device: Device, args) -> dict:
     """Oracles, searches and recording of a space that is built."""
     started = time.monotonic()
     builds, farm_s = farm.built[name], farm.build_wall_s[name]
-    default = wanted.kernel.default_config(wanted.workload, device)
-    found = _asked(oracles, _order(wanted, builds, default, args))
-    a, b = (_only_right(ranked(stages), found.failures) for stages in found.stages)
+    default = task.kernel.default_config(task.workload, device)
+    measured = _measured(rankings, _ranking_job(task, builds, default, args))
+    a, b = (_only_right(ranked(stages), measured.failures) for stages in measured.stages)
     both = merged(a, b)
-    oracle_s = time.monotonic() - started
+    ranking_s = time.monotonic() - started
     entry = {
-        "kernel": wanted.kernel.name,
-        "workload": wanted.workload.as_dict(),
-        **_oracle_told(found, builds, both, default),
+        "kernel": task.kernel.name,
+        "workload": task.workload.as_dict(),
+        **_ranking_facts(measured, builds, both, default),
         "agreement": {key: round(value, 6) for key, value in agreement(a, b).items()},
-        "oracle_s": round(oracle_s, 1),
+        "oracle_s": round(ranking_s, 1),
         "build_wall_s": round(farm_s, 1),
         "build_cpu_s": round(sum(r.build_s for r in builds.values()), 1),
         "searches": [],
     }
     path = args.recordings / f"{name}.space.json"
-    recording(wanted, device, farm, builds, found, both, default).save(path)
+    recording(task, device, farm, builds, measured, both, default).save(path)
     entry["recording_bytes"] = path.stat().st_size
     times = of_twins(builds, both.times_us)
     floor = entry["agreement"]["floor"]
     for seed in range(args.first_seed, args.first_seed + args.seeds):
-        entry["searches"].append(_searched(name, wanted, farm, seed, times, floor, args))
+        entry["searches"].append(_search_entry(name, task, farm, seed, times, floor, args))
     entry["figures"] = figures(entry["searches"])
     entry["wall_s"] = round(time.monotonic() - started, 1)
     return entry
 
 
-def _order(wanted: RequestedTask, builds, default, args) -> Order:
+def _ranking_job(task: RequestedTask, builds, default, args) -> RankingJob:
     """One artifact of each binary, the default's first."""
     first = config_key(default)
     keys = sorted(builds, key=lambda key: key != first)
@@ -103,10 +103,10 @@ def _order(wanted: RequestedTask, builds, default, args) -> Order:
     for key in keys:
         if isinstance(builds[key], Artifact):
             distinct.setdefault(builds[key].binary_hash, builds[key])
-    known = wanted.kernel.baselines(wanted.workload)
-    return Order(
-        KernelRef(wanted.kernel.spec, (f"{ROOT}",)),
-        wanted.workload,
+    known = task.kernel.baselines(task.workload)
+    return RankingJob(
+        KernelRef(task.kernel.spec, (f"{ROOT}",)),
+        task.workload,
         tuple(distinct.values()),
         environment.protocol(args.settings.measure),
         passes=args.passes,
@@ -115,14 +115,14 @@ def _order(wanted: RequestedTask, builds, default, args) -> Order:
     )
 
 
-def _asked(oracles: dict[str, ExhaustiveRanking], order: Order) -> Asked:
+def _measured(rankings: dict[str, ExhaustiveRanking], job: RankingJob) -> RankingPair:
     a, b = (
-        oracle.measure(replace(order, seed=name, baselines=order.baselines if name == "A" else ()))
-        for name, oracle in oracles.items()
+        ranking.measure(replace(job, seed=name, baselines=job.baselines if name == "A" else ()))
+        for name, ranking in rankings.items()
     )
     if not (a.stages and b.stages):
         raise RuntimeError("no config passed the gate")
-    return Asked(
+    return RankingPair(
         stages=(a.stages, b.stages),
         failures={**a.failures, **b.failures},
         disagreed=sorted(set(a.failures) ^ set(b.failures)),
@@ -134,17 +134,20 @@ def _asked(oracles: dict[str, ExhaustiveRanking], order: Order) -> Asked:
     )
 
 
-def _only_right(found: Ranked, failures) -> Ranked:
+def _only_right(ranked_configs: Ranked, failures) -> Ranked:
     """Without those that failed anywhere."""
-    right = {n: t for n, t in found.times_us.items() if n not in failures}
-    return replace(found, times_us=right)
+    right = {n: t for n, t in ranked_configs.times_us.items() if n not in failures}
+    return replace(ranked_configs, times_us=right)
 
 
-def _oracle_told(found: Asked, builds, both: Ranked, default) -> dict:
+def _ranking_facts(measured: RankingPair, builds, both: Ranked, default) -> dict:
     times = of_twins(builds, both.times_us)
     best_us, at = times[both.best], config_key(default)
-    counts = [len(stage.samples) for stage in found.stages[0]]
-    failures = [*found.failures.values(), *(r for r in builds.values() if isinstance(r, Failure))]
+    counts = [len(stage.samples) for stage in measured.stages[0]]
+    failures = [
+        *measured.failures.values(),
+        *(r for r in builds.values() if isinstance(r, Failure)),
+    ]
     statuses = sorted(failure.status.value for failure in failures)
     return {
         "configs": len(builds),
@@ -154,19 +157,19 @@ def _oracle_told(found: Asked, builds, both: Ranked, default) -> dict:
         "best": dict(builds[both.best].config),
         "best_us": round(best_us, 4),
         "default_regret": round(times[at] / best_us - 1, 5) if at in times else None,
-        "baselines_us": {n: round(v, 4) for n, v in baselines_us(found, both).items()},
-        "baseline_problems": found.baseline_problems,
-        "disagreed": found.disagreed,
-        "methods": found.methods,
-        "gate_s": round(found.gate_s, 1),
-        "timing_s": round(found.timing_s, 1),
-        "noise": asdict(noise(found, both)),
+        "baselines_us": {n: round(v, 4) for n, v in baselines_us(measured, both).items()},
+        "baseline_problems": measured.baseline_problems,
+        "disagreed": measured.disagreed,
+        "methods": measured.methods,
+        "gate_s": round(measured.gate_s, 1),
+        "timing_s": round(measured.timing_s, 1),
+        "noise": asdict(noise(measured, both)),
     }
 
 
-def _searched(name, wanted, farm, seed, times, floor, args) -> dict:
+def _search_entry(name, task, farm, seed, times, floor, args) -> dict:
     try:
-        run = search(farm, name, wanted, seed, args.options)
+        run = search(farm, name, task, seed, args.options)
     except Exception as error:
         traceback.print_exc()
         return {"seed": seed, "problem": f"{type(error).__name__}: {error}"}
@@ -198,7 +201,7 @@ def main():
     if not todo:
         _finish(args, document, todo, [])
     farm, left = Farm(kind, args.builders), []
-    oracles = {name: ExhaustiveRanking(kind, name) for name in "AB"}
+    rankings = {name: ExhaustiveRanking(kind, name) for name in "AB"}
     try:
         worker = farm.start()
         device = worker.device
@@ -207,8 +210,8 @@ def main():
         for name in todo:
             configs = list(spaces[name].bind(device).enumerate())
             farm.build_ahead(name, spaces[name], configs, device)
-        for oracle in oracles.values():
-            oracle.info()
+        for ranking in rankings.values():
+            ranking.info()
         if kind == "cpu":  # builders would compete with what is timed
             for name in todo:
                 farm.await_built(name)
@@ -216,13 +219,13 @@ def main():
             if not _time_for(name, farm, began, done, args):
                 left.append(name)
                 continue
-            done[name] = _attempt(name, spaces[name], farm, oracles, device, args)
+            done[name] = _attempt(name, spaces[name], farm, rankings, device, args)
             farm.forget(name)
             document["wall_s"] = round(time.monotonic() - began, 1)
             _save(args, document)
     finally:
-        for oracle in oracles.values():
-            oracle.close()
+        for ranking in rankings.values():
+            ranking.close()
         farm.close()
     _finish(args, document, todo, left)
 
@@ -280,9 +283,9 @@ def _time_for(name: str, farm: Farm, began: float, done: dict, args) -> bool:
     return time.monotonic() < deadline and farm.await_built(name, deadline)
 
 
-def _attempt(name, wanted, farm, oracles, device, args) -> dict:
+def _attempt(name, task, farm, rankings, device, args) -> dict:
     try:
-        entry = measure_space(name, wanted, farm, oracles, device, args)
+        entry = measure_space(name, task, farm, rankings, device, args)
     except Exception as error:
         traceback.print_exc()
         return {"problem": f"{type(error).__name__}: {error}"}

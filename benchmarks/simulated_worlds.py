@@ -82,7 +82,7 @@ def choose(space: RecordedSpace, path: Path, world: str, seed: int) -> dict[str,
     }
 
 
-def one(arguments: tuple[str, int, int]) -> tuple[str, dict[str, float]]:
+def tune_job(arguments: tuple[str, int, int]) -> tuple[str, dict[str, float]]:
     return arguments[0], tune(*arguments)
 
 
@@ -113,11 +113,11 @@ def main() -> None:
     args = parser.parse_args()
     started = time.monotonic()
     jobs = [(w, seed, args.configs) for w in args.worlds for seed in range(args.seeds)]
-    found: dict[str, list[dict[str, float]]] = {world: [] for world in args.worlds}
+    runs_by_world: dict[str, list[dict[str, float]]] = {world: [] for world in args.worlds}
     with ProcessPoolExecutor(args.processes) as executor:
-        for world, run in executor.map(one, jobs, chunksize=4):
-            found[world].append(run)
-    worlds = {world: summary(world, runs, args.configs) for world, runs in found.items()}
+        for world, run in executor.map(tune_job, jobs, chunksize=4):
+            runs_by_world[world].append(run)
+    worlds = {world: summary(world, runs, args.configs) for world, runs in runs_by_world.items()}
     for world, line in worlds.items():
         print(world, line)
     document = {

@@ -95,8 +95,8 @@ def measure(trials: int, tasks: int) -> dict[str, object]:
             subprocess.run([*command, *arguments], cwd=folder, check=True, capture_output=True)
 
         with Store.open(url, create=False) as store:
-            found = store.overview(run)
-            assert sum(task.trials for task in found) == trials
+            tasks_read = store.overview(run)
+            assert sum(task.trials for task in tasks_read) == trials
             return {
                 "file_mb": round(Path(folder, "tuner.db").stat().st_size / 1e6),
                 "summary_s": seconds(lambda: store.overview(run)),
@@ -113,8 +113,8 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=100)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    found = measure(args.trials, args.tasks)
-    print(found)
+    seconds = measure(args.trials, args.tasks)
+    print(seconds)
     if args.out:
         document = {
             "script": "benchmarks/status_speed.py",
@@ -123,7 +123,7 @@ def main() -> None:
             "sqlite": sqlite3.sqlite_version,
             "trials": args.trials,
             "tasks": args.tasks,
-            **found,
+            **seconds,
         }
         args.out.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
 

@@ -36,7 +36,7 @@ SIDES = ("tuner", "triton", "helion", "reference")
 #: Seconds that a step may take on an H200 with 16 cores, for --stop-after.
 EXPECTED_S = {"tuner": 40, "triton": 220, "helion": 110, "reference": 75}
 #: What issue and design ask for.
-WANTED = {"a": 6.0, "b": 4.0}
+BOUND_S = {"a": 6.0, "b": 4.0}
 REGRET, HELION, TRITON = 0.005, 8.0, 20.0
 
 
@@ -124,22 +124,22 @@ def _python_path() -> str:
 # -- what comes of it ------------------------------------------------------------------------------
 def summary(done: dict) -> dict:
     """Per space: our times, everybody's regrets, and how much longer the rivals take."""
-    return {space: found for space in TASKS if (found := _summary(space, done))}
+    return {space: line for space in TASKS if (line := _summary(space, done))}
 
 
 def _summary(space: str, done: dict) -> dict:
-    mine = {key: e for key, e in done.items() if key.startswith(f"{space}/tuner/")}
-    rivals = {
+    searches = {key: e for key, e in done.items() if key.startswith(f"{space}/tuner/")}
+    others = {
         key.partition("/")[2]: e
         for key, e in done.items()
         if key.startswith((f"{space}/triton", f"{space}/helion")) and e.get("winner")
     }
     regret = _regrets(done.get(f"{space}/reference", {}))
-    known = [e["wall_s"] for e in mine.values() if e.get("wall_s") and e.get("winner")]
-    found: dict = {}
-    if mine:
-        found["tuner"] = _tuner(space, mine, regret)
-    for name, entry in rivals.items():
+    known = [e["wall_s"] for e in searches.values() if e.get("wall_s") and e.get("winner")]
+    line: dict = {}
+    if searches:
+        line["tuner"] = _tuner(space, searches, regret)
+    for name, entry in others.items():
         row = {key: entry.get(key) for key in ("seconds", "search_s", "configs", "version")}
         row["regret"] = regret.get(f"{space}/{name}")
         if known:
@@ -148,10 +148,10 @@ def _summary(space: str, done: dict) -> dict:
             row["times_our_slowest"] = round(entry["seconds"] / max(known), 1)
             if entry.get("search_s"):
                 row["search_times_tuner"] = round(entry["search_s"] / middle, 1)
-        found[name] = {key: value for key, value in row.items() if value is not None}
-    if known and rivals and regret:
-        found["reached"] = _reached(space, known, found)
-    return found
+        line[name] = {key: value for key, value in row.items() if value is not None}
+    if known and others and regret:
+        line["reached"] = _reached(space, known, line)
+    return line
 
 
 def _regrets(reference: dict) -> dict:
@@ -159,17 +159,17 @@ def _regrets(reference: dict) -> dict:
     return {label: round(row["regret"], 5) for row in rows for label in row["labels"]}
 
 
-def _tuner(space: str, mine: dict, regret: dict) -> dict:
+def _tuner(space: str, searches: dict, regret: dict) -> dict:
     def spread(name):
-        values = [e[name] for e in mine.values() if e.get(name) is not None]
+        values = [e[name] for e in searches.values() if e.get(name) is not None]
         if not values:
             return None
         return {"median": round(statistics.median(values), 3), "max": round(max(values), 3)}
 
-    seen = [regret[key] for key in mine if key in regret]
+    seen = [regret[key] for key in searches if key in regret]
     return {
-        "seeds": len(mine),
-        "without_a_winner": sum(not e.get("winner") for e in mine.values()),
+        "seeds": len(searches),
+        "without_a_winner": sum(not e.get("winner") for e in searches.values()),
         "winner_known_s": spread("wall_s"),
         "confirmed_s": spread("confirmed_s"),
         "trials": spread("trials"),
@@ -178,29 +178,29 @@ def _tuner(space: str, mine: dict, regret: dict) -> dict:
         "workers_up_s": spread("workers_up_s"),
         "per_seed": {
             e["seed"]: [e.get("wall_s"), e.get("confirmed_s"), e.get("trials"), regret.get(key)]
-            for key, e in mine.items()
+            for key, e in searches.items()
             if "seed" in e
         },
         "worst_regret": max(seen, default=None),
         "within_half_percent": sum(value <= REGRET for value in seen),
-        "wanted_s": WANTED[space],
+        "wanted_s": BOUND_S[space],
     }
 
 
-def _reached(space: str, known, found: dict) -> dict:
-    mine = found["tuner"]
-    confirmed = mine["confirmed_s"] or {"max": math.inf}
+def _reached(space: str, known, line: dict) -> dict:
+    tuner = line["tuner"]
+    confirmed = tuner["confirmed_s"] or {"max": math.inf}
 
     def faster_than(name, times):
         """None where that rival was not run."""
-        rows = [row["times_tuner"] for key, row in found.items() if key.startswith(name)]
+        rows = [row["times_tuner"] for key, row in line.items() if key.startswith(name)]
         return min(rows) >= times if rows else None
 
     return {
-        "in_time": max(known) <= WANTED[space],
-        "median_in_time": statistics.median(known) <= WANTED[space],
-        "confirmed_in_time": confirmed["max"] <= WANTED[space],
-        "regret": mine["within_half_percent"] >= math.ceil(0.9 * mine["seeds"]),
+        "in_time": max(known) <= BOUND_S[space],
+        "median_in_time": statistics.median(known) <= BOUND_S[space],
+        "confirmed_in_time": confirmed["max"] <= BOUND_S[space],
+        "regret": tuner["within_half_percent"] >= math.ceil(0.9 * tuner["seeds"]),
         "faster_than_helion": faster_than("helion", HELION),
         "faster_than_triton": faster_than("triton", TRITON),
     }

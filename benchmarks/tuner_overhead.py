@@ -199,15 +199,15 @@ def main() -> None:
             with args.profile.with_suffix(f".{name}.txt").open("w") as stream:
                 pstats.Stats(profile, stream=stream).sort_stats("cumulative").print_stats(60)
         return
-    found = overhead(args.trials, args.strategy)
-    print(found)
+    costs = overhead(args.trials, args.strategy)
+    print(costs)
     if args.out:
         document = {
             "script": "benchmarks/tuner_overhead.py",
             "date": datetime.now(UTC).strftime("%Y-%m-%d"),
             "trials": args.trials,
             "strategy": args.strategy,
-            "ms_per_trial": found,
+            "ms_per_trial": costs,
             "bounds_ms": BOUNDS,
         }
         args.out.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")

@@ -125,9 +125,9 @@ class WatchedPool:
 
     def _answers(self, kind: type) -> dict[str, PoolEvent]:
         """Take the answers to warming jobs from what has come."""
-        mine = [e for e in self._waiting if isinstance(e, kind | JobLost)]
-        self._waiting = [e for e in self._waiting if e not in mine]
-        return {event.job_id: event for event in mine}
+        answers = [e for e in self._waiting if isinstance(e, kind | JobLost)]
+        self._waiting = [e for e in self._waiting if e not in answers]
+        return {event.job_id: event for event in answers}
 
     def _await(self, began: float, there, what: str) -> None:
         while not there():
@@ -207,8 +207,8 @@ def tune_once(task: MatmulTask, seed: int, options: dict) -> dict:
         with mock.patch.dict(os.environ, {"TRITON_HOME": folder}):
             pool = WatchedPool(pools.create(pool_spec_of(loaded, "task", options=run)))
             outcome = run_campaign(loaded, "task", options=run, pool=pool)
-        found = _stored(loaded.database.url, outcome.run_id)
-    return {"seed": seed, "status": outcome.status, **found, **_timeline(pool, found)}
+        stored = _stored(loaded.database.url, outcome.run_id)
+    return {"seed": seed, "status": outcome.status, **stored, **_timeline(pool, stored)}
 
 
 def _settings(folder: Path, task: MatmulTask, seed: int, options: dict):
@@ -284,7 +284,7 @@ def _stored(url: str, run_id: int) -> dict:
     }
 
 
-def _timeline(pool: WatchedPool, found: dict) -> dict:
+def _timeline(pool: WatchedPool, stored: dict) -> dict:
     known_s = pool.first.get("confirm")
     seconds = {name: round(value, 4) for name, value in sorted(pool.seconds.items())}
     searching = sum(pool.seconds[f"{mode}_held"] for mode in ("screening", "race"))
@@ -292,7 +292,8 @@ def _timeline(pool: WatchedPool, found: dict) -> dict:
     return {
         "wall_s": round(known_s, 3) if known_s is not None else None,
         "confirmed_s": round(pool.last["confirm"], 3) if "confirm" in pool.last else None,
-        "confirmation_changed_it": pool.nominated is not None and pool.nominated != found["winner"],
+        "confirmation_changed_it": pool.nominated is not None
+        and pool.nominated != stored["winner"],
         "workers_up_s": round(pool.start_s, 3),
         "builders": pool.builders,
         "first_s": {name: round(value, 3) for name, value in sorted(pool.first.items())},

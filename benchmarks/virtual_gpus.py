@@ -134,17 +134,17 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=TRIALS)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    found = scaling(args.gpus, args.tasks, args.trials)
-    first = found[args.gpus[0]]
+    runs = scaling(args.gpus, args.tasks, args.trials)
+    first = runs[args.gpus[0]]
     lines = {
         str(devices): {
-            "wall_s": one.wall_s,
-            "speedup": round(first.wall_s / one.wall_s, 3),
-            "busy_share": one.busy_share,
-            "configs": one.configs,
-            "selection_regret_mean": one.regret_mean,
+            "wall_s": run.wall_s,
+            "speedup": round(first.wall_s / run.wall_s, 3),
+            "busy_share": run.busy_share,
+            "configs": run.configs,
+            "selection_regret_mean": run.regret_mean,
         }
-        for devices, one in found.items()
+        for devices, run in runs.items()
     }
     for devices, line in lines.items():
         print(devices, line)

@@ -37,7 +37,7 @@ def with_cupti(setup: Setup) -> Result:
     Short ones by the farm before the profiler is first used in this process: from then on pairs of
     events read 0.1 to 0.3 us more, as the farm's do not.
     """
-    harness, found, kernels = Harness(setup), Result(), []
+    harness, result, kernels = Harness(setup), Result(), []
     ranks: dict[str, float] = {}
     passes = setup.times(5, 2)
     alone: dict[str, list[float]] = {}
@@ -53,18 +53,18 @@ def with_cupti(setup: Setup) -> Result:
             continue
         timer, cupti = harness.chosen_timer(field), harness.timer("cupti")
         harness.final(timer, field[:1], 2)
-        told = _in_turns(field, {"farm": timer, "cupti": cupti}, passes)
-        pairs = zip(alone[name], told["farm"], told["cupti"], strict=True)
-        told["farm"] = [first if own < _SHORT_US else turn for first, turn, own in pairs]
+        readings = _in_turns(field, {"farm": timer, "cupti": cupti}, passes)
+        pairs = zip(alone[name], readings["farm"], readings["cupti"], strict=True)
+        readings["farm"] = [first if own < _SHORT_US else turn for first, turn, own in pairs]
         for at, candidate in enumerate(field):
             row = {"kernel": candidate.name, "method": timer.method}
-            kernels.append(row | {key: round(rows[at], 4) for key, rows in told.items()})
+            kernels.append(row | {key: round(rows[at], 4) for key, rows in readings.items()})
         if len(field) >= _RANKED:
-            ranks[name] = float(kendalltau(told["farm"], told["cupti"]).statistic)
+            ranks[name] = float(kendalltau(readings["farm"], readings["cupti"]).statistic)
         harness.backend._make_room(None)
-    found.data["kernels"], found.data["tau"] = kernels, ranks
-    _evaluate(found, kernels, ranks)
-    return found
+    result.data["kernels"], result.data["tau"] = kernels, ranks
+    _evaluate(result, kernels, ranks)
+    return result
 
 
 def _in_turns(field: list[Candidate], timers, passes: int) -> dict[str, list[float]]:
@@ -81,13 +81,13 @@ def _in_turns(field: list[Candidate], timers, passes: int) -> dict[str, list[flo
     return {key: [statistics.median(row) for row in rows] for key, rows in samples.items()}
 
 
-def _evaluate(found: Result, kernels, ranks) -> None:
+def _evaluate(result: Result, kernels, ranks) -> None:
     long = [k for k in kernels if k["cupti"] >= _SHORT_US]
     short = [k for k in kernels if k["cupti"] < _SHORT_US]
     if long:
         worst = max(long, key=lambda k: abs(k["farm"] / k["cupti"] - 1))
         off = worst["farm"] / worst["cupti"] - 1
-        found.add(
+        result.add(
             f"{len(long)} kernels of 50 us .. {max(k['cupti'] for k in long) / 1000:.1f} ms",
             "within 2 %",
             f"worst {100 * off:+.2f} %, median "
@@ -98,7 +98,7 @@ def _evaluate(found: Result, kernels, ranks) -> None:
     if short:
         worst = max(short, key=lambda k: abs(k["farm"] - k["cupti"]))
         off = worst["farm"] - worst["cupti"]
-        found.add(
+        result.add(
             f"{len(short)} kernels of {min(k['cupti'] for k in short):.1f} .. 50 us",
             "within 1 us",
             f"worst {off:+.2f} us, median "
@@ -107,7 +107,7 @@ def _evaluate(found: Result, kernels, ranks) -> None:
             f"worst: {worst['kernel']} ({worst['cupti']:.2f} us)",
         )
     if ranks:
-        told = ", ".join(f"{name} {tau:.3f}" for name, tau in ranks.items())
+        each = ", ".join(f"{name} {tau:.3f}" for name, tau in ranks.items())
         least = min(ranks.values())
-        found.add("rank agreement within a task, tau", ">= 0.95", f"least {least:.3f}",
-                  least >= 0.95, told)  # fmt: skip
+        result.add("rank agreement within a task, tau", ">= 0.95", f"least {least:.3f}",
+                  least >= 0.95, each)  # fmt: skip

@@ -23,44 +23,44 @@ def calibrated(setup: Setup) -> Result:
     """G1: calibrations agree with each other; readings are linear in true time and CUPTI's."""
     from acceptance.planted import waiting
 
-    harness, found = Harness(setup), Result()
+    harness, result = Harness(setup), Result()
     quantum_us = harness.calibration.quantum_us
     field = [waiting(us) for us in _WAITS_US]
     for candidate in field:
         candidate.run()
-    told = _ladder(harness, field, setup.times(160, 24))
+    readings = _ladder(harness, field, setup.times(160, 24))
     # Not by calibrating here: after a profiler's session events read as longer.
     calibrations = [harness.calibration, *setup.calibrations]
-    _reproducible(found, calibrations)
-    found.data["calibrations"] = [
+    _reproducible(result, calibrations)
+    result.data["calibrations"] = [
         {"quantum_us": c.quantum_us, "flush_us": c.flush_us, "overhead_us": dict(c.overhead_us)}
         for c in calibrations
     ]
-    found.data["waits_us"] = {m: dict(zip(_WAITS_US, v, strict=True)) for m, v in told.items()}
+    result.data["waits_us"] = {m: dict(zip(_WAITS_US, v, strict=True)) for m, v in readings.items()}
     for method in ("graph", "events"):
-        slope, residual = _line(_WAITS_US, told[method])
-        found.add(
+        slope, residual = _line(_WAITS_US, readings[method])
+        result.add(
             f"{method}: slope over kernels that wait 2 .. 200 us by the device's clock",
             "1.00 +- 1 %",
             f"{slope:.4f}",
             abs(slope - 1) <= 0.01,
-            f"CUPTI's slope {_line(_WAITS_US, told['cupti'])[0]:.4f}",
+            f"CUPTI's slope {_line(_WAITS_US, readings['cupti'])[0]:.4f}",
         )
         bound = max(quantum_us, 0.3)
-        found.add(
+        result.add(
             f"{method}: residual", f"<= {bound:g} us", f"{residual:.3f} us", residual <= bound
         )
-        apart = max(abs(a - b) for a, b in zip(told[method], told["cupti"], strict=True))
-        found.add(
+        apart = max(abs(a - b) for a, b in zip(readings[method], readings["cupti"], strict=True))
+        result.add(
             f"{method} against CUPTI, worst of the ladder",
             f"<= {bound:g} us",
             f"{apart:.3f} us",
             apart <= bound,
         )
-    return found
+    return result
 
 
-def _reproducible(found: Result, calibrations) -> None:
+def _reproducible(result: Result, calibrations) -> None:
     rows = {
         "quantum": [c.quantum_us for c in calibrations],
         "flush": [c.flush_us for c in calibrations],
@@ -72,7 +72,7 @@ def _reproducible(found: Result, calibrations) -> None:
     for name, values in rows.items():
         middle = statistics.median(values)
         off = max(abs(value / middle - 1) for value in values) if middle > 0 else float("inf")
-        found.add(
+        result.add(
             f"{len(values)} calibrations: {name}",
             "> 0, within 10 %",
             ", ".join(f"{value:.3f}" for value in values) + " us",
@@ -106,7 +106,7 @@ def _line(x, y) -> tuple[float, float]:
 
 def caches(setup: Setup) -> Result:
     """G7: a copy that fits the cache, and one that does not, cold, warm and rotating."""
-    harness, found = Harness(setup), Result()
+    harness, result = Harness(setup), Result()
     torch = harness.torch
     passes = setup.times(60, 20)
     for name, size in (("8 MB", 8 * 10**6), ("1 GB", 10**9)):
@@ -121,15 +121,15 @@ def caches(setup: Setup) -> Result:
         for cache in ("cold", "warm", "rotate"):
             timer = harness.chosen_timer([copy], cache)
             us[cache] = statistics.fmean(harness.median_us(timer, copy, passes) for _ in range(3))
-        found.data[name] = us
+        result.data[name] = us
         if copies > 1:
-            _small_copy(found, us)
+            _small_copy(result, us)
         else:
             apart = us["cold"] / us["warm"] - 1
-            told = f"{us['cold']:.1f} and {us['warm']:.1f} us ({100 * apart:+.1f} %)"
-            found.add("copy of 1 GB: cold = warm", "+- 2 %", told, abs(apart) <= 0.02)
+            measured = f"{us['cold']:.1f} and {us['warm']:.1f} us ({100 * apart:+.1f} %)"
+            result.add("copy of 1 GB: cold = warm", "+- 2 %", measured, abs(apart) <= 0.02)
             rate = 2 * size / us["cold"]
-            found.add(
+            result.add(
                 "copy of 1 GB: bytes read plus written, against 4.3 TB/s seen on an H200",
                 "+- 3 %",
                 f"{rate / 1e6:.2f} TB/s",
@@ -138,15 +138,15 @@ def caches(setup: Setup) -> Result:
             )
         del made, runs, copy
         torch.cuda.empty_cache()
-    return found
+    return result
 
 
-def _small_copy(found: Result, us) -> None:
+def _small_copy(result: Result, us) -> None:
     ratio, apart = us["cold"] / us["warm"], us["rotate"] / us["cold"] - 1
-    told = f"{us['cold']:.2f} / {us['warm']:.2f} us = {ratio:.2f}"
-    found.add("copy of 8 MB: cold / warm", ">= 1.5", told, ratio >= 1.5)
-    told = f"{us['rotate']:.2f} us ({100 * apart:+.1f} %)"
-    found.add("copy of 8 MB: rotating = flushed", "+- 3 %", told, abs(apart) <= 0.03)
+    measured = f"{us['cold']:.2f} / {us['warm']:.2f} us = {ratio:.2f}"
+    result.add("copy of 8 MB: cold / warm", ">= 1.5", measured, ratio >= 1.5)
+    measured = f"{us['rotate']:.2f} us ({100 * apart:+.1f} %)"
+    result.add("copy of 8 MB: rotating = flushed", "+- 3 %", measured, abs(apart) <= 0.03)
 
 
 def launches(setup: Setup) -> Result:
@@ -155,7 +155,7 @@ def launches(setup: Setup) -> Result:
 
     from acceptance.planted import Counting
 
-    harness, found = Harness(setup), Result()
+    harness, result = Harness(setup), Result()
     kernel = Counting("3 us", 3.0)
     work = kernel.runner(250)
 
@@ -178,7 +178,7 @@ def launches(setup: Setup) -> Result:
         us = [statistics.median(row) for row in rows]
         off = max(abs(value / us[0] - 1) for value in us)
         is_chosen = method == chosen.method
-        found.add(
+        result.add(
             f"{method}: launch delayed by 0, 50, 200 us",
             "+- 3 %" if is_chosen else "",
             ", ".join(f"{value:.2f}" for value in us) + " us",
@@ -186,9 +186,9 @@ def launches(setup: Setup) -> Result:
             f"worst {percent(off)}; "
             + ("the farm's choice here" if is_chosen else "not used here"),
         )
-        found.data[method] = us
+        result.data[method] = us
     bench = [1000 * do_bench(c.run, warmup=5, rep=25, return_mode="median") for c in field]
-    told = ", ".join(f"{value:.2f}" for value in bench) + " us"
-    found.add("triton's do_bench on the same", "", told, None, "for comparison")
-    found.data["do_bench"] = bench
-    return found
+    measured = ", ".join(f"{value:.2f}" for value in bench) + " us"
+    result.add("triton's do_bench on the same", "", measured, None, "for comparison")
+    result.data["do_bench"] = bench
+    return result

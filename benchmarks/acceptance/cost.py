@@ -19,12 +19,12 @@ THOUSAND = ("thousand_softmax", "thousand_layer_norm")
 
 def of_a_config(setup: Setup) -> Result:
     """Screening of 64 variants of the matmul task in screenings of 16, and the gate before it."""
-    harness, found = Harness(setup), Result()
+    harness, result = Harness(setup), Result()
     began = time.monotonic()
     run = _screened(harness, TASK)
     count = run["variants"]
     per_ms = 1e3 * run["timing_s"] / count
-    found.add(
+    result.add(
         f"timing, wall, of a config: {count} variants of 4096^3 in screenings of {_JOB}",
         "<= 3 ms",
         f"{per_ms:.2f} ms",
@@ -33,7 +33,7 @@ def of_a_config(setup: Setup) -> Result:
         f"{run['samples'] / count:.1f} samples a config; "
         f"best {run['best_us']:.1f} us",
     )
-    found.add(
+    result.add(
         "everything else of a job, wall, of a config (gate, first launch)",
         "",
         f"{1e3 * (run['device_s'] - run['timing_s']) / count:.2f} ms",
@@ -41,46 +41,46 @@ def of_a_config(setup: Setup) -> Result:
         f"{run['failed']} refused or failed; {run['compiled']} compiled on the device",
     )
     run["wall_s"] = time.monotonic() - began
-    found.data["screening"] = run
-    _gate(harness, found)
-    return found
+    result.data["screening"] = run
+    _gate(harness, result)
+    return result
 
 
-def _gate(harness: Harness, found: Result) -> None:
+def _gate(harness: Harness, result: Result) -> None:
     """GPU time of the whole gate on a variant that is loaded, by gate_acceptance.py."""
     sys.path.append(f"{Path(__file__).resolve().parents[2] / 'tests' / 'measure'}")
     from acceptance.gate_cheats import gate_cost
 
-    told = gate_cost(harness.backend, harness.setup.folder)
-    found.data["gate"] = {k: v for k, v in told.items() if k != "gate_activities"}
-    gpu_ms = told["gate_gpu_us"] / 1e3
-    found.add(
+    gate = gate_cost(harness.backend, harness.setup.folder)
+    result.data["gate"] = {k: v for k, v in gate.items() if k != "gate_activities"}
+    gpu_ms = gate["gate_gpu_us"] / 1e3
+    result.add(
         "gate, GPU time of one config of 4096^3 (all seeds, repetition, audit)",
         "",
         f"{gpu_ms:.2f} ms",
         None,
-        f"waiting on purpose {told['of_which_spinning_us'] / 1e3:.2f} ms, the kernel itself "
-        f"{told['of_which_the_kernel_us'] / 1e3:.2f} ms; host {told['gate_host_ms']:.2f} ms",
+        f"waiting on purpose {gate['of_which_spinning_us'] / 1e3:.2f} ms, the kernel itself "
+        f"{gate['of_which_the_kernel_us'] / 1e3:.2f} ms; host {gate['gate_host_ms']:.2f} ms",
     )
 
 
 def thousand(setup: Setup) -> Result:
     """G13: a thousand variants of about 50 us, precompiled, in screenings of 16 against an
     incumbent."""
-    harness, found = Harness(setup), Result()
+    harness, result = Harness(setup), Result()
     began = time.monotonic()
     runs = [_screened(harness, name) for name in THOUSAND if len(setup.built.get(name, [])) > 1]
     wall_s = time.monotonic() - began
     if not runs:
-        found.skip("a thousand variants", "none were built")
-        return found
+        result.skip("a thousand variants", "none were built")
+        return result
     count = sum(run["variants"] for run in runs)
     timing_s = sum(run["timing_s"] for run in runs)
     busy_s = sum(run["busy_s"] for run in runs)
     bound_s = 3.0 * count / 1000
-    told = " and ".join(f"{run['best_us']:.0f}" for run in runs)
-    found.add(
-        f"GPU busy in timing, {count} variants of about {told} us",
+    best = " and ".join(f"{run['best_us']:.0f}" for run in runs)
+    result.add(
+        f"GPU busy in timing, {count} variants of about {best} us",
         f"<= {bound_s:.2g} s",
         f"{timing_s:.2f} s of wall",
         timing_s <= bound_s,
@@ -88,7 +88,7 @@ def thousand(setup: Setup) -> Result:
     )
     hosts = [ms for run in runs for ms in run["rest_ms"]]
     host_ms = statistics.median(hosts)
-    found.add(
+    result.add(
         "the rest of a job per variant, median (gate with its GPU time, loading)",
         "<= 10 ms",
         f"{host_ms:.2f} ms",
@@ -97,10 +97,10 @@ def thousand(setup: Setup) -> Result:
         f"{sum(run['compiled'] for run in runs)} compiled on the device; all {wall_s:.1f} s",
     )
     share = timing_s / wall_s
-    found.add("timing as a share of the device's wall time", "", f"{100 * share:.0f} %", None,
+    result.add("timing as a share of the device's wall time", "", f"{100 * share:.0f} %", None,
               "the reference's <= 10 % is of a whole campaign")  # fmt: skip
-    found.data["runs"] = runs
-    return found
+    result.data["runs"] = runs
+    return result
 
 
 def _screened(harness: Harness, name: str) -> dict:
@@ -112,19 +112,19 @@ def _screened(harness: Harness, name: str) -> dict:
     harness.job(name, (incumbent,), Mode.SCREENING)
     for start in range(0, len(others), _JOB):
         batch = others[start : start + _JOB]
-        told = harness.job(name, (*batch, incumbent), Mode.SCREENING, incumbent=True)
-        timed = [o for o in told.outcomes if isinstance(o, Timing) and o.samples_us]
-        failed += len(told.outcomes) - len(timed)
+        answer = harness.job(name, (*batch, incumbent), Mode.SCREENING, incumbent=True)
+        timed = [o for o in answer.outcomes if isinstance(o, Timing) and o.samples_us]
+        failed += len(answer.outcomes) - len(timed)
         busy_us += sum(sum(o.samples_us) + flush_us * len(o.samples_us) for o in timed)
         # The incumbent's samples are one per pass, but it runs once for every eight.
         busy_us += len(timed[-1].samples_us) * (timed[-1].median_us + flush_us) if timed else 0.0
         samples += sum(len(o.samples_us) for o in timed[:-1])
-        timing_s += told.timing_s
-        device_s += told.device_s
-        compiled += told.compiled
-        methods.add(told.method)
-        rest_ms.append(1e3 * (told.device_s - told.timing_s) / len(batch))
-        outcomes = list(zip(batch, told.outcomes, strict=False))
+        timing_s += answer.timing_s
+        device_s += answer.device_s
+        compiled += answer.compiled
+        methods.add(answer.method)
+        rest_ms.append(1e3 * (answer.device_s - answer.timing_s) / len(batch))
+        outcomes = list(zip(batch, answer.outcomes, strict=False))
         better = [
             (o.log_ratio, a, o.median_us)
             for a, o in outcomes
@@ -132,8 +132,8 @@ def _screened(harness: Harness, name: str) -> dict:
         ]
         if better:
             _, incumbent, best_us = min(better, key=lambda item: item[0])
-        elif isinstance(told.outcomes[-1], Timing):
-            best_us = told.outcomes[-1].median_us
+        elif isinstance(answer.outcomes[-1], Timing):
+            best_us = answer.outcomes[-1].median_us
     return {
         "field": name,
         "variants": len(others),

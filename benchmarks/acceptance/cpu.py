@@ -69,18 +69,19 @@ def noise_worlds(size: Size) -> Iterator[Row]:
     from acceptance import cpu_noise as noise
 
     if size.worlds is not None:
-        worlds, configs = noise.worlds_found_before(size.worlds)
+        worlds, configs = noise.earlier_worlds(size.worlds)
     else:
         configs = 2000
         worlds = noise.worlds(size.seeds, configs, size.processes)
-    for name, found in worlds.items():
+    for name, figures in worlds.items():
         yield Row(
             "C1",
-            f"world {name}: {configs} configs, {found['seeds']} seeds",
-            f"P(<=1 %) >= 0.99, P(<=2 %) >= 0.995, device <= {found['device_s_bound']} s",
-            f"{found['within_1_percent']}, {found['within_2_percent']}, {found['device_s']} s",
-            bool(found["passed"]),
-            "simulated" if found["seeds"] >= 300 else "simulated; fewer seeds than 300",
+            f"world {name}: {configs} configs, {figures['seeds']} seeds",
+            f"P(<=1 %) >= 0.99, P(<=2 %) >= 0.995, device <= {figures['device_s_bound']} s",
+            f"{figures['within_1_percent']}, {figures['within_2_percent']}, "
+            f"{figures['device_s']} s",
+            bool(figures["passed"]),
+            "simulated" if figures["seeds"] >= 300 else "simulated; fewer seeds than 300",
         )
 
 
@@ -88,12 +89,12 @@ def identical_under_drift(size: Size) -> Iterator[Row]:
     from acceptance import cpu_noise as noise
 
     for sd, tau_s in noise.DRIFTS:
-        found = noise.same_under_drift(sd, tau_s, size.same_trials)
+        figures = noise.same_under_drift(sd, tau_s, size.same_trials)
         what = f"A/A, drift {sd:.1%} over {tau_s:g} s, {size.same_trials} trials"
-        good = 0.03 <= found["paired"] <= 0.07 and found["declared"] <= 0.01
-        said = f"{found['paired']:.1%}, {found['declared']:.2%}"
-        yield Row("C2", what, "paired 3-7 %, declared <= 1 %", said, good, "simulated")
-        guard = found["sequential"]
+        good = 0.03 <= figures["paired"] <= 0.07 and figures["declared"] <= 0.01
+        measured = f"{figures['paired']:.1%}, {figures['declared']:.2%}"
+        yield Row("C2", what, "paired 3-7 %, declared <= 1 %", measured, good, "simulated")
+        guard = figures["sequential"]
         what = "the guard: windows one after the other, Mann-Whitney"
         yield Row("C2", what, "> 25 %", f"{guard:.1%}", bool(guard > 0.25), "simulated")
 
@@ -103,14 +104,15 @@ def identical_products(size: Size) -> Iterator[Row]:
 
     for side in timed.SIZES:
         for buffers in ("same", "pool", "own"):
-            found = timed.same_twice(side, buffers, size.real_runs)
+            figures = timed.same_twice(side, buffers, size.real_runs)
             shared = buffers != "own"
-            good = found["differ"] <= 0.10 and found["declared"] <= 0.05
+            good = figures["differ"] <= 0.10 and figures["declared"] <= 0.05
             yield Row(
                 "C3",
                 f"A/A of np.matmul {side}, {buffers} buffers, {size.real_runs} runs",
                 "differ <= 10 %, declared <= 5 %" if shared else "none: what sharing is for",
-                f"{found['differ']:.1%}, {found['declared']:.1%}, p95 {found['error_p95']:.2%}",
+                f"{figures['differ']:.1%}, {figures['declared']:.1%}, "
+                f"p95 {figures['error_p95']:.2%}",
                 good if shared else None,
             )
 
@@ -124,32 +126,34 @@ def planted_slowdowns(size: Size) -> Iterator[Row]:
         0.10: ("sign never wrong", lambda f: f["faster"] == 0 and f["slower"] >= 0.9),
     }
     for effect in timed.SLOWER:
-        found = timed.planted(effect, size.planted_runs)
+        figures = timed.planted(effect, size.planted_runs)
         bound, holds = bounds[effect]
-        said = f"{found['slower']:.0%} slower, {found['faster']:.0%} faster"
+        measured = f"{figures['slower']:.0%} slower, {figures['faster']:.0%} faster"
         what = f"{effect:.0%} more work, {size.planted_runs} runs"
-        yield Row("C4", what, bound, said, holds(found), f"measured {found['measured']:.2%}")
+        yield Row(
+            "C4", what, bound, measured, holds(figures), f"measured {figures['measured']:.2%}"
+        )
 
 
 def rank_agreement(size: Size) -> Iterator[Row]:
     from acceptance import cpu_timed as timed
 
-    found = timed.repeated(size.selections, size.passes)
+    figures = timed.repeated(size.selections, size.passes)
     what = f"{timed.VARIANTS} blocked products, two runs of {size.passes} passes"
-    note = f"slowest {found['spread']:.1f} times the best"
-    yield Row("C5", what, "tau >= 0.9", f"{found['tau']:.3f}", found["tau"] >= 0.9, note)
-    within = found["within_5_percent"]
+    note = f"slowest {figures['spread']:.1f} times the best"
+    yield Row("C5", what, "tau >= 0.9", f"{figures['tau']:.3f}", figures["tau"] >= 0.9, note)
+    within = figures["within_5_percent"]
     what = f"chosen by screening and race, {size.selections} times"
-    said = f"{within:.0%}, worst {found['worst']:.1%} off"
-    yield Row("C5", what, ">= 90 % within 5 %", said, within >= 0.9)
+    measured = f"{within:.0%}, worst {figures['worst']:.1%} off"
+    yield Row("C5", what, ">= 90 % within 5 %", measured, within >= 0.9)
 
 
 def interval_coverage(size: Size) -> Iterator[Row]:
     from acceptance import cpu_noise as noise
 
     off: dict[str, list[tuple[float, str]]] = {name: [] for name in noise.NOISES}
-    for what, said, found in noise.coverages(size.coverage_trials):
-        off[what.split(",")[0]].append((found - said, f"{what} at {said:.0%}: {found:.1%}"))
+    for what, nominal, share in noise.coverages(size.coverage_trials):
+        off[what.split(",")[0]].append((share - nominal, f"{what} at {nominal:.0%}: {share:.1%}"))
     worst = max(off["normal"], key=lambda pair: abs(pair[0]))
     what = "coverage of paired intervals, normal noise"
     yield Row("C6", what, "+- 1.5 pp", f"worst: {worst[1]}", abs(worst[0]) <= 0.015, "simulated")
@@ -158,20 +162,20 @@ def interval_coverage(size: Size) -> Iterator[Row]:
     what = "coverage of paired intervals, outliers"
     yield Row("C6", what, ">= -1.5 pp", f"least: {low[1]}", low[0] >= -0.015, note)
     ranks = list(noise.medians_covered(size.coverage_trials))
-    worst_rank = max(ranks, key=lambda found: abs(found[2] - found[1]))
+    worst_rank = max(ranks, key=lambda share: abs(share[2] - share[1]))
     count, promised, covered = worst_rank
-    said = f"worst: {count} samples, {covered:.1%} of {promised:.1%}"
+    measured = f"worst: {count} samples, {covered:.1%} of {promised:.1%}"
     what = "coverage of the report's order-statistic intervals"
-    yield Row("C6", what, "exact +- 1.5 pp", said, abs(covered - promised) <= 0.015)
+    yield Row("C6", what, "exact +- 1.5 pp", measured, abs(covered - promised) <= 0.015)
     alike = noise.against_scipy(300)
-    said = ", ".join(f"{name} {value:.0e}" for name, value in alike.items())
+    measured = ", ".join(f"{name} {value:.0e}" for name, value in alike.items())
     good = max(alike.values()) < 1e-9
-    yield Row("C6", "trimmed mean and Yuen's error against scipy", "< 1e-9", said, bool(good))
+    yield Row("C6", "trimmed mean and Yuen's error against scipy", "< 1e-9", measured, bool(good))
     coarse = noise.coarse_clock(500)
-    said = f"mean {coarse['trimmed_mean']:.2%}, median {coarse['median']:.2%} off"
+    measured = f"mean {coarse['trimmed_mean']:.2%}, median {coarse['median']:.2%} off"
     good = coarse["trimmed_mean"] < coarse["median"] and coarse["covered"] >= 0.935
     note = f"interval covers {coarse['covered']:.1%}"
-    yield Row("C6", "a clock of 20 % ticks", "trimmed mean beats median", said, good, note)
+    yield Row("C6", "a clock of 20 % ticks", "trimmed mean beats median", measured, good, note)
     note = "not used by the farm: nothing to test"
     yield Row("C6", "Hodges-Lehmann, bootstrap", "-", "-", None, note)
 
@@ -180,15 +184,15 @@ def killed_drivers(size: Size) -> Iterator[Row]:
     from acceptance import cpu_farm as farm
 
     with tempfile.TemporaryDirectory(prefix="tuner-killed-") as folder:
-        found = farm.killed_at_any_point(Path(folder), size.points)
-    same, trials, lost = found["same_winner"], found["same_trials"], found["lost"]
+        figures = farm.killed_at_any_point(Path(folder), size.points)
+    same, trials, lost = figures["same_winner"], figures["same_trials"], figures["lost"]
     yield Row(
         "C7",
         f"kill -9 of the driver at {size.points} points, resumed",
         "same winner, same trials, none lost",
         f"{same} and {trials} of {size.points}, {lost} lost",
         (same, trials, lost) == (size.points, size.points, 0),
-        f"worst winner {found['winner_regret_max']:.2%} off the best",
+        f"worst winner {figures['winner_regret_max']:.2%} off the best",
     )
 
 
@@ -196,14 +200,14 @@ def engine_overhead(size: Size) -> Iterator[Row]:
     import tuner_overhead
 
     for strategy in ("exhaustive", "random"):
-        found = tuner_overhead.overhead(size.trials, strategy)
+        figures = tuner_overhead.overhead(size.trials, strategy)
         for where, bound in tuner_overhead.BOUNDS.items():
             yield Row(
                 "C8",
                 f"{size.trials} trials that take no time, {strategy}, {where}",
                 f"<= {bound:g} ms",
-                f"{found[where]:.3f} ms",
-                found[where] <= bound,
+                f"{figures[where]:.3f} ms",
+                figures[where] <= bound,
             )
 
 

@@ -36,14 +36,14 @@ Samples = Callable[[np.random.Generator, tuple[int, ...]], "np.ndarray"]
 def worlds(seeds: int, configs: int, processes: int) -> dict[str, dict[str, object]]:
     """Selection in the six noise worlds through the real engine, by world."""
     jobs = [(w, seed, configs) for w in simulated_worlds.NOISY for seed in range(seeds)]
-    found: dict[str, list] = {world: [] for world in simulated_worlds.NOISY}
+    runs_by_world: dict[str, list] = {world: [] for world in simulated_worlds.NOISY}
     with ProcessPoolExecutor(processes) as executor:
-        for world, run in executor.map(simulated_worlds.one, jobs, chunksize=2):
-            found[world].append(run)
-    return {w: simulated_worlds.summary(w, runs, configs) for w, runs in found.items()}
+        for world, run in executor.map(simulated_worlds.tune_job, jobs, chunksize=2):
+            runs_by_world[world].append(run)
+    return {w: simulated_worlds.summary(w, runs, configs) for w, runs in runs_by_world.items()}
 
 
-def worlds_found_before(path: Path) -> tuple[dict[str, dict[str, object]], int]:
+def earlier_worlds(path: Path) -> tuple[dict[str, dict[str, object]], int]:
     """What `simulated_worlds.py` wrote, and its number of configs."""
     document = json.loads(path.read_text())
     return document["worlds"], document["configs"]
@@ -69,7 +69,7 @@ def same_under_drift(sd: float, tau_s: float, trials: int, seed: int = 1) -> dic
     other, as by a harness that times variant by variant.
     """
     rng = np.random.default_rng(seed)
-    found = {"paired": 0, "declared": 0, "sequential": 0}
+    counts = {"paired": 0, "declared": 0, "sequential": 0}
     for _ in range(trials):
         clock = wander(rng, 2 * _PAIRS, sd, tau_s)
         times = np.exp(clock + rng.normal(0, _SIGMA, 2 * _PAIRS)) * _US
@@ -77,12 +77,12 @@ def same_under_drift(sd: float, tau_s: float, trials: int, seed: int = 1) -> dic
         # Every other pair is taken in reverse order, as a race does.
         first[1::2], second[1::2] = times[3::4], times[2::4]
         ratio = paired(first, second)
-        found["paired"] += not ratio.low <= 0 <= ratio.high
-        said = verdict(ratio.log_ratio, ratio.low, ratio.high)
-        found["declared"] += said in ("faster", "slower")
+        counts["paired"] += not ratio.low <= 0 <= ratio.high
+        call = verdict(ratio.log_ratio, ratio.low, ratio.high)
+        counts["declared"] += call in ("faster", "slower")
         windows = times[:_WINDOW], times[_WINDOW:]
-        found["sequential"] += stats.mannwhitneyu(*windows).pvalue < 0.05
-    return {name: count / trials for name, count in found.items()}
+        counts["sequential"] += stats.mannwhitneyu(*windows).pvalue < 0.05
+    return {name: count / trials for name, count in counts.items()}
 
 
 # -- C6 --------------------------------------------------------------------------------------------

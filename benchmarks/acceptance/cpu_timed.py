@@ -48,7 +48,7 @@ def same_twice(size: int, buffers: str, runs: int) -> dict[str, float]:
     buffers: `own` for each, the `same` for both, or one `pool` that both go through. differ: the
     95 % interval excludes zero; declared: the farm's verdict.
     """
-    found = {"differ": 0, "declared": 0}
+    counts = {"differ": 0, "declared": 0}
     ratios = []
     for run in range(runs):
         rng = np.random.default_rng([size, run])
@@ -61,9 +61,12 @@ def same_twice(size: int, buffers: str, runs: int) -> dict[str, float]:
         a, b = collect_passes(timer, candidates, PAIRS, warm_ms=20.0)
         ratio = paired(a, b)
         ratios.append(abs(ratio.log_ratio))
-        found["differ"] += not ratio.low <= 0 <= ratio.high
-        found["declared"] += verdict(ratio.log_ratio, ratio.low, ratio.high) in ("faster", "slower")
-    shares = {name: count / runs for name, count in found.items()}
+        counts["differ"] += not ratio.low <= 0 <= ratio.high
+        counts["declared"] += verdict(ratio.log_ratio, ratio.low, ratio.high) in (
+            "faster",
+            "slower",
+        )
+    shares = {name: count / runs for name, count in counts.items()}
     return {**shares, "error_p95": sorted(ratios)[int(0.95 * (runs - 1))]}
 
 
@@ -74,7 +77,7 @@ def planted(effect: float, runs: int) -> dict[str, float]:
     The work is a hundred small products of one size, the slower variant's `effect` more of them.
     """
     least, more = 100, round(100 * (1 + effect))
-    found = {"slower": 0, "faster": 0}
+    counts = {"slower": 0, "faster": 0}
     measured = []
     for run in range(runs):
         rng = np.random.default_rng([4, run])
@@ -83,10 +86,10 @@ def planted(effect: float, runs: int) -> dict[str, float]:
         a, b = collect_passes(_timer(), candidates, PAIRS, warm_ms=20.0)
         ratio = paired(a, b)
         measured.append(ratio.log_ratio)
-        said = verdict(ratio.log_ratio, ratio.low, ratio.high)
-        found["slower"] += said == "slower"
-        found["faster"] += said == "faster"
-    shares = {name: count / runs for name, count in found.items()}
+        call = verdict(ratio.log_ratio, ratio.low, ratio.high)
+        counts["slower"] += call == "slower"
+        counts["faster"] += call == "faster"
+    shares = {name: count / runs for name, count in counts.items()}
     return {**shares, "measured": float(np.expm1(statistics.median(measured)))}
 
 
@@ -123,12 +126,12 @@ def _blocked(a, b, out, order: str, block: int, deep: int) -> None:
                 out[i, j] += a[i, k] @ b[k, j]
 
 
-def oracle(field: Sequence[Candidate], passes: int) -> dict[str, float]:
+def exhaustive_regret(field: Sequence[Candidate], passes: int) -> dict[str, float]:
     """How much slower than the best each of these is, by many interleaved passes, as a share."""
     logs = np.log(np.array(collect_passes(_timer(), field, passes, warm_ms=100.0)))
     middle = np.median(logs - logs.mean(axis=0), axis=1)
     off = np.expm1(middle - middle.min())
-    return {one.name: float(share) for one, share in zip(field, off, strict=True)}
+    return {candidate.name: float(share) for candidate, share in zip(field, off, strict=True)}
 
 
 def full_ranking(field: Sequence[Candidate], passes: int) -> list[float]:
@@ -140,15 +143,15 @@ def full_ranking(field: Sequence[Candidate], passes: int) -> list[float]:
 def chosen(field: Sequence[Candidate], finalists: int = 8) -> str:
     """What the farm picks: screenings of 16 against the incumbent, then the race of the fastest."""
     timer, incumbent, scores = _timer(), field[0], {field[0].name: 0.0}
-    by_name = {one.name: one for one in field}
+    by_name = {candidate.name: candidate for candidate in field}
     rest = list(field[1:])
     for start in range(0, len(rest), 16):
         entries = screen(timer, rest[start : start + 16], incumbent, _CONSTANTS)
-        told = entries[-1]
+        incumbent_entry = entries[-1]
         base = scores[incumbent.name]
         for entry in entries[:-1]:
-            both = min(len(entry.samples_us), len(told.samples_us))
-            ratio = paired(entry.samples_us[:both], told.samples_us[:both])
+            both = min(len(entry.samples_us), len(incumbent_entry.samples_us))
+            ratio = paired(entry.samples_us[:both], incumbent_entry.samples_us[:both])
             scores[entry.candidate.name] = base + ratio.log_ratio
         incumbent = by_name[min(scores, key=scores.__getitem__)]
     named = sorted(scores, key=scores.__getitem__)[:finalists]
@@ -167,7 +170,9 @@ def repeated(selections: int, passes: int) -> dict[str, float]:
     picked = [chosen(field) for _ in range(selections)]
     together = np.add(first, second)
     fastest = {field[index].name for index in np.argsort(together)[:_FASTEST]}
-    truth = oracle([one for one in field if one.name in {*picked, *fastest}], 10 * passes)
+    truth = exhaustive_regret(
+        [candidate for candidate in field if candidate.name in {*picked, *fastest}], 10 * passes
+    )
     regrets = [truth[name] for name in picked]
     return {
         "tau": float(stats.kendalltau(first, second).statistic),

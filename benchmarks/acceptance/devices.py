@@ -21,26 +21,26 @@ _SCALED_FIELD, _TOP = "matmul_4096", 20
 
 def devices(setup: Setup) -> Result:
     """G14: the same finalists on each GPU, in a process of its own."""
-    found, count = Result(), visible_gpus()
+    result, count = Result(), visible_gpus()
     if count < 2:
-        found.skip("the same finalists on several GPUs", f"{count} GPU visible here")
-        return found
+        result.skip("the same finalists on several GPUs", f"{count} GPU visible here")
+        return result
     fresh = replace(setup, calibration=None)
-    told = [isolated(_finalists, fresh, index, limit_s=90.0) for index in range(count)]
-    names = [name for name in told[0]["ratios"] if all(name in t["ratios"] for t in told)]
-    top = sorted(names, key=lambda name: told[0]["ratios"][name])[:_TOP]
+    finals = [isolated(_finalists, fresh, index, limit_s=90.0) for index in range(count)]
+    names = [name for name in finals[0]["ratios"] if all(name in t["ratios"] for t in finals)]
+    top = sorted(names, key=lambda name: finals[0]["ratios"][name])[:_TOP]
     taus, moved = [], 0.0
-    for other in told[1:]:
-        mine, its = ([t["ratios"][name] for name in top] for t in (told[0], other))
-        taus.append(float(kendalltau(mine, its).statistic))
-        moved = max(moved, *(abs(a - b) for a, b in zip(mine, its, strict=True)))
-    raw = [t["anchor_us"] for t in told]
-    found.add(f"tau of the top {len(top)} between {count} GPUs", ">= 0.95",
+    for other in finals[1:]:
+        first, second = ([t["ratios"][name] for name in top] for t in (finals[0], other))
+        taus.append(float(kendalltau(first, second).statistic))
+        moved = max(moved, *(abs(a - b) for a, b in zip(first, second, strict=True)))
+    raw = [t["anchor_us"] for t in finals]
+    result.add(f"tau of the top {len(top)} between {count} GPUs", ">= 0.95",
               f"least {min(taus):.3f}", min(taus) >= 0.95)  # fmt: skip
-    found.add("ratios to the anchor agree", "<= 0.5 %", percent(moved, 2), moved <= 0.005,
+    result.add("ratios to the anchor agree", "<= 0.5 %", percent(moved, 2), moved <= 0.005,
               "anchor " + ", ".join(f"{us:.2f}" for us in raw) + " us")  # fmt: skip
-    found.data["devices"] = told
-    return found
+    result.data["devices"] = finals
+    return result
 
 
 def visible_gpus() -> int:
@@ -72,6 +72,6 @@ def _finalists(setup: Setup, index: int) -> dict:
 
 def energy(setup: Setup) -> Result:
     """G15: the product measures no energy."""
-    found = Result()
-    found.skip("energy of three finalists, CV <= 3 %", "the product does not measure energy")
-    return found
+    result = Result()
+    result.skip("energy of three finalists, CV <= 3 %", "the product does not measure energy")
+    return result

@@ -63,11 +63,11 @@ def compare(kernel, first_us, second_us, quantum_us, *, truth=0.0, planted=0.0) 
 
 def log_ratios(rows, quantum_us=0.0) -> list[float]:
     """Of every row of samples to the first, over the passes both took: who is known stops early."""
-    told = []
+    ratios = []
     for row in rows:
         both = min(len(row), len(rows[0]))
-        told.append(paired(row[:both], rows[0][:both], quantum_us=quantum_us).log_ratio)
-    return told
+        ratios.append(paired(row[:both], rows[0][:both], quantum_us=quantum_us).log_ratio)
+    return ratios
 
 
 def signed_rank(a, b) -> float:
@@ -93,15 +93,15 @@ def by_kernel(pairs: Sequence[Pair]) -> dict[str, list[Pair]]:
     return grouped
 
 
-def evaluate_identical(found: Result, pairs: Sequence[Pair]) -> None:
+def evaluate_identical(result: Result, pairs: Sequence[Pair]) -> None:
     """A/A: of identical pairs hardly one may be called different."""
     if not pairs:
-        found.skip("A/A", "no pair was measured")
+        result.skip("A/A", "no pair was measured")
         return
     different = [pair for pair in pairs if pair.verdict in ("faster", "slower")]
     undecided = sum(pair.verdict == "undecided" for pair in pairs)
     share = len(different) / len(pairs)
-    found.add(
+    result.add(
         "A/A: identical pairs called different",
         "<= 1 %",
         f"{len(different)} of {len(pairs)} ({percent(share)})",
@@ -109,7 +109,7 @@ def evaluate_identical(found: Result, pairs: Sequence[Pair]) -> None:
         f"{undecided} undecided"
         + (f"; {', '.join(sorted({p.kernel for p in different}))}" if different else ""),
     )
-    _signed_ranks(found, pairs)
+    _signed_ranks(result, pairs)
     for name, bound, these in (
         ("T >= 50 us", 0.003, [p for p in pairs if p.time_us >= 50]),
         ("T = 5 .. 50 us", 0.01, [p for p in pairs if 5 <= p.time_us < 50]),
@@ -118,7 +118,7 @@ def evaluate_identical(found: Result, pairs: Sequence[Pair]) -> None:
         if these:
             errors = [abs(math.expm1(p.log_ratio)) for p in these]
             error = quantile(errors, 0.95)
-            found.add(
+            result.add(
                 f"A/A: 95th percentile of the ratio's error, {name}",
                 f"<= {percent(bound)}" if bound else "",
                 percent(error, 2),
@@ -126,13 +126,13 @@ def evaluate_identical(found: Result, pairs: Sequence[Pair]) -> None:
                 f"{len(these)} pairs, worst {percent(max(errors), 2)}"
                 + ("" if bound else "; the bound of 1 % is for 5 us"),
             )
-    found.data["kernels"] = summaries(pairs)
+    result.data["kernels"] = summaries(pairs)
 
 
-def _signed_ranks(found: Result, pairs: Sequence[Pair]) -> None:
+def _signed_ranks(result: Result, pairs: Sequence[Pair]) -> None:
     apart = sum(pair.apart != 0 for pair in pairs) / len(pairs)
     raw = sum(pair.p_value < 0.05 for pair in pairs) / len(pairs)
-    found.add(
+    result.add(
         "A/A: raw Wilcoxon p < 0.05 (without the 1 % threshold)",
         "2 .. 10 %",
         percent(raw),
@@ -142,15 +142,15 @@ def _signed_ranks(found: Result, pairs: Sequence[Pair]) -> None:
     )
 
 
-def evaluate_planted(found: Result, pairs: Sequence[Pair]) -> None:
+def evaluate_planted(result: Result, pairs: Sequence[Pair]) -> None:
     """Planted A/B: extra work is found, its size is right, and its sign is never wrong."""
     for planted in sorted({pair.planted for pair in pairs}):
         these = [pair for pair in pairs if pair.planted == planted]
         apart = sum(pair.apart > 0 for pair in these) / len(these)
         slower = sum(pair.verdict == "slower" for pair in these) / len(these)
         bound = FOUND_SHARES.get(planted, 0.95 if planted > 0.02 else None)
-        found.add(
-            f"planted {percent(planted)}: found (interval above 0)",
+        result.add(
+            f"planted {percent(planted)}: detected (interval above 0)",
             f">= {percent(bound, 0)}" if bound else "",
             f"{percent(apart)} of {len(these)}",
             apart >= bound if bound else None,
@@ -159,12 +159,12 @@ def evaluate_planted(found: Result, pairs: Sequence[Pair]) -> None:
         )
         if planted >= 0.02:
             called = slower >= 0.95
-            found.add(
+            result.add(
                 f"planted {percent(planted)}: called `slower`", ">= 95 %", percent(slower), called
             )
-    _signs(found, pairs)
-    _biases(found, pairs)
-    found.data["kernels"] = summaries(pairs)
+    _signs(result, pairs)
+    _biases(result, pairs)
+    result.data["kernels"] = summaries(pairs)
 
 
 def _missed(pairs: Sequence[Pair]) -> str:
@@ -172,19 +172,19 @@ def _missed(pairs: Sequence[Pair]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items() if count)
 
 
-def _signs(found: Result, pairs: Sequence[Pair]) -> None:
-    told = [pair for pair in pairs if pair.apart < 0 or pair.verdict == "faster"]
+def _signs(result: Result, pairs: Sequence[Pair]) -> None:
+    wrong_sign = [pair for pair in pairs if pair.apart < 0 or pair.verdict == "faster"]
     guessed = [pair for pair in pairs if pair.planted >= 0.02 and pair.log_ratio <= 0]
-    found.add(
+    result.add(
         "planted: wrong sign (interval below 0 anywhere, or estimate below 0 at >= 2 %)",
         "0",
-        f"{len(told)} and {len(guessed)} of {len(pairs)}",
-        not told and not guessed,
-        ", ".join(sorted({f"{p.kernel} +{percent(p.planted)}" for p in [*told, *guessed]})),
+        f"{len(wrong_sign)} and {len(guessed)} of {len(pairs)}",
+        not wrong_sign and not guessed,
+        ", ".join(sorted({f"{p.kernel} +{percent(p.planted)}" for p in [*wrong_sign, *guessed]})),
     )
 
 
-def _biases(found: Result, pairs: Sequence[Pair]) -> None:
+def _biases(result: Result, pairs: Sequence[Pair]) -> None:
     """Of the mean estimate of each kernel and planted share, against the truth."""
     errors = [math.expm1(pair.log_ratio) - math.expm1(pair.truth) for pair in pairs]
     groups: dict[tuple[str, float], list[float]] = {}
@@ -192,7 +192,7 @@ def _biases(found: Result, pairs: Sequence[Pair]) -> None:
         groups.setdefault((pair.kernel, pair.planted), []).append(error)
     biases = {key: statistics.fmean(values) for key, values in groups.items()}
     worst = max(biases, key=lambda key: abs(biases[key]))
-    found.add(
+    result.add(
         "planted: mean estimate against the truth, worst kernel and share",
         "within 0.3 points",
         f"{100 * biases[worst]:+.2f} points",
@@ -202,19 +202,19 @@ def _biases(found: Result, pairs: Sequence[Pair]) -> None:
     )
 
 
-def evaluate_coverage(found: Result, pairs: Sequence[Pair]) -> None:
+def evaluate_coverage(result: Result, pairs: Sequence[Pair]) -> None:
     """How many 95 % intervals hold the log-ratio of an independent long run."""
     covered = [pair.low <= pair.truth <= pair.high for pair in pairs]
     share = sum(covered) / len(covered)
     near = sum(p.low - 5e-4 <= p.truth <= p.high + 5e-4 for p in pairs) / len(pairs)
-    found.add(
+    result.add(
         "coverage of reported 95 % intervals by an independent long run",
         "92 .. 98 %",
         f"{percent(share)} of {len(pairs)}",
         0.92 <= share <= 0.98,
         f"within 0.05 points of the interval: {percent(near)}",
     )
-    found.data["kernels"] = summaries(pairs)
+    result.data["kernels"] = summaries(pairs)
 
 
 def summaries(pairs: Sequence[Pair]) -> list[dict]:

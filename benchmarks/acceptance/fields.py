@@ -38,8 +38,8 @@ class Field:
             bound = bound.restrict({name: list(values) for name, values in self.space})
         default = dict(kernel.default_config(self.workload, device))
         others = [dict(c) for c in bound.enumerate() if config_key(c) != config_key(default)]
-        wanted = max(1, round(share * self.variants)) - 1
-        drawn = random.Random(self.name).sample(others, min(wanted, len(others)))
+        count = max(1, round(share * self.variants)) - 1
+        drawn = random.Random(self.name).sample(others, min(count, len(others)))
         return [default, *drawn]
 
 
@@ -93,14 +93,14 @@ def build_fields(
     folders = [folder / f"{at % workers}" for at in range(len(orders))]
     with ProcessPoolExecutor(workers, get_context("fork"), _without_device) as pool:
         results = list(pool.map(build, [job for _, job in orders], folders, chunksize=2))
-    found: dict[str, list[Artifact]] = {name: [] for name in names}
+    built: dict[str, list[Artifact]] = {name: [] for name in names}
     problems = []
     for (name, _), result in zip(orders, results, strict=True):
         if isinstance(result, Artifact):
-            found[name].append(result)
+            built[name].append(result)
         else:
             problems.append(f"{name}: {result.message}")
-    return found, problems
+    return built, problems
 
 
 def _without_device() -> None:

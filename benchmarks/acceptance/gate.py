@@ -17,23 +17,23 @@ def cheats(setup: Setup) -> Result:
     sys.path.append(f"{ROOT / 'tests' / 'measure'}")
     from acceptance import gate_cheats
 
-    harness, found = Harness(setup), Result()
+    harness, result = Harness(setup), Result()
     played = gate_cheats.play_cheats(harness.backend)
     count, refused = played["cheats_played"], played["cheats_refused"]
     missed = [row["cheat"] for row in played["cheats"] if not row["refused"]]
-    found.add(
+    result.add(
         "planted cheats refused, each for its own reason",
         "all",
         f"{refused} of {count}",
         refused == count and count >= 14,
         f"missed: {', '.join(missed)}" if missed else "",
     )
-    found.data["cheats"] = played["cheats"]
+    result.data["cheats"] = played["cheats"]
     if setup.scale < 0.5:
-        found.skip("honest variants refused", "left out of a small run")
-        return found
+        result.skip("honest variants refused", "left out of a small run")
+        return result
     honest = gate_cheats.play_honest(harness.backend, setup.folder / "honest")
-    found.add(
+    result.add(
         "honest variants refused",
         "0 of >= 200",
         f"{honest['honest_refused']} of {honest['honest_played']}",
@@ -41,5 +41,5 @@ def cheats(setup: Setup) -> Result:
         f"{honest['honest_failed']} failed otherwise, {honest['not_deterministic']} not "
         "deterministic",
     )
-    found.data["honest"] = honest
-    return found
+    result.data["honest"] = honest
+    return result

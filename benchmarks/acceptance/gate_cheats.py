@@ -48,13 +48,13 @@ def play_cheats(backend) -> dict:
         job = MeasureJob(
             "j", ref, cheat.workload(2048), (artifact,), protocol=MeasurementProtocol(warm_ms=20.0)
         )
-        found = backend.measure(job)
-        outcome = found if isinstance(found, Failure) else found.outcomes[0]
-        said = outcome.message if isinstance(outcome, Failure) else "PASSED"
-        named = bool(re.search(cheat.reason, said))
+        answer = backend.measure(job)
+        outcome = answer if isinstance(answer, Failure) else answer.outcomes[0]
+        message = outcome.message if isinstance(outcome, Failure) else "PASSED"
+        named = bool(re.search(cheat.reason, message))
         refused += named
-        rows.append({"cheat": cheat.name, "refused": named, "reason": said})
-        print(f"{'refused' if named else 'MISSED ':8} {cheat.name:26} {said}")
+        rows.append({"cheat": cheat.name, "refused": named, "reason": message})
+        print(f"{'refused' if named else 'MISSED ':8} {cheat.name:26} {message}")
         time.sleep(0.5 if cheat.name == "thread" else 0)
     return {"cheats": rows, "cheats_played": len(rows), "cheats_refused": refused}
 
@@ -68,11 +68,11 @@ def play_honest(backend, folder: Path) -> dict:
     given = {"mode": Mode.RACE, "protocol": MeasurementProtocol(warm_ms=20.0)}
     counts = {"honest_played": 0, "honest_refused": 0, "honest_failed": 0, "not_deterministic": 0}
     for job in honest.jobs(backend.info()[0], folder / "build", given):
-        found = backend.measure(job)
-        if isinstance(found, Failure):
-            print(f"job failed: {job.job_id}: {found.message}\n{found.detail}")
+        answer = backend.measure(job)
+        if isinstance(answer, Failure):
+            print(f"job failed: {job.job_id}: {answer.message}\n{answer.detail}")
             continue
-        for artifact, outcome in zip(job.candidates, found.outcomes, strict=True):
+        for artifact, outcome in zip(job.candidates, answer.outcomes, strict=True):
             counts["honest_played"] += 1
             if isinstance(outcome, Failure):
                 wrong = outcome.status is Status.CORRECTNESS

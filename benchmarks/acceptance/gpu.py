@@ -168,20 +168,20 @@ class _Row:
 
 def _one(test: Test, setup: Setup, left_s: float) -> dict:
     if left_s < 5:
-        found = Result()
-        found.skip(test.function, f"{_NO_TIME}; run it with --only {test.name}")
-        return _told(found, 0.0)
+        result = Result()
+        result.skip(test.function, f"{_NO_TIME}; run it with --only {test.name}")
+        return _entry(result, 0.0)
     print(f"-- {test.label}", flush=True)
     started = time.monotonic()
     needed = {name: setup.built[name] for name in test.needs if name in setup.built}
     try:
         given = replace(setup, built=needed)
-        found = isolated(perform, test.function, given, limit_s=min(test.limit_s, left_s))
+        result = isolated(perform, test.function, given, limit_s=min(test.limit_s, left_s))
     except Lost as problem:
-        found = Result()
-        found.add(test.function, "an answer", "none", False, f"{problem}")
+        result = Result()
+        result.add(test.function, "an answer", "none", False, f"{problem}")
     seconds = time.monotonic() - started
-    entry = _told(found, seconds)
+    entry = _entry(result, seconds)
     for row in entry["rows"]:
         word = {True: "pass", False: "FAIL", None: "-"}[row["ok"]]
         print(f"   {word:4} {row['what']}: {row['measured']} ({row['note']})", flush=True)
@@ -189,10 +189,10 @@ def _one(test: Test, setup: Setup, left_s: float) -> dict:
     return entry
 
 
-def _told(found: Result, seconds: float) -> dict:
-    rows = [asdict(row) for row in found.rows]
+def _entry(result: Result, seconds: float) -> dict:
+    rows = [asdict(row) for row in result.rows]
     date = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-    return {"rows": rows, "data": found.data, "seconds": round(seconds, 1), "date": date}
+    return {"rows": rows, "data": result.data, "seconds": round(seconds, 1), "date": date}
 
 
 def _built(setup: Setup, tests: list[Test], args, document: dict) -> Setup:
@@ -212,7 +212,7 @@ def _built(setup: Setup, tests: list[Test], args, document: dict) -> Setup:
     built, problems = isolated(
         build_fields, names, device, setup.folder / "build", share, limit_s=limit_s
     )
-    document["built"] = {name: len(found) for name, found in built.items()}
+    document["built"] = {name: len(artifacts) for name, artifacts in built.items()}
     document["not_built"] = problems
     document["build_s"] = round(time.monotonic() - started, 1)
     print(f"built {sum(document['built'].values())} variants in {document['build_s']} s, "

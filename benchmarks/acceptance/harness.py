@@ -98,13 +98,13 @@ class Harness:
     ) -> Measurement:
         """One job on a field's task; candidates are checked the first time only, as in a
         campaign."""
-        wanted = FIELDS[name]
+        variants = FIELDS[name]
         verified = frozenset(self._verified & {a.binary_hash for a in candidates})
-        found = self.backend.measure(
+        measured = self.backend.measure(
             MeasureJob(
                 name,
-                wanted.ref,
-                wanted.workload,
+                variants.ref,
+                variants.workload,
                 tuple(candidates),
                 mode,
                 incumbent=incumbent,
@@ -113,18 +113,18 @@ class Harness:
                 calibration=self.calibration,
             )
         )
-        if isinstance(found, Failure):
-            raise RuntimeError(f"{name}: {found.message}")
-        for artifact, outcome in zip(candidates, found.outcomes, strict=True):
+        if isinstance(measured, Failure):
+            raise RuntimeError(f"{name}: {measured.message}")
+        for artifact, outcome in zip(candidates, measured.outcomes, strict=True):
             if isinstance(outcome, Timing) and outcome.samples_us:
                 self._verified.add(artifact.binary_hash)
-        return found
+        return measured
 
     def entries(self, name: str, count: int) -> dict[str, tuple[Artifact, PreparedCandidate]]:
         """Up to so many variants of a field that passed the gate, ready to be timed."""
-        wanted = FIELDS[name]
+        variants = FIELDS[name]
         self.backend._observer.begin_job()
-        task = self.backend._tasks.get(wanted.ref, wanted.workload, MeasurementProtocol().seeds)
+        task = self.backend._tasks.get(variants.ref, variants.workload, MeasurementProtocol().seeds)
         ready = {}
         for at, artifact in enumerate(self.setup.built[name][:count]):
             entry = self.backend.prepare(task, artifact, check=True)

@@ -28,30 +28,35 @@ _METRIC = "gpu__time_duration.sum"
 
 def agreement(setup: Setup) -> Result:
     """Three kernels whose time the farm's clock and ncu tell."""
-    found = Result()
+    result = Result()
     what = "agreement with ncu --clock-control none --cache-control none"
     if shutil.which("ncu") is None:
-        found.skip(what, "ncu is not on this machine")
-        return found
+        result.skip(what, "ncu is not on this machine")
+        return result
     from acceptance.planted import fit_work
 
-    harness, mine = Harness(setup), {}
+    harness, by_farm = Harness(setup), {}
     for name, kernel in _kernels().items():
         work = fit_work(harness, kernel, ())[0.0]
         candidate = Candidate(name, kernel.runner(work))
         timer = harness.chosen_timer([candidate])
         timer.warm(candidate, 50.0)
-        mine[name] = work, harness.median_us(timer, candidate, 40)
-    told, problem = by_ncu([work for work, _ in mine.values()])
-    found.data["ncu"] = {"farm_us": {n: us for n, (_, us) in mine.items()}, "ncu_us": told}
+        by_farm[name] = work, harness.median_us(timer, candidate, 40)
+    durations_us, problem = by_ncu([work for work, _ in by_farm.values()])
+    result.data["ncu"] = {
+        "farm_us": {n: us for n, (_, us) in by_farm.items()},
+        "ncu_us": durations_us,
+    }
     if problem:
-        found.skip(what, problem)
-        return found
-    off = {n: us / statistics.median(told[n]) - 1 for n, (_, us) in mine.items()}
+        result.skip(what, problem)
+        return result
+    off = {n: us / statistics.median(durations_us[n]) - 1 for n, (_, us) in by_farm.items()}
     worst = max(off, key=lambda name: abs(off[name]))
     each = ", ".join(f"{name} {100 * share:+.1f} %" for name, share in off.items())
-    found.add(what, "within 5 %", f"worst {100 * off[worst]:+.1f} %", abs(off[worst]) <= 0.05, each)
-    return found
+    result.add(
+        what, "within 5 %", f"worst {100 * off[worst]:+.1f} %", abs(off[worst]) <= 0.05, each
+    )
+    return result
 
 
 def durations(text: str) -> list[tuple[str, float]]:
@@ -93,14 +98,14 @@ def by_ncu(works: list[int]) -> tuple[dict[str, list[float]], str]:
         )
     except subprocess.TimeoutExpired:
         return {}, f"ncu gave no answer within {_LIMIT_S:g} s"
-    told = [us for _, us in durations(done.stdout)]
-    if len(told) != len(works) * _LAUNCHES:
+    durations_us = [us for _, us in durations(done.stdout)]
+    if len(durations_us) != len(works) * _LAUNCHES:
         printed = f"{done.stdout}\n{done.stderr}".strip().splitlines()
         said = ([line for line in printed if "==ERROR==" in line] or printed[-1:] or [""])[0]
-        return {}, f"ncu recorded {len(told)} launches: {said[:160]}"
+        return {}, f"ncu recorded {len(durations_us)} launches: {said[:160]}"
     each = {}
     for at, name in enumerate(_TARGETS_US):
-        each[name] = told[at * _LAUNCHES + _SETTLING : (at + 1) * _LAUNCHES]
+        each[name] = durations_us[at * _LAUNCHES + _SETTLING : (at + 1) * _LAUNCHES]
     return each, ""
 
 

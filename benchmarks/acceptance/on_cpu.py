@@ -29,21 +29,21 @@ def _timer() -> PerfCounterTimer:
 
 
 def same_on_cpu(setup) -> Result:
-    found, pairs, timer = Result(), [], _timer()
+    result, pairs, timer = Result(), [], _timer()
     for loops in _LOOPS:
         field = [Candidate(name, _counting(loops)) for name in ("a", "b")]
         for _ in range(setup.times(100, 4)):
             first, second = collect_passes(timer, field, MeasurementProtocol().final_pairs, 5.0)
             pairs.append(compare(f"{loops} loops", first, second, timer.quantum_us))
-    evaluate_identical(found, pairs)
-    return found
+    evaluate_identical(result, pairs)
+    return result
 
 
 def planted_on_cpu(setup) -> Result:
     """The truth is the share of loops: what a call costs beside them is under a thousandth."""
     from math import log1p
 
-    found, pairs, timer = Result(), [], _timer()
+    result, pairs, timer = Result(), [], _timer()
     for loops in _LOOPS:
         for effect in _EFFECTS:
             field = [
@@ -60,5 +60,5 @@ def planted_on_cpu(setup) -> Result:
                 )
                 base, more = rows[::-1] if turn % 2 else rows
                 pairs.append(compare(f"{loops} loops", base, more, timer.quantum_us, **given))
-    evaluate_planted(found, pairs)
-    return found
+    evaluate_planted(result, pairs)
+    return result

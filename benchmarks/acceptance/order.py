@@ -22,40 +22,40 @@ _PRECISION = 0.0015
 
 def invariance(setup: Setup) -> Result:
     """G9: races of one list forward, reversed and shuffled; and what the first place costs."""
-    harness, found = Harness(setup), Result()
+    harness, result = Harness(setup), Result()
     for name, count in _RACED.items():
         artifacts = list(setup.built[name][:count])
         shuffles = range(3 if setup.scale >= 0.5 else 1)
         orders = [artifacts, artifacts[::-1]]
         orders += [random.Random(seed).sample(artifacts, len(artifacts)) for seed in shuffles]
-        told = [_raced(harness, name, order) for order in orders]
-        shared = set.intersection(*(set(tie.members) for tie, _ in told))
-        winners = [tie.winner for tie, _ in told]
-        hashes = {by_name[tie.winner].binary_hash for tie, by_name in told}
-        found.add(
+        races = [_raced(harness, name, order) for order in orders]
+        shared = set.intersection(*(set(tie.members) for tie, _ in races))
+        winners = [tie.winner for tie, _ in races]
+        hashes = {by_name[tie.winner].binary_hash for tie, by_name in races}
+        result.add(
             f"{name}: winner of {count} in {len(orders)} orders",
             "one, or one tie set",
-            f"{len(hashes)} different, tie sets of {[len(tie.members) for tie, _ in told]}",
+            f"{len(hashes)} different, tie sets of {[len(tie.members) for tie, _ in races]}",
             len(hashes) == 1 or set(winners) <= shared,
             f"in every tie set: {len(shared)}",
         )
-        found.data[name] = {"winners": winners, "shared": sorted(shared)}
+        result.data[name] = {"winners": winners, "shared": sorted(shared)}
     for name in _RACED:
-        _first_place(harness, found, name)
-    return found
+        _first_place(harness, result, name)
+    return result
 
 
 def _raced(harness: Harness, name: str, order):
-    told = harness.job(name, order, Mode.RACE)
+    answer = harness.job(name, order, Mode.RACE)
     by_name = {}
     samples = {}
-    for artifact, outcome in zip(order, told.outcomes, strict=True):
+    for artifact, outcome in zip(order, answer.outcomes, strict=True):
         if isinstance(outcome, Timing) and outcome.samples_us:
             samples[outcome.name], by_name[outcome.name] = outcome.samples_us, artifact
     return tie_set(samples), by_name
 
 
-def _first_place(harness: Harness, found: Result, name: str) -> None:
+def _first_place(harness: Harness, result: Result, name: str) -> None:
     """One kernel in eight places of every pass, never rotated: the raw cost of standing first."""
     (candidate,) = candidates_of(harness.entries(name, 1))
     field = [renamed(candidate, f"place {at}") for at in range(_COPIES)]
@@ -66,7 +66,7 @@ def _first_place(harness: Harness, found: Result, name: str) -> None:
     others = [statistics.median(column) for column in zip(*rows[1:], strict=True)]
     ratio = paired(rows[0], others, quantum_us=timer.quantum_us)
     penalty = math.expm1(ratio.log_ratio)
-    found.add(
+    result.add(
         f"{name}: penalty of the first place of a pass",
         "<= 0.5 %",
         f"{100 * penalty:+.2f} % ({statistics.median(rows[0]):.2f} us)",
@@ -74,12 +74,12 @@ def _first_place(harness: Harness, found: Result, name: str) -> None:
         f"95 %: {100 * math.expm1(ratio.low):+.2f} .. {100 * math.expm1(ratio.high):+.2f} %; "
         f"{timer.method}; races rotate the places",
     )
-    found.data[f"{name} places_us"] = [statistics.median(row) for row in rows]
+    result.data[f"{name} places_us"] = [statistics.median(row) for row in rows]
 
 
 def idleness(setup: Setup) -> Result:
     """G10: ratios of four finalists, at once and after the device has slept for ten seconds."""
-    harness, found = Harness(setup), Result()
+    harness, result = Harness(setup), Result()
     for name, idle_s in (("matmul_4096", 10.0), ("softmax_512x1024", 1.0)):
         field, timer = _finalists(harness, name, 4)
         before = _ratios(harness, timer, field)
@@ -88,15 +88,15 @@ def idleness(setup: Setup) -> Result:
         after = _ratios(harness, timer, field)
         moved = max(abs(a - b) for a, b in zip(after, again, strict=True))
         usual = max(abs(a - b) for a, b in zip(again, before, strict=True))
-        found.add(
+        result.add(
             f"{name}: ratios of {len(field)} finalists after {idle_s:g} s of idleness",
             "move <= 0.5 %",
             percent(moved, 2),
             moved <= 0.005,
             f"without idleness they move {percent(usual, 2)}",
         )
-        found.data[name] = {"before": before, "again": again, "after": after}
-    return found
+        result.data[name] = {"before": before, "again": again, "after": after}
+    return result
 
 
 def _finalists(harness: Harness, name: str, count: int):

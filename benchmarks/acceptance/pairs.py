@@ -57,16 +57,16 @@ def same(setup: Setup) -> Result:
         from acceptance.on_cpu import same_on_cpu
 
         return same_on_cpu(setup)
-    harness, found, pairs = Harness(setup), Result(), []
+    harness, result, pairs = Harness(setup), Result(), []
     each, methods = setup.times(20, 2), {}
     began = time.monotonic()
     for name in SAME_FIELDS:
         pairs += _same_job(harness, name, each, methods)
-        found.data["kernels_s"] = {**found.data.get("kernels_s", {}), name: _since(began)}
+        result.data["kernels_s"] = {**result.data.get("kernels_s", {}), name: _since(began)}
     pairs += _same_counting(harness, each, methods)
-    evaluate_identical(found, pairs)
-    found.data["methods"] = methods
-    return found
+    evaluate_identical(result, pairs)
+    result.data["methods"] = methods
+    return result
 
 
 def _since(began: float) -> float:
@@ -76,9 +76,9 @@ def _since(began: float) -> float:
 def _same_job(harness: Harness, name: str, each: int, methods) -> list[Pair]:
     artifact, pairs = harness.setup.built[name][0], []
     for _ in range(each):
-        told = harness.job(name, (artifact, artifact), Mode.CONFIRM)
-        methods[name] = told.method
-        first, second = told.outcomes
+        answer = harness.job(name, (artifact, artifact), Mode.CONFIRM)
+        methods[name] = answer.method
+        first, second = answer.outcomes
         if not (isinstance(first, Timing) and isinstance(second, Timing)):
             raise RuntimeError(f"{name}: {getattr(first, 'message', '') or second.message}")
         pairs.append(
@@ -122,7 +122,7 @@ def planted(setup: Setup) -> Result:
         from acceptance.on_cpu import planted_on_cpu
 
         return planted_on_cpu(setup)
-    harness, found, pairs, truths = Harness(setup), Result(), [], {}
+    harness, result, pairs, truths = Harness(setup), Result(), [], {}
     each = setup.times(25, 2)
     for kernel in _planted_kernels():
         candidates, timer = _prepare(harness, kernel, _EFFECTS)
@@ -132,8 +132,8 @@ def planted(setup: Setup) -> Result:
         for effect in _EFFECTS:
             for turn in range(each):
                 field = [candidates[0.0], candidates[effect]]
-                told = harness.final(timer, field[::-1] if turn % 2 else field)
-                measured.append((effect, told[::-1] if turn % 2 else told))
+                samples = harness.final(timer, field[::-1] if turn % 2 else field)
+                measured.append((effect, samples[::-1] if turn % 2 else samples))
         earlier = _truths(rows)
         _record(harness, candidates, rows, setup.times(120, 30))
         truth = _truths(rows)
@@ -143,9 +143,9 @@ def planted(setup: Setup) -> Result:
             pairs.append(compare(kernel.name, base, more, timer.quantum_us, **given))
         del candidates, kernel
         harness.torch.cuda.empty_cache()
-    evaluate_planted(found, pairs)
-    found.data["truths"] = truths
-    return found
+    evaluate_planted(result, pairs)
+    result.data["truths"] = truths
+    return result
 
 
 def _prepare(harness: Harness, kernel, shares):
@@ -163,8 +163,8 @@ def _record(harness: Harness, candidates, rows, passes: int) -> None:
     """Append times by the device's own record: before and after the farm's, in several sessions."""
     for first in range(0, passes, 30):
         orders = rotated_orders(len(candidates), min(30, passes - first), first)
-        told = harness.timer("cupti").collect(list(candidates.values()), orders)
-        for kept, row in zip(rows.values(), told, strict=True):
+        samples = harness.timer("cupti").collect(list(candidates.values()), orders)
+        for kept, row in zip(rows.values(), samples, strict=True):
             kept += row
 
 
@@ -176,12 +176,12 @@ def _truths(rows) -> dict[float, float]:
 # -- at the power limit ------------------------------------------------------------------------
 def capped(setup: Setup) -> Result:
     """G11: products of 8192^3 of random data, back to back; the cap is labelled and A/A holds."""
-    harness, found = Harness(setup), Result()
+    harness, result = Harness(setup), Result()
     artifact, pairs, jobs = setup.built[CAPPED_FIELD][0], [], []
     look = harness.backend._read_sample
     for _ in range(setup.times(20, 4)):
-        told = harness.job(CAPPED_FIELD, (artifact, artifact), Mode.CONFIRM)
-        first, second = told.outcomes
+        answer = harness.job(CAPPED_FIELD, (artifact, artifact), Mode.CONFIRM)
+        first, second = answer.outcomes
         pairs.append(
             Pair(
                 CAPPED_FIELD,
@@ -192,11 +192,11 @@ def capped(setup: Setup) -> Result:
                 p_value=signed_rank(second.samples_us, first.samples_us),
             )
         )
-        jobs.append(dict(told.clocks))
+        jobs.append(dict(answer.clocks))
     seen = _seen_capped(harness, artifact, look)
     labelled = sum("sw_power_cap" in str(job.get("throttle", "")) for job in jobs)
     watts = max((float(job.get("power_w", 0.0)) for job in jobs), default=0.0)
-    found.add(
+    result.add(
         "power-capped passes are labelled",
         "those that are",
         f"{labelled} of {len(jobs)}; NVML asked apart: {'capped' if seen else 'not capped'}",
@@ -204,9 +204,9 @@ def capped(setup: Setup) -> Result:
         f"up to {watts:.0f} W, SM {_clocks(jobs)} MHz"
         + ("" if seen else "; the card never reached its limit, so nothing to label"),
     )
-    evaluate_identical(found, pairs)
-    found.data["jobs"] = jobs
-    return found
+    evaluate_identical(result, pairs)
+    result.data["jobs"] = jobs
+    return result
 
 
 def _clocks(jobs) -> str:
@@ -232,7 +232,7 @@ def _seen_capped(harness: Harness, artifact, look) -> bool:
 # -- intervals ---------------------------------------------------------------------------------
 def coverage(setup: Setup) -> Result:
     """G16: short runs' intervals against a long run before and after them."""
-    harness, found, pairs = Harness(setup), Result(), []
+    harness, result, pairs = Harness(setup), Result(), []
     each, long = setup.times(25, 4), setup.times(6, 2)
     for kernel in _planted_kernels():
         candidates, timer = _prepare(harness, kernel, (0.01,))
@@ -254,13 +254,13 @@ def coverage(setup: Setup) -> Result:
         ]
         del candidates, field, kernel
         harness.torch.cuda.empty_cache()
-    evaluate_coverage(found, pairs)
-    sds = [row["estimate_sd"] / max(row["half_width"] / 2, 1e-9) for row in found.data["kernels"]]
-    found.add(
+    evaluate_coverage(result, pairs)
+    sds = [row["estimate_sd"] / max(row["half_width"] / 2, 1e-9) for row in result.data["kernels"]]
+    result.add(
         "spread between runs over what their intervals promise",
         "",
         f"median {statistics.median(sds):.2f}, worst {max(sds):.2f}",
         None,
         f"1 is right; intervals are of 64 passes in one collect ({percent(0.95, 0)})",
     )
-    return found
+    return result

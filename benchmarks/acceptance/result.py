@@ -36,10 +36,10 @@ class Result:
         self.add(what, "", "not measured", None, why)
 
 
-def table(found: Iterable[tuple[str, Row]]) -> str:
+def table(rows: Iterable[tuple[str, Row]]) -> str:
     """The rows with the ids of their tests, cells wrapped, nothing cut off."""
     lines = [_line(dict(zip(_WIDTHS, _WIDTHS, strict=True))), "  ".join("-" * w for w in _widths())]
-    for name, row in found:
+    for name, row in rows:
         cells = {
             "test": name,
             "what": row.what,

@@ -11,36 +11,36 @@ from acceptance.result import Result, percent
 
 def exhaustive(setup: Setup) -> Result:
     """G4 and G5 from the document of selection_regret.py, if there is one."""
-    found, path = Result(), setup.files["regret"]
+    result, path = Result(), setup.files["regret"]
     if not path.is_file():
-        found.skip(
+        result.skip(
             "selection against an exhaustive oracle; rank agreement of two campaigns",
             f"benchmarks/selection_regret.py measures it; no document at {path.name}",
         )
-        return found
+        return result
     document = json.loads(path.read_text())
-    told = document.get("summary", {})
-    found.data["summary"] = told
-    reached = told.get("reached", {})
+    summary = document.get("summary", {})
+    result.data["summary"] = summary
+    reached = summary.get("reached", {})
     if not reached:
-        found.skip("selection against an exhaustive oracle", f"{path.name} has no whole space")
-        return found
-    everything = told["all"]
+        result.skip("selection against an exhaustive oracle", f"{path.name} has no whole space")
+        return result
+    everything = summary["all"]
     total, selection = everything["total_counted"], everything["selection_counted"]
-    seen = f"{told['spaces']} spaces, {everything['seeds']} searches, by {path.name}"
+    seen = f"{summary['spaces']} spaces, {everything['seeds']} searches, by {path.name}"
     rows = (
         ("G4 within 1 % of the best", ">= 95 %", percent(total["within_1_percent"]),
          "within_1_percent_95"),
         ("G4 within 2 %", "100 %", percent(total["within_2_percent"]), "within_2_percent_all"),
         ("G4 mean selection regret", "<= 0.5 %", percent(selection["mean"], 2),
          "mean_selection_half_percent"),
-        ("G5 tau of two oracles, least", ">= 0.97", f"{told['tau']['least']:.3f}", "tau_97"),
-        ("G5 tau of the top tenth, least", ">= 0.80", f"{told['tau_top']['least']:.3f}",
+        ("G5 tau of two oracles, least", ">= 0.97", f"{summary['tau']['least']:.3f}", "tau_97"),
+        ("G5 tau of the top tenth, least", ">= 0.80", f"{summary['tau_top']['least']:.3f}",
          "tau_top_80"),
-        ("G5 of the first ten in both, least", ">= 8", f"{told['top_10_least']}", "top_10_8"),
-        ("G5 best of one in the other, worst", "<= 1 %", percent(told["floor"]["worst"], 2),
+        ("G5 of the first ten in both, least", ">= 8", f"{summary['top_10_least']}", "top_10_8"),
+        ("G5 best of one in the other, worst", "<= 1 %", percent(summary["floor"]["worst"], 2),
          "best_within_1_percent"),
     )  # fmt: skip
     for what, bound, measured, name in rows:
-        found.add(what, bound, measured, reached.get(name), seen)
-    return found
+        result.add(what, bound, measured, reached.get(name), seen)
+    return result

@@ -42,28 +42,28 @@ def _pairs(ratios, sigma, *, planted=0.0, seed=0, scale=1.0, time_us=100.0):
     return pairs
 
 
-def _verdicts(judge, pairs):
+def _verdicts(evaluate, pairs):
     from acceptance.result import Result
 
-    found = Result()
-    judge(found, pairs)
-    json.dumps(found.data)
-    return {row.what: row.ok for row in found.rows}
+    result = Result()
+    evaluate(result, pairs)
+    json.dumps(result.data)
+    return {row.what: row.ok for row in result.rows}
 
 
 def _of(verdicts, start):
-    (found,) = [ok for what, ok in verdicts.items() if what.startswith(start)]
-    return found
+    (passed,) = [ok for what, ok in verdicts.items() if what.startswith(start)]
+    return passed
 
 
-def test_identical_pairs_of_a_good_clock_hold_every_bound():
+def test_identical_pairs_of_a_good_clock_meet_every_bound():
     from acceptance.evaluation import evaluate_identical
 
     verdicts = _verdicts(evaluate_identical, _pairs([0.0] * 200, 0.002))
     assert all(verdicts.values()), verdicts
 
 
-def test_a_clock_that_favours_somebody_is_caught():
+def test_a_clock_that_favours_one_side_fails_the_bounds():
     from acceptance.evaluation import evaluate_identical
 
     verdicts = _verdicts(evaluate_identical, _pairs([0.0] * 190 + [0.02] * 10, 0.002))
@@ -74,14 +74,14 @@ def test_a_clock_that_favours_somebody_is_caught():
     assert _of(verdicts, "A/A: raw Wilcoxon") is False
 
 
-def test_a_clock_that_is_never_sure_is_caught():
+def test_a_clock_with_wide_intervals_fails_the_bounds():
     from acceptance.evaluation import evaluate_identical
 
     verdicts = _verdicts(evaluate_identical, _pairs([0.0] * 200, 0.05))
     assert _of(verdicts, "A/A: 95th percentile of the ratio's error, T >= 50") is False
 
 
-def test_planted_work_is_found_with_its_size_and_sign():
+def test_planted_work_is_detected_with_its_size_and_sign():
     from acceptance.evaluation import evaluate_planted
 
     pairs = [
@@ -98,12 +98,12 @@ def test_planted_work_is_found_with_its_size_and_sign():
     ("true", "truth", "caught"),
     [
         # not seen, seen the wrong way round, seen with a wrong size
-        (0.0, 0.02, ("planted 2.0 %: found", "planted: mean estimate")),
-        (-0.02, 0.02, ("planted 2.0 %: found", "planted: wrong sign", "planted: mean estimate")),
+        (0.0, 0.02, ("planted 2.0 %: detected", "planted: mean estimate")),
+        (-0.02, 0.02, ("planted 2.0 %: detected", "planted: wrong sign", "planted: mean estimate")),
         (0.03, 0.02, ("planted: mean estimate",)),
     ],
 )
-def test_a_clock_that_misses_or_misjudges_planted_work_is_caught(true, truth, caught):
+def test_a_clock_that_misses_or_misjudges_planted_work_fails_the_bounds(true, truth, caught):
     from dataclasses import replace
 
     from acceptance.evaluation import evaluate_planted
@@ -115,7 +115,7 @@ def test_a_clock_that_misses_or_misjudges_planted_work_is_caught(true, truth, ca
 
 
 @pytest.mark.parametrize(("scale", "fine"), [(1.0, True), (0.4, False), (3.0, False)])
-def test_intervals_that_are_too_narrow_or_too_wide_are_caught(scale, fine):
+def test_intervals_that_are_too_narrow_or_too_wide_fail_the_bound(scale, fine):
     from acceptance.evaluation import evaluate_coverage
 
     verdicts = _verdicts(evaluate_coverage, _pairs([0.01] * 400, 0.004, scale=scale, seed=3))
@@ -155,10 +155,10 @@ def test_finalists_that_stop_early_are_compared_over_the_passes_both_took():
     timer = _Drifting(us, ("doubtful",))
     rows = Harness.final(None, timer, field, precision=0.0015)
     assert len(rows[1]) < len(rows[0]) == len(rows[2])
-    told = log_ratios(rows, timer.quantum_us)
-    assert told[0] == 0.0
-    assert told[1] == pytest.approx(math.log(50.5 / 50), abs=2e-4)
-    assert told[2] == pytest.approx(math.log(51 / 50), abs=5e-3)
+    ratios = log_ratios(rows, timer.quantum_us)
+    assert ratios[0] == 0.0
+    assert ratios[1] == pytest.approx(math.log(50.5 / 50), abs=2e-4)
+    assert ratios[2] == pytest.approx(math.log(51 / 50), abs=5e-3)
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0.01, 1))
@@ -173,7 +173,7 @@ def test_a_quantile_is_not_exceeded_by_its_share(values, share):
 
 @given(st.text(st.characters(codec="ascii", categories=["L", "N"]), max_size=200))
 @settings(deadline=None)
-def test_the_table_cuts_nothing_off(text):
+def test_the_table_truncates_no_cell(text):
     from acceptance.result import Row, table
 
     shown = table([("G1", Row("what", "bound", "measured", False, text))])
@@ -183,29 +183,29 @@ def test_the_table_cuts_nothing_off(text):
     assert "".join(line[start:] for line in note).replace(" ", "") == text
 
 
-def test_what_a_test_answers_comes_back():
+def test_an_isolated_call_returns_its_result():
     from acceptance.isolation import isolated
 
     assert isolated(lambda a, b: {"sum": a + b}, 1, 2, limit_s=60.0) == {"sum": 3}
 
 
 @pytest.mark.parametrize(
-    ("break_it", "limit_s", "said"),
+    ("break_it", "limit_s", "expected"),
     [
         (lambda: os._exit(7), 60.0, "exit code 7"),
         (lambda: time.sleep(600), 0.5, "no answer within"),
         (lambda: {}["no such thing"], 60.0, "KeyError"),
     ],
 )
-def test_what_a_test_breaks_is_told_and_breaks_nothing_else(break_it, limit_s, said):
+def test_a_broken_test_reports_its_reason_and_affects_no_other(break_it, limit_s, expected):
     from acceptance.isolation import Lost, isolated
 
-    with pytest.raises(Lost, match=said):
+    with pytest.raises(Lost, match=expected):
         isolated(break_it, limit_s=limit_s)
     assert isolated(os.getpid, limit_s=60.0) != os.getpid()
 
 
-def test_it_runs_without_a_gpu_and_writes_everything_down(tmp_path):
+def test_the_cpu_run_writes_a_complete_document(tmp_path):
     out = tmp_path / "found.json"
     command = [f"{BENCHMARKS / 'acceptance/gpu.py'}", "--device", "cpu", "--scale", "0.02"]
     done = subprocess.run(
@@ -227,7 +227,7 @@ def test_an_unknown_test_is_refused_by_name():
     assert "no test G99" in done.stderr
 
 
-def test_durations_are_read_from_between_what_ncu_and_the_program_say():
+def test_durations_are_parsed_from_mixed_ncu_output():
     from acceptance.ncu import durations
 
     text = (
@@ -242,7 +242,7 @@ def test_durations_are_read_from_between_what_ncu_and_the_program_say():
 
 
 @pytest.mark.parametrize(
-    ("body", "count", "said"),
+    ("body", "count", "expected"),
     [
         ("print('==ERROR== ERR_NVGPUCTRPERM'); sys.exit(1)", 0, "ERR_NVGPUCTRPERM"),
         ("sys.exit('no such option')", 0, "no such option"),
@@ -255,16 +255,18 @@ def test_durations_are_read_from_between_what_ncu_and_the_program_say():
         ),
     ],
 )
-def test_what_a_profiler_answers_is_taken_or_told(tmp_path, monkeypatch, body, count, said):
+def test_ncu_durations_or_the_reason_for_none_are_returned(
+    tmp_path, monkeypatch, body, count, expected
+):
     from acceptance.ncu import by_ncu
 
     program = tmp_path / "ncu"
     program.write_text(f"#!{sys.executable}\nimport sys\n{body}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    told, problem = by_ncu([1, 2, 3])
-    assert len(told) == count
-    assert said in problem
+    durations_us, problem = by_ncu([1, 2, 3])
+    assert len(durations_us) == count
+    assert expected in problem
     if count:
         # The first launches of each kernel settle it.
-        assert told["counting 50 us"] == [float(at) for at in range(4, 14)]
+        assert durations_us["counting 50 us"] == [float(at) for at in range(4, 14)]

@@ -39,7 +39,7 @@ def module():
 
 
 @pytest.fixture(scope="module")
-def found(module, tmp_path_factory):
+def ranking(module, tmp_path_factory):
     """What an oracle of the CPU says of three good variants and four bad ones."""
     file = tmp_path_factory.mktemp("kernels") / "crashing.py"
     file.write_text(CRASHING)
@@ -55,7 +55,7 @@ def found(module, tmp_path_factory):
             Artifact(config, device.target, toolchain, config_key(config)) for config in configs
         )
         return runner.measure(
-            module.Order(
+            module.RankingJob(
                 KernelRef(f"{file}:Crashing", (f"{KERNELS}",)),
                 WORKLOAD,
                 artifacts,
@@ -74,15 +74,15 @@ def good(work: int) -> str:
     return config_key({"work": work})
 
 
-def test_all_that_are_right_are_timed_and_the_fastest_more_often(found):
-    everybody, few = found.stages
-    assert {good(1), good(16), good(64)} <= set(everybody.samples)
-    assert all(len(samples) == 6 for samples in everybody.samples.values())
+def test_correct_configs_are_timed_and_the_fastest_get_more_passes(ranking):
+    all_configs, few = ranking.stages
+    assert {good(1), good(16), good(64)} <= set(all_configs.samples)
+    assert all(len(samples) == 6 for samples in all_configs.samples.values())
     assert len(few.samples) == 2
     assert good(1) in few.samples
     assert good(64) not in few.samples
     assert all(len(samples) == 8 for samples in few.samples.values())
-    assert (found.method, found.cache) == ("perf_counter", "warm")
+    assert (ranking.method, ranking.cache) == ("perf_counter", "warm")
 
 
 @pytest.mark.parametrize(
@@ -94,14 +94,14 @@ def test_all_that_are_right_are_timed_and_the_fastest_more_often(found):
         ("late", Status.CORRECTNESS),
     ],
 )
-def test_who_is_bad_is_named_and_takes_nobody_along(found, fault, status):
-    assert found.failures[config_key({"work": 1, "fault": fault})].status is status
-    assert len(found.failures) == 4
+def test_each_bad_config_fails_alone_with_its_status(ranking, fault, status):
+    assert ranking.failures[config_key({"work": 1, "fault": fault})].status is status
+    assert len(ranking.failures) == 4
 
 
-def test_baselines_are_told_against_the_fastest(found):
-    against, ratios = found.baselines["eager"]
-    assert against in found.stages[1].samples
+def test_baselines_are_compared_with_the_fastest_config(ranking):
+    against, ratios = ranking.baselines["eager"]
+    assert against in ranking.stages[1].samples
     assert len(ratios) == 24
     assert all(ratio > 0 for ratio in ratios)
-    assert "wrong" in found.baseline_problems
+    assert "wrong" in ranking.baseline_problems

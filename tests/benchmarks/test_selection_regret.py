@@ -58,10 +58,10 @@ def stages(rankings, truth: dict, seed: int, level: float = 1.0) -> list:
                 samples[name].append(truth[name] * common * rng.lognormvariate(0, 0.004))
         return rankings.Stage(samples)
 
-    everybody = passes(truth, 12, 1.0)
-    few = rankings.fastest(everybody.samples, 0.2, 16)
+    all_configs = passes(truth, 12, 1.0)
+    few = rankings.fastest(all_configs.samples, 0.2, 16)
     # The fast ones alone keep the device busier, and its clock lower.
-    return [everybody, passes(few, 60, 1.03)]
+    return [all_configs, passes(few, 60, 1.03)]
 
 
 @pytest.fixture(scope="module")
@@ -73,35 +73,35 @@ def two(rankings):
 
 @settings(max_examples=30)
 @given(count=st.integers(1, 30), passes=st.integers(1, 9), first=st.integers(0, 20))
-def test_every_order_holds_everybody_and_every_second_one_reverses_the_one_before(
+def test_each_order_is_a_permutation_and_every_second_one_reverses_the_previous(
     rankings, count, passes, first
 ):
-    found = rankings.orders(count, passes, "seed", first)
-    assert len(found) == passes
-    assert all(sorted(order) == list(range(count)) for order in found)
+    result = rankings.orders(count, passes, "seed", first)
+    assert len(result) == passes
+    assert all(sorted(order) == list(range(count)) for order in result)
     whole = rankings.orders(count, first + passes, "seed")
-    assert whole[first:] == found
+    assert whole[first:] == result
     for even, odd in zip(whole[::2], whole[1::2], strict=False):
         assert odd == even[::-1]
 
 
-def test_times_are_told_in_spite_of_drift_and_of_stages_at_different_clocks(two):
+def test_times_are_recovered_under_drift_and_across_stages_at_different_clocks(two):
     truth, a, b = two
-    for found in (a, b):
-        level = found.times_us["v000"] / truth["v000"]
+    for ranked in (a, b):
+        level = ranked.times_us["v000"] / truth["v000"]
         for name, true_us in truth.items():
-            tolerance = 0.004 if len(found.residuals[name]) == 12 else 0.002
-            assert found.times_us[name] / level == pytest.approx(true_us, rel=tolerance)
+            tolerance = 0.004 if len(ranked.residuals[name]) == 12 else 0.002
+            assert ranked.times_us[name] / level == pytest.approx(true_us, rel=tolerance)
 
 
-def test_samples_are_kept_without_what_a_whole_pass_was_slower(two):
+def test_samples_are_kept_without_the_common_mode_of_their_pass(two):
     _, a, _ = two
     for name, values in a.samples_us.items():
         logs = [math.log(value / a.times_us[name]) for value in values]
         assert math.sqrt(sum(x * x for x in logs) / len(logs)) < 0.008  # 0.4 % of noise, not 5 %
 
 
-def test_merging_keeps_every_sample_and_no_level_of_either(rankings, two):
+def test_merging_keeps_every_sample_and_removes_the_level_of_each_ranking(rankings, two):
     truth, a, b = two
     both = rankings.merged(a, b)
     level = both.times_us["v000"] / truth["v000"]
@@ -114,11 +114,11 @@ def test_merging_keeps_every_sample_and_no_level_of_either(rankings, two):
 
 def test_rankings_of_the_same_truth_agree_and_others_do_not(rankings, two):
     _, a, b = two
-    found = rankings.agreement(a, b)
-    assert found["tau"] > 0.9
-    assert found["tau_top"] > 0.8
-    assert found["top_10"] >= 8
-    assert found["floor"] < 0.01
+    result = rankings.agreement(a, b)
+    assert result["tau"] > 0.9
+    assert result["tau_top"] > 0.8
+    assert result["top_10"] >= 8
+    assert result["floor"] < 0.01
     itself = rankings.agreement(a, a)
     assert (itself["top_10"], itself["floor"]) == (10, 0)
     assert itself["tau"] == pytest.approx(1) == itself["tau_top"]
@@ -134,19 +134,19 @@ def test_rankings_of_the_same_truth_agree_and_others_do_not(rankings, two):
     data=st.data(),
     floor=st.floats(0, 0.1),
 )
-def test_regret_is_what_was_not_tried_and_what_was_not_chosen(rankings, times, data, floor):
+def test_total_regret_combines_exploration_and_selection(rankings, times, data, floor):
     named = {f"c{i}": value for i, value in enumerate(times)}
     tried = data.draw(st.sets(st.sampled_from(sorted(named)), min_size=1))
     chosen = data.draw(st.sampled_from(sorted(tried)))
-    found = rankings.regret(named, tried, chosen, floor)
-    product = (1 + found["exploration"]) * (1 + found["selection"]) - 1
-    assert found["total"] == pytest.approx(product)
+    result = rankings.regret(named, tried, chosen, floor)
+    product = (1 + result["exploration"]) * (1 + result["selection"]) - 1
+    assert result["total"] == pytest.approx(product)
     for part in ("exploration", "selection", "total"):
-        assert found[part] >= -1e-12
-        assert found[f"{part}_counted"] == pytest.approx(max(0, found[part] - floor))
+        assert result[part] >= -1e-12
+        assert result[f"{part}_counted"] == pytest.approx(max(0, result[part] - floor))
 
 
-def test_the_noise_is_that_of_the_samples(rankings, two):
+def test_the_fitted_noise_matches_the_samples(rankings, two):
     _, a, b = two
     noise = rankings.noise_of(rankings.merged(a, b), 47.0)
     assert noise.sigma == pytest.approx(0.004, rel=0.25)
@@ -155,15 +155,15 @@ def test_the_noise_is_that_of_the_samples(rankings, two):
     assert noise.overhead_us == 47
 
 
-def test_figures_say_how_many_are_within_and_what_failed(regret_figures):
+def test_figures_count_searches_within_each_bound_and_problems(regret_figures):
     parts = ("selection", "exploration", "total")
     runs = [
         {p + c: share for p in parts for c in ("", "_counted")} | dict.fromkeys(COSTS, 1.0)
         for share in [0.0] * 18 + [0.015, 0.03]
     ]
-    found = regret_figures.figures([*runs, {"seed": 9, "problem": "lost"}])
-    assert (found["seeds"], found["problems"]) == (21, 1)
-    assert found["total"] == {
+    result = regret_figures.figures([*runs, {"seed": 9, "problem": "lost"}])
+    assert (result["seeds"], result["problems"]) == (21, 1)
+    assert result["total"] == {
         "mean": 0.00225,
         "p95": 0.015,
         "worst": 0.03,
@@ -179,7 +179,7 @@ COSTS = (
 )
 
 
-def test_the_spaces_of_the_h200_have_names_of_their_own_that_files_can_bear(script):
+def test_h200_spaces_have_unique_names_that_are_valid_file_names(script):
     loaded, _ = script.settings.load(BENCHMARKS / "h200_spaces.yaml", {})
     names = script.spaces_of(loaded.campaigns["spaces"])
     assert len(names) == sum(len(t.workloads) for t in loaded.campaigns["spaces"].tasks)
@@ -215,7 +215,7 @@ TINY = {
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_space_of_the_cpu_is_measured_searched_and_recorded(tmp_path):
+def test_a_cpu_space_is_measured_searched_and_recorded(tmp_path):
     config, name = tmp_path / "config.yaml", "cpu_pointwise_64x1024_fp32"
     config.write_text(json.dumps(TINY))
     arguments = ["--config", f"{config}", "--out", f"{tmp_path / 'out'}", "--seeds", "1"]

@@ -108,7 +108,7 @@ def test_speedups_are_told_against_one_device():
         return {"wall_s": wall_s, "winners": {"t": {"winner": winner, "tie_set": ["a", "b"]}}}
 
     document = {"gpus": {"1": run(100.0, "a"), "4": run(26.0, "b"), "2": {"problem": "late"}}}
-    multi_gpu.told(document)
+    multi_gpu.summarise(document)
     assert document["speedup"] == {"1": 1.0, "4": 3.846}
     assert document["winners"]["4 against 1"] == {"tasks": 1, "same": 0, "in_the_other_tie_set": 1}
     assert document["passed"]["speedup_of_4"] is True
