@@ -1,12 +1,12 @@
-"""Kernels of PyPI packages, adopted as they are: tuned here, against `triton.autotune`'s choice.
+"""Kernels of PyPI packages, adopted unchanged: tuner's winner against `triton.autotune`'s choice.
 
-For each kernel of tests/adopted: its first workload is tuned, the package's own autotuner chooses
-on the same device, both configs are measured side by side, and the kernel is launched through
-`tuner.runtime.autotune` from the table that was exported. Usage:
+For each kernel of tests/adopted, the script tunes the first workload, runs the package's own
+autotuner on the same device, measures both configs in one confirmation, and launches the kernel
+through `tuner.runtime.autotune` from the exported table. Usage:
 
     python benchmarks/adopted.py --out OUT [--trials 40] [--kernels fla_gla_dv ...]
 
-writes OUT/adopted.json. Packages are looked for wherever Python finds them.
+Writes OUT/adopted.json. Packages may lie anywhere on Python's import path.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def settings_for(names: list[str], folder: Path, trials: int):
 
 
 def tuned(names: list[str], folder: Path, trials: int) -> dict[str, dict]:
-    """What the campaign found of each kernel."""
+    """Tune the kernels in one campaign and return the stored results by kernel."""
     from results_db import Store
     from tuner.campaign import RunOptions, run_campaign
 
@@ -101,7 +101,7 @@ def ratio(baseline_us: float | None, median_us: float | None) -> float | None:
 
 
 def compare_with_triton(name: str, folder: Path, winner: Config) -> dict:
-    """Beside the package's own autotuner, and from the table; in a process of its own."""
+    """Run the package's own autotuner, and launch from the table; runs in its own process."""
     adopted = KERNELS[name]
     kernel = adopted.load()
     workload = kernel.workloads()[0]
@@ -133,7 +133,7 @@ def side_by_side(name: str, folder: Path, winner: Config, theirs: Config) -> dic
 
 
 def lines_of(adopted: Adopted, kernel: Kernel) -> int:
-    """Lines of the `adopt` call, without those of helpers it names."""
+    """Lines of the `adopt` call, without those of the helper functions it names."""
     tree = ast.parse((FOLDER / adopted.file).read_text())
     for node in tree.body:
         named = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Processors kept busy with what builders do, so that a part of a host runs as on a full one."""
+"""Keep processors busy with builds, so that a part of a host behaves as on a fully loaded host."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _FIELD = "matmul_4096"
 
 @contextmanager
 def occupied(processors: Collection[int], device: Device) -> Iterator[None]:
-    """While it lasts, each of the processors builds variants of a matmul, one after the other.
+    """A context in which each processor builds variants of a matmul, one after the other.
 
-    device: what is built for; it is not opened.
+    device: the device to build for; it is not opened.
     """
     context = get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="occupied-", ignore_cleanup_errors=True) as folder:

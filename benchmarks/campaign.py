@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Run campaigns of a configuration and write what was found, with device, toolchain and date.
+"""Run campaigns of a configuration and write their results with device, toolchain and date.
 
     benchmarks/campaign.py benchmarks/h200.yaml softmax matmul --out DIR [--export space]
 
-Writes DIR/<campaign>.json (one entry per task: winner, confirmed times, baselines, verdict, tie
-set, trials by status, launches that compiled on the device), and the database, report and tables
-beside them.
+Writes DIR/<campaign>.json with one entry per task (winner, confirmed times, baselines, verdict, tie
+set, trials by status, launches that compiled on the device). The database, the report and the
+tables lie in DIR as well.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tuner.campaign import RunOptions, run_campaign
 
 
 class Watch:
-    """Prints a line every few seconds and keeps the last progress."""
+    """Print a line every few seconds and keep the last progress."""
 
     def __init__(self):
         self.last, self.shown = None, 0.0

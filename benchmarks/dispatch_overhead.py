@@ -1,8 +1,8 @@
 """Host time per launch: a plain Triton launch, a table hit of tuner.runtime, triton.autotune.
 
-The kernel does nothing, so that the device keeps up and the host's time is what is measured. The
-three are interleaved in rounds of alternating order; figures are the median over rounds, in
-microseconds per launch. Prints one JSON object to stdout. Needs a GPU; takes about 10 s.
+The kernel is empty, so the device keeps up and the measurement shows host time only. The three
+methods are interleaved in rounds of alternating order. Figures are medians over rounds, in
+microseconds per launch. Prints one JSON object to stdout. Needs a GPU and takes about 10 s.
 
     python benchmarks/dispatch_overhead.py > results/dispatch.json
 """
@@ -92,7 +92,7 @@ def per_launch_us(call, launches: int) -> float:
 
 
 def lookup_us(folder: Path, rounds: int) -> float:
-    """One remembered `lookup` in microseconds."""
+    """Microseconds of one cached `lookup`."""
     key = {"m": 512, "n": 1024, "k": 2048, "dtype": "float32"}
     times = []
     for _ in range(rounds):

@@ -1,9 +1,9 @@
-"""The oracle of a space: every config through the whole gate, then all of them interleaved.
+"""The exhaustive ranking of a space: all configs pass the gate and are timed interleaved.
 
-A process of its own holds the device, with the farm's own backend, clock and calibration; a config
-that crashes it is found by the last heartbeat, and the others are measured without it. All
-configs are timed in every pass, then the fastest share more often. Two oracles share nothing: not
-their process, nor buffers, loaded code, orders or the choice of who is timed more often.
+A separate process holds the device, with the farm's own backend, clock and calibration. The last
+heartbeat names a config that crashes the process; the measurement then continues without that
+config. Every pass times all configs; more passes then time the fastest share. Two rankings are
+independent: they share no process, buffers, loaded code, orders or selection of the fastest share.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from workers.supervision.heartbeat import heartbeat
 from workers.supervision.supervised_child import ChildDied, ChildTimeout, SupervisedChild
 
 HERE = Path(__file__).resolve().parent
-#: Passes of one `collect`: readings shift a little from one to the next, for everybody.
+#: Passes of one `collect` call. Readings of all configs shift a little from one call to the next.
 _PASSES = 4
 _BASELINE_PASSES = 24
-#: A config that keeps the device longer without a sign of life is taken to hang.
+#: A config that sends no heartbeat for this many seconds counts as hanging.
 _MAX_SILENCE_S, _JOB_S = 60.0, 400.0
 _DEATHS = 8
 _ROOFLINE_SLACK = 0.9
@@ -38,42 +38,43 @@ _ROOFLINE_SLACK = 0.9
 
 @dataclass(frozen=True, slots=True)
 class RankingJob:
-    """What is to be measured. passes: of all; top_passes: of the fastest `share`, at least `least`
-    of them. artifacts: one for every distinct binary; the first is the default, if it was built.
-    seed: of the orders in which configs are timed."""
+    """The configs to measure, and the numbers of passes."""
 
     kernel: KernelRef
     workload: Workload
+    #: One artifact per distinct binary; the first is the default, if its build succeeded.
     artifacts: tuple[Artifact, ...]
     protocol: MeasurementProtocol
+    #: Passes over all configs.
     passes: int = 12
+    #: Further passes over the fastest `share` of the configs, at least `least` of them.
     top_passes: int = 116
     share: float = 0.2
     least: int = 16
+    #: Seed of the orders in which configs are timed.
     seed: str = "A"
     baselines: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class Ranking:
-    """The stages over config keys. baselines: name -> ratios to the candidate named.
-
-    blamed: the config after which the device was lost; nothing else is of use then.
-    """
+    """The samples of all stages by config key, and the failures."""
 
     failures: dict[str, Failure] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
+    #: Name -> the config it was compared with, and the ratios of its times to that config's.
     baselines: dict[str, tuple[str, list[float]]] = field(default_factory=dict)
     baseline_problems: dict[str, str] = field(default_factory=dict)
     method: str = ""
     cache: str = ""
     gate_s: float = 0.0
     timing_s: float = 0.0
+    #: The config after which the device was lost. If it is set, all other fields are invalid.
     blamed: str = ""
 
 
 class ExhaustiveRanking:
-    """The device's process, seen from outside."""
+    """The parent's side of the process that holds the device."""
 
     def __init__(self, kind: str, name: str) -> None:
         from workers import backend_kinds
@@ -90,7 +91,7 @@ class ExhaustiveRanking:
         return self._child.request("info", timeout_s=180.0)
 
     def measure(self, job: RankingJob) -> Ranking:
-        """Raises RuntimeError where the device is lost again and again."""
+        """Measure the job. Raises RuntimeError when the device is lost repeatedly."""
         failures: dict[str, Failure] = {}
         for _ in range(_DEATHS):
             left = [a for a in job.artifacts if config_key(a.config) not in failures]
@@ -120,7 +121,7 @@ class ExhaustiveRanking:
 
 
 class ExhaustiveService:
-    """What lives in the device's process."""
+    """The service inside the process that holds the device."""
 
     def __init__(self, cache_dir: Path, kind: str) -> None:
         from workers.backend_kinds import create
@@ -137,7 +138,7 @@ class ExhaustiveService:
         with torch.no_grad(), _recompiling(self._kind):
             ranking = _Measuring(self._backend, job).ranking
         if self._kind == "cuda" and not ranking.blamed:
-            # What the space held goes back before another process needs it.
+            # Release the memory of this space before another process needs it.
             gc.collect()
             torch.cuda.empty_cache()
         return ranking
@@ -147,7 +148,7 @@ class ExhaustiveService:
 
 
 class _Measuring:
-    """One order on a backend."""
+    """One job on a backend."""
 
     def __init__(self, backend, job: RankingJob) -> None:
         self._backend, self._job, self.ranking = backend, job, Ranking()
@@ -174,8 +175,11 @@ class _Measuring:
         return TaskData(kernel, job.workload, seeds, self._backend.torch_device)
 
     def _prepared(self) -> dict[str, PreparedCandidate]:
-        """Those that pass the gate. One that wrote where it must not may have damaged references:
-        everybody is then checked anew, without it."""
+        """The candidates that pass the gate, by config key.
+
+        A candidate that wrote outside its outputs may have damaged the reference data. All
+        candidates are then checked again with new data, without that one.
+        """
         while True:
             self.task, entries = self._task(), {}
             for artifact in self._job.artifacts:
@@ -216,7 +220,7 @@ class _Measuring:
         ]
         heartbeat(f"timing {seed}")
         timer.warm(candidates[0], self._job.protocol.warm_ms)
-        # The first pass after a change of the field settles clock and caches.
+        # The first pass with a new set of candidates settles clock and caches.
         timer.collect(candidates, orders(len(names), 1, f"{seed}/settling"))
         samples: dict[str, list[float]] = {name: [] for name in names}
         held_s = 0.0
@@ -233,7 +237,7 @@ class _Measuring:
         return Stage(samples, (held_s * 1e6 - busy_us) / max(1, runs))
 
     def _time_baselines(self, timer, best: str, entry: PreparedCandidate) -> None:
-        """Each against the best config, in passes of their own."""
+        """Time each baseline against the best config, in separate passes."""
         for name in self._job.baselines:
             heartbeat(f"baseline {name}")
             prepared = self._backend.prepare_baseline(self.task, name)
@@ -254,22 +258,20 @@ class _Measuring:
                 break
 
     def _audit(self, entries: Mapping[str, PreparedCandidate]) -> None:
-        """Who was wrong in the timed loop, or faster than physics, has no time."""
+        """Fail configs that were wrong in the timed loop or faster than the roofline bound."""
         roofline_us = self._backend.roofline_us(self.task, self.ranking.cache)
         all_configs = self.ranking.stages[0].samples
         for key, entry in entries.items():
             problem = entry.check.problem()
             fastest_us = sorted(all_configs[key])[len(all_configs[key]) // 2]
             if fastest_us < _ROOFLINE_SLACK * roofline_us:
-                problem = (
-                    f"{fastest_us:.3g} us is faster than the device can be ({roofline_us:.3g} us)"
-                )
+                problem = f"{fastest_us:.3g} us is below the roofline bound ({roofline_us:.3g} us)"
             if problem:
                 self.ranking.failures[key] = refusal(problem)
 
 
 def _recompiling(kind: str):
-    """On a CPU every variant is an entry of its own in Dynamo's cache."""
+    """A context for CPU variants: each is a separate entry in Dynamo's cache."""
     if kind != "cpu":
         return nullcontext()
     import torch._dynamo

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What a variant costs that hangs, crashes, spills, corrupts the context or is wrong.
+"""Cost of faulty variants: hangs, crashes, spills, context corruption and wrong results.
 
     benchmarks/faults.py --out FILE.json
 
-Tunes the kernel of faulty.py, all of whose variants but one in eight are faulty in one of seven
-ways, through the farm on the GPU that is here, which takes some three minutes. The document is
-written after every part. Prints what became of every kind: statuses, reasons
-and the seconds of device and wall time a variant cost; and that a healthy variant won.
+Tunes the kernel of faulty.py through the farm on this machine's GPU, in about three minutes. One
+variant in eight is healthy; the others have one of seven faults. The document is written after
+every part. Prints statuses, reasons and the seconds of device and wall time per variant for each
+kind of fault, and whether a healthy variant won.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import tuner
 from search_spaces.records import Workload
 
 HERE = Path(__file__).resolve().parent
-#: what costs the device process, and how many variants have each fault
+#: Faults that kill the device process, and the number of variants with each fault.
 DEADLY, EACH = ("hangs", "aborts", "illegal"), 3
 WORKLOAD = Workload.of(n=1 << 22, dtype="float32")
 
@@ -49,7 +49,7 @@ def main() -> int:
     wall_s = time.monotonic() - started
     print(f"all variants: {wall_s:.1f} s", flush=True)
     healthy_s = campaign_s(kernel, args.pool, ["none"])
-    print(f"healthy ones alone: {healthy_s:.1f} s", flush=True)
+    print(f"healthy variants alone: {healthy_s:.1f} s", flush=True)
     trials = whole.trials
     kinds = {fault: kind(trials[trials["config.fault"] == fault]) for fault in FAULTS}
     bad = sum(row["variants"] for fault, row in kinds.items() if fault != "none")
@@ -72,8 +72,9 @@ def main() -> int:
         write(args.out, document)
     for fault, row in kinds.items():
         print(fault, row)
-    print(f"extra seconds each by itself: {deadly}")
-    print(f"winner {document['winner']}; extra {document['extra_s_per_faulty_variant']} s each")
+    print(f"extra seconds of each fault alone: {deadly}")
+    extra_s = document["extra_s_per_faulty_variant"]
+    print(f"winner {document['winner']}; extra {extra_s} s per faulty variant")
     return 0 if (whole.winner or {}).get("fault") in ("none", "spills") else 1
 
 

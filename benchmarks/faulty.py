@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""A kernel of which some variants hang, crash, spill, corrupt the context or are wrong."""
+"""A kernel with variants that hang, crash, spill, corrupt the context or compute wrong results."""
 
 import torch
 import triton
@@ -28,7 +28,7 @@ def doubled(X, Y, n, BLOCK: tl.constexpr, FAULT: tl.constexpr):
         x += 0.5
     if FAULT == "nan":
         x = tl.where(at == 3, float("nan"), x)
-    # Code of their own, or the farm would take the healthy one's result for the same binary.
+    # Faulty variants need different code: the farm copies results between equal binaries.
     if FAULT == "aborts":
         x *= 1.0000001
     if FAULT == "raises":
@@ -43,7 +43,7 @@ def doubled(X, Y, n, BLOCK: tl.constexpr, FAULT: tl.constexpr):
 
 
 class Faulty(Kernel):
-    """y = 2 x. Parameter `fault` says what goes wrong; `aborts` kills the process that launches."""
+    """y = 2 x. `fault` selects the fault of a variant; `aborts` kills the launching process."""
 
     name = "faulty"
     kinds = ("cuda",)
@@ -89,7 +89,7 @@ class Faulty(Kernel):
 
     def launches(self, workload, config, tensors):
         n, fault = workload.size("n"), config["fault"]
-        # A builder has no tensors on a device: only the process that launches dies.
+        # A builder has no tensors on a device, so only the launching process dies.
         if fault == "aborts" and tensors["x"].is_cuda:
             import os
 

@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""Helion's autotuner for kernels that are not its own, over one task's configs, from a cold cache.
+"""Helion's autotuner for an external kernel, over one task's configs, from a cold cache.
 
     benchmarks/helion_run.py --space a --algorithm PatternSearch --wheels DIR --out FILE
 
-`helion.autotuner.autotune` is given our parameters as its fragments, a `compile_fn` that launches
-our kernel, cuBLAS as the baseline of its accuracy check and the list of configs as its filter; all
-else is its default. `NAME:quick` asks for its effort profile `quick`. `NAME:steady` lets it time
-its finalists in this process: by default 1.5.1 wants another one, to which it cannot send what
-it has not generated, and then skips its final selection (about 48 s of windows of 1 s).
+`helion.autotuner.autotune` receives tuner's parameters as its fragments, a `compile_fn` that
+launches tuner's kernel, cuBLAS as the baseline of its accuracy check, and the list of configs as
+its filter; everything else is its default. `NAME:quick` selects its effort profile `quick`.
+`NAME:steady` lets it time its finalists in this process. By default, Helion 1.5.1 uses another
+process for that, cannot send it kernels that Helion has not generated, and skips its final
+selection (about 48 s of windows of 1 s).
 
-Helion comes from its wheel in DIR (`pip download --no-deps helion`) or from what is installed; it
-needs scikit-learn, psutil and rich, and is no dependency of this project. Seconds run from the call
-to its result; process start, imports, inputs and the CUDA context are not counted. `search_s` ends
-where its final selection begins.
+Helion comes from its wheel in DIR (`pip download --no-deps helion`) or from the installed packages.
+It needs scikit-learn, psutil and rich, and is no dependency of this project. Seconds run from the
+call to its result; process start, imports, inputs and the CUDA context are not counted. `search_s`
+ends where its final selection begins.
 """
 
 from __future__ import annotations
@@ -40,9 +41,10 @@ from search_spaces.records import config_key
 
 
 def import_helion(wheels: Path | None):
-    """Helion, from the newest wheel in the folder; with a stand-in for the name torch 2.11 lacks.
+    """Import Helion from the newest wheel in the folder, with a substitute for a name torch 2.11
+    lacks.
 
-    Helion 1.5 imports `IntelGPUError` from torch's Inductor, only to classify exceptions by it.
+    Helion 1.5 imports `IntelGPUError` from torch's Inductor, only to classify exceptions.
     """
     from torch._inductor.runtime import triton_compat
 
@@ -53,7 +55,7 @@ def import_helion(wheels: Path | None):
         folder = tempfile.mkdtemp(prefix="helion-")
         with zipfile.ZipFile(files[-1]) as wheel:
             wheel.extractall(folder)
-        # Its benchmark worker is another process and imports it anew.
+        # Helion's benchmark worker is another process that imports Helion again.
         os.environ["PYTHONPATH"] = os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")])
         sys.path.insert(0, folder)
     import helion
@@ -62,7 +64,9 @@ def import_helion(wheels: Path | None):
 
 
 def fragments(configs, default):
-    """Our parameters as Helion's fragments, those of one value left out; defaults are ours."""
+    """Tuner's parameters as Helion's fragments, without parameters of one value; defaults are
+    tuner's.
+    """
     from helion.autotuner import EnumFragment, IntegerFragment, PowerOfTwoFragment
 
     made, fixed = {}, {}
@@ -81,7 +85,7 @@ def fragments(configs, default):
 
 
 class Watch:
-    """What Helion counts, and when its search ends and its final selection begins."""
+    """Helion's counters, and the times at which its search ends and its final selection begins."""
 
     def __init__(self):
         from helion.autotuner.base_search import PopulationBasedSearch
@@ -115,7 +119,7 @@ def search_options(algorithm: str) -> tuple[str, dict]:
 
 
 def tune(problem, algorithm, seed, watch, extra):
-    """Helion's choice, as our config."""
+    """Helion's choice as a tuner config."""
     import torch
     from helion.autotuner import autotune
 
@@ -161,8 +165,12 @@ def main():
     parser.add_argument("--space", choices=sorted(TASKS), required=True)
     parser.add_argument("--algorithm", default="PatternSearch", metavar="NAME[:quick|:steady]")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--generations", type=int, help="fewer than its default, to try it out")
-    parser.add_argument("--population", type=int, help="smaller than its default, to try it out")
+    parser.add_argument(
+        "--generations", type=int, help="fewer generations than Helion's default, for a short test"
+    )
+    parser.add_argument(
+        "--population", type=int, help="smaller population than Helion's default, for a short test"
+    )
     parser.add_argument("--wheels", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()

@@ -1,7 +1,7 @@
-"""The two matmul tasks on which tuners are compared, everybody over the same list of configs.
+"""The two matmul tasks for comparisons between tuners; every tuner gets the same list of configs.
 
-`a`: M=N=K=4096, 336 configs on an H200. `b`: M=32 N=8192 K=4096, 279 configs. Both bfloat16, with
-plain pointers. tests/spaces/test_families.py asserts the counts.
+`a`: M=N=K=4096, 336 configs on an H200. `b`: M=32 N=8192 K=4096, 279 configs. Both are bfloat16
+with plain pointers. tests/spaces/test_families.py asserts the counts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from search_spaces.records import Workload, config_key
 from search_spaces.registry import load
 
 KERNEL = "matmul"
-#: What every rival is given: the parameters of the pointer kernel that a config still chooses.
+#: Parameters that every tuner searches: those of the pointer kernel that a config still chooses.
 TUNED = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_warps", "num_stages")
 
 
@@ -49,14 +49,16 @@ TASKS = {
 
 
 def cold_cache() -> str:
-    """Point Triton of this process and its children at an empty cache; call before importing it."""
+    """Point Triton of this process and its children at an empty cache. Call it before importing
+    Triton.
+    """
     folder = tempfile.mkdtemp(prefix="cold-triton-")
     os.environ["TRITON_CACHE_DIR"] = folder
     return folder
 
 
 def device_here():
-    """The GPU of this machine; without one, an H200 that is not present."""
+    """The GPU of this machine, or an offline H200 where there is none."""
     from workers import device
 
     devices = device.found("cuda")
@@ -75,12 +77,12 @@ def default_of(task: MatmulTask, device) -> dict:
 
 
 def tuned(config) -> dict:
-    """The part of a config that rivals choose, as integers."""
+    """The searched part of a config, as integers."""
     return {name: int(config[name]) for name in TUNED if name in config}
 
 
 class Problem:
-    """Inputs on the GPU and the launches of one task's configs; the same kernel for everybody."""
+    """Inputs on the GPU and launches of one task's configs; every tuner uses the same kernel."""
 
     def __init__(self, task: MatmulTask, device, seed: int = 1):
         import torch
@@ -93,7 +95,7 @@ class Problem:
         self._whole = {config_key(tuned(config)): config for config in self.configs}
 
     def whole(self, part) -> dict:
-        """The full config of what a rival chose; KeyError for one that is not in the list."""
+        """The full config of another tool's choice. Raises KeyError outside the list."""
         return self._whole[config_key(tuned(part))]
 
     def launch(self, config, out=None):
@@ -109,7 +111,7 @@ class Problem:
 
 
 def facts() -> dict:
-    """Where and with what: device, its card, cores, versions."""
+    """The environment of a run: device, UUID of its card, cores, versions."""
     import platform
 
     import torch
@@ -128,7 +130,7 @@ def facts() -> dict:
 
 
 def write(path: Path, document: dict) -> None:
-    """JSON, whole or not at all."""
+    """Write a JSON file atomically."""
     import json
 
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""One campaign of 32 tasks with 1, 2 and 4 GPUs of one host: how much sooner it is over.
+"""Speed-up of one campaign of 32 tasks with 1, 2 and 4 GPUs of one host.
 
     benchmarks/multi_gpu.py --out DIR [--gpus 4 1 2] [--pool local] [--stop-after 540]
 
-Each count runs in a process of its own that sees so many GPUs and the processors that such a node
-has (16 per GPU, of which 15 build), with caches and database empty. Seconds count from warm workers
-(every runner up, every builder has compiled something else) to the answer to the last confirmation.
-With the largest count some finals are then timed once more on every GPU: ratios to the first
-finalist must agree. Writes DIR/multi_gpu.json anew after each count; --simulate replays made-up
-spaces without a GPU, to try the script.
+Each count runs in its own process, which sees that many GPUs and the processors of such a node (16
+per GPU, of which 15 build). Caches and database are empty. Seconds count from warm workers (every
+runner is up, every builder has compiled another kernel) to the result of the last confirmation.
+With the largest count, every GPU then times some finals once more: ratios to the first finalist
+must agree. Writes DIR/multi_gpu.json again after each count. --simulate replays synthetic spaces
+without a GPU, to test the script.
 
-Whoever comes first on a machine waits for more than those that follow: libraries come from the
-disk, a virtual machine's memory grows, Triton up to 3.6 builds a launcher per kernel signature and
-keeps it for its user. So a campaign of the largest count comes first (`rehearsal`, told, and no
-part of any ratio). A processor slows down when its neighbours work, so a count that leaves most of
-the host at rest looks better than where others use it: with --occupy, what it leaves free builds
-something else.
+The first campaign on a machine has extra costs: libraries load from disk, the memory of a virtual
+machine grows, and Triton up to 3.6 builds one launcher per kernel signature and keeps it for its
+user. A campaign of the largest count therefore runs first as the `rehearsal`; the document reports
+it, but no ratio uses it. Active neighbours slow a processor down, so a small count on an otherwise
+idle host looks faster than on a shared host. With --occupy, the processors that a count leaves free
+run other builds.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from tuner.campaign.environment import revision  # noqa: E402
 from workers import device  # noqa: E402
 
 CONFIG = ROOT / "benchmarks" / "multi_gpu.yaml"
-#: Of a node with GPUs; one of them launches.
+#: Processors of a node per GPU; one of them launches.
 CORES_PER_GPU, BUILDERS_PER_GPU = 16, 15
-#: What four GPUs must reach over one, and how far ratios of finals may differ between GPUs.
+#: Minimum speed-up of four GPUs, and maximum difference of finals' ratios between GPUs.
 BOUND, AGREE = 3.6, 0.005
 
 
@@ -52,11 +52,13 @@ def main() -> int:
     parser.add_argument("--builders-per-gpu", type=int, default=BUILDERS_PER_GPU)
     parser.add_argument("--cores-per-gpu", type=int, default=CORES_PER_GPU)
     parser.add_argument("--in-flight", type=int, help="tasks searched at once")
-    parser.add_argument("--trials", type=int, help="of each task, instead of the file's")
-    parser.add_argument("--strategy", help="instead of the file's")
+    parser.add_argument("--trials", type=int, help="trials of each task, instead of the file's")
+    parser.add_argument("--strategy", help="strategy, instead of the file's")
     parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="SECONDS")
     parser.add_argument(
-        "--occupy", action="store_true", help="keep the processors busy that a count leaves free"
+        "--occupy",
+        action="store_true",
+        help="run other builds on the processors that a count leaves free",
     )
     parser.add_argument("--simulate", action="store_true")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
@@ -101,7 +103,7 @@ def heading(args: argparse.Namespace) -> dict:
 def started(
     count: int, args: argparse.Namespace, name: str, limit_s: float, *, compare: bool = False
 ) -> dict:
-    """The document of a process of its own with so many GPUs and processors."""
+    """The document of one count, from its own process with that many GPUs and processors."""
     folder = args.out / name
     command = [sys.executable, f"{Path(__file__).resolve()}", "--one", f"{count}"]
     command += ["--out", f"{folder}", "--pool", args.pool]
@@ -130,7 +132,7 @@ def started(
         except subprocess.TimeoutExpired:
             process.terminate()
             process.wait()
-            return {"problem": f"not over within {limit_s:.0f} s"}
+            return {"problem": f"did not finish within {limit_s:.0f} s"}
     path = folder / "one.json"
     if code or not path.exists():
         return {"problem": f"exit code {code}"}
@@ -157,9 +159,9 @@ def run_count(args: argparse.Namespace) -> int:
     return 0
 
 
-# -- what it comes to ------------------------------------------------------------------------------
+# -- summary ------------------------------------------------------------------------------
 def summarise(document: dict) -> None:
-    """Speed-ups over one GPU, agreement between GPUs, and between the counts' winners."""
+    """Add speed-ups over one GPU, agreement between GPUs, and agreement of winners."""
     runs = {int(n): run for n, run in document["gpus"].items() if "wall_s" in run}
     single = runs.get(1)
     document["speedup"] = (

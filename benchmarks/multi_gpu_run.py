@@ -1,4 +1,4 @@
-"""One campaign over the GPUs this process sees: its pool watched from outside, GPU by GPU."""
+"""One campaign over the GPUs that this process sees, with statistics of each GPU from its pool."""
 
 from __future__ import annotations
 
@@ -21,20 +21,18 @@ from workers import pools
 from workers.records import Measured, MeasureJob, Measurement, Mode, Timing
 
 ROOT = Path(__file__).resolve().parent.parent
-#: Candidates of a final that is worth timing on every GPU, and the passes it is timed for.
+#: Minimum candidates of a final that every GPU times, and the passes of that timing.
 _CANDIDATES, _PASSES = 6, 128
 _LIMIT_S = 120.0
-#: Seconds that a simulated second takes.
+#: Real seconds per simulated second.
 _SIMULATED = 0.3
 
 
 @dataclass(slots=True)
 class Fleet(WatchedPool):
-    """A pool that also notes what each of its GPUs did, and compares them at the end.
+    """A pool that records the work of each GPU and compares the GPUs before it closes."""
 
-    compare: time one final of every kernel on every GPU before closing.
-    """
-
+    #: Whether every GPU times one final of every kernel before the pool closes.
     compare: bool = False
     held_s: Counter = field(default_factory=Counter)
     worked_s: Counter = field(default_factory=Counter)
@@ -146,7 +144,7 @@ def _timeline(fleet: Fleet) -> dict:
 
 # -- the same finals on every GPU ------------------------------------------------------------------
 def compared(pool, workers: list[str], finals: dict[str, MeasureJob]) -> dict:
-    """Ratios of finalists to the first of them, GPU by GPU, and how far those are apart."""
+    """Ratios of finalists to the first one on each GPU, and the differences between GPUs."""
     finals_spread = {}
     for spec, job in sorted(finals.items()):
         if len(job.candidates) >= _CANDIDATES:
@@ -162,7 +160,7 @@ def compared(pool, workers: list[str], finals: dict[str, MeasureJob]) -> dict:
 
 
 def _on_each(pool, workers: list[str], job: MeasureJob) -> dict[str, Measurement]:
-    # As many passes on every GPU, however well the ratios are known by then.
+    # The same number of passes on every GPU: a precision target would stop some GPUs earlier.
     protocol = replace(job.protocol, final_pairs=_PASSES, precision=math.inf)
     sent = {}
     for worker in workers:
@@ -186,9 +184,11 @@ def _on_each(pool, workers: list[str], job: MeasureJob) -> dict[str, Measurement
 
 
 def _spread(answers: dict[str, Measurement]) -> dict:
-    """ratio_spread: the widest range over GPUs of any finalist's time over the first finalist's.
+    """Agreement of the GPUs on one final.
 
-    taus: rank agreement of every GPU with the first one. anchor_us: the first finalist's time.
+    ratio_spread: the widest range over GPUs of any finalist's time relative to the first
+    finalist's. taus: rank agreement of every GPU with the first one. anchor_us: the first
+    finalist's time.
     """
     ratios, anchors = {}, {}
     for worker, answer in answers.items():
@@ -236,7 +236,7 @@ def _toolchain(toolchain) -> dict:
 
 
 def _simulated(out: Path) -> dict:
-    """The same number of made-up tasks, for a machine without a GPU."""
+    """The same number of synthetic tasks, for a machine without a GPU."""
     from virtual_gpus import make_tasks
 
     out.mkdir(parents=True, exist_ok=True)

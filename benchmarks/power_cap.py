@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""How times, and ratios of variants, move while a power limit takes a GPU's clock down.
+"""Times and ratios of variants while a power limit lowers a GPU's clock.
 
     benchmarks/power_cap.py --out DIR/power_cap.json
 
-A few configs of each comparison's task (matmul_tasks.py) run in turns, the last-level cache flushed
-before each launch, in blocks of 20 ms for some seconds: from an idle card, and from one that did
-short jobs with pauses, as in a search. After every block the card's clock, power and throttle
-reasons are noted. It says how long a kernel has to run before its ratios to others hold: how long
-the clock stays up, and over how long a window ratios have to be averaged.
+A few configs of each task (matmul_tasks.py) run in turns in blocks of 20 ms for several seconds;
+each launch follows a flush of the last-level cache. The card starts idle, or after short jobs with
+pauses as in a search. After every block the script records the card's clock, power and throttle
+reasons. The result shows how long the clock stays high, and the window over which ratios must be
+averaged before they are stable.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tuner.campaign.environment import revision
 
 BLOCK_S, PAUSE_S, GAP_S = 0.02, 3.0, 0.04
 FELL, HEATED_S, WINDOWS_S = 1.025, 0.25, (0.05, 0.1, 0.2, 0.4)
-#: Space `a`: the choice on a cool card, and the best by the reference timing; space `b`: any two.
+#: Space `a`: the choice on a cool card, and the best by the reference timing. Space `b`: any two.
 CONFIGS = {
     "a": ((128, 256, 64, 8, 8, 3), (256, 128, 32, 1, 8, 5), (256, 128, 32, 8, 8, 5)),
     "b": ((16, 64, 256, 1, 4, 4), (16, 32, 256, 1, 4, 4)),
@@ -36,7 +36,7 @@ NAMES = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_warps", "num_stages")
 
 
 class Card:
-    """What NVML says of the device in use, None for what it does not say."""
+    """NVML's readings of the device in use; None for a value that NVML does not provide."""
 
     def __init__(self) -> None:
         import pynvml
@@ -60,7 +60,7 @@ class Card:
 
 
 def follow(clock: Clock, runs, card: Card, seconds: float) -> list[dict]:
-    """Blocks of all runs in turns until so many seconds are over: a row for each."""
+    """Time blocks of all runs in turns for a number of seconds; one row per block."""
     rows, each_us, began = [], 300.0, time.perf_counter()
     while (at_s := time.perf_counter() - began) < seconds:
         passes = max(2, round(1e6 * BLOCK_S / (each_us * len(runs))))
@@ -87,7 +87,7 @@ def follow(clock: Clock, runs, card: Card, seconds: float) -> list[dict]:
 
 
 def short_jobs(clock: Clock, runs, seconds: float) -> None:
-    """What a search does to the card: some launches, a pause, and again."""
+    """The load of a search on the card: some launches, a pause, and again."""
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         clock.times([run for run in runs for _ in range(8)])
@@ -95,8 +95,10 @@ def short_jobs(clock: Clock, runs, seconds: float) -> None:
 
 
 def windows(rows: list[dict], seconds: float, place: int) -> list[float]:
-    """The least and the greatest mean ratio of one config over windows of that length, once the
-    card has been at work for a quarter of a second."""
+    """The smallest and largest mean ratio of one config over windows of that length.
+
+    The first quarter of a second of load is excluded.
+    """
     by_window: dict[int, list[float]] = {}
     for row in rows:
         if row["s"] >= HEATED_S:
@@ -107,7 +109,7 @@ def windows(rows: list[dict], seconds: float, place: int) -> list[float]:
 
 
 def summary(rows: list[dict]) -> dict:
-    """What a history shows: until when the clock was up, how times swung, and ratios in windows."""
+    """Summary of a history: time until the clock fell, range of times, and ratios in windows."""
     full_us = FELL * rows[0]["us"][0]
     fell = next((row["s"] for row in rows if row["us"][0] >= full_us), None)
     later = [row["us"][0] for row in rows if row["s"] >= HEATED_S]

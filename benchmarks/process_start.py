@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""How long a new device process takes: from nothing, and forked from a server with torch loaded.
+"""Start time of a new device process: from scratch, and forked from a server with torch loaded.
 
     benchmarks/process_start.py --out FILE.json [--kind cuda] [--times 5]
 
-Starts the farm's own device process and has it open its device, each time with a fork server that
-has just been started and loads nothing, then with one that has loaded what `workers.backend_kinds`
-names for the kind. One after the other, nothing else running; wall seconds until the device has
-answered, and until a killed process is gone. Takes about a minute on a GPU.
+Starts the farm's device process and lets it open its device: first each time from a new fork server
+that has loaded nothing, then from one that has loaded the modules that `workers.backend_kinds`
+names for the kind. Processes start one by one with nothing else running. Prints wall seconds until
+the device has answered, and until a killed process is gone. Takes about a minute on a GPU.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> int:
     parser.add_argument("--kind", default="cuda")
     parser.add_argument("--times", type=int, default=5)
     args = parser.parse_args()
-    started_s(args.kind, ForkServer("first"))  # files come from the disk this once
+    started_s(args.kind, ForkServer("first"))  # this first start also reads files from disk
     anew = [started_s(args.kind, ForkServer("anew")) for _ in range(args.times)]
     server = ForkServer("loaded", preload=backend_kinds.preload(args.kind))
     loading = started_s(args.kind, server, close=False)
@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def started_s(kind: str, server: ForkServer, *, close: bool = True) -> dict[str, object]:
-    """Seconds until a new process has opened its device, and until it is gone when killed."""
+    """Seconds until a new process has opened its device, and until it is gone after a kill."""
     began = time.monotonic()
     child = SupervisedChild(
         "workers.measure.device_runner:DeviceService",

@@ -1,8 +1,11 @@
-"""What interleaved passes say of the configs in them, and what a choice among them costs.
+"""Rankings of configs from interleaved passes, and the regret of a choice.
 
-Times of one pass share its drift and clock. So a config's time is told by how far it is, pass by
-pass, from the fast ones that ran in every pass; what a whole pass was slower or faster is its
-common mode, and is told apart.
+All times of one pass share its drift and clock. A config's time is therefore its distance, pass by
+pass, from the fast configs that ran in every pass. The common mode of a pass is the slowdown that
+all its samples share; it is reported separately.
+
+Notation: x[n, p] is ln of the sample of config n in pass p, c[p] the common mode of pass p, and
+x[n, p] - c[p] minus its mean over p the residual of the sample. Times are in microseconds.
 """
 
 from __future__ import annotations
@@ -17,29 +20,31 @@ from scipy.stats import kendalltau
 from search_spaces.recorded.space import Noise
 from search_spaces.statistics import trimmed_mean
 
-#: A residual beyond so many standard deviations is an outlier.
+#: A residual beyond this many standard deviations is an outlier.
 _OUTLIER = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Samples in us of interleaved passes: name -> one per pass. overhead_us: of one sample, what
-    the device was held beyond it."""
+    """Samples of interleaved passes."""
 
+    #: Microseconds by name, one sample per pass.
     samples: dict[str, list[float]]
+    #: Device time per sample in addition to the sample itself.
     overhead_us: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Times in us by name, the samples behind them without the common mode, and that mode's logs.
+    """A ranking of configs by time."""
 
-    residuals: per name, of the logarithms of its samples.
-    """
-
+    #: Time by name.
     times_us: dict[str, float]
+    #: Samples by name, without the common mode of their passes.
     samples_us: dict[str, list[float]]
+    #: Residuals of ln(sample) by name.
     residuals: dict[str, list[float]] = field(repr=False)
+    #: ln of the common mode of every pass, one list per stage.
     common: list[list[float]] = field(repr=False)
 
     @property
@@ -48,7 +53,7 @@ class Ranked:
 
 
 def orders(count: int, passes: int, seed: str, first: int = 0) -> list[list[int]]:
-    """Orders of passes `first` onwards: every second one at random, the next one its reverse."""
+    """Orders of passes `first` onwards: random ones, each followed by its reverse."""
     result = []
     for turn in range(first, first + passes):
         order = list(range(count))
@@ -58,7 +63,7 @@ def orders(count: int, passes: int, seed: str, first: int = 0) -> list[list[int]
 
 
 def fastest(samples: dict[str, list[float]], share: float, least: int) -> list[str]:
-    """The names of the fastest share by their medians, at least so many, in their order."""
+    """Names of the fastest share by median, at least `least`, in their original order."""
     count = max(min(least, len(samples)), math.ceil(share * len(samples)))
     ranked = sorted(samples, key=lambda name: (statistics.median(samples[name]), name))
     kept = set(ranked[:count])
@@ -66,9 +71,9 @@ def fastest(samples: dict[str, list[float]], share: float, least: int) -> list[s
 
 
 def ranked(stages: list[Stage]) -> Ranked:
-    """The times of all that were in the first stage; later stages hold some of them.
+    """The ranking of all names in the first stage; later stages hold some of them.
 
-    The common mode of a pass is the median over those that are in every stage.
+    The common mode of a pass is the median over the names that are in every stage.
     """
     always = set.intersection(*(set(stage.samples) for stage in stages))
     modes = []
@@ -91,11 +96,11 @@ def ranked(stages: list[Stage]) -> Ranked:
 
 
 def merged(a: Ranked, b: Ranked) -> Ranked:
-    """Two rankings of the same names as one: times are geometric means, samples are joined."""
+    """Merge two rankings of the same names: times are geometric means, samples are joined."""
     names = [name for name in a.times_us if name in b.times_us]
     shift = statistics.median(math.log(a.times_us[n] / b.times_us[n]) for n in names)
     times = {n: math.sqrt(a.times_us[n] * b.times_us[n]) for n in names}
-    # Both at the level of the mean: what a whole ranking was slower says nothing of its names.
+    # Both rankings are scaled to their mean level: a common factor says nothing about the names.
     up, down = math.exp(shift / 2), math.exp(-shift / 2)
     samples = {
         n: [v * down for v in a.samples_us[n]] + [v * up for v in b.samples_us[n]] for n in names
@@ -105,12 +110,12 @@ def merged(a: Ranked, b: Ranked) -> Ranked:
 
 
 def agreement(a: Ranked, b: Ranked) -> dict[str, float]:
-    """How far two rankings of the same names agree.
+    """Agreement of two rankings of the same names.
 
-    tau, tau_top: Kendall's tau-b over all and over the fastest tenth (at least 10) of both
+    tau, tau_top: Kendall's tau-b over all names, and over the fastest tenth (at least 10) of both
     together. top_10: how many of the first ten of one are in the first ten of the other. a_by_b:
-    how much slower than b's best a's best is in b. floor: the larger of that and its converse, as
-    a share: what nobody can tell of the best.
+    how much slower than b's best a's best is in b, as a share. floor: the larger of a_by_b and its
+    converse, which is the uncertainty of the best time.
     """
     names = [name for name in a.times_us if name in b.times_us]
     x, y = ({n: r.times_us[n] for n in names} for r in (a, b))
@@ -137,10 +142,10 @@ def _tau(x: list[float], y: list[float]) -> float:
 
 
 def regret(times_us: dict[str, float], tried: set[str], chosen: str, floor: float) -> dict:
-    """What a search lost, as shares of the best time: by not trying, by not choosing, together.
+    """Regret of a search as shares of the best time: exploration, selection and their total.
 
-    The parts `_counted` are what they exceed the noise floor by. Raises KeyError for a choice
-    that has no time.
+    The parts `_counted` are the excess over the noise floor. Raises KeyError for a choice without a
+    time.
     """
     best = min(times_us.values())
     tried_best = min((times_us[name] for name in tried if name in times_us), default=math.inf)

@@ -1,4 +1,4 @@
-"""A space as its oracles measured it, as a recorded space that the simulated backend replays."""
+"""A recorded space for the simulated backend, from two exhaustive rankings."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from workers.records import Artifact, Failure
 
 @dataclass(frozen=True, slots=True)
 class RankingPair:
-    """What two oracles found: their stages, whoever failed before either; disagreed: before one."""
+    """Two exhaustive rankings of the same space."""
 
     stages: tuple[list[Stage], list[Stage]]
+    #: Configs that failed in either ranking.
     failures: dict[str, Failure]
+    #: Configs that failed in only one ranking.
     disagreed: list[str]
     baselines: dict[str, tuple[str, list[float]]]
     baseline_problems: dict[str, str]
@@ -28,7 +30,7 @@ class RankingPair:
 
 
 def of_twins(builds, values: dict) -> dict:
-    """Values by config key, of all configs that share a binary with the one that was timed."""
+    """Values by config key, for all configs whose binary is that of a timed config."""
     by_binary = {builds[key].binary_hash: value for key, value in values.items()}
     return {
         key: by_binary[result.binary_hash]
@@ -51,7 +53,7 @@ def baselines_us(measured: RankingPair, both: Ranked) -> dict[str, float]:
 
 
 def recording(task, device, farm, builds, measured, both, default) -> RecordedSpace:
-    """The space as it was measured: samples of both passes without their common modes."""
+    """The space as measured: samples of both rankings without their common modes."""
     kernel, workload = task.kernel, task.workload
     cost = kernel.cost(workload)
     times = of_twins(builds, both.times_us)

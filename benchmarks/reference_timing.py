@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""One long interleaved comparison of every side's choice, and of the best that there is.
+"""One long interleaved comparison of every tuner's choice and of the best configs.
 
     benchmarks/reference_timing.py --space a --choices choices.json --out reference.json
 
-choices.json: {label: config}. All configs of the task are built on the CPU (`--oracle none`: only
-the choices), then raced, everybody timed in every pass: what is clearly slower than the best is
-dropped after 3, 12 and 40 passes, the choices never. Those left meet over at least 300 passes in
-rotated and reversed orders, on the same inputs and with the last-level cache flushed before each
-launch. Times are those CUPTI records of each kernel (`--clock events`: pairs of CUDA events).
+choices.json: {label: config}. All configs of the task are built on the CPU (`--build choices`: only
+the choices) and then raced; every pass times all remaining configs. Configs that are clearly slower
+than the best are dropped after 3, 12 and 40 passes; the choices are never dropped. The remaining
+configs are compared over at least 300 passes in rotated and reversed orders, on the same inputs,
+with a flush of the last-level cache before each launch. Times are CUPTI's records of each kernel
+(`--clock events`: pairs of CUDA events).
 
-A regret is the median over passes of time / time of the best, less one, with the 95 % interval of
-its order statistics. It shares nothing with the workers' measuring but the kernels.
+A regret is the median over passes of time / time of the best, minus one, with the 95 % interval
+from order statistics. The script shares the kernels with the workers' measurement, and nothing
+else.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from matmul_tasks import TASKS, Problem, cold_cache, configs_of, device_here, fa
 
 from search_spaces.records import config_key
 
-#: Passes of a stage, and how far from the best one may be to stay.
+#: Passes of a stage, and the largest ratio to the best with which a config stays.
 STAGES = ((3, 1.25), (12, 1.08), (40, 1.03))
 FIELD = 12
 SESSION_LAUNCHES = 1500
@@ -39,7 +41,7 @@ SETTLING_PASSES = 2
 
 # -- building --------------------------------------------------------------------------------------
 def build_all(task, configs, device, cache: Path, processes: int) -> dict:
-    """Compile the configs in other processes into `cache`; key -> message of those that failed."""
+    """Compile configs in other processes into `cache`; returns key -> message of failures."""
     context = multiprocessing.get_context("spawn")
     jobs = [(task.name, dict(config), device, str(cache)) for config in configs]
     hidden, before = "CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -69,7 +71,9 @@ def _build(job):
 
 # -- timing ----------------------------------------------------------------------------------------
 def orders(count: int, passes: int, first: int = 0):
-    """Rotated, then reversed: everybody in every place, behind every neighbour, equally often."""
+    """Rotated orders, then their reverses: each run has each place and each neighbour equally
+    often.
+    """
     for number in range(first, first + passes):
         shift = number // 2 % count
         order = [(shift + step) % count for step in range(count)]
@@ -77,7 +81,7 @@ def orders(count: int, passes: int, first: int = 0):
 
 
 class LostRecords(Exception):
-    """The profiler did not record every launch, so that times cannot be told apart."""
+    """The profiler did not record every launch, so records cannot be assigned to runs."""
 
 
 class Clock:
@@ -103,7 +107,7 @@ class Clock:
         return self._cupti(runs) if self.name == "cupti" else self._events(runs)
 
     def _enqueue(self, runs, before=None, after=None):
-        # Ahead of the device from the start, so that no launch waits for the host.
+        # The queue stays ahead of the device, so that no launch waits for the host.
         self.torch.cuda._sleep(4_000_000)
         for slot, run in enumerate(runs):
             self.flush.zero_()
@@ -156,7 +160,7 @@ def collect(clock: Clock, runs, passes: int) -> list[list[float]]:
     return samples
 
 
-# -- judging ---------------------------------------------------------------------------------------
+# -- regrets ---------------------------------------------------------------------------------------
 def interval(values, z: float = 1.96):
     """The 95 % interval of the median by order statistics (normal approximation to their ranks)."""
     ordered, count = sorted(values), len(values)
@@ -166,7 +170,7 @@ def interval(values, z: float = 1.96):
 
 
 def eliminate(clock, runs: dict, kept: set, stages: list) -> list:
-    """Names still in the field after the stages, the fastest first, and the `kept` ones."""
+    """Names that remain after the stages, the fastest first; they include all `kept` ones."""
     alive = list(runs)
     for passes, reach in STAGES:
         if len(alive) <= max(FIELD, len(kept)):
@@ -183,7 +187,7 @@ def eliminate(clock, runs: dict, kept: set, stages: list) -> list:
 
 
 def regrets(names, samples) -> tuple[str, list]:
-    """The best by the mean of logarithms, and the others' excess over it, pass by pass."""
+    """The best by the mean of logarithms, and the others' excess over it in every pass."""
     logs = {
         n: [math.log(value) for value in values] for n, values in zip(names, samples, strict=True)
     }
@@ -224,7 +228,7 @@ def compare(
             compared = _compare(Clock(name, kernel), runs, set(chosen) & set(runs), passes)
             break
         except LostRecords as problem:
-            print(f"{problem}; going on with events", flush=True)
+            print(f"{problem}; the timing continues with events", flush=True)
     best, rows, stages = compared
     labels: dict = {}
     for label, config in choices.items():
@@ -250,7 +254,7 @@ def compare(
 
 
 def _launch_once(problem, field: dict, failed, chosen) -> tuple[dict, dict, str]:
-    """How to run each config that was built, the errors of the choices, and the kernel's name."""
+    """A launch function per built config, the errors of the choices, and the kernel's name."""
     import torch
 
     runs, errors, name = {}, {}, ""
@@ -268,7 +272,7 @@ def _launch_once(problem, field: dict, failed, chosen) -> tuple[dict, dict, str]
 
 
 def _compare(clock, runs: dict, kept: set, passes: int) -> tuple[str, list, list]:
-    """The best, the rows of all that met in the long comparison, and the stages before it."""
+    """The best, the rows of all configs in the long comparison, and the stages before it."""
     stages: list = []
     clock.warm(next(iter(runs.values())), 1.0)
     names = eliminate(clock, runs, kept, stages)
@@ -278,7 +282,7 @@ def _compare(clock, runs: dict, kept: set, passes: int) -> tuple[str, list, list
 
 
 def runner(launch):
-    """What runs the launch once."""
+    """A function that runs the launch once."""
     run, arguments, constants = launch.fn[launch.grid], launch.args, launch.kwargs
     return lambda: run(*arguments, **constants)
 

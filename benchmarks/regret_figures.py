@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Regrets and costs of searches as figures: of one space, and of all together."""
+"""Statistics of regrets and costs: of one space, and of all spaces together."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def figures(searches: list[dict]) -> dict:
 
 
 def summary(spaces: dict) -> dict:
-    """All searches together, the oracle's agreement with itself, and what was asked for."""
+    """Statistics of all searches, agreement of the rankings, and the bounds that were met."""
     done = {name: entry for name, entry in spaces.items() if "agreement" in entry}
     if not done:
         return {"spaces": 0}
@@ -60,7 +60,7 @@ def summary(spaces: dict) -> dict:
 
 
 def line(name: str, shown_figures: dict) -> str:
-    """What one space's figures, or all, come to: means, worst cases and costs."""
+    """One printed line of figures: means, worst cases and costs."""
     shown = [f"{name}:"]
     parts = ("selection_counted", "exploration_counted", "total_counted", "total")
     shown += [

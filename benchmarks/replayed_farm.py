@@ -1,9 +1,9 @@
-"""Tuning with a real device and builds that were done before: ten seeds cost one space's builds.
+"""Tuning with a real device and recorded builds: ten seeds cost the builds of one space.
 
-Every config of every space is built once, by the farm's own builders, spaces in order. A campaign
-then runs as `tuner run` would run it; only its pool is wrapped: a build comes back when it would
-have, given the builders and its recorded seconds times a scale. Nothing is confirmed: the campaign
-ends at the order to confirm, which names its choice.
+The farm's own builders build every config of every space once, spaces in order. A campaign then
+runs as under `tuner run`, but its pool wraps the farm's: a build result arrives after its recorded
+seconds times a scale, given the number of builders. Nothing is confirmed: the campaign ends at the
+instruction to confirm, which names its choice.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ _TRIES = 3
 
 
 class Farm:
-    """The builders and the one runner, from the first space to the last.
+    """The builders and the single runner for all spaces.
 
-    built: by space, what came of each config. A build that is lost with its builder is tried again.
+    `built` holds the result of every build by space. A build that is lost with its builder is
+    retried.
     """
 
     def __init__(self, kind: str, builders: int | None) -> None:
@@ -75,11 +76,11 @@ class Farm:
         while self.worker is None:
             self.pump(0.2)
             if time.monotonic() > deadline:
-                raise RuntimeError(f"no runner came up within {_START_S:g} s")
+                raise RuntimeError(f"no runner was ready within {_START_S:g} s")
         return self.worker
 
     def build_ahead(self, name: str, task: RequestedTask, configs, device: Device) -> None:
-        """Order all builds of a space; they are done after those ordered before."""
+        """Submit all builds of a space; they run after those submitted earlier."""
         self.built[name], self._wanted[name] = {}, len(configs)
         ref = KernelRef(task.kernel.spec, (f"{ROOT}",))
         self._began[name] = time.monotonic()
@@ -92,7 +93,7 @@ class Farm:
         return self._wanted[name] - len(self.built[name])
 
     def await_built(self, name: str, deadline: float | None = None) -> bool:
-        """Whether all of the space is built by the deadline (seconds, monotonic)."""
+        """Whether the whole space is built by the deadline (seconds, monotonic clock)."""
         while self.missing(name):
             if deadline and time.monotonic() > deadline:
                 return False
@@ -104,7 +105,7 @@ class Farm:
         self.built.pop(name, None)
 
     def pump(self, timeout_s: float) -> list[PoolEvent]:
-        """Note builds that were ordered ahead; the other events."""
+        """Store the results of submitted builds; returns the other events."""
         others = []
         for event in self.inner.poll(timeout_s):
             if isinstance(event, Built) and event.job_id in self._jobs:
@@ -136,15 +137,14 @@ class Farm:
 
 @dataclass(slots=True)
 class Replay:
-    """The pool of one campaign: recorded builds, the farm's runner; `Pool` for the driver.
-
-    builds: what came of each config. scale: seconds waited per second a build took.
-    """
+    """The pool of one campaign: recorded builds and the farm's runner; a `Pool` for the driver."""
 
     farm: Farm
+    #: The result of every build, by config key.
     builds: dict[str, Artifact | Failure]
     control: Control
     builders: int
+    #: Seconds of waiting per recorded second of a build.
     scale: float
     runners: int = 1
     warm: bool = True
@@ -166,7 +166,7 @@ class Replay:
         self._at(0.0, WorkerReady(self.farm.worker))
 
     def submit_build(self, job: BuildJob) -> None:
-        # At another size than the task's only a confirmation would need it, and there is none.
+        # Only a confirmation needs builds at the check size, and this pool makes none.
         result = self.builds[config_key(job.config)]
         if isinstance(result, Artifact):
             result = replace(result, config=job.config)
@@ -196,7 +196,9 @@ class Replay:
         return events
 
     def close(self, *, kill: bool = False) -> None:
-        """The farm goes on; what it still measures is waited for, so that the next one is alone."""
+        """Wait for running measurements, so that the next campaign has the device alone; the farm
+        stays up.
+        """
         deadline = time.monotonic() + _START_S
         while self._sent and time.monotonic() < deadline:
             for event in self.farm.pump(0.2):
@@ -224,7 +226,7 @@ class Replay:
 
 
 def search(farm: Farm, name: str, task: RequestedTask, seed: int, options: dict) -> dict:
-    """One campaign over a space that is built: its choice, what it tried, what that cost.
+    """One campaign over a built space: its choice, its trials and their cost.
 
     options: `strategy`, `strategy_options`, `trials`, `builders`, `build_scale`, `measure`.
     """

@@ -1,10 +1,10 @@
-"""How many builds a search needs: strategies replayed over recorded spaces, 15 builds in flight.
+"""Regret by number of builds: strategies replayed over recorded spaces, 15 builds in flight.
 
-A simulation: build times and kernel times are those recorded on an H200, builds finish in the order
-of their jittered recorded times, timings get noise; nothing is compiled or measured. What counts as
-found is the truly fastest of the 8 configs that measured best, as finals would settle it. Seeds
-decide samples, noise and order. Prints one JSON object to stdout and progress to stderr; takes some
-minutes on two cores.
+A simulation: build times and kernel times were recorded on an H200, builds finish in the order of
+their jittered recorded times, and timings get noise; nothing is compiled or measured. The result of
+a search is the truly fastest of the 8 configs that measured best, as finals would decide. Seeds
+determine samples, noise and order. Prints one JSON object to stdout and progress to stderr. Takes
+some minutes on two cores.
 
     python benchmarks/search_regret.py > results/cpu-sim/search_regret.json
 """
@@ -35,13 +35,13 @@ from workers.records import KernelRef
 
 H200 = Path(__file__).parent / "spaces" / "h200"
 BUILDERS = 15
-#: Standard deviations of ln(time): within 15 % of the best, where timing goes on, and beyond.
+#: Standard deviations of ln(time): within 15 % of the best, where timing continues, and beyond.
 NOISE_NEAR, NOISE_FAR = 0.002, 0.01
-#: Of ln(build time); what a build waits for besides, seconds; one measurement, seconds.
+#: Standard deviation of ln(build time); seconds added to every build; seconds of one measurement.
 JITTER, LATENCY_S, MEASURE_S = 0.2, 0.05, 0.0054
-#: Of a config whose recording does not say how long its build took, seconds.
+#: Build seconds of a config whose recording does not contain them.
 BUILD_S = 0.3
-#: Seconds after which a search that awaits its last builds is asked again.
+#: Seconds between two checks of a search that waits for its last builds.
 TICK_S = 0.1
 FINALISTS = 8
 CURVE = (20, 30, 40, 50, 60, 80, 100, 120, 150)
@@ -93,7 +93,7 @@ def search(name, strategy, seed, budget):
 
 
 def play(name, strategy, seed, budget):
-    """One search: regret after each result, CPU seconds of the search per trial, simulated s."""
+    """One search: regret after each result, CPU seconds per trial, simulated seconds."""
     recorded, searched = search(name, strategy, seed, budget)
     rng = np.random.default_rng(seed)
     best_us = min(recorded[c].median_us or math.inf for c in searched.spec.space.enumerate())
@@ -154,7 +154,7 @@ def _record(trial, entry, best_us, rng):
 
 
 def curve(job):
-    """Regret after so many results of a fixed number of trials, over all seeds."""
+    """Regret after several numbers of results, with a fixed number of trials, over all seeds."""
     name, strategy, seeds = job
     size = space(name)[2].size()
     limit = min(max(CURVE), size)
@@ -170,7 +170,7 @@ def curve(job):
 
 
 def auto(job):
-    """Budget `auto`: builds until it ends, and regret then."""
+    """Budget `auto`: the number of builds at which it ends, and the regret at that point."""
     name, strategy, seeds = job
     runs = [play(name, strategy, seed, TaskBudget(gain=GOAL)) for seed in range(seeds)]
     builds = [len(regrets) for regrets, _, _ in runs]
@@ -212,7 +212,7 @@ def main():
     print(
         json.dumps(
             {
-                "what": "simulation over times recorded on an NVIDIA H200 (W1, W2: made up)",
+                "what": "simulation over times recorded on an NVIDIA H200 (W1, W2: synthetic)",
                 "date": datetime.now(UTC).date().isoformat(),
                 "host": {"machine": platform.machine(), "python": platform.python_version()},
                 "numpy": np.__version__,

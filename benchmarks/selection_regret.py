@@ -1,16 +1,21 @@
 #!/usr/bin/env python3
-"""What our searches lose against an exhaustive oracle over whole spaces, which are recorded too.
+"""Regret of tuner's searches against exhaustive rankings of whole spaces; also records the spaces.
 
     benchmarks/selection_regret.py --out DIR [--resume FILE] [--stop-after 420] [--spaces NAME ...]
 
-For every space of a configuration all configs are built by the farm's builders, spaces ahead of the
-device; two oracles (oracle.py) that share nothing time all of them, interleaved; then each seed
-tunes the space with the real engine, driver, store and device runner, its builds replayed
-(replayed_farm.py). A search's regret by the oracles' mean is what it did not try (exploration) plus
-what it did not choose (selection); what is below the noise floor, by which one oracle's best is off
-in the other, counts as nothing. DIR/selection_regret.json is written after every space, and
-DIR/spaces.tar.gz holds the spaces as `tuner-space/1` files. Spaces in the document that --resume
-names are not done again, and with --stop-after none is begun that would end later.
+For every space of a configuration, the farm's builders build all configs, ahead of the device. Two
+independent exhaustive rankings (exhaustive.py) time all configs, interleaved. Each seed then tunes
+the space with the real engine, driver, store and device runner; its builds are replayed
+(replayed_farm.py).
+
+The regret of a search, by the mean of both rankings, has two parts: exploration (the best config
+that it tried against the best) and selection (its choice against the best that it tried). The noise
+floor is the regret of one ranking's best config in the other ranking; a smaller regret counts as
+zero.
+
+DIR/selection_regret.json is written after every space, and DIR/spaces.tar.gz holds the spaces as
+`tuner-space/1` files. Spaces in the document that --resume names are skipped. With --stop-after, a
+space that would end later does not begin.
 """
 
 from __future__ import annotations
@@ -40,14 +45,14 @@ from workers.records import Artifact, Failure, KernelRef
 
 HERE = Path(__file__).resolve().parent
 _SHORT = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
-#: Seconds a space is expected to take at first: so much per config and per seed.
+#: Initial estimate of the seconds of a space: per config and per seed.
 _CONFIG_S, _SEED_S = 0.06, 4.0
-#: torch.compile's baseline would compile for longer than the oracle measures.
+#: The baseline `compile` is left out: torch.compile would take longer than the ranking.
 _BASELINES = ("eager", "vendor")
 
 
 def space_name(kernel: str, dims: dict) -> str:
-    """`matmul_4096x4096x4096_bf16`: sizes in the order given, then what holds, then the dtype."""
+    """Name of a space, e.g. `matmul_4096x4096x4096_bf16`: sizes, then true flags, then dtypes."""
     sizes = "x".join(f"{v}" for v in dims.values() if type(v) is int)
     flags = [name for name, value in dims.items() if value is True]
     dtypes = [_SHORT.get(v, v) for v in dims.values() if isinstance(v, str)]
@@ -55,7 +60,7 @@ def space_name(kernel: str, dims: dict) -> str:
 
 
 def spaces_of(campaign) -> dict[str, RequestedTask]:
-    """The campaign's tasks by name, in their order."""
+    """The campaign's tasks by space name, in their order."""
     spaces = {}
     for task in requested_tasks(campaign):
         (dims,) = task.config.workloads
@@ -65,7 +70,7 @@ def spaces_of(campaign) -> dict[str, RequestedTask]:
 
 # -- one space -------------------------------------------------------------------------------------
 def measure_space(name, task: RequestedTask, farm: Farm, rankings, device: Device, args) -> dict:
-    """Oracles, searches and recording of a space that is built."""
+    """Rank, search and record a space that is built."""
     started = time.monotonic()
     builds, farm_s = farm.built[name], farm.build_wall_s[name]
     default = task.kernel.default_config(task.workload, device)
@@ -96,7 +101,7 @@ def measure_space(name, task: RequestedTask, farm: Farm, rankings, device: Devic
 
 
 def _ranking_job(task: RequestedTask, builds, default, args) -> RankingJob:
-    """One artifact of each binary, the default's first."""
+    """The ranking job with one artifact per binary, the default's first."""
     first = config_key(default)
     keys = sorted(builds, key=lambda key: key != first)
     distinct = {}
@@ -135,7 +140,7 @@ def _measured(rankings: dict[str, ExhaustiveRanking], job: RankingJob) -> Rankin
 
 
 def _only_right(ranked_configs: Ranked, failures) -> Ranked:
-    """Without those that failed anywhere."""
+    """The ranking without configs that failed in either ranking."""
     right = {n: t for n, t in ranked_configs.times_us.items() if n not in failures}
     return replace(ranked_configs, times_us=right)
 
@@ -177,7 +182,11 @@ def _search_entry(name, task, farm, seed, times, floor, args) -> dict:
     run["tried"] = len(tried)
     chosen = config_key(run["chosen"]) if run["chosen"] else ""
     if chosen not in times:
-        return run | {"problem": "chose nothing" if not chosen else "the oracle has no such time"}
+        return run | {
+            "problem": "no config was chosen"
+            if not chosen
+            else "the ranking has no time for its choice"
+        }
     parts = regret(times, tried, chosen, floor)
     return run | {key: round(value, 6) for key, value in parts.items()}
 
@@ -191,7 +200,7 @@ def main():
     spaces = spaces_of(args.settings.campaigns[args.campaign])
     unknown = sorted(set(args.spaces or spaces) - set(spaces))
     if unknown:
-        raise SystemExit(f"no spaces {', '.join(unknown)}; there are {', '.join(spaces)}")
+        raise SystemExit(f"no spaces {', '.join(unknown)}; spaces: {', '.join(spaces)}")
     done = document["spaces"]
     todo = [n for n in args.spaces or spaces if n not in done or "problem" in done[n]]
     kind = next(iter(spaces.values())).targets[0].partition(":")[0]
@@ -212,7 +221,7 @@ def main():
             farm.build_ahead(name, spaces[name], configs, device)
         for ranking in rankings.values():
             ranking.info()
-        if kind == "cpu":  # builders would compete with what is timed
+        if kind == "cpu":  # builders would compete with the timed work
             for name in todo:
                 farm.await_built(name)
         for name in todo:
@@ -235,7 +244,7 @@ def _finish(args, document: dict, todo: list[str], left: list[str]):
     _save(args, document)
     print(line("all", document["summary"].get("all", {})))
     failed = [name for name in todo if "problem" in document["spaces"].get(name, {})]
-    print(f"left to do: {', '.join(left) or 'nothing'}; failed: {', '.join(failed) or 'nothing'}")
+    print(f"remaining: {', '.join(left) or 'nothing'}; failed: {', '.join(failed) or 'nothing'}")
     sys.exit(1 if failed else 0)
 
 
@@ -269,7 +278,7 @@ def _options(args) -> dict:
 
 
 def _time_for(name: str, farm: Farm, began: float, done: dict, args) -> bool:
-    """Whether the space would be over in time, by what the ones before it took."""
+    """Whether the space would finish in time, estimated from the spaces before it."""
     if not args.stop_after:
         return farm.await_built(name)
     finished = [e for e in done.values() if e.get("wall_s") and e.get("searches")]
@@ -291,7 +300,7 @@ def _attempt(name, task, farm, rankings, device, args) -> dict:
         return {"problem": f"{type(error).__name__}: {error}"}
     entry["date"] = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
     entry["card"] = farm.worker.device.uuid
-    held = f"oracle {entry['oracle_s']} s of {entry['wall_s']} s, {entry['agreement']}"
+    held = f"ranking {entry['oracle_s']} s of {entry['wall_s']} s, {entry['agreement']}"
     print(f"{line(name, entry['figures'])} {held}", flush=True)
     return entry
 
@@ -319,25 +328,38 @@ def _save(args, document: dict) -> None:
 
 def _arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="a folder")
+    parser.add_argument("--out", type=Path, required=True, help="output folder")
     parser.add_argument("--config", type=Path, default=HERE / "h200_spaces.yaml")
     parser.add_argument("--campaign", default="spaces")
-    parser.add_argument("--spaces", nargs="+", help="by name; all of the campaign by default")
+    parser.add_argument("--spaces", nargs="+", help="names of spaces; default: all of the campaign")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=1)
-    parser.add_argument("--strategy", help="bayes where there is one, else tpe")
-    parser.add_argument("--trials", default="auto", help="a number, or auto")
-    parser.add_argument("--build-scale", type=float, default=0.15, help="of the recorded seconds")
-    parser.add_argument("--replayed-builders", type=int, default=15)
-    parser.add_argument("--builders", type=int, help="that really build; by default all cores")
-    parser.add_argument("--passes", type=int, default=12, help="of all configs, twice")
-    parser.add_argument("--top-passes", type=int, default=116, help="more of the fastest 20 %%")
+    parser.add_argument("--strategy", help="default: bayes if this version has it, else tpe")
+    parser.add_argument("--trials", default="auto", help="trials per search: a number, or auto")
     parser.add_argument(
-        "--resume", type=Path, nargs="+", default=[], help="earlier documents to go on with"
+        "--build-scale", type=float, default=0.15, help="seconds per recorded second of a build"
+    )
+    parser.add_argument("--replayed-builders", type=int, default=15)
+    parser.add_argument("--builders", type=int, help="processes that build; default: all cores")
+    parser.add_argument(
+        "--passes",
+        type=int,
+        default=12,
+        help="passes over all configs, in each of the two rankings",
+    )
+    parser.add_argument(
+        "--top-passes", type=int, default=116, help="further passes over the fastest 20 %%"
+    )
+    parser.add_argument(
+        "--resume",
+        type=Path,
+        nargs="+",
+        default=[],
+        help="earlier documents; their spaces are skipped",
     )
     parser.add_argument("--stop-after", type=float, default=0.0, help="seconds")
     parser.add_argument("--most", type=float, default=60.0, help="seconds a space takes at most")
-    parser.add_argument("--keep", action="store_true", help="leave the recordings in --out too")
+    parser.add_argument("--keep", action="store_true", help="also leave the recordings in --out")
     return parser.parse_args()
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Selection in simulated worlds: the real engine, screening and race on virtual time (C1).
+"""Selection in simulated noise worlds: the real engine, screening and race in virtual time (C1).
 
     benchmarks/simulated_worlds.py --configs 2000 --seeds 300 --out FILE.json
 
-For each noise world of docs/recorded_spaces.md and each seed, a space is made up whose best config
-is known; every config is measured and the finals choose. Prints how often the choice is within 1 %
-and 2 % of the best, the 95th percentile of the regret, and the simulated device seconds.
+For each noise world of docs/recorded_spaces.md and each seed, the script synthesises a space whose
+best config is known; every config is measured and the finals choose. Prints how often the choice is
+within 1 % and 2 % of the best, the 95th percentile of the regret, and the simulated device seconds.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from workers.pools.virtual import VirtualPool
 from workers.records import KernelRef, Mode, PoolSpec
 
 NOISY = ("W1", "W2", "W3", "W4", "W5", "W6")
-#: Device seconds of the reference design for 2,000 configs, and what is allowed beyond them.
+#: Device seconds of the reference design for 2,000 configs, and the allowed multiple of them.
 REFERENCE_S = {"W1": 0.97, "W2": 1.13, "W3": 0.30, "W4": 1.01, "W5": 0.96, "W6": 1.38}
 ALLOWED = 1.5
 
 
 def tune(world: str, seed: int, configs: int) -> dict[str, float]:
-    """One exhaustive tuning of a made-up space: regret and simulated seconds."""
+    """One exhaustive tuning of a synthetic space: regret and simulated seconds."""
     space = synthesise(configs, seed=seed, scenario=world, build_s=0.0)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "made_up.space.json"
@@ -45,7 +45,7 @@ def tune(world: str, seed: int, configs: int) -> dict[str, float]:
 
 
 def choose(space: RecordedSpace, path: Path, world: str, seed: int) -> dict[str, float]:
-    """The engine's choice from a recorded space, all of it measured in virtual time."""
+    """The engine's choice from a recorded space; all configs are measured in virtual time."""
     kernel = RecordedKernel(space)
     bound = kernel.space(space.workload).bind(space.workload, kernel.device)
     task = TaskSpec(
@@ -66,7 +66,7 @@ def choose(space: RecordedSpace, path: Path, world: str, seed: int) -> dict[str,
     winner = None
     for order in virtual_time.orders(engine, pool):
         if isinstance(order, Measure) and order.job.mode is Mode.CONFIRM:
-            # The finals have chosen; what follows is not part of the selection.
+            # The finals have chosen; later steps are not part of the selection.
             winner = order.job.candidates[0].config
         elif isinstance(order, Select):
             winner = order.selection.winner

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""How long `tuner status` takes over a run of many trials, each with its samples.
+"""Duration of `tuner status` over a run of many trials, each with its samples.
 
     benchmarks/status_speed.py --trials 1000000 --tasks 100 --out FILE.json
 
-Half of the tasks have a winner, the others are under way. Prints seconds: of the summary that
-`tuner status` reads, of wall and of processor time; of the whole command in a process of its own;
-of that process without the summary (its start); and, for comparison, of loading the trials of one
-task with their samples.
+Half of the tasks have a winner, the others are running. Prints seconds: wall and processor time of
+the summary that `tuner status` reads; the whole command in its own process; the start of that
+process without the summary; and, for comparison, loading the trials of one task with their samples.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ TIMES = 5
 
 
 def fill(url: str, trials: int, tasks: int) -> tuple[int, int]:
-    """Store a run with these numbers of trials and tasks; its number, and its last task's."""
+    """Store a run with these numbers of trials and tasks; returns its id and its last task's."""
     device = Device(kind="cuda", name="NVIDIA H200", target="cuda:90")
     with Store.open(url) as store:
         run = store.begin_run("nightly", "spec", 1, {}, {})
@@ -52,7 +51,7 @@ def fill(url: str, trials: int, tasks: int) -> tuple[int, int]:
 
 
 def copy_trials(path: Path, trials: int, tasks: int) -> None:
-    """Multiply each task's one trial by copying rows; a seventh of the copies has failed."""
+    """Multiply each task's single trial by copying rows; a seventh of the copies has failed."""
     with closing(sqlite3.connect(path)) as connection, connection:
         for table, key in (("trial", "id"), ("measurement", "trial_id")):
             names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
@@ -73,7 +72,7 @@ def copy_trials(path: Path, trials: int, tasks: int) -> None:
 
 
 def seconds(call: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
-    """The median of a few calls."""
+    """The median seconds of a few calls."""
 
     def each() -> Iterator[float]:
         for _ in range(TIMES):

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Time to a winner, and its regret: tuner, triton.autotune and Helion on the same configs.
+"""Tuning time and regret of tuner, triton.autotune and Helion on the same configs.
 
     benchmarks/time_to_winner.py --out DIR/time_to_winner.json [--resume FILE] [--stop-after 520]
 
-Every tool tunes the same pointer matmul over the same list of configs (matmul_tasks.py), from
-cold caches, on the same cores, in a process of its own. One long interleaved comparison of all
-choices and of the best configs (reference_timing.py) then gives the regret of each. The steps of a
-space run in this order: tuner for every seed, triton.autotune, Helion's algorithms, the reference
-timing. The document is written after every step. `--resume` skips the steps that it holds;
-`--stop-after` begins no step that would end later than that many seconds after the start.
+Every tool tunes the same pointer matmul over the same list of configs (matmul_tasks.py), with cold
+caches, on the same cores, in its own process. One long interleaved comparison of all choices and of
+the best configs (reference_timing.py) then gives the regret of each. The steps of a space run in
+this order: tuner for every seed, triton.autotune, Helion's algorithms, the reference timing. The
+document is written after every step. `--resume` skips the steps that a document holds. With
+`--stop-after`, a step that would end later than that many seconds after the start does not begin.
 
     --only tuner triton helion reference    --space a b    --seeds 10
     --strategy bayes --trials auto     --recorded FILE (tuner alone, replayed, without a GPU)
@@ -33,15 +33,15 @@ from matmul_tasks import TASKS, write
 
 HERE = Path(__file__).resolve().parent
 SIDES = ("tuner", "triton", "helion", "reference")
-#: Seconds that a step may take on an H200 with 16 cores, for --stop-after.
+#: Seconds of a step on an H200 with 16 cores, for --stop-after.
 EXPECTED_S = {"tuner": 40, "triton": 220, "helion": 110, "reference": 75}
-#: What issue and design ask for.
+#: Bounds of the design: regret, and speed-ups over Helion and triton.autotune.
 BOUND_S = {"a": 6.0, "b": 4.0}
 REGRET, HELION, TRITON = 0.005, 8.0, 20.0
 
 
 def options_of(args) -> dict:
-    """How our side is to tune, with what this version of it knows."""
+    """The options of tuner's runs, as far as this version supports them."""
     from tuner import strategies
     from tuner.settings.models import Budget
 
@@ -67,7 +67,7 @@ def options_of(args) -> dict:
 
 # -- steps -----------------------------------------------------------------------------------------
 def planned(args) -> list[tuple[str, str, str]]:
-    """(space, side, which of it): a seed, an algorithm, or nothing."""
+    """The steps as (space, tool, variant); the variant is a seed, an algorithm, or empty."""
     steps = []
     for space in args.space:
         which = {
@@ -103,7 +103,7 @@ def perform(step, args, done: dict) -> dict:
 
 
 def _script(name: str, *arguments: str) -> dict:
-    """Run one of our scripts in a process of its own and read what it wrote."""
+    """Run one of the scripts of this folder in its own process and read its document."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.json"
         command = [sys.executable, f"{HERE / name}", *arguments, "--out", f"{out}"]
@@ -121,9 +121,11 @@ def _python_path() -> str:
     return os.pathsep.join([f"{HERE.parent}", os.environ.get("PYTHONPATH", "")])
 
 
-# -- what comes of it ------------------------------------------------------------------------------
+# -- summary ------------------------------------------------------------------------------
 def summary(done: dict) -> dict:
-    """Per space: our times, everybody's regrets, and how much longer the rivals take."""
+    """Per space: tuner's times, every tool's regret, and the other tools' times as multiples of
+    tuner's.
+    """
     return {space: line for space in TASKS if (line := _summary(space, done))}
 
 
@@ -192,7 +194,7 @@ def _reached(space: str, known, line: dict) -> dict:
     confirmed = tuner["confirmed_s"] or {"max": math.inf}
 
     def faster_than(name, times):
-        """None where that rival was not run."""
+        """None if that tool was not run."""
         rows = [row["times_tuner"] for key, row in line.items() if key.startswith(name)]
         return min(rows) >= times if rows else None
 
@@ -207,7 +209,7 @@ def _reached(space: str, known, line: dict) -> dict:
 
 
 def provenance(done: dict) -> dict:
-    """Device, cards and toolchain of all steps, each a list: of one member where all agree."""
+    """Device, cards and toolchain of all steps: lists, of length 1 where all steps agree."""
     from tuner.campaign.environment import revision
 
     seen: dict[str, set] = {}
@@ -254,7 +256,7 @@ def main():
     document["left"] = left
     _save(args, document)
     print(json.dumps(document["summary"], indent=1))
-    print(f"left to do: {', '.join(left) or 'nothing'}; failed: {', '.join(failed) or 'nothing'}")
+    print(f"remaining: {', '.join(left) or 'nothing'}; failed: {', '.join(failed) or 'nothing'}")
     sys.exit(1 if failed else 0)
 
 
@@ -274,20 +276,22 @@ def _report(key: str, entry: dict) -> None:
 def _arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--resume", type=Path, help="an earlier document to go on with")
+    parser.add_argument("--resume", type=Path, help="an earlier document; its steps are skipped")
     parser.add_argument("--stop-after", type=float, default=0.0, help="seconds")
     parser.add_argument("--only", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--space", nargs="+", choices=sorted(TASKS), default=sorted(TASKS))
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=1)
-    parser.add_argument("--strategy", help="bayes where there is one, else tpe")
-    parser.add_argument("--options", default="{}", help="the strategy's, as JSON")
-    parser.add_argument("--trials", default="auto", help="a number, or auto")
+    parser.add_argument("--strategy", help="default: bayes if this version has it, else tpe")
+    parser.add_argument("--options", default="{}", help="options of the strategy, as JSON")
+    parser.add_argument("--trials", default="auto", help="trials per search: a number, or auto")
     parser.add_argument("--polish", type=int, default=0)
-    parser.add_argument("--baselines", nargs="*", default=["vendor"], help="what confirms")
-    parser.add_argument("--recorded", help="a recorded space that tuner replays")
+    parser.add_argument(
+        "--baselines", nargs="*", default=["vendor"], help="baselines of the confirmation"
+    )
+    parser.add_argument("--recorded", help="recorded space that tuner replays")
     parser.add_argument("--algorithms", nargs="+", default=["PatternSearch", "LFBOPatternSearch"])
-    parser.add_argument("--wheels", type=Path, help="folder of Helion's wheel")
+    parser.add_argument("--wheels", type=Path, help="folder that holds Helion's wheel")
     return parser.parse_args()
 
 

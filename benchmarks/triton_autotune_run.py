@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""`@triton.autotune` over one task's configs: what it chooses and how long the first call takes.
+"""`@triton.autotune` over one task's configs: its choice and the duration of the first call.
 
     benchmarks/triton_autotune_run.py --space a --out DIR/triton_a.json [--limit 20]
 
-The decorator is put on our own kernel, with all configs, its default do_bench and an empty cache.
+The decorator wraps tuner's kernel with all configs, its default do_bench and an empty cache.
 Seconds run from the first call to its result; process start, imports and inputs are not counted.
 """
 
@@ -17,14 +17,14 @@ from matmul_tasks import TASKS, TUNED, Problem, cold_cache, device_here, facts, 
 
 
 def autotuned(problem, limit):
-    """Our kernel under the decorator, the call that starts it, and how many configs it has."""
+    """Tuner's kernel under the decorator, the call that starts it, and the number of configs."""
     import triton
 
     chosen = problem.configs[:: max(1, len(problem.configs) // limit)] if limit else problem.configs
     launches = [problem.launch(config) for config in chosen]
     fixed = [{k: v for k, v in launch.kwargs.items() if k not in TUNED} for launch in launches]
     if any(other != fixed[0] for other in fixed):
-        raise SystemExit("the configs differ in more than what a triton.Config can choose")
+        raise SystemExit("the configs differ in parameters that a triton.Config cannot set")
     configs = [_config(tuned(config)) for config in chosen]
     fn = triton.autotune(configs=configs, key=["M", "N", "K"])(launches[0].fn)
     m, n = (problem.task.workload.size(name) for name in "MN")
@@ -48,7 +48,7 @@ def _config(part):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--space", choices=sorted(TASKS), required=True)
-    parser.add_argument("--limit", type=int, default=0, help="about this many of the configs")
+    parser.add_argument("--limit", type=int, default=0, help="use about this many of the configs")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     cold_cache()

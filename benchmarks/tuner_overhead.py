@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What the tuner itself costs per trial: builders and devices that answer at once (C8).
+"""Overhead of the tuner per trial, with builders and devices that answer at once (C8).
 
     benchmarks/tuner_overhead.py --trials 10000 --strategy random --out FILE.json
 
-The real driver and engine run over a pool whose builds and measurements take no time, once with a
-store that keeps nothing and once with SQLite in write-ahead mode on disk. Prints milliseconds of
-wall time per trial for both.
+C8 is the acceptance test engine-overhead. The real driver and engine run over a pool whose builds
+and measurements take no time, once with a store that keeps nothing and once with SQLite in
+write-ahead mode on disk. Prints milliseconds of wall time per trial for both.
 """
 
 from __future__ import annotations
@@ -51,14 +51,15 @@ DEVICE = Device("simulated", "no device", "simulated")
 TOOLS = Toolchain(python=platform.python_version())
 WORKLOAD = Workload.of(n=1)
 BUILDERS = 15
-#: Samples of a candidate; most get fewer, so that storing is not made to look cheap.
+#: Samples per candidate. In real runs most candidates have fewer, so the storing cost is an upper
+#: bound.
 SAMPLES = 24
-#: Milliseconds per trial.
+#: Bounds in milliseconds per trial.
 BOUNDS = {"memory": 2.0, "sqlite": 10.0}
 
 
 class InstantPool:
-    """Workers that answer at once; a config's time is drawn from its digest."""
+    """A pool that answers at once; a config's time is drawn from its digest."""
 
     builders = BUILDERS
     runners = 1
@@ -68,7 +69,7 @@ class InstantPool:
         self._events: deque[PoolEvent] = deque()
 
     def start(self) -> None:
-        """Nobody has to come up."""
+        """There are no processes to start."""
 
     def close(self, *, kill: bool = False) -> None:
         self._events.clear()
@@ -94,7 +95,7 @@ class InstantPool:
 
 
 class NoStore:
-    """Keeps nothing: what is left is the driver, the engine and the strategy."""
+    """A store that keeps nothing, which leaves the cost of driver, engine and strategy."""
 
     def record_trial(self, task_id: int, record: object) -> bool:
         return True
@@ -123,7 +124,7 @@ def _timing(artifact: Artifact, us: float, reference_us: float) -> Timing:
 
 
 def spec(task_id: int, trials: int, strategy: str) -> TaskSpec:
-    """A task over a space of 40,960 configs, of which it tries so many."""
+    """A task over a space of 40,960 configs with a limited number of trials."""
     space = SearchSpace(
         [
             PowerOfTwo("BLOCK_M", 16, 2048),
@@ -189,7 +190,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=10_000)
     parser.add_argument("--strategy", default="random")
-    parser.add_argument("--profile", type=Path, help="where to write a profile of either run")
+    parser.add_argument("--profile", type=Path, help="file prefix for a profile of each run")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     if args.profile:

@@ -1,7 +1,7 @@
-"""Our side of a comparison: one task tuned from cold caches, watched from outside the farm.
+"""Tuner's side of a comparison: one task tuned with cold caches, timed at its pool.
 
-The campaign runs as `tuner run` would run it; only its pool is wrapped, so that the times are those
-of jobs given to workers and of answers received from them.
+The campaign runs as under `tuner run`, but its pool is wrapped. Times are those of the jobs that
+workers receive and of the answers that they send.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from workers.records import (
 )
 
 ROOT = Path(__file__).resolve().parent.parent
-#: What workers are warmed up with.
+#: The kernel and the workload that warm the workers up.
 _OTHER = KernelRef("softmax", (str(ROOT),))
 _WARM = Workload.of(rows=64, cols=1024, dtype="float32")
 _START_S = 180.0
@@ -48,11 +48,11 @@ _START_S = 180.0
 
 @dataclass(slots=True)
 class WatchedPool:
-    """A pool whose workers are all warm when `start` returns, and which notes what passes by.
+    """A pool with warm workers once `start` returns; it records the times of jobs and answers.
 
-    Warm, as in a farm that runs for longer than one task: every builder has compiled a variant of
-    another kernel, and every runner has confirmed one, so that its standby process is up as well.
-    Times are seconds since then.
+    Warm means the state of a farm that has already run other tasks: every builder has compiled a
+    variant of another kernel, and every runner has confirmed one, so that its standby process is up
+    as well. Times are seconds since then.
     """
 
     inner: object
@@ -88,7 +88,7 @@ class WatchedPool:
         self.start_s = self.warm_at - began
 
     def _warm_builders(self, began: float) -> Artifact:
-        """Have every builder compile a variant of another kernel; the variant."""
+        """Let every builder compile a variant of another kernel; returns the variant."""
         kernel = load(_OTHER.spec)
         real = [w.device for w in self.workers if w.device.kind in ("cuda", "hip")]
         device = real[0] if real else devices.offline("cuda:90")
@@ -105,8 +105,11 @@ class WatchedPool:
         return next(event.result for event in built.values() if isinstance(event, Built))
 
     def _warm_runners(self, began: float, variant: Artifact) -> None:
-        """Have every device screen a variant of another kernel, then confirm it: what a device's
-        process has seen is confirmed by the one that stands by."""
+        """Let every device screen a variant of another kernel, then confirm it.
+
+        The standby process makes the confirmation, because the device's process has already
+        measured the variant.
+        """
         workers = [w.worker_id for w in self.workers if w.device.kind in ("cuda", "hip")]
         for mode in (Mode.SCREENING, Mode.CONFIRM):
             for worker_id in workers:
@@ -121,10 +124,10 @@ class WatchedPool:
             self._await(began, all_there, f"device processes ({mode})")
             for event in answers.values():
                 if not isinstance(event, Measured) or not isinstance(event.result, Measurement):
-                    raise RuntimeError(f"a runner could not be warmed up: {event}")
+                    raise RuntimeError(f"a runner failed to warm up: {event}")
 
     def _answers(self, kind: type) -> dict[str, PoolEvent]:
-        """Take the answers to warming jobs from what has come."""
+        """Take the answers to warm-up jobs from the received events."""
         answers = [e for e in self._waiting if isinstance(e, kind | JobLost)]
         self._waiting = [e for e in self._waiting if e not in answers]
         return {event.job_id: event for event in answers}
@@ -132,7 +135,7 @@ class WatchedPool:
     def _await(self, began: float, there, what: str) -> None:
         while not there():
             if time.perf_counter() - began > _START_S:
-                raise RuntimeError(f"the {what} were not up within {_START_S:g} s")
+                raise RuntimeError(f"the {what} were not ready within {_START_S:g} s")
             for event in self.inner.poll(0.1):
                 if isinstance(event, WorkerReady):
                     self.workers.append(event.worker)
@@ -193,17 +196,17 @@ class WatchedPool:
 
 
 def tune_once(task: MatmulTask, seed: int, options: dict) -> dict:
-    """Tune the task from nothing and say when its winner was known and when it was confirmed.
+    """Tune the task with empty caches; returns when the winner was known and when it was confirmed.
 
     options: `strategy`, `strategy_options`, `trials` (a number or `auto`), `polish`, `baselines`,
-    and `recorded`, a recorded space to search instead of a device. Seconds count from the moment
-    the workers are warm: `wall_s` to the order to confirm the winner, `confirmed_s` to the answer.
+    and `recorded`, a recorded space to search instead of a device. Seconds count from warm workers:
+    `wall_s` to the instruction to confirm the winner, `confirmed_s` to the answer.
     """
     with tempfile.TemporaryDirectory(prefix="tuner-bench-") as folder:
         loaded = _settings(Path(folder), task, seed, options)
         _import_strategy(loaded.campaigns["task"].strategy, seed)
         run = RunOptions(base=ROOT, report=False, export=False, fresh=True)
-        # Modules that Triton compiles for the host are no older than the run either.
+        # Modules that Triton compiles for the host go into an empty folder as well.
         with mock.patch.dict(os.environ, {"TRITON_HOME": folder}):
             pool = WatchedPool(pools.create(pool_spec_of(loaded, "task", options=run)))
             outcome = run_campaign(loaded, "task", options=run, pool=pool)
@@ -249,7 +252,7 @@ def _yaml(document: dict) -> str:
 
 
 def _import_strategy(strategy, seed: int) -> None:
-    """Imports of the driver belong to the start of its process, which nobody's time includes."""
+    """Import the driver's modules before timing starts: imports count in no tool's time."""
     from search_spaces.params import PowerOfTwo
     from search_spaces.records import Device
     from search_spaces.space import SearchSpace

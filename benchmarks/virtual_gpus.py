@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""How a campaign of 32 tasks scales from one device to four, in virtual time: a simulation.
+"""Scaling of a campaign of 32 tasks from one device to four, in virtual time: a simulation.
 
     benchmarks/virtual_gpus.py --gpus 1 2 4 --out FILE.json
 
-The real engine over the pool `virtual`: made-up spaces, builds of about half a second, devices
-that need a while per candidate, for the inputs of a task they do not hold, and for the fresh
-process of a repeated confirmation. Each device brings the builders of 16 cores, less one that
-launches.
+The real engine runs over the pool `virtual` with synthetic spaces and builds of about half a
+second. Devices take time for each candidate, for the inputs of a task that they do not hold, and
+for the fresh process of a repeated confirmation. Each device brings the builders of 16 cores, less
+one core that launches.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from workers.records import KernelRef, PoolSpec
 
 TASKS, TRIALS, CONFIGS = 32, 40, 160
 BUILDERS_PER_GPU = 15
-#: Of a build, about what an H200's host took; of a candidate, of a task's inputs and references,
-#: of a fresh process, somewhat more than it took.
+#: Seconds of a build (about those on an H200 host), of a candidate, of a task's inputs and
+#: references, and of a fresh process; the last three are somewhat longer than on an H200.
 BUILD_S, HOST_S, SETUP_S, FRESH_S = 0.43, 0.03, 0.3, 4.0
 WORLDS = ("W1", "W2", "W5", "W6")
-#: What four devices must reach over one.
+#: Minimum speed-up of four devices.
 BOUND = 3.6
 
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """One campaign: virtual seconds, share of them the devices worked, and what came out."""
+    """One campaign: virtual seconds, the share of them in which devices worked, and the results."""
 
     wall_s: float
     busy_share: float
@@ -49,7 +49,7 @@ class Scaled:
 
 
 def make_tasks(folder: Path, tasks: int = TASKS, build_s: float = BUILD_S) -> list[Path]:
-    """Files of made-up spaces of unequal cost to build, `build_s` on average."""
+    """Files of synthetic spaces with different build times, `build_s` on average."""
     paths = []
     for index in range(tasks):
         space = synthesise(
@@ -87,7 +87,7 @@ def _spec(number: int, path: Path, trials: int) -> TaskSpec:
 def campaign(
     paths: list[Path], devices: int, trials: int = TRIALS, in_flight: int | None = None
 ) -> Scaled:
-    """The campaign on so many devices; the same every time."""
+    """The campaign on a number of devices; the result is deterministic."""
     spaces = [RecordedSpace.load(path) for path in paths]
     specs = [_spec(number, path, trials) for number, path in enumerate(paths)]
     builders = devices * BUILDERS_PER_GPU

@@ -1,4 +1,4 @@
-"""The engine on a virtual pool: one loop for all that runs it without a driver or a database."""
+"""The engine on a virtual pool: one loop without a driver or a database."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workers.pools.virtual import VirtualPool
 def orders(engine: Engine, pool: VirtualPool) -> Iterator[Instruction]:
     """All instructions of the engine until it finishes. The pool carries out builds and jobs.
 
-    An instruction is yielded before it is carried out.
+    An instruction is yielded before the pool carries it out.
     """
     pool.start()
     while not engine.finished:

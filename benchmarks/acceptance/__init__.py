@@ -1,1 +1,1 @@
-"""Acceptance tests of measuring, one module per group; `benchmarks/acceptance/gpu.py` runs them."""
+"""Acceptance tests of the measurement; `gpu.py` and `cpu.py` run the modules of this folder."""

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""G6: the farm's clocks against CUPTI's record, over many real kernels."""
+"""G6 (cupti-agreement): the farm's clocks against CUPTI's records, over many real kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from acceptance.result import Result, percent
 from workers.measure.race.interleaving import rotated_orders
 from workers.measure.timers.timer import Candidate
 
-#: field and how many of its variants
+#: Field and number of its variants.
 FIELDS = {
     "softmax_512x1024": 24,
     "softmax_2048x4096": 8,
@@ -26,16 +26,17 @@ FIELDS = {
 }
 _PARTS = 4
 _SETTLING = 4
-#: fewer variants have no ranking worth a coefficient
+#: A rank correlation needs at least this many variants.
 _RANKED = 12
 _SHORT_US = 50.0
 
 
 def with_cupti(setup: Setup) -> Result:
-    """Long kernels in parts that take turns, so that the card's clocks drift for both alike.
+    """G6: time real kernels with the farm's clocks and with CUPTI, and compare.
 
-    Short ones by the farm before the profiler is first used in this process: from then on pairs of
-    events read 0.1 to 0.3 us more, as the farm's do not.
+    Long kernels run in parts that alternate between both clocks, so that frequency drift affects
+    both alike. The farm times short kernels before this process first uses the profiler: after a
+    profiler session, pairs of events read 0.1 to 0.3 us more, which never happens in a farm.
     """
     harness, result, kernels = Harness(setup), Result(), []
     ranks: dict[str, float] = {}
@@ -68,12 +69,12 @@ def with_cupti(setup: Setup) -> Result:
 
 
 def _in_turns(field: list[Candidate], timers, passes: int) -> dict[str, list[float]]:
-    """Per clock and candidate the median over all parts."""
+    """The median over all parts, per clock and candidate."""
     samples = {key: [[] for _ in field] for key in timers}
     for part in range(_PARTS):
         turn = list(timers.items())
         for key, timer in turn if part % 2 == 0 else turn[::-1]:
-            # The first passes settle clocks and caches after the other one's turn.
+            # The first passes after a change of clock settle frequency and caches.
             orders = rotated_orders(len(field), passes + _SETTLING, part * passes)
             rows = timer.collect(field, orders)
             for kept, row in zip(samples[key], rows, strict=True):

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""G1, G7, G8: what the clocks read, in which state of the caches, whatever a launch costs."""
+"""G1 (clock-calibration), G7 (cache-states), G8 (launch-times): readings of the farm's clocks."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from workers.measure.race.interleaving import rotated_orders
 from workers.measure.timers.timer import Candidate
 
 _WAITS_US = (2, 5, 10, 20, 50, 200)
-#: bytes read plus written by a copy in the memory of an H200, in bytes per us
+#: Bytes read plus written by a copy in the memory of an H200, in bytes per us.
 _H200_COPY = 4.3e6
 
 
 def calibrated(setup: Setup) -> Result:
-    """G1: calibrations agree with each other; readings are linear in true time and CUPTI's."""
+    """G1: calibrations agree with each other; readings are linear in the true time and agree with
+    CUPTI.
+    """
     from acceptance.planted import waiting
 
     harness, result = Harness(setup), Result()
@@ -29,7 +31,7 @@ def calibrated(setup: Setup) -> Result:
     for candidate in field:
         candidate.run()
     readings = _ladder(harness, field, setup.times(160, 24))
-    # Not by calibrating here: after a profiler's session events read as longer.
+    # Calibrations come from other processes: after a profiler session, events read longer times.
     calibrations = [harness.calibration, *setup.calibrations]
     _reproducible(result, calibrations)
     result.data["calibrations"] = [
@@ -52,7 +54,7 @@ def calibrated(setup: Setup) -> Result:
         )
         apart = max(abs(a - b) for a, b in zip(readings[method], readings["cupti"], strict=True))
         result.add(
-            f"{method} against CUPTI, worst of the ladder",
+            f"{method} against CUPTI, worst of all waits",
             f"<= {bound:g} us",
             f"{apart:.3f} us",
             apart <= bound,
@@ -83,7 +85,8 @@ def _reproducible(result: Result, calibrations) -> None:
 def _ladder(harness: Harness, field, passes: int) -> dict[str, list[float]]:
     """Mean readings of each method over eight parts.
 
-    The profiler's come last. Clocks may drift meanwhile: these kernels wait by the device's timer.
+    The profiler reads last. Frequency drift in between does no harm: these kernels wait by the
+    device's timer.
     """
     parts = 8
     each = max(2, passes // parts)
@@ -105,7 +108,7 @@ def _line(x, y) -> tuple[float, float]:
 
 
 def caches(setup: Setup) -> Result:
-    """G7: a copy that fits the cache, and one that does not, cold, warm and rotating."""
+    """G7: a copy that fits into the cache and one that does not, each cold, warm and rotating."""
     harness, result = Harness(setup), Result()
     torch = harness.torch
     passes = setup.times(60, 20)
@@ -130,7 +133,7 @@ def caches(setup: Setup) -> Result:
             result.add("copy of 1 GB: cold = warm", "+- 2 %", measured, abs(apart) <= 0.02)
             rate = 2 * size / us["cold"]
             result.add(
-                "copy of 1 GB: bytes read plus written, against 4.3 TB/s seen on an H200",
+                "copy of 1 GB: bytes read plus written, against 4.3 TB/s measured on an H200",
                 "+- 3 %",
                 f"{rate / 1e6:.2f} TB/s",
                 abs(rate / _H200_COPY - 1) <= 0.03,
@@ -150,7 +153,7 @@ def _small_copy(result: Result, us) -> None:
 
 
 def launches(setup: Setup) -> Result:
-    """G8: a busy wait in the launch must not be in the times."""
+    """G8: a busy wait on the host during a launch does not change the measured times."""
     from triton.testing import do_bench
 
     from acceptance.planted import Counting
@@ -184,11 +187,11 @@ def launches(setup: Setup) -> Result:
             ", ".join(f"{value:.2f}" for value in us) + " us",
             off <= 0.03 if is_chosen else None,
             f"worst {percent(off)}; "
-            + ("the farm's choice here" if is_chosen else "not used here"),
+            + ("the farm's choice for this kernel" if is_chosen else "not used for this kernel"),
         )
         result.data[method] = us
     bench = [1000 * do_bench(c.run, warmup=5, rep=25, return_mode="median") for c in field]
     measured = ", ".join(f"{value:.2f}" for value in bench) + " us"
-    result.add("triton's do_bench on the same", "", measured, None, "for comparison")
+    result.add("triton's do_bench on the same", "", measured, None, "for comparison only")
     result.data["do_bench"] = bench
     return result

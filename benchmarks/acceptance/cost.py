@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""G13 and the cost of a config: what screening, and what the gate, keep the device for."""
+"""G13 (thousand-variants) and `cost` (config-cost): device time of screening and of the gate."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ THOUSAND = ("thousand_softmax", "thousand_layer_norm")
 
 
 def of_a_config(setup: Setup) -> Result:
-    """Screening of 64 variants of the matmul task in screenings of 16, and the gate before it."""
+    """Device time per config: the gate, then 64 variants of the matmul task in screenings of 16."""
     harness, result = Harness(setup), Result()
     began = time.monotonic()
     run = _screened(harness, TASK)
     count = run["variants"]
     per_ms = 1e3 * run["timing_s"] / count
     result.add(
-        f"timing, wall, of a config: {count} variants of 4096^3 in screenings of {_JOB}",
+        f"wall time of timing per config: {count} variants of 4096^3 in screenings of {_JOB}",
         "<= 3 ms",
         f"{per_ms:.2f} ms",
         per_ms <= 3.0,
-        f"of it kernels and flushes {1e3 * run['busy_s'] / count:.2f} ms; "
+        f"kernels and flushes alone {1e3 * run['busy_s'] / count:.2f} ms; "
         f"{run['samples'] / count:.1f} samples a config; "
         f"best {run['best_us']:.1f} us",
     )
     result.add(
-        "everything else of a job, wall, of a config (gate, first launch)",
+        "wall time of the rest of a job per config (gate, first launch)",
         "",
         f"{1e3 * (run['device_s'] - run['timing_s']) / count:.2f} ms",
         None,
@@ -47,7 +47,7 @@ def of_a_config(setup: Setup) -> Result:
 
 
 def _gate(harness: Harness, result: Result) -> None:
-    """GPU time of the whole gate on a variant that is loaded, by gate_acceptance.py."""
+    """GPU time of the whole gate on a loaded variant, measured by gate_cheats.py."""
     sys.path.append(f"{Path(__file__).resolve().parents[2] / 'tests' / 'measure'}")
     from acceptance.gate_cheats import gate_cost
 
@@ -59,14 +59,15 @@ def _gate(harness: Harness, result: Result) -> None:
         "",
         f"{gpu_ms:.2f} ms",
         None,
-        f"waiting on purpose {gate['of_which_spinning_us'] / 1e3:.2f} ms, the kernel itself "
+        f"deliberate waits {gate['of_which_spinning_us'] / 1e3:.2f} ms, the kernel itself "
         f"{gate['of_which_the_kernel_us'] / 1e3:.2f} ms; host {gate['gate_host_ms']:.2f} ms",
     )
 
 
 def thousand(setup: Setup) -> Result:
-    """G13: a thousand variants of about 50 us, precompiled, in screenings of 16 against an
-    incumbent."""
+    """G13: a thousand precompiled variants of about 50 us, in screenings of 16 against an
+    incumbent.
+    """
     harness, result = Harness(setup), Result()
     began = time.monotonic()
     runs = [_screened(harness, name) for name in THOUSAND if len(setup.built.get(name, [])) > 1]
@@ -80,7 +81,7 @@ def thousand(setup: Setup) -> Result:
     bound_s = 3.0 * count / 1000
     best = " and ".join(f"{run['best_us']:.0f}" for run in runs)
     result.add(
-        f"GPU busy in timing, {count} variants of about {best} us",
+        f"GPU time of timing, {count} variants of about {best} us",
         f"<= {bound_s:.2g} s",
         f"{timing_s:.2f} s of wall",
         timing_s <= bound_s,
@@ -89,7 +90,7 @@ def thousand(setup: Setup) -> Result:
     hosts = [ms for run in runs for ms in run["rest_ms"]]
     host_ms = statistics.median(hosts)
     result.add(
-        "the rest of a job per variant, median (gate with its GPU time, loading)",
+        "median wall time of the rest of a job per variant (gate with its GPU time, loading)",
         "<= 10 ms",
         f"{host_ms:.2f} ms",
         host_ms <= 10.0,
@@ -98,13 +99,15 @@ def thousand(setup: Setup) -> Result:
     )
     share = timing_s / wall_s
     result.add("timing as a share of the device's wall time", "", f"{100 * share:.0f} %", None,
-              "the reference's <= 10 % is of a whole campaign")  # fmt: skip
+              "the reference design's 10 % bound is for a whole campaign")  # fmt: skip
     result.data["runs"] = runs
     return result
 
 
 def _screened(harness: Harness, name: str) -> dict:
-    """All variants of a field in screenings of 16 against the best so far, first the default."""
+    """Screen all variants of a field, 16 at a time, against the fastest so far; start with the
+    default.
+    """
     incumbent, *others = harness.setup.built[name]
     flush_us = harness.calibration.flush_us
     best_us, failed, compiled, samples = 0.0, 0, 0, 0
@@ -116,7 +119,7 @@ def _screened(harness: Harness, name: str) -> dict:
         timed = [o for o in answer.outcomes if isinstance(o, Timing) and o.samples_us]
         failed += len(answer.outcomes) - len(timed)
         busy_us += sum(sum(o.samples_us) + flush_us * len(o.samples_us) for o in timed)
-        # The incumbent's samples are one per pass, but it runs once for every eight.
+        # The incumbent has one sample per pass, but it runs once for every eight candidates.
         busy_us += len(timed[-1].samples_us) * (timed[-1].median_us + flush_us) if timed else 0.0
         samples += sum(len(o.samples_us) for o in timed[:-1])
         timing_s += answer.timing_s

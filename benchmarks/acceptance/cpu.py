@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
-"""Acceptance of measuring, searching and resuming on a machine without a GPU: C1 to C8.
+"""Acceptance tests of measurement, search and resume on a machine without a GPU.
 
     benchmarks/acceptance/cpu.py --out DIR [--only C2 C6] [--worlds FILE.json] [--quick]
 
-Prints one table (what, bound, measured, pass or fail) and writes it with machine, toolchain and
-date to DIR/acceptance_cpu.json. C1 takes what `simulated_worlds.py` found before, if it is named;
-else it runs --seeds of its 300. Leave the machine alone meanwhile: C3 to C5 and C8 time real work.
+C1 noise-worlds, C2 identical-under-drift, C3 identical-products, C4 planted-slowdowns, C5
+rank-agreement, C6 interval-coverage, C7 killed-drivers and C8 engine-overhead; `--only` takes an id
+or a title.
+
+The script prints one table (what, bound, measured, pass or fail) and writes it with machine,
+toolchain and date to DIR/acceptance_cpu.json. With --worlds, C1 reads an earlier document of
+`simulated_worlds.py`; without it, C1 runs the first --seeds of its 300 seeds. Keep the machine idle
+during a run: C3, C4, C5 and C8 time real work.
 """
 
 from __future__ import annotations
@@ -26,26 +31,27 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [f"{ROOT}", f"{ROOT / 'benchmarks'}"]
-# Products of small matrices, one thread each: how many threads help is not the question.
+# Small matrix products run on one thread each: the effect of more threads is not tested here.
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table; passed is None where the design states no bound."""
+    """One line of the table."""
 
     id: str
     what: str
     bound: str
     measured: str
+    #: None where the design states no bound.
     passed: bool | None
     note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much of everything is run."""
+    """The number of runs, trials and seeds of every check."""
 
     seeds: int
     processes: int
@@ -61,7 +67,7 @@ class Size:
 
 
 def quick(size: Size) -> Size:
-    """A look in a minute or two; not what counts."""
+    """A smaller size that takes a minute or two; its results are a smoke test, not evidence."""
     return Size(2, size.processes, size.worlds, 1000, 3000, 20, 10, 3, 8, 4, 2000)
 
 
@@ -95,7 +101,7 @@ def identical_under_drift(size: Size) -> Iterator[Row]:
         measured = f"{figures['paired']:.1%}, {figures['declared']:.2%}"
         yield Row("C2", what, "paired 3-7 %, declared <= 1 %", measured, good, "simulated")
         guard = figures["sequential"]
-        what = "the guard: windows one after the other, Mann-Whitney"
+        what = "positive control: consecutive windows, Mann-Whitney"
         yield Row("C2", what, "> 25 %", f"{guard:.1%}", bool(guard > 0.25), "simulated")
 
 
@@ -110,7 +116,9 @@ def identical_products(size: Size) -> Iterator[Row]:
             yield Row(
                 "C3",
                 f"A/A of np.matmul {side}, {buffers} buffers, {size.real_runs} runs",
-                "differ <= 10 %, declared <= 5 %" if shared else "none: what sharing is for",
+                "differ <= 10 %, declared <= 5 %"
+                if shared
+                else "none: shows why buffers are shared",
                 f"{figures['differ']:.1%}, {figures['declared']:.1%}, "
                 f"p95 {figures['error_p95']:.2%}",
                 good if shared else None,
@@ -144,7 +152,7 @@ def rank_agreement(size: Size) -> Iterator[Row]:
     yield Row("C5", what, "tau >= 0.9", f"{figures['tau']:.3f}", figures["tau"] >= 0.9, note)
     within = figures["within_5_percent"]
     what = f"chosen by screening and race, {size.selections} times"
-    measured = f"{within:.0%}, worst {figures['worst']:.1%} off"
+    measured = f"{within:.0%}, worst {figures['worst']:.1%} slower"
     yield Row("C5", what, ">= 90 % within 5 %", measured, within >= 0.9)
 
 
@@ -176,7 +184,7 @@ def interval_coverage(size: Size) -> Iterator[Row]:
     good = coarse["trimmed_mean"] < coarse["median"] and coarse["covered"] >= 0.935
     note = f"interval covers {coarse['covered']:.1%}"
     yield Row("C6", "a clock of 20 % ticks", "trimmed mean beats median", measured, good, note)
-    note = "not used by the farm: nothing to test"
+    note = "the farm does not use them"
     yield Row("C6", "Hodges-Lehmann, bootstrap", "-", "-", None, note)
 
 
@@ -192,7 +200,7 @@ def killed_drivers(size: Size) -> Iterator[Row]:
         "same winner, same trials, none lost",
         f"{same} and {trials} of {size.points}, {lost} lost",
         (same, trials, lost) == (size.points, size.points, 0),
-        f"worst winner {figures['winner_regret_max']:.2%} off the best",
+        f"worst winner {figures['winner_regret_max']:.2%} slower than the best",
     )
 
 
@@ -204,7 +212,7 @@ def engine_overhead(size: Size) -> Iterator[Row]:
         for where, bound in tuner_overhead.BOUNDS.items():
             yield Row(
                 "C8",
-                f"{size.trials} trials that take no time, {strategy}, {where}",
+                f"{size.trials} trials of zero duration, {strategy}, {where}",
                 f"<= {bound:g} ms",
                 f"{figures[where]:.3f} ms",
                 figures[where] <= bound,
@@ -221,7 +229,7 @@ CHECKS: dict[str, Callable[[Size], Iterator[Row]]] = {
     "C7": killed_drivers,
     "C8": engine_overhead,
 }
-#: What each check tests, beside its id.
+#: What each check tests, by id.
 TITLES = {
     "C1": "noise-worlds",
     "C2": "identical-under-drift",
@@ -273,10 +281,12 @@ def main() -> int:
     parser.add_argument(
         "--only", nargs="+", choices=[*CHECKS, *TITLES.values()], default=list(CHECKS)
     )
-    parser.add_argument("--worlds", type=Path, help="what simulated_worlds.py wrote")
-    parser.add_argument("--seeds", type=int, default=20, help="of C1, without --worlds")
+    parser.add_argument("--worlds", type=Path, help="a document of simulated_worlds.py")
+    parser.add_argument("--seeds", type=int, default=20, help="seeds of C1 without --worlds")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--quick", action="store_true", help="fewer of everything")
+    parser.add_argument(
+        "--quick", action="store_true", help="a smoke test: fewer runs of everything"
+    )
     args = parser.parse_args()
     ids = {title: name for name, title in TITLES.items()}
     args.only = [ids.get(name, name) for name in args.only]
@@ -297,7 +307,7 @@ def main() -> int:
             rows += CHECKS[name](size)
         except Exception as problem:
             traceback.print_exc()
-            rows.append(Row(name, "the check itself", "ends", "did not end", False, f"{problem}"))
+            rows.append(Row(name, "the check itself", "completes", "failed", False, f"{problem}"))
         seconds[name] = round(time.monotonic() - began, 1)
         print(f"{name}: {seconds[name]} s", file=sys.stderr, flush=True)
         rows.sort(key=lambda row: row.id)

@@ -1,6 +1,6 @@
-"""C7: `kill -9` of the driver at any point, and what the run comes to when it is resumed.
+"""C7 (killed-drivers): `kill -9` of the driver at any point, then a resumed run.
 
-The farm is that of tests/farm: the real `tuner run` with simulated devices in a process of its own.
+The farm is that of tests/farm: the real `tuner run` in its own process, with simulated devices.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ TRIALS = 100
 
 
 def killed_at_any_point(folder: Path, points: int, at_once: int = 2) -> dict[str, object]:
-    """One farm per point, its driver killed there once; against one that nobody disturbs."""
+    """Kill the driver of one farm per point, resume it, and compare with an undisturbed farm."""
     whole = _farm(folder / "undisturbed")
     whole.finish()
     assert_sound(whole)
     winner = whole.task().selection.winner
-    # The last points are those of the finals and the confirmation.
+    # The last points lie in the finals and the confirmation.
     targets = [round(point * TRIALS / (points - 2)) for point in range(points - 1)]
     targets.append(TRIALS)
     with ThreadPoolExecutor(at_once) as threads:
@@ -61,7 +61,7 @@ def _killed(folder: Path, target: int) -> dict[str, object]:
             raise RuntimeError(f"the driver ended before its trial {target}")
     farm.assert_gone()
     known, stage = {}, "start"
-    # Killed early, there may be no run yet.
+    # A driver killed early may not have stored its run yet.
     with suppress(Exception):
         known = {record.attempt_id: record for record in farm.records()}
         stage = farm.task().stage
@@ -79,7 +79,7 @@ def _killed(folder: Path, target: int) -> dict[str, object]:
 
 
 def _trials(farm: Farm) -> list[tuple[object, ...]]:
-    """What of the trials does not depend on time."""
+    """The parts of the trials that do not depend on time."""
     return sorted(
         (r.number, config_key(r.config), str(r.status), r.binary_hash) for r in farm.records()
     )

@@ -1,4 +1,8 @@
-"""C1, C2 and C6: selection, A/A and statistics where the truth is known; the same every time."""
+"""C1 (noise-worlds), C2 (identical-under-drift), C6 (interval-coverage): simulated noise.
+
+The truth is known in every simulation. Each check is deterministic: it prints the same figures in
+every run.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +21,16 @@ from scipy import stats
 
 from search_spaces.statistics import TRIM, median_interval, paired, trimmed_mean, verdict
 
-#: C2: how a clock wanders, as its standard deviation and seconds until it forgets.
+#: C2: clock drift, as its standard deviation and its correlation time in seconds.
 DRIFTS = ((0.015, 2.0), (0.015, 0.2))
-#: Noise of one sample of a time of 50 us, as in world W1, and samples of a side.
+#: Noise of one sample of a 50 us kernel, as in world W1 (baseline noise), and samples per side.
 _SIGMA, _US, _PAIRS, _WINDOW = 0.01, 50.0, 200, 200
-#: From sample to sample: the kernel, and a harness that wipes 256 MiB before it.
+#: Seconds between samples: the kernel, and a harness that flushes 256 MiB before it.
 _STEP_S = 200e-6
-#: C6: pairs a coverage is looked at with, and the confidences the farm uses.
+#: C6: numbers of pairs per interval, and the confidence levels that the farm uses.
 COUNTS = (9, 24, 64, 400)
 CONFIDENCES = (0.95, 0.99)
-#: A clock's tick as a share of the time, by which nobody should time anything.
+#: The tick of a coarse clock as a share of the time; deliberately too coarse for real timing.
 QUANTUM = 0.2
 
 Samples = Callable[[np.random.Generator, tuple[int, ...]], "np.ndarray"]
@@ -44,14 +48,14 @@ def worlds(seeds: int, configs: int, processes: int) -> dict[str, dict[str, obje
 
 
 def earlier_worlds(path: Path) -> tuple[dict[str, dict[str, object]], int]:
-    """What `simulated_worlds.py` wrote, and its number of configs."""
+    """The worlds in a document of `simulated_worlds.py`, and its number of configs."""
     document = json.loads(path.read_text())
     return document["worlds"], document["configs"]
 
 
 # -- C2 --------------------------------------------------------------------------------------------
 def wander(rng: np.random.Generator, count: int, sd: float, tau_s: float) -> np.ndarray:
-    """ln of a clock's pace from sample to sample: a stationary Ornstein-Uhlenbeck process."""
+    """ln of the clock's rate at each sample: a stationary Ornstein-Uhlenbeck process."""
     keep = math.exp(-_STEP_S / tau_s)
     shocks = rng.normal(0, sd * math.sqrt(1 - keep**2), count)
     values, now = np.empty(count), rng.normal(0, sd)
@@ -62,11 +66,11 @@ def wander(rng: np.random.Generator, count: int, sd: float, tau_s: float) -> np.
 
 
 def same_under_drift(sd: float, tau_s: float, trials: int, seed: int = 1) -> dict[str, float]:
-    """Identical kernels: how often each way of comparing calls them different.
+    """How often each method of comparison calls identical kernels different.
 
-    paired: the 95 % interval of interleaved pairs excludes zero. declared: the farm's verdict.
-    sequential: Mann-Whitney's test at 5 % of two windows of equally many samples, one after the
-    other, as by a harness that times variant by variant.
+    paired: the 95 % interval of interleaved pairs excludes zero. declared: the farm's verdict is
+    `faster` or `slower`. sequential: Mann-Whitney's test at 5 % on two consecutive windows with the
+    same number of samples, as in a harness that times one variant after the other.
     """
     rng = np.random.default_rng(seed)
     counts = {"paired": 0, "declared": 0, "sequential": 0}
@@ -74,7 +78,7 @@ def same_under_drift(sd: float, tau_s: float, trials: int, seed: int = 1) -> dic
         clock = wander(rng, 2 * _PAIRS, sd, tau_s)
         times = np.exp(clock + rng.normal(0, _SIGMA, 2 * _PAIRS)) * _US
         first, second = times[0::2].copy(), times[1::2].copy()
-        # Every other pair is taken in reverse order, as a race does.
+        # Every second pair runs in reverse order, as in a race.
         first[1::2], second[1::2] = times[3::4], times[2::4]
         ratio = paired(first, second)
         counts["paired"] += not ratio.low <= 0 <= ratio.high
@@ -91,7 +95,7 @@ def _normal(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _heavy(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """One sample in ten is slower, by 20 % in the mean: world W6."""
+    """One sample in ten is slower, by 20 % on average: world W6 (heavy outliers)."""
     late = rng.random(shape) < 0.1
     return rng.normal(0, 0.02, shape) + late * rng.exponential(0.2, shape)
 
@@ -100,7 +104,7 @@ NOISES: dict[str, Samples] = {"normal": _normal, "outliers": _heavy}
 
 
 def coverages(trials: int, seed: int = 2) -> Iterator[tuple[str, float, float]]:
-    """What is covered, how often it says it is, how often it is: of the farm's intervals.
+    """Coverage of the farm's intervals: the case, the nominal confidence, the observed coverage.
 
     Both sides have the same noise, so the true log-ratio is the planted one.
     """
@@ -116,9 +120,11 @@ def coverages(trials: int, seed: int = 2) -> Iterator[tuple[str, float, float]]:
 
 
 def coarse_clock(trials: int, seed: int = 3) -> dict[str, float]:
-    """A clock that ticks at 20 % of the time: what trimmed means and medians make of a ratio.
+    """Error of trimmed means and of medians of a ratio under a clock that ticks at 20 % of the
+    time.
 
-    A true ratio of 1.05 is looked for in 400 pairs with times spread over ticks by noise of 10 %.
+    The true ratio is 1.05. Each estimate uses 400 pairs, whose times spread over several ticks
+    through noise of 10 %.
     """
     rng = np.random.default_rng(seed)
     truth, count, covered = math.log(1.05), 400, 0
@@ -136,7 +142,7 @@ def coarse_clock(trials: int, seed: int = 3) -> dict[str, float]:
 
 
 def against_scipy(trials: int, seed: int = 4) -> dict[str, float]:
-    """The largest difference to scipy's trimmed mean and to Yuen's one-sample standard error."""
+    """The largest difference from scipy's trimmed mean and Yuen's one-sample standard error."""
     rng = np.random.default_rng(seed)
     off = {"trimmed_mean": 0.0, "half_width": 0.0}
     for count in rng.integers(2, 200, trials):
@@ -146,7 +152,7 @@ def against_scipy(trials: int, seed: int = 4) -> dict[str, float]:
         )
         ratio = paired(np.exp(values), np.ones(count))
         cut = int(TRIM * count)
-        # Half a value more, or rounding would cut one less than is meant.
+        # Half a value more, because rounding could otherwise cut one value too few.
         share = (cut + 0.5) / count
         winsorised = np.asarray(stats.mstats.winsorize(values, (share, share)))
         error = stats.sem(winsorised) / (1 - 2 * cut / count)
@@ -156,9 +162,10 @@ def against_scipy(trials: int, seed: int = 4) -> dict[str, float]:
 
 
 def medians_covered(trials: int, seed: int = 5) -> Iterator[tuple[int, float, float]]:
-    """Samples, what exact binomial ranks promise, and how often the report's intervals hold it.
+    """Coverage of the report's intervals of the median: samples, exact coverage, observed coverage.
 
-    The interval of the median by order statistics; the promise is scipy's binomial distribution.
+    The intervals are order statistics; the exact coverage follows from scipy's binomial
+    distribution.
     """
     for count in (8, 20, 64, 200):
         rng = np.random.default_rng([seed, count])
@@ -166,12 +173,12 @@ def medians_covered(trials: int, seed: int = 5) -> Iterator[tuple[int, float, fl
         for values in np.exp(_heavy(rng, (trials, count))):
             low, high = median_interval(list(values))
             covered += low <= _heavy_median() <= high
-        # The rank of the lower end: so many values may be below it.
+        # The rank of the lower end is the number of values below it.
         rank = list(np.sort(values)).index(low)
         yield count, 1 - 2 * float(stats.binom.cdf(rank, count, 0.5)), covered / trials
 
 
 @cache
 def _heavy_median() -> float:
-    """Of exp of the noise with outliers, by many samples."""
+    """The median of exp(noise with outliers), from a large sample."""
     return float(np.exp(np.median(_heavy(np.random.default_rng(0), (4_000_000,)))))

@@ -1,4 +1,7 @@
-"""C3, C4 and C5: real work on this processor, timed by the farm's own loops and clock."""
+"""C3 (identical-products), C4 (planted-slowdowns), C5 (rank-agreement): real work on the CPU.
+
+The farm's own loops and clock time it.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,9 @@ from workers.measure.timers.warm_up import WarmUp
 from workers.records import MeasurementProtocol
 
 SIZES = (128, 256)
-#: Pairs of one A/A run, and the least time of one sample.
+#: Pairs of one A/A run, and the minimum duration of one sample.
 PAIRS, BATCH_US = 60, 200.0
-#: Odd, so that both candidates come to every one of them.
+#: An odd count, so that each candidate visits every buffer.
 POOL = 7
 SLOWER = (0.03, 0.05, 0.10)
 BLOCKS = (32, 48, 64, 96, 128, 192)
@@ -43,10 +46,11 @@ def _product(size: int, rng: np.random.Generator) -> Callable[[], object]:
 
 
 def same_twice(size: int, buffers: str, runs: int) -> dict[str, float]:
-    """The same product as two candidates, `runs` times: how often they are told apart.
+    """How often the same product, as two candidates, is called different in `runs` runs.
 
-    buffers: `own` for each, the `same` for both, or one `pool` that both go through. differ: the
-    95 % interval excludes zero; declared: the farm's verdict.
+    buffers: `own` gives each candidate its buffers, `same` gives both the same ones, and with
+    `pool` both rotate through one pool. differ: the 95 % interval excludes zero. declared: the
+    farm's verdict is `faster` or `slower`.
     """
     counts = {"differ": 0, "declared": 0}
     ratios = []
@@ -72,9 +76,9 @@ def same_twice(size: int, buffers: str, runs: int) -> dict[str, float]:
 
 # -- C4 --------------------------------------------------------------------------------------------
 def planted(effect: float, runs: int) -> dict[str, float]:
-    """A variant that does a known share more of the same work: how it is told.
+    """Verdicts on a variant that does a known share more of the same work.
 
-    The work is a hundred small products of one size, the slower variant's `effect` more of them.
+    The work is a hundred small products of one size; the slower variant does `effect` more of them.
     """
     least, more = 100, round(100 * (1 + effect))
     counts = {"slower": 0, "faster": 0}
@@ -100,7 +104,7 @@ def _repeat(work: Callable[[], object], count: int) -> None:
 
 # -- C5 --------------------------------------------------------------------------------------------
 def variants() -> list[Candidate]:
-    """Blocked products of one pair of matrices: orders of the blocks' loops times block sizes."""
+    """Blocked products of one pair of matrices: loop orders times block sizes."""
     rng = np.random.default_rng(5)
     a, b = (rng.random((_SIDE, _SIDE), dtype=np.float32) for _ in range(2))
     out = np.empty((_SIDE, _SIDE), np.float32)
@@ -127,7 +131,7 @@ def _blocked(a, b, out, order: str, block: int, deep: int) -> None:
 
 
 def exhaustive_regret(field: Sequence[Candidate], passes: int) -> dict[str, float]:
-    """How much slower than the best each of these is, by many interleaved passes, as a share."""
+    """The regret of each candidate, as a share of the best time, from many interleaved passes."""
     logs = np.log(np.array(collect_passes(_timer(), field, passes, warm_ms=100.0)))
     middle = np.median(logs - logs.mean(axis=0), axis=1)
     off = np.expm1(middle - middle.min())
@@ -135,13 +139,13 @@ def exhaustive_regret(field: Sequence[Candidate], passes: int) -> dict[str, floa
 
 
 def full_ranking(field: Sequence[Candidate], passes: int) -> list[float]:
-    """ln of every variant's time against the pass it was in, as one whole run of a campaign."""
+    """ln of every variant's time relative to its pass, over one simulated campaign."""
     logs = np.log(np.array(collect_passes(_timer(), field, passes, warm_ms=100.0)))
     return list(np.median(logs - logs.mean(axis=0), axis=1))
 
 
 def chosen(field: Sequence[Candidate], finalists: int = 8) -> str:
-    """What the farm picks: screenings of 16 against the incumbent, then the race of the fastest."""
+    """The farm's choice: screenings of 16 against the incumbent, then a race of the fastest."""
     timer, incumbent, scores = _timer(), field[0], {field[0].name: 0.0}
     by_name = {candidate.name: candidate for candidate in field}
     rest = list(field[1:])
@@ -160,10 +164,10 @@ def chosen(field: Sequence[Candidate], finalists: int = 8) -> str:
 
 
 def repeated(selections: int, passes: int) -> dict[str, float]:
-    """Two rankings of all variants, and how far off what the farm picks is.
+    """Agreement of two rankings of all variants, and the regret of the farm's choices.
 
-    The oracle: the dozen that both rankings together find fastest, and all that were picked, in ten
-    times as many passes.
+    The reference for the regret is a third ranking with ten times as many passes. It holds all
+    chosen variants and the dozen that are fastest in both rankings together.
     """
     field = variants()
     first, second = full_ranking(field, passes), full_ranking(field, passes)

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""G4, G5, G12, G14, G15: what other scripts find, several GPUs, and energy."""
+"""G14 (several-gpus): finals on every GPU. G15 (energy): not measured."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SCALED_FIELD, _TOP = "matmul_4096", 20
 
 
 def devices(setup: Setup) -> Result:
-    """G14: the same finalists on each GPU, in a process of its own."""
+    """G14: time the same finalists on each GPU, in one process per GPU."""
     result, count = Result(), visible_gpus()
     if count < 2:
         result.skip("the same finalists on several GPUs", f"{count} GPU visible here")
@@ -44,7 +44,7 @@ def devices(setup: Setup) -> Result:
 
 
 def visible_gpus() -> int:
-    """Asked of NVML, so that this process stays without a CUDA context."""
+    """The number of GPUs by NVML, so that this process creates no CUDA context."""
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if listed is not None:
         return len([part for part in listed.split(",") if part.strip()])
@@ -71,7 +71,7 @@ def _finalists(setup: Setup, index: int) -> dict:
 
 
 def energy(setup: Setup) -> Result:
-    """G15: the product measures no energy."""
+    """G15: skipped, because the product does not measure energy."""
     result = Result()
     result.skip("energy of three finalists, CV <= 3 %", "the product does not measure energy")
     return result

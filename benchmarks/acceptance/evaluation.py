@@ -1,7 +1,7 @@
-"""What many comparisons of pairs say of the comparing: pure functions of their outcomes.
+"""Evaluation of many pair comparisons: pure functions of their outcomes.
 
-An estimate is ln(time of the second / time of the first) with its 95 % interval, as the workers
-tell it; the verdict on it is theirs.
+An estimate is ln(time of the second / time of the first) with its 95 % interval. Estimates,
+intervals and verdicts are those of the workers.
 """
 
 from __future__ import annotations
@@ -14,26 +14,28 @@ from dataclasses import dataclass
 from acceptance.result import Result, percent
 from search_spaces.statistics import THRESHOLD, paired, verdict
 
-#: a planted share and the least share of its pairs in which it must be found
+#: Planted share of work, and the minimum share of its pairs in which it must be detected.
 FOUND_SHARES = {0.01: 0.80, 0.02: 0.95}
-#: a bias beyond this, in shares of the time, is one
+#: Largest acceptable bias, as a share of the time.
 BIAS = 0.003
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One comparison. truth: the log-ratio known otherwise; planted: the share of extra work.
-
-    p_value: of Wilcoxon's signed-rank test on the pairs of samples; NaN where not looked at.
-    """
+    """One comparison of two candidates."""
 
     kernel: str
     time_us: float
+    #: Estimate of ln(time of the second / time of the first).
     log_ratio: float
+    #: Lower end of the 95 % interval; `high` is the upper end.
     low: float
     high: float
+    #: The true log-ratio, from an independent measurement.
     truth: float = 0.0
+    #: The planted share of extra work.
     planted: float = 0.0
+    #: Of Wilcoxon's signed-rank test on the pairs of samples; NaN where it was not computed.
     p_value: float = math.nan
 
     @property
@@ -47,7 +49,7 @@ class Pair:
 
 
 def compare(kernel, first_us, second_us, quantum_us, *, truth=0.0, planted=0.0) -> Pair:
-    """The pair of two rows of samples, told as a session tells it."""
+    """The pair for two rows of samples, evaluated as in a session of the farm."""
     ratio = paired(second_us, first_us, quantum_us=quantum_us)
     return Pair(
         kernel,
@@ -62,7 +64,10 @@ def compare(kernel, first_us, second_us, quantum_us, *, truth=0.0, planted=0.0) 
 
 
 def log_ratios(rows, quantum_us=0.0) -> list[float]:
-    """Of every row of samples to the first, over the passes both took: who is known stops early."""
+    """Log-ratios of every row of samples to the first, over the passes that both took.
+
+    A candidate whose ratio is known early has fewer passes.
+    """
     ratios = []
     for row in rows:
         both = min(len(row), len(rows[0]))
@@ -81,7 +86,7 @@ def signed_rank(a, b) -> float:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The value that `share` of the values do not exceed; NaN of none."""
+    """The value that `share` of the values do not exceed; NaN for no values."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else math.nan
 
@@ -94,7 +99,7 @@ def by_kernel(pairs: Sequence[Pair]) -> dict[str, list[Pair]]:
 
 
 def evaluate_identical(result: Result, pairs: Sequence[Pair]) -> None:
-    """A/A: of identical pairs hardly one may be called different."""
+    """A/A: almost no identical pair may be called different."""
     if not pairs:
         result.skip("A/A", "no pair was measured")
         return
@@ -143,7 +148,7 @@ def _signed_ranks(result: Result, pairs: Sequence[Pair]) -> None:
 
 
 def evaluate_planted(result: Result, pairs: Sequence[Pair]) -> None:
-    """Planted A/B: extra work is found, its size is right, and its sign is never wrong."""
+    """Planted A/B: extra work is detected, its size is right, and its sign is never wrong."""
     for planted in sorted({pair.planted for pair in pairs}):
         these = [pair for pair in pairs if pair.planted == planted]
         apart = sum(pair.apart > 0 for pair in these) / len(these)
@@ -185,7 +190,7 @@ def _signs(result: Result, pairs: Sequence[Pair]) -> None:
 
 
 def _biases(result: Result, pairs: Sequence[Pair]) -> None:
-    """Of the mean estimate of each kernel and planted share, against the truth."""
+    """Bias of the mean estimate of each kernel and planted share."""
     errors = [math.expm1(pair.log_ratio) - math.expm1(pair.truth) for pair in pairs]
     groups: dict[tuple[str, float], list[float]] = {}
     for pair, error in zip(pairs, errors, strict=True):
@@ -203,7 +208,7 @@ def _biases(result: Result, pairs: Sequence[Pair]) -> None:
 
 
 def evaluate_coverage(result: Result, pairs: Sequence[Pair]) -> None:
-    """How many 95 % intervals hold the log-ratio of an independent long run."""
+    """How many 95 % intervals contain the log-ratio of an independent long run."""
     covered = [pair.low <= pair.truth <= pair.high for pair in pairs]
     share = sum(covered) / len(covered)
     near = sum(p.low - 5e-4 <= p.truth <= p.high + 5e-4 for p in pairs) / len(pairs)
@@ -218,7 +223,7 @@ def evaluate_coverage(result: Result, pairs: Sequence[Pair]) -> None:
 
 
 def summaries(pairs: Sequence[Pair]) -> list[dict]:
-    """Per kernel and planted share: times, estimates, widths, verdicts, coverage."""
+    """Times, estimates, widths, verdicts and coverage per kernel and planted share."""
     rows = []
     for name, own in by_kernel(pairs).items():
         for planted in sorted({pair.planted for pair in own}):

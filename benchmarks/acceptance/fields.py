@@ -1,4 +1,4 @@
-"""Real variants for the tests, built before anything is timed, by the farm's builder."""
+"""Real variants for the tests: the farm's builder builds them before anything is timed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from workers.records import Artifact, BuildJob, KernelRef
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """So many variants of one workload, the default first, the others drawn with a fixed seed."""
+    """A number of variants of one workload: the default first, then a sample drawn with a fixed
+    seed.
+    """
 
     name: str
     kernel: str
@@ -65,7 +67,7 @@ FIELDS = {
         Field("matmul_4096", "matmul", _TASK_A.workload, 65, (("loads", ("pointer",)),)),
         _matmul("matmul_8192", 8192, 8192, 8192, 3),
         _matmul("matmul_5ms", 16384, 8192, 12288, 1),
-        # A thousand between them, of about 50 us.
+        # The two fields hold a thousand variants together, of about 50 us each.
         _rows("thousand_softmax", "softmax", 49152, 1024, 748),
         _rows("thousand_layer_norm", "layer_norm", 49152, 1024, 252),
     )
@@ -75,9 +77,9 @@ FIELDS = {
 def build_fields(
     names: Sequence[str], device: Device, folder: Path, share: float
 ) -> tuple[dict[str, list[Artifact]], list[str]]:
-    """The artifacts by field, the default's first, and what could not be built.
+    """Build the fields: the artifacts by field, the default's first, and the builds that failed.
 
-    share: of the variants of the two large fields; the others are small.
+    share: the share of variants that the two large fields take; the other fields are small.
     """
     from workers.build import build
 

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""G12: planted cheats are refused, honest variants are not."""
+"""G12 (planted-cheats): the gate refuses planted cheats and accepts honest variants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def cheats(setup: Setup) -> Result:
-    """G12: every planted cheat is refused for its reason; no honest variant is."""
+    """G12: the gate refuses every planted cheat for its own reason, and no honest variant."""
     sys.path.append(f"{ROOT / 'tests' / 'measure'}")
     from acceptance import gate_cheats
 
@@ -30,7 +30,7 @@ def cheats(setup: Setup) -> Result:
     )
     result.data["cheats"] = played["cheats"]
     if setup.scale < 0.5:
-        result.skip("honest variants refused", "left out of a small run")
+        result.skip("honest variants refused", "skipped in a run of reduced scale")
         return result
     honest = gate_cheats.play_honest(harness.backend, setup.folder / "honest")
     result.add(

@@ -1,9 +1,9 @@
-"""Play every planted cheat and a few hundred honest variants on the GPU; what the gate costs.
+"""Run every planted cheat and a few hundred honest variants through the gate on the GPU.
 
 Usage: python benchmarks/acceptance/gate_cheats.py [OUT.json]
 
-Prints one line per cheat with the reason it was refused for, how many honest variants were refused
-(none should be), and the GPU time of the gate for a matrix product of 4096^3 in bfloat16.
+Prints one line per cheat with the reason of its refusal, the number of refused honest variants (it
+should be 0), and the GPU time of the gate for a matrix product of 4096^3 in bfloat16.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def play_honest(backend, folder: Path) -> dict:
 
 
 def gate_cost(backend, folder: Path) -> dict:
-    """GPU and host time of `prepare` with a full check, of a variant that is loaded already."""
+    """GPU and host time of `prepare` with a full check, for a variant that is already loaded."""
     import statistics
 
     import torch

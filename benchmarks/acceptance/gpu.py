@@ -1,15 +1,21 @@
 #!/usr/bin/env python3
-"""Acceptance tests of the measuring, G1 to G16 and the cost of a config: one table, and JSON.
+"""Acceptance tests of the measurement on a GPU: one table, and JSON.
 
     benchmarks/acceptance/gpu.py --out OUT/acceptance.json [--only G2,G3] [--scale 0.2]
 
-Real variants are built first, on the CPU, by the farm's builder; then every test runs in a process
-of its own with a time limit, on the farm's backend, clocks, jobs, intervals and verdicts. A test
-that crashes or hangs loses nobody else's results: the document is written after each one. Tests
-that would begin after `--stop-after` seconds are left out and entry so. `--scale` below 1 takes
-fewer repetitions (what is judged by too few is not judged). Exit code 1 when a bound was missed.
+G1 clock-calibration, G2 identical-pairs, G3 planted-slowdowns, G4/G5 selection-regret, G6
+cupti-agreement, G7 cache-states, G8 launch-times, G9 order-invariance, G10 idleness, G11 power-cap,
+G12 planted-cheats, G13 thousand-variants, G14 several-gpus, G15 energy, G16 interval-coverage,
+`cost` config-cost and `ncu` ncu-agreement; `--only` takes an id or a title.
 
-`--device cpu` tries G2 and G3 without a GPU, by the processor's clock, over loops of known length.
+The farm's builder first builds real variants on the CPU. Every test then runs in its own process
+with a time limit, on the farm's backend, clocks, jobs, intervals and verdicts. The document is
+written after each test, so a test that crashes or hangs loses no result of another. A test that
+would begin after `--stop-after` seconds is skipped, and its row says so. `--scale` below 1 takes
+fewer repetitions; a bound that needs more of them is then not judged. The exit code is 1 when a
+bound was missed.
+
+`--device cpu` runs G2 and G3 without a GPU: loops of known length, timed by the processor's clock.
 """
 
 from __future__ import annotations
@@ -36,12 +42,12 @@ from acceptance.harness import Setup  # noqa: E402
 from acceptance.isolation import Lost, isolated  # noqa: E402
 from acceptance.result import Result, table  # noqa: E402
 
-_NO_TIME = "no time was left"
+_NO_TIME = "not run: no time left"
 
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """One acceptance test, run in a process of its own."""
+    """One acceptance test, which runs in its own process."""
 
     #: The key of the result document.
     name: str
@@ -63,7 +69,7 @@ class Test:
 
 _SMALL = ("softmax_512x1024", "matmul_1024", "layer_norm_4096x4096", "softmax_8192x8192")
 _LARGE = ("matmul_4096", "layer_norm_32768x8192", "matmul_5ms")
-#: what is asked for first comes first: a run that is cut short has it
+#: The most important tests come first, because a run that is cut short omits the last ones.
 TESTS = (
     Test("G1", "clock-calibration", "clocks:calibrated", 40),
     Test("G2", "identical-pairs", "pairs:same", 150, (*_SMALL, *_LARGE), on_cpu=True),
@@ -139,12 +145,12 @@ def main() -> int:
     print(table([(labels[name], _Row(entry)) for name, entry in rows]))
     missed = [name for name, entry in rows if entry["ok"] is False]
     judged = sum(entry["ok"] is not None for _, entry in rows)
-    print(f"\n{judged - len(missed)} of {judged} bounds held, {len(rows) - judged} not judged")
+    print(f"\n{judged - len(missed)} of {judged} bounds met, {len(rows) - judged} not judged")
     return 1 if missed else 0
 
 
 def _document(args) -> dict:
-    """What is on record: the tests of earlier runs, in the order of `TESTS`."""
+    """The tests of earlier runs, in the order of `TESTS`."""
     document = {"date": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "scale": args.scale, "tests": {}}
     earlier: dict[str, dict] = {}
     for path in args.resume:
@@ -160,7 +166,7 @@ def _left_out(entry: dict) -> bool:
 
 
 class _Row:
-    """A row as it was written down."""
+    """A row of the document."""
 
     def __init__(self, entry: dict) -> None:
         self.__dict__.update(entry)
@@ -179,7 +185,7 @@ def _one(test: Test, setup: Setup, left_s: float) -> dict:
         result = isolated(perform, test.function, given, limit_s=min(test.limit_s, left_s))
     except Lost as problem:
         result = Result()
-        result.add(test.function, "an answer", "none", False, f"{problem}")
+        result.add(test.function, "a result", "none", False, f"{problem}")
     seconds = time.monotonic() - started
     entry = _entry(result, seconds)
     for row in entry["rows"]:
@@ -216,22 +222,22 @@ def _built(setup: Setup, tests: list[Test], args, document: dict) -> Setup:
     document["not_built"] = problems
     document["build_s"] = round(time.monotonic() - started, 1)
     print(f"built {sum(document['built'].values())} variants in {document['build_s']} s, "
-          f"{len(problems)} could not be", flush=True)  # fmt: skip
+          f"{len(problems)} failed to build", flush=True)  # fmt: skip
     return replace(setup, built=built)
 
 
 def _further(tests: list[Test]) -> int:
-    """How many calibrations are needed beside the first."""
+    """How many calibrations the tests need in addition to the first."""
     return 2 if any(test.name == "G1" for test in tests) else 0
 
 
 def _prepare_environment(kind: str, folder: Path) -> None:
-    """Before anything is imported that reads it; every test forks from this process."""
+    """Set up the environment before any import reads it; every test forks from this process."""
     from workers import backend_kinds
 
     if kind == "cuda":
         os.environ.update(backend_kinds.environment("cuda", f"{folder / 'cache'}"))
-        # The usual check would start CUDA here, and no fork could use it any more.
+        # The usual check would initialise CUDA here, and no forked process could use it afterwards.
         os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
         import scipy.stats  # noqa: F401
         import torch  # noqa: F401
@@ -244,7 +250,7 @@ def _chosen(args) -> list[Test]:
     names = [name.strip() for name in args.only.split(",")] if args.only else every
     if unknown := sorted(set(names) - set(known)):
         labels = ", ".join(test.label for test in TESTS)
-        raise SystemExit(f"no test {', '.join(unknown)}; there are {labels}")
+        raise SystemExit(f"no test {', '.join(unknown)}; tests: {labels}")
     return [known[name] for name in names if args.device == "cuda" or known[name].on_cpu]
 
 
@@ -256,9 +262,13 @@ def _save(out: Path | None, document: dict) -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--only", default="", help="names of tests, with commas")
+    parser.add_argument("--only", default="", help="ids or titles of tests, separated by commas")
     parser.add_argument(
-        "--resume", type=Path, nargs="+", default=[], help="documents whose tests are not run again"
+        "--resume",
+        type=Path,
+        nargs="+",
+        default=[],
+        help="earlier documents; their tests are kept and not run again",
     )
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the repetitions")

@@ -29,18 +29,18 @@ FINAL_PAIRS = MeasurementProtocol().final_pairs
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What every test is given. scale: the share of the full number of repetitions.
-
-    calibrations: further ones, each by a process of its own. built: artifacts by field, the
-    default's first. files: by name, other documents to look at.
-    """
+    """The input of every test."""
 
     kind: str
     folder: Path
+    #: Share of the full number of repetitions.
     scale: float = 1.0
     calibration: Calibration | None = None
+    #: Further calibrations, each from another process.
     calibrations: tuple[Calibration, ...] = ()
+    #: Artifacts by field, the default's first.
     built: dict[str, list[Artifact]] = field(default_factory=dict)
+    #: Documents of other scripts, by name.
     files: dict[str, Path] = field(default_factory=dict)
 
     def times(self, full: int, least: int = 1) -> int:
@@ -48,7 +48,7 @@ class Setup:
 
 
 class Harness:
-    """One GPU. A fresh one is calibrated unless the setup knows its calibration."""
+    """One GPU, calibrated on creation unless the setup already holds its calibration."""
 
     def __init__(self, setup: Setup, index: int = 0) -> None:
         import torch
@@ -71,7 +71,7 @@ class Harness:
         return gpu_timer(method, self.flush, self.warm_up, known, cache)
 
     def chosen_timer(self, candidates: Sequence[Candidate], cache: str = "cold") -> Timer:
-        """By the farm's rule: for all of them, from a few event readings of them."""
+        """The timer that the farm's rule chooses for these candidates from a few readings."""
         few = list(candidates)[-4:]
         rows = self.timer("events", cache).collect(few, rotated_orders(len(few), 3))
         return self.timer(choose_method(min(map(min, rows)), cache), cache)
@@ -87,7 +87,7 @@ class Harness:
         pairs: int = FINAL_PAIRS,
         precision: float = MeasurementProtocol().precision,
     ):
-        """Samples as a confirmation takes them."""
+        """Samples of the candidates, taken as in a confirmation."""
         constants = replace(MeasurementProtocol(), final_pairs=pairs, precision=precision)
         entries = confirm(timer, candidates, constants)
         return [entry.samples_us for entry in entries]
@@ -96,8 +96,9 @@ class Harness:
     def job(
         self, name: str, candidates: Sequence[Artifact], mode: Mode, *, incumbent=False, **protocol
     ) -> Measurement:
-        """One job on a field's task; candidates are checked the first time only, as in a
-        campaign."""
+        """Run one job on a field's task; each candidate is checked only the first time, as in a
+        campaign.
+        """
         variants = FIELDS[name]
         verified = frozenset(self._verified & {a.binary_hash for a in candidates})
         measured = self.backend.measure(
@@ -121,7 +122,7 @@ class Harness:
         return measured
 
     def entries(self, name: str, count: int) -> dict[str, tuple[Artifact, PreparedCandidate]]:
-        """Up to so many variants of a field that passed the gate, ready to be timed."""
+        """At most `count` variants of a field that passed the gate, ready for timing."""
         variants = FIELDS[name]
         self.backend._observer.begin_job()
         task = self.backend._tasks.get(variants.ref, variants.workload, MeasurementProtocol().seeds)
@@ -134,7 +135,7 @@ class Harness:
 
 
 def candidates_of(ready: dict[str, tuple[Artifact, PreparedCandidate]]) -> list[Candidate]:
-    """Without what a session would look at: nobody is audited here."""
+    """The candidate without the checks of a session: these tests do not audit timed runs."""
     return [
         Candidate(name, entry.candidate.run, rotations=entry.candidate.rotations)
         for name, (_, entry) in ready.items()

@@ -1,7 +1,7 @@
-"""A test in a process of its own: what it breaks, or how long it hangs, is nobody else's trouble.
+"""Run a test in its own process, so that a crash or a hang affects no other test.
 
-Processes are forked before anything touched the GPU, so each has a context of its own and imports
-nothing anew.
+Processes are forked before the parent uses the GPU, so each has its own context and imports nothing
+again.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ _FORK = multiprocessing.get_context("fork")
 
 
 class Lost(Exception):
-    """A process that ended without an answer, or was ended because it gave none in time."""
+    """A process that ended without a result or exceeded its time limit."""
 
 
 def isolated(function: Callable[..., Any], *args: Any, limit_s: float) -> Any:
-    """What the function returns in a forked process; raises Lost with the reason."""
+    """The result of the function in a forked process. Raises Lost with the reason."""
     receiver, sender = _FORK.Pipe(duplex=False)
     process = _FORK.Process(target=_answer, args=(sender, function, args))
     with warnings.catch_warnings():
-        # Threads of the parent's libraries wait for work that no child will ask of them.
+        # The parent's idle library threads do not exist in the child, which never uses them.
         warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
         process.start()
     sender.close()
     try:
         if not receiver.poll(limit_s):
-            raise Lost(f"no answer within {limit_s:.0f} s")
+            raise Lost(f"no result within {limit_s:.0f} s")
         fine, answer = receiver.recv()
     except EOFError:
         process.join(5)
@@ -46,7 +46,7 @@ def isolated(function: Callable[..., Any], *args: Any, limit_s: float) -> Any:
 
 
 def _answer(sender, function, args) -> None:
-    # A group of its own, so that its own helpers end with it.
+    # A new process group, so that its child processes end with it.
     os.setsid()
     try:
         answer = True, function(*args)

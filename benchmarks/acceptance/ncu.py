@@ -1,7 +1,8 @@
 # mypy: ignore-errors
-"""G6 once more: kernels of known work under Nsight Compute, in a process of its own.
+"""`ncu` (ncu-agreement): kernels of known work, timed by the farm and by Nsight Compute.
 
-No clock is fixed and no cache is emptied by ncu; the cache is flushed here before every launch.
+Nsight Compute runs in its own process. It fixes no clock and flushes no cache; the launches flush
+the cache themselves.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ _METRIC = "gpu__time_duration.sum"
 
 
 def agreement(setup: Setup) -> Result:
-    """Three kernels whose time the farm's clock and ncu tell."""
+    """Compare the farm's time of three kernels with that of ncu."""
     result = Result()
     what = "agreement with ncu --clock-control none --cache-control none"
     if shutil.which("ncu") is None:
-        result.skip(what, "ncu is not on this machine")
+        result.skip(what, "ncu is not installed on this machine")
         return result
     from acceptance.planted import fit_work
 
@@ -60,7 +61,9 @@ def agreement(setup: Setup) -> Result:
 
 
 def durations(text: str) -> list[tuple[str, float]]:
-    """Kernel names and durations in us, in order, of ncu's CSV; what is not CSV is passed over."""
+    """Kernel names and durations in us from ncu's CSV, in order; lines that are not CSV are
+    ignored.
+    """
     lines = text.splitlines()
     heads = [at for at, line in enumerate(lines) if line.startswith('"ID"')]
     if not heads:
@@ -81,7 +84,7 @@ def _kernels():
 
 
 def by_ncu(works: list[int]) -> tuple[dict[str, list[float]], str]:
-    """Durations in us by kernel, or why there are none."""
+    """Durations in us by kernel, and the reason where there are none."""
     command = ["ncu", "--clock-control", "none", "--cache-control", "none", "--csv",
                "--metrics", _METRIC, "--kernel-name", "regex:counting_kernel|scaling_kernel",
                sys.executable, "-m", "acceptance.ncu", *map(str, works)]  # fmt: skip
@@ -97,7 +100,7 @@ def by_ncu(works: list[int]) -> tuple[dict[str, list[float]], str]:
             env={**os.environ, "PYTHONPATH": paths},
         )
     except subprocess.TimeoutExpired:
-        return {}, f"ncu gave no answer within {_LIMIT_S:g} s"
+        return {}, f"ncu did not finish within {_LIMIT_S:g} s"
     durations_us = [us for _, us in durations(done.stdout)]
     if len(durations_us) != len(works) * _LAUNCHES:
         printed = f"{done.stdout}\n{done.stderr}".strip().splitlines()
@@ -110,7 +113,7 @@ def by_ncu(works: list[int]) -> tuple[dict[str, list[float]], str]:
 
 
 def main(works: list[int]) -> None:
-    """Launch every kernel a few times behind flushes; under ncu."""
+    """Launch every kernel a few times, each launch after a flush; runs under ncu."""
     import torch
 
     size = torch.cuda.get_device_properties().L2_cache_size

@@ -1,4 +1,7 @@
-"""G2 and G3 without a GPU: the same judging over loops of counted length, by the CPU's clock."""
+"""G2 (identical-pairs) and G3 (planted-slowdowns) without a GPU: loops of counted length.
+
+The processor's clock times them; the evaluation is the same as on a GPU.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,11 @@ def same_on_cpu(setup) -> Result:
 
 
 def planted_on_cpu(setup) -> Result:
-    """The truth is the share of loops: what a call costs beside them is under a thousandth."""
+    """G3: loops with a known share of extra iterations.
+
+    The truth is the share of iterations: the constant cost of a call is below a thousandth of the
+    time.
+    """
     from math import log1p
 
     result, pairs, timer = Result(), [], _timer()

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""G9, G10: who wins does not depend on the order, nor on how long the device was idle."""
+"""G9 (order-invariance), G10 (idleness): winners depend neither on order nor on idle time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PRECISION = 0.0015
 
 
 def invariance(setup: Setup) -> Result:
-    """G9: races of one list forward, reversed and shuffled; and what the first place costs."""
+    """G9: races of one list forward, reversed and shuffled, and the cost of the first place."""
     harness, result = Harness(setup), Result()
     for name, count in _RACED.items():
         artifacts = list(setup.built[name][:count])
@@ -34,7 +34,7 @@ def invariance(setup: Setup) -> Result:
         hashes = {by_name[tie.winner].binary_hash for tie, by_name in races}
         result.add(
             f"{name}: winner of {count} in {len(orders)} orders",
-            "one, or one tie set",
+            "one winner, or one tie set",
             f"{len(hashes)} different, tie sets of {[len(tie.members) for tie, _ in races]}",
             len(hashes) == 1 or set(winners) <= shared,
             f"in every tie set: {len(shared)}",
@@ -56,7 +56,7 @@ def _raced(harness: Harness, name: str, order):
 
 
 def _first_place(harness: Harness, result: Result, name: str) -> None:
-    """One kernel in eight places of every pass, never rotated: the raw cost of standing first."""
+    """One kernel in eight places of every pass, never rotated: the raw cost of the first place."""
     (candidate,) = candidates_of(harness.entries(name, 1))
     field = [renamed(candidate, f"place {at}") for at in range(_COPIES)]
     timer = harness.chosen_timer(field)
@@ -78,7 +78,7 @@ def _first_place(harness: Harness, result: Result, name: str) -> None:
 
 
 def idleness(setup: Setup) -> Result:
-    """G10: ratios of four finalists, at once and after the device has slept for ten seconds."""
+    """G10: ratios of four finalists, immediately and after the device was idle for ten seconds."""
     harness, result = Harness(setup), Result()
     for name, idle_s in (("matmul_4096", 10.0), ("softmax_512x1024", 1.0)):
         field, timer = _finalists(harness, name, 4)
@@ -89,18 +89,18 @@ def idleness(setup: Setup) -> Result:
         moved = max(abs(a - b) for a, b in zip(after, again, strict=True))
         usual = max(abs(a - b) for a, b in zip(again, before, strict=True))
         result.add(
-            f"{name}: ratios of {len(field)} finalists after {idle_s:g} s of idleness",
+            f"{name}: ratios of {len(field)} finalists after {idle_s:g} s of idle time",
             "move <= 0.5 %",
             percent(moved, 2),
             moved <= 0.005,
-            f"without idleness they move {percent(usual, 2)}",
+            f"without idle time they move {percent(usual, 2)}",
         )
         result.data[name] = {"before": before, "again": again, "after": after}
     return result
 
 
 def _finalists(harness: Harness, name: str, count: int):
-    """The fastest few of a field, and the clock they are timed with."""
+    """The fastest variants of a field, and the clock that times them."""
     field = candidates_of(harness.entries(name, _RACED[name]))
     timer = harness.chosen_timer(field)
     rows = harness.final(timer, field, 6)
@@ -110,6 +110,6 @@ def _finalists(harness: Harness, name: str, count: int):
 
 
 def _ratios(harness: Harness, timer, field: list[Candidate]) -> list[float]:
-    # Known to well below the bound.
+    # The precision is well below the bound.
     rows = harness.final(timer, field, precision=_PRECISION)
     return log_ratios(rows, timer.quantum_us)[1:]

@@ -1,8 +1,8 @@
 # mypy: ignore-errors
-"""G2, G3, G11, G16: identical pairs, planted pairs, pairs at the power limit, and their intervals.
+"""G2 (identical-pairs), G3 (planted-slowdowns), G11 (power-cap) and G16 (interval-coverage).
 
-Every pair is two candidates through `collect_passes` with the passes of a confirmation, told by the
-workers' interval and verdict; real variants go through whole jobs.
+Every pair is two candidates that `collect_passes` times with the passes of a confirmation; the
+interval and the verdict are the workers'. Real variants go through whole jobs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from workers.measure.race.interleaving import rotated_orders
 from workers.measure.timers.timer import Candidate
 from workers.records import Mode, Timing
 
-#: real kernels of 3 us to 5 ms, through jobs
+#: Real kernels of 3 us to 5 ms, measured through jobs.
 SAME_FIELDS = (
     "softmax_512x1024",
     "matmul_1024",
@@ -52,7 +52,7 @@ def _planted_kernels():
 
 
 def same(setup: Setup) -> Result:
-    """G2: a kernel against itself; half of the counting ones against a twin module."""
+    """G2: a kernel against itself; half of the counting kernels against a module copy."""
     if setup.kind == "cpu":
         from acceptance.on_cpu import same_on_cpu
 
@@ -101,23 +101,26 @@ def _same_counting(harness: Harness, each: int, methods) -> list[Pair]:
     for us in _SAME_COUNTING_US:
         kernel = Counting(f"counting {us:g} us", us)
         work = fit_work(harness, kernel, ())[0.0]
-        twins = [Candidate(f"twin {copy}", kernel.runner(work, copy)) for copy in (0, 1)]
-        for candidate in twins:
+        copies = [Candidate(f"copy {copy}", kernel.runner(work, copy)) for copy in (0, 1)]
+        for candidate in copies:
             candidate.run()
-        timer = harness.chosen_timer(twins)
+        timer = harness.chosen_timer(copies)
         methods[kernel.name] = timer.method
         for turn in range(each):
             other = turn % 2
-            pair = (twins[0], Candidate("itself", kernel.runner(work))) if other else twins
+            pair = (copies[0], Candidate("itself", kernel.runner(work))) if other else copies
             first, second = harness.final(timer, pair)
-            name = f"{kernel.name}{'' if other else ', twin module'}"
+            name = f"{kernel.name}{'' if other else ', module copy'}"
             pairs.append(compare(name, first, second, timer.quantum_us))
     return pairs
 
 
 # -- planted -----------------------------------------------------------------------------------
 def planted(setup: Setup) -> Result:
-    """G3: 0.5, 1, 2 and 5 % of extra work, known by CUPTI; the slower one first in every second."""
+    """G3: 0.5, 1, 2 and 5 % of extra work, with CUPTI as the reference.
+
+    The slower candidate comes first in every second pair.
+    """
     if setup.kind == "cpu":
         from acceptance.on_cpu import planted_on_cpu
 
@@ -149,7 +152,7 @@ def planted(setup: Setup) -> Result:
 
 
 def _prepare(harness: Harness, kernel, shares):
-    """Candidates by share of extra work, run once, and the farm's clock for them."""
+    """Candidates by share of extra work, each run once, and the farm's clock for them."""
     from acceptance.planted import fit_work
 
     work = fit_work(harness, kernel, shares)
@@ -160,7 +163,7 @@ def _prepare(harness: Harness, kernel, shares):
 
 
 def _record(harness: Harness, candidates, rows, passes: int) -> None:
-    """Append times by the device's own record: before and after the farm's, in several sessions."""
+    """Append the device's own times, taken before and after the farm's in several sessions."""
     for first in range(0, passes, 30):
         orders = rotated_orders(len(candidates), min(30, passes - first), first)
         samples = harness.timer("cupti").collect(list(candidates.values()), orders)
@@ -175,7 +178,9 @@ def _truths(rows) -> dict[float, float]:
 
 # -- at the power limit ------------------------------------------------------------------------
 def capped(setup: Setup) -> Result:
-    """G11: products of 8192^3 of random data, back to back; the cap is labelled and A/A holds."""
+    """G11: back-to-back products of 8192^3 of random data; jobs carry the power-cap label, and A/A
+    holds.
+    """
     harness, result = Harness(setup), Result()
     artifact, pairs, jobs = setup.built[CAPPED_FIELD][0], [], []
     look = harness.backend._read_sample
@@ -198,11 +203,11 @@ def capped(setup: Setup) -> Result:
     watts = max((float(job.get("power_w", 0.0)) for job in jobs), default=0.0)
     result.add(
         "power-capped passes are labelled",
-        "those that are",
-        f"{labelled} of {len(jobs)}; NVML asked apart: {'capped' if seen else 'not capped'}",
+        "all of them, and no other",
+        f"{labelled} of {len(jobs)}; NVML in this process: {'capped' if seen else 'not capped'}",
         labelled > 0 if seen else None,
         f"up to {watts:.0f} W, SM {_clocks(jobs)} MHz"
-        + ("" if seen else "; the card never reached its limit, so nothing to label"),
+        + ("" if seen else "; the card never reached its limit, so no pass is capped"),
     )
     evaluate_identical(result, pairs)
     result.data["jobs"] = jobs
@@ -215,7 +220,7 @@ def _clocks(jobs) -> str:
 
 
 def _seen_capped(harness: Harness, artifact, look) -> bool:
-    """Whether NVML, asked here while the same kernel runs unflushed, says the power is capped."""
+    """Whether NVML reports a power cap while the same kernel runs here without flushes."""
     if look is None:
         return False
     ready = harness.entries(CAPPED_FIELD, 1)
@@ -231,7 +236,7 @@ def _seen_capped(harness: Harness, artifact, look) -> bool:
 
 # -- intervals ---------------------------------------------------------------------------------
 def coverage(setup: Setup) -> Result:
-    """G16: short runs' intervals against a long run before and after them."""
+    """G16: intervals of short runs against a long run before and after them."""
     harness, result, pairs = Harness(setup), Result(), []
     each, long = setup.times(25, 4), setup.times(6, 2)
     for kernel in _planted_kernels():
@@ -257,10 +262,10 @@ def coverage(setup: Setup) -> Result:
     evaluate_coverage(result, pairs)
     sds = [row["estimate_sd"] / max(row["half_width"] / 2, 1e-9) for row in result.data["kernels"]]
     result.add(
-        "spread between runs over what their intervals promise",
+        "spread between runs relative to the width of their intervals",
         "",
         f"median {statistics.median(sds):.2f}, worst {max(sds):.2f}",
         None,
-        f"1 is right; intervals are of 64 passes in one collect ({percent(0.95, 0)})",
+        f"1 is ideal; intervals are of 64 passes in one collect ({percent(0.95, 0)})",
     )
     return result

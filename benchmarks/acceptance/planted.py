@@ -1,8 +1,8 @@
 # mypy: ignore-errors
-"""Kernels whose work is an argument, so that a known share of it can be added.
+"""Kernels whose work is an argument, so that a test can add a known share of it.
 
-`copy` changes only which of two modules with the same code is launched: twins share everything but
-the place of their code.
+`copy` only selects one of two modules with the same code: the copies differ in nothing but the
+address of their code.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import triton.language as tl
 
 from workers.measure.timers.timer import Candidate
 
-#: one warp on each multiprocessor of an H200: nothing to share, so no luck in who shares it
+#: One warp per multiprocessor of an H200: warps share nothing, so sharing cannot vary.
 _PROGRAMS, _LANES = 132, 32
 
 
@@ -38,7 +38,7 @@ def scaling_kernel(x, y, COPY: tl.constexpr):
 
 @triton.jit(do_not_specialize=["wait_ns"])
 def waiting_kernel(out, wait_ns):
-    """Returns when the device's own clock, in nanoseconds, has advanced by `wait_ns`."""
+    """Wait until the device's own clock, in nanoseconds, has advanced by `wait_ns`."""
     begin = tl.extra.cuda.globaltimer()
     now = begin
     while now - begin < wait_ns:
@@ -48,7 +48,7 @@ def waiting_kernel(out, wait_ns):
 
 @dataclass(slots=True)
 class Counting:
-    """Bound by latency: time is linear in the work."""
+    """A latency-bound kernel: its time is linear in the work."""
 
     name: str
     target_us: float
@@ -65,7 +65,7 @@ class Counting:
 
 @dataclass(slots=True)
 class Scaling:
-    """Bound by memory: every 1024 elements are a block of their own."""
+    """A memory-bound kernel: every 1024 elements are one block."""
 
     name: str
     target_us: float
@@ -74,7 +74,7 @@ class Scaling:
     y: torch.Tensor = field(init=False)
 
     def __post_init__(self):
-        # Room for 1.5 times what the target needs at 5 TB/s, read and written.
+        # Room for 1.5 times the target's traffic at 5 TB/s, read and written.
         elements = int(1.5 * self.target_us * 5e6 / 8)
         self.x = torch.randn(max(elements, 4 * 1024 * self.first), device="cuda")
         self.y = torch.empty_like(self.x)
@@ -85,16 +85,17 @@ class Scaling:
 
 
 def waiting(us: float) -> Candidate:
-    """As long as the device's clock says."""
+    """A candidate that takes a given time by the device's clock."""
     out = torch.zeros(1, dtype=torch.int64, device="cuda")
     launch, wait_ns = waiting_kernel[(1,)], round(us * 1000)
     return Candidate(f"wait {us:g} us", lambda: launch(out, wait_ns, num_warps=1) and None)
 
 
 def fit_work(harness, kernel, shares) -> dict[float, int]:
-    """The work whose time is the kernel's target, at 0.0, and that with each share of time more.
+    """Work by share of extra time; share 0.0 takes the kernel's target time.
 
-    From two readings of the device's own record: time is taken to be linear in the work.
+    Two readings of the device's own record determine it, under the assumption that time is linear
+    in the work.
     """
     timer = harness.timer("cupti")
 
@@ -108,7 +109,7 @@ def fit_work(harness, kernel, shares) -> dict[float, int]:
     for _ in range(2):
         slope = (long - short) / (many - few)
         base = max(1, round(few + (kernel.target_us - short) / slope))
-        # Once more, around the work that was found.
+        # Repeat around the work that the first estimate gave.
         few, many = base, max(base + 1, round(1.1 * base))
         short, long = time_us(few), time_us(many)
     slope = (long - short) / (many - few)

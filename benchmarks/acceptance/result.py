@@ -1,4 +1,4 @@
-"""What an acceptance test found, and the one table of all of them."""
+"""The result of an acceptance test, and the table of all results."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ _WIDTHS = {"test": 24, "what": 48, "bound": 24, "measured": 34, "verdict": 7, "n
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table. ok: None where nothing was judged, and the note says why."""
+    """One line of the table."""
 
     what: str
     bound: str
     measured: str
+    #: Whether the bound holds. None where nothing was judged; `note` then gives the reason.
     ok: bool | None
     note: str = ""
 
 
 @dataclass(slots=True)
 class Result:
-    """The rows of one test and the raw summaries behind them, JSON throughout."""
+    """The rows of one test and the raw summaries behind them, in JSON types throughout."""
 
     rows: list[Row] = field(default_factory=list)
     data: dict = field(default_factory=dict)
@@ -37,7 +38,7 @@ class Result:
 
 
 def table(rows: Iterable[tuple[str, Row]]) -> str:
-    """The rows with the ids of their tests, cells wrapped, nothing cut off."""
+    """The rows with the ids and titles of their tests; cells are wrapped and never truncated."""
     lines = [_line(dict(zip(_WIDTHS, _WIDTHS, strict=True))), "  ".join("-" * w for w in _widths())]
     for name, row in rows:
         cells = {

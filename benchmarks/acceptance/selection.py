@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""G4 and G5: selection regret and rank agreement, from the document of another script."""
+"""G4/G5 (selection-regret): selection regret and rank agreement, from another script's document."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from acceptance.result import Result, percent
 
 
 def exhaustive(setup: Setup) -> Result:
-    """G4 and G5 from the document of selection_regret.py, if there is one."""
+    """G4 and G5 from the document of selection_regret.py, where it exists."""
     result, path = Result(), setup.files["regret"]
     if not path.is_file():
         result.skip(
-            "selection against an exhaustive oracle; rank agreement of two campaigns",
-            f"benchmarks/selection_regret.py measures it; no document at {path.name}",
+            "regret against an exhaustive ranking; rank agreement of two campaigns",
+            f"measured by benchmarks/selection_regret.py; no document at {path.name}",
         )
         return result
     document = json.loads(path.read_text())
@@ -23,7 +23,7 @@ def exhaustive(setup: Setup) -> Result:
     result.data["summary"] = summary
     reached = summary.get("reached", {})
     if not reached:
-        result.skip("selection against an exhaustive oracle", f"{path.name} has no whole space")
+        result.skip("regret against an exhaustive ranking", f"{path.name} has no complete space")
         return result
     everything = summary["all"]
     total, selection = everything["total_counted"], everything["selection_counted"]
@@ -34,7 +34,7 @@ def exhaustive(setup: Setup) -> Result:
         ("G4 within 2 %", "100 %", percent(total["within_2_percent"]), "within_2_percent_all"),
         ("G4 mean selection regret", "<= 0.5 %", percent(selection["mean"], 2),
          "mean_selection_half_percent"),
-        ("G5 tau of two oracles, least", ">= 0.97", f"{summary['tau']['least']:.3f}", "tau_97"),
+        ("G5 tau of two rankings, least", ">= 0.97", f"{summary['tau']['least']:.3f}", "tau_97"),
         ("G5 tau of the top tenth, least", ">= 0.80", f"{summary['tau_top']['least']:.3f}",
          "tau_top_80"),
         ("G5 of the first ten in both, least", ">= 8", f"{summary['top_10_least']}", "top_10_8"),

@@ -1,4 +1,4 @@
-"""The judging and the running of `benchmarks/acceptance/gpu.py`, without a GPU."""
+"""The evaluation and the command line of `benchmarks/acceptance/gpu.py`, without a GPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def benchmarks():
 
 
 def _pairs(ratios, sigma, *, planted=0.0, seed=0, scale=1.0, time_us=100.0):
-    """Pairs of 64 samples whose true log-ratios are given; `scale` widens or narrows intervals."""
+    """Pairs of 64 samples with given true log-ratios; `scale` widens or narrows the intervals."""
     from dataclasses import replace
 
     from acceptance.evaluation import compare
@@ -68,7 +68,7 @@ def test_a_clock_that_favours_one_side_fails_the_bounds():
 
     verdicts = _verdicts(evaluate_identical, _pairs([0.0] * 190 + [0.02] * 10, 0.002))
     assert _of(verdicts, "A/A: identical pairs called different") is False
-    # Within the threshold nothing is called different, but the raw test sees it.
+    # Within the threshold no pair is called different, but the raw test detects the bias.
     verdicts = _verdicts(evaluate_identical, _pairs([0.002] * 200, 0.002))
     assert _of(verdicts, "A/A: identical pairs called different") is True
     assert _of(verdicts, "A/A: raw Wilcoxon") is False
@@ -97,7 +97,7 @@ def test_planted_work_is_detected_with_its_size_and_sign():
 @pytest.mark.parametrize(
     ("true", "truth", "caught"),
     [
-        # not seen, seen the wrong way round, seen with a wrong size
+        # not detected, detected with the wrong sign, detected with a wrong size
         (0.0, 0.02, ("planted 2.0 %: detected", "planted: mean estimate")),
         (-0.02, 0.02, ("planted 2.0 %: detected", "planted: wrong sign", "planted: mean estimate")),
         (0.03, 0.02, ("planted: mean estimate",)),
@@ -123,7 +123,7 @@ def test_intervals_that_are_too_narrow_or_too_wide_fail_the_bound(scale, fine):
 
 
 class _Drifting:
-    """A clock of known times that drifts from pass to pass, and is rough for some."""
+    """A clock with known times that drifts from pass to pass and is noisy for some candidates."""
 
     method, cache, quantum_us = "graph", "cold", 0.0
 
@@ -193,7 +193,7 @@ def test_an_isolated_call_returns_its_result():
     ("break_it", "limit_s", "expected"),
     [
         (lambda: os._exit(7), 60.0, "exit code 7"),
-        (lambda: time.sleep(600), 0.5, "no answer within"),
+        (lambda: time.sleep(600), 0.5, "no result within"),
         (lambda: {}["no such thing"], 60.0, "KeyError"),
     ],
 )
@@ -216,7 +216,9 @@ def test_the_cpu_run_writes_a_complete_document(tmp_path):
     assert {"G2", "G3"} <= set(document["tests"])
     for name in ("G2", "G3"):
         assert document["tests"][name]["data"]["kernels"], done.stdout
-        assert all(row["note"] != "no time was left" for row in document["tests"][name]["rows"])
+        assert all(
+            row["note"] != "not run: no time left" for row in document["tests"][name]["rows"]
+        )
     assert "A/A: identical pairs called different" in done.stdout
 
 
@@ -268,5 +270,5 @@ def test_ncu_durations_or_the_reason_for_none_are_returned(
     assert len(durations_us) == count
     assert expected in problem
     if count:
-        # The first launches of each kernel settle it.
+        # The first launches of each kernel are warm-up.
         assert durations_us["counting 50 us"] == [float(at) for at in range(4, 14)]

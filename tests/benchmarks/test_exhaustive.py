@@ -1,4 +1,4 @@
-"""The oracle of `benchmarks/` on variants that are right, wrong, late, or end the process."""
+"""The exhaustive ranking on variants that are correct, wrong, late, or kill the process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def module():
 
 @pytest.fixture(scope="module")
 def ranking(module, tmp_path_factory):
-    """What an oracle of the CPU says of three good variants and four bad ones."""
+    """The ranking of three correct and four faulty variants on the CPU."""
     file = tmp_path_factory.mktemp("kernels") / "crashing.py"
     file.write_text(CRASHING)
     runner = module.ExhaustiveRanking("cpu", "A")

@@ -1,4 +1,4 @@
-"""The reference timing of `benchmarks/` on clocks whose truth is known."""
+"""The reference timing of `benchmarks/` on clocks with known truth."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def timing():
 
 
 class Drifting:
-    """A clock that drifts by 3 % and is off by 0.4 %; runs are names of true times."""
+    """A clock that drifts by 3 % and errs by 0.4 %; runs are names of true times."""
 
     def __init__(self, truth, seed):
         self.truth, self.random, self.runs = truth, random.Random(seed), 0

@@ -1,5 +1,4 @@
-"""The oracle's rankings and the regrets told by them, on samples whose truth is known; the whole
-script on a small space of the CPU."""
+"""Rankings and regrets on samples with known truth, and the whole script on a small CPU space."""
 
 from __future__ import annotations
 
@@ -47,7 +46,9 @@ def _imported(name: str):
 
 
 def stages(rankings, truth: dict, seed: int, level: float = 1.0) -> list:
-    """All 12 times and the fastest 20 % 60 times more, under a clock that drifts by 5 %."""
+    """Twelve passes over all configs and 60 over the fastest 20 %, under a clock that drifts by 5
+    %.
+    """
     rng = random.Random(seed)
 
     def passes(names, count, slower):
@@ -60,7 +61,7 @@ def stages(rankings, truth: dict, seed: int, level: float = 1.0) -> list:
 
     all_configs = passes(truth, 12, 1.0)
     few = rankings.fastest(all_configs.samples, 0.2, 16)
-    # The fast ones alone keep the device busier, and its clock lower.
+    # The fast configs alone keep the device busier and its clock lower.
     return [all_configs, passes(few, 60, 1.03)]
 
 
