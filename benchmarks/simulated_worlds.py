@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Selection in simulated noise worlds: the real engine, screening and race in virtual time (C1).
+"""Selection in simulated noise scenarios: real engine, screening and race in virtual time (C1).
 
     benchmarks/simulated_worlds.py --configs 2000 --seeds 300 --out FILE.json
 
-For each noise world of docs/recorded_spaces.md and each seed, the script synthesises a space whose
-best config is known; every config is measured and the finals choose. Prints how often the choice is
-within 1 % and 2 % of the best, the 95th percentile of the regret, and the simulated device seconds.
+For each noise scenario of docs/recorded_spaces.md and each seed, the script synthesises a space
+whose best config is known; every config is measured and the finals choose. Prints how often the
+choice is within 1 % and 2 % of the best, the 95th percentile of the regret, and the simulated
+device seconds.
 """
 
 from __future__ import annotations
@@ -35,22 +36,27 @@ REFERENCE_S = {"W1": 0.97, "W2": 1.13, "W3": 0.30, "W4": 1.01, "W5": 0.96, "W6":
 ALLOWED = 1.5
 
 
-def tune(world: str, seed: int, configs: int) -> dict[str, float]:
+def label(name: str) -> str:
+    """The id of a scenario with its title, e.g. `W5 fast drift`."""
+    return f"{name} {SCENARIOS[name].title}"
+
+
+def tune(scenario: str, seed: int, configs: int) -> dict[str, float]:
     """One exhaustive tuning of a synthetic space: regret and simulated seconds."""
-    space = synthesise(configs, seed=seed, scenario=world, build_s=0.0)
+    space = synthesise(configs, seed=seed, scenario=scenario, build_s=0.0)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "made_up.space.json"
         space.save(path)
-        return choose(RecordedSpace.load(path), path, world, seed)
+        return choose(RecordedSpace.load(path), path, scenario, seed)
 
 
-def choose(space: RecordedSpace, path: Path, world: str, seed: int) -> dict[str, float]:
+def choose(space: RecordedSpace, path: Path, scenario: str, seed: int) -> dict[str, float]:
     """The engine's choice from a recorded space; all configs are measured in virtual time."""
     kernel = RecordedKernel(space)
     bound = kernel.space(space.workload).bind(space.workload, kernel.device)
     task = TaskSpec(
         task_id=1,
-        label=world,
+        label=scenario,
         kernel=KernelRef(f"recorded:{path}"),
         workload=space.workload,
         device=kernel.device,
@@ -86,10 +92,10 @@ def tune_job(arguments: tuple[str, int, int]) -> tuple[str, dict[str, float]]:
     return arguments[0], tune(*arguments)
 
 
-def summary(world: str, runs: list[dict[str, float]], configs: int) -> dict[str, object]:
+def summary(scenario: str, runs: list[dict[str, float]], configs: int) -> dict[str, object]:
     regrets = sorted(run["regret"] for run in runs)
     device_s = statistics.median(run["device_s"] for run in runs)
-    bound_s = ALLOWED * REFERENCE_S[world] * configs / 2000
+    bound_s = ALLOWED * REFERENCE_S[scenario] * configs / 2000
     within = [sum(r <= limit for r in regrets) / len(regrets) for limit in (0.01, 0.02)]
     return {
         "seeds": len(runs),
@@ -107,26 +113,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--configs", type=int, default=2000)
     parser.add_argument("--seeds", type=int, default=300)
-    parser.add_argument("--worlds", nargs="*", default=list(NOISY), choices=sorted(SCENARIOS))
+    parser.add_argument(
+        "--worlds",
+        nargs="*",
+        default=list(NOISY),
+        choices=sorted(SCENARIOS),
+        help="ids of noise scenarios",
+    )
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     started = time.monotonic()
     jobs = [(w, seed, args.configs) for w in args.worlds for seed in range(args.seeds)]
-    runs_by_world: dict[str, list[dict[str, float]]] = {world: [] for world in args.worlds}
+    runs: dict[str, list[dict[str, float]]] = {scenario: [] for scenario in args.worlds}
     with ProcessPoolExecutor(args.processes) as executor:
-        for world, run in executor.map(tune_job, jobs, chunksize=4):
-            runs_by_world[world].append(run)
-    worlds = {world: summary(world, runs, args.configs) for world, runs in runs_by_world.items()}
-    for world, line in worlds.items():
-        print(world, line)
+        for scenario, run in executor.map(tune_job, jobs, chunksize=4):
+            runs[scenario].append(run)
+    summaries = {name: summary(name, results, args.configs) for name, results in runs.items()}
+    for name, line in summaries.items():
+        print(f"{label(name)}: {line}")
     document = {
         "script": "benchmarks/simulated_worlds.py",
         "what": "simulated: no device was used",
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "configs": args.configs,
         "wall_s": round(time.monotonic() - started, 1),
-        "worlds": worlds,
+        "worlds": summaries,
     }
     if args.out:
         args.out.parent.mkdir(parents=True, exist_ok=True)

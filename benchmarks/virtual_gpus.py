@@ -32,7 +32,7 @@ BUILDERS_PER_GPU = 15
 #: Seconds of a build (about those on an H200 host), of a candidate, of a task's inputs and
 #: references, and of a fresh process; the last three are somewhat longer than on an H200.
 BUILD_S, HOST_S, SETUP_S, FRESH_S = 0.43, 0.03, 0.3, 4.0
-WORLDS = ("W1", "W2", "W5", "W6")
+SCENARIO_IDS = ("W1", "W2", "W5", "W6")
 #: Minimum speed-up of four devices.
 BOUND = 3.6
 
@@ -55,7 +55,7 @@ def make_tasks(folder: Path, tasks: int = TASKS, build_s: float = BUILD_S) -> li
         space = synthesise(
             CONFIGS,
             seed=index,
-            scenario=WORLDS[index % len(WORLDS)],
+            scenario=SCENARIO_IDS[index % len(SCENARIO_IDS)],
             kernel=f"made_up_{index}",
             build_s=build_s * (1 + index % 4) / 2.5,
             failures=0.05,

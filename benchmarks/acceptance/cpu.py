@@ -3,7 +3,7 @@
 
     benchmarks/acceptance/cpu.py --out DIR [--only C2 C6] [--worlds FILE.json] [--quick]
 
-C1 noise-worlds, C2 identical-under-drift, C3 identical-products, C4 planted-slowdowns, C5
+C1 noise-scenarios, C2 identical-under-drift, C3 identical-products, C4 planted-slowdowns, C5
 rank-agreement, C6 interval-coverage, C7 killed-drivers and C8 engine-overhead; `--only` takes an id
 or a title.
 
@@ -71,18 +71,20 @@ def quick(size: Size) -> Size:
     return Size(2, size.processes, size.worlds, 1000, 3000, 20, 10, 3, 8, 4, 2000)
 
 
-def noise_worlds(size: Size) -> Iterator[Row]:
+def noise_scenarios(size: Size) -> Iterator[Row]:
+    import simulated_worlds
+
     from acceptance import cpu_noise as noise
 
     if size.worlds is not None:
-        worlds, configs = noise.earlier_worlds(size.worlds)
+        scenarios, configs = noise.earlier_scenarios(size.worlds)
     else:
         configs = 2000
-        worlds = noise.worlds(size.seeds, configs, size.processes)
-    for name, figures in worlds.items():
+        scenarios = noise.scenarios(size.seeds, configs, size.processes)
+    for name, figures in scenarios.items():
         yield Row(
             "C1",
-            f"world {name}: {configs} configs, {figures['seeds']} seeds",
+            f"{simulated_worlds.label(name)}: {configs} configs, {figures['seeds']} seeds",
             f"P(<=1 %) >= 0.99, P(<=2 %) >= 0.995, device <= {figures['device_s_bound']} s",
             f"{figures['within_1_percent']}, {figures['within_2_percent']}, "
             f"{figures['device_s']} s",
@@ -220,7 +222,7 @@ def engine_overhead(size: Size) -> Iterator[Row]:
 
 
 CHECKS: dict[str, Callable[[Size], Iterator[Row]]] = {
-    "C1": noise_worlds,
+    "C1": noise_scenarios,
     "C2": identical_under_drift,
     "C3": identical_products,
     "C4": planted_slowdowns,
@@ -231,7 +233,7 @@ CHECKS: dict[str, Callable[[Size], Iterator[Row]]] = {
 }
 #: What each check tests, by id.
 TITLES = {
-    "C1": "noise-worlds",
+    "C1": "noise-scenarios",
     "C2": "identical-under-drift",
     "C3": "identical-products",
     "C4": "planted-slowdowns",

@@ -1,4 +1,4 @@
-"""C1 (noise-worlds), C2 (identical-under-drift), C6 (interval-coverage): simulated noise.
+"""C1 (noise-scenarios), C2 (identical-under-drift), C6 (interval-coverage): simulated noise.
 
 The truth is known in every simulation. Each check is deterministic: it prints the same figures in
 every run.
@@ -23,7 +23,7 @@ from search_spaces.statistics import TRIM, median_interval, paired, trimmed_mean
 
 #: C2: clock drift, as its standard deviation and its correlation time in seconds.
 DRIFTS = ((0.015, 2.0), (0.015, 0.2))
-#: Noise of one sample of a 50 us kernel, as in world W1 (baseline noise), and samples per side.
+#: Noise of one sample of a 50 us kernel, as in W1 (usual noise), and samples per side.
 _SIGMA, _US, _PAIRS, _WINDOW = 0.01, 50.0, 200, 200
 #: Seconds between samples: the kernel, and a harness that flushes 256 MiB before it.
 _STEP_S = 200e-6
@@ -37,18 +37,18 @@ Samples = Callable[[np.random.Generator, tuple[int, ...]], "np.ndarray"]
 
 
 # -- C1 --------------------------------------------------------------------------------------------
-def worlds(seeds: int, configs: int, processes: int) -> dict[str, dict[str, object]]:
-    """Selection in the six noise worlds through the real engine, by world."""
+def scenarios(seeds: int, configs: int, processes: int) -> dict[str, dict[str, object]]:
+    """Selection in the six noise scenarios through the real engine, by scenario."""
     jobs = [(w, seed, configs) for w in simulated_worlds.NOISY for seed in range(seeds)]
-    runs_by_world: dict[str, list] = {world: [] for world in simulated_worlds.NOISY}
+    runs_by_scenario: dict[str, list] = {name: [] for name in simulated_worlds.NOISY}
     with ProcessPoolExecutor(processes) as executor:
-        for world, run in executor.map(simulated_worlds.tune_job, jobs, chunksize=2):
-            runs_by_world[world].append(run)
-    return {w: simulated_worlds.summary(w, runs, configs) for w, runs in runs_by_world.items()}
+        for name, run in executor.map(simulated_worlds.tune_job, jobs, chunksize=2):
+            runs_by_scenario[name].append(run)
+    return {w: simulated_worlds.summary(w, runs, configs) for w, runs in runs_by_scenario.items()}
 
 
-def earlier_worlds(path: Path) -> tuple[dict[str, dict[str, object]], int]:
-    """The worlds in a document of `simulated_worlds.py`, and its number of configs."""
+def earlier_scenarios(path: Path) -> tuple[dict[str, dict[str, object]], int]:
+    """The scenarios in a document of `simulated_worlds.py`, and its number of configs."""
     document = json.loads(path.read_text())
     return document["worlds"], document["configs"]
 
@@ -95,7 +95,7 @@ def _normal(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _heavy(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """One sample in ten is slower, by 20 % on average: world W6 (heavy outliers)."""
+    """One sample in ten is slower, by 20 % on average: W6 (heavy outliers, crowded top)."""
     late = rng.random(shape) < 0.1
     return rng.normal(0, 0.02, shape) + late * rng.exponential(0.2, shape)
 

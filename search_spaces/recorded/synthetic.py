@@ -20,28 +20,29 @@ from search_spaces.records import Config, Device, Status, Toolchain, Value, Work
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """How fast the best config is, how the others spread, and the noise.
+    """The time of the best config, the spread of the others, and the noise."""
 
-    shape, scale: of the Gamma distribution of log times; the smaller the shape, the more crowded
-    the top.
-    """
-
+    #: What distinguishes the scenario, which reports print after its id.
+    title: str
     best_us: float
     noise: Noise
+    #: Shape of the Gamma distribution of log times; a smaller shape crowds the top.
     shape: float = 2.5
+    #: Scale of the Gamma distribution of log times.
     scale: float = 0.35
 
 
 _PLAIN = Noise(0.01, outlier_share=0.02, outlier_mean=0.10, drift_sd=0.015, drift_tau_s=2.0)
 
 SCENARIOS: Mapping[str, Scenario] = {
-    "quiet": Scenario(50.0, Noise(sigma=0.001)),
-    "W1": Scenario(50.0, _PLAIN),
-    "W2": Scenario(50.0, _PLAIN, shape=1.5, scale=0.5),
-    "W3": Scenario(5.0, replace(_PLAIN, sigma=0.03, outlier_share=0.05)),
-    "W4": Scenario(50.0, replace(_PLAIN, ramp=0.20, ramp_tau_s=0.5)),
-    "W5": Scenario(50.0, replace(_PLAIN, drift_sd=0.03, drift_tau_s=0.3)),
+    "quiet": Scenario("almost no noise", 50.0, Noise(sigma=0.001)),
+    "W1": Scenario("usual noise", 50.0, _PLAIN),
+    "W2": Scenario("crowded top", 50.0, _PLAIN, shape=1.5, scale=0.5),
+    "W3": Scenario("short noisy kernels", 5.0, replace(_PLAIN, sigma=0.03, outlier_share=0.05)),
+    "W4": Scenario("falling clock", 50.0, replace(_PLAIN, ramp=0.20, ramp_tau_s=0.5)),
+    "W5": Scenario("fast drift", 50.0, replace(_PLAIN, drift_sd=0.03, drift_tau_s=0.3)),
     "W6": Scenario(
+        "heavy outliers, crowded top",
         50.0,
         replace(_PLAIN, sigma=0.02, outlier_share=0.10, outlier_mean=0.20),
         shape=1.5,

@@ -27,10 +27,10 @@ from workers.records import KernelRef, PoolSpec
 POINTS = 20
 
 
-@pytest.mark.parametrize("world", simulated_worlds.NOISY)
-def test_c1_the_engine_finds_the_best_config_in_every_noise_world(world):
+@pytest.mark.parametrize("scenario", simulated_worlds.NOISY)
+def test_c1_the_engine_finds_the_best_config_in_every_noise_scenario(scenario):
     for seed in (0, 1):
-        found = simulated_worlds.tune(world, seed, 400)
+        found = simulated_worlds.tune(scenario, seed, 400)
         assert found["regret"] <= 0.01
         # A time-out of a do_bench harness alone would be 125 ms for each of the 400.
         assert found["device_s"] <= 0.5
@@ -114,7 +114,7 @@ def test_c7_a_run_killed_at_any_of_twenty_points_has_the_same_winner(task):
 
 def test_the_table_names_missed_bounds():
     rows = [
-        cpu.Row("C1", "a world", "<= 1", "0.5", True),
+        cpu.Row("C1", "a scenario", "<= 1", "0.5", True),
         cpu.Row("C2", "a drift", "<= 1", "2", False, "simulated"),
         cpu.Row("C3", "own buffers", "none", "2", None),
     ]
