@@ -149,6 +149,11 @@ def _write(value: object, out: list[str], jitted: bool) -> None:
             if not _is_text(item):
                 _write(item, out, jitted)
         out.append("]")
+    elif isinstance(value, ast.JoinedStr):
+        # Python 3.12 adds empty texts, 3.11 and 3.13 do not.
+        out.append("(JoinedStr")
+        _write([v for v in value.values if not _is_empty(v)], out, jitted)
+        out.append(")")
     elif isinstance(value, ast.Constant | ast.MatchSingleton):
         out.append(f"<{type(value.value).__name__} {value.value!r}>")
     elif isinstance(value, ast.AST):
@@ -161,6 +166,11 @@ def _write(value: object, out: list[str], jitted: bool) -> None:
         out.append(")")
     else:
         out.append(f"{value!r}")
+
+
+def _is_empty(part: ast.expr) -> bool:
+    """Whether a part of an f-string is an empty text."""
+    return isinstance(part, ast.Constant) and part.value == ""
 
 
 def _is_text(statement: object) -> bool:

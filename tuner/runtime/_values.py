@@ -14,6 +14,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any
 
+#: Modules of the standard library that add special methods to classes.
+_GENERATORS = frozenset({"collections", "dataclasses", "enum", "typing"})
+#: The options of a dataclass that all Python versions record; 3.12 added others.
+_DATACLASS_OPTIONS = ("init", "repr", "eq", "order", "unsafe_hash", "frozen")
 #: Libraries whose versions a toolchain records, and Python itself.
 TOOLS = frozenset({"torch", "triton", "numpy", "python"})
 
@@ -27,6 +31,7 @@ _NO_MEMBERS = frozenset(
         "__annotate__",
         "__annotate_func__",
         "__annotations_cache__",
+        "__callable_proto_members_only__",
         "__dataclass_fields__",
         "__dataclass_params__",
         "__dict__",
@@ -139,17 +144,31 @@ def skipped(cls: type) -> frozenset[str]:
 
 
 def is_generated(cls: type, name: str, member: Any) -> bool:
-    """Whether a decorator generated a method from parts that the digest covers."""
-    code = getattr(inspect.unwrap(member) if callable(member) else member, "__code__", None)
+    """Whether Python generated a special method from parts that the digest covers.
+
+    Python versions differ in what they add to dataclasses, named tuples, enumerations, protocols.
+    """
+    if not name.startswith("__"):
+        return False
+    function = _underlying(member)
+    function = inspect.unwrap(function) if callable(function) else function
+    if getattr(function, "__globals__", {}).get("__name__") in _GENERATORS:
+        return True
+    code = getattr(function, "__code__", None)
     made = dataclasses.is_dataclass(cls) or issubclass(cls, tuple | enum.Enum)
-    return made and name.startswith("__") and code is not None and code.co_filename.startswith("<")
+    return made and code is not None and code.co_filename.startswith("<")
+
+
+def _underlying(member: Any) -> Any:
+    return member.__func__ if isinstance(member, classmethod | staticmethod) else member
 
 
 def fields(cls: type) -> list[Any]:
     """The fields of a dataclass with their defaults, and the options of the decorator."""
     if "__dataclass_fields__" not in vars(cls):
         return []
-    found: list[Any] = [repr(vars(cls).get("__dataclass_params__"))]
+    options = vars(cls).get("__dataclass_params__")
+    found: list[Any] = [[getattr(options, name) for name in _DATACLASS_OPTIONS]]
     for item in dataclasses.fields(cls):
         defaults = (item.default, item.default_factory)
         given = [value for value in defaults if value is not dataclasses.MISSING]
