@@ -12,7 +12,7 @@ from pathlib import Path
 #: Packages whose frames tell a kernel's author nothing, wherever they are installed.
 _OURS = ("search_spaces", "workers", "tuner", "reports", "results_db")
 _INSTALLED = ("torch", "triton", "numpy", "ray")
-_HOME = Path(__file__).resolve().parents[2]
+_HOME = Path(__file__).resolve().parents[1]
 _STDLIB = Path(sysconfig.get_path("stdlib")).resolve()
 _SITE = ("site-packages", "dist-packages")
 
