@@ -106,22 +106,22 @@ def compare_with_triton(name: str, folder: Path, winner: Config) -> dict:
     kernel = adopted.load()
     workload = kernel.workloads()[0]
     started = time.monotonic()
-    theirs = choice_of_triton(kernel, workload)
+    triton_choice = choice_of_triton(kernel, workload)
     autotune_s = time.monotonic() - started
     table_launch = launch_from_table(adopted, kernel, workload, winner, folder / "tables")
-    return {"triton_choice": theirs, "triton_autotune_s": autotune_s, "table": table_launch}
+    return {"triton_choice": triton_choice, "triton_autotune_s": autotune_s, "table": table_launch}
 
 
-def side_by_side(name: str, folder: Path, winner: Config, theirs: Config) -> dict:
+def side_by_side(name: str, folder: Path, winner: Config, triton_choice: Config) -> dict:
     """The farm's winner and `triton.autotune`'s choice in one interleaved confirmation."""
     from tuner.bench import Variant, bench, bench_target
 
-    if config_key(winner) == config_key(theirs):
+    if config_key(winner) == config_key(triton_choice):
         return {"over_triton_choice": 1.0, "interval": [1.0, 1.0], "same_config": True}
     settings = settings_for([name], folder, 1)
     looked_at = bench_target(settings, folder, KERNELS[name].spec)
     workload = looked_at.workloads[0]
-    pair = [Variant("winner", winner), Variant("triton", theirs)]
+    pair = [Variant("winner", winner), Variant("triton", triton_choice)]
     rows = next(iter(bench(settings, looked_at, {workload: pair}, baselines=("none",)))).rows
     other = next(row for row in rows if row.variant == "triton")
     return {

@@ -87,11 +87,11 @@ def main():
     parser.add_argument("--export", help="also export each campaign in this format")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    here = {
+    overrides = {
         "database": {"url": f"sqlite:///{args.out.resolve()}/tuner.db"},
         "paths": {"results": str(args.out.resolve()), "tables": str(args.out.resolve() / "tables")},
     }
-    loaded, base = settings.load(args.config, here)
+    loaded, base = settings.load(args.config, overrides)
     for name in args.campaigns:
         watch = Watch()
         options = RunOptions(fresh=args.fresh, base=base)

@@ -38,7 +38,7 @@ def main() -> int:
     args = parser.parse_args()
     kernel = f"{HERE / 'faulty.py'}:FAULTY"
     started = time.monotonic()
-    whole = tuner.tune(
+    result = tuner.tune(
         kernel,
         WORKLOAD,
         budget={"wall": 400},
@@ -50,32 +50,32 @@ def main() -> int:
     print(f"all variants: {wall_s:.1f} s", flush=True)
     healthy_s = campaign_s(kernel, args.pool, ["none"])
     print(f"healthy variants alone: {healthy_s:.1f} s", flush=True)
-    trials = whole.trials
+    trials = result.trials
     kinds = {fault: kind(trials[trials["config.fault"] == fault]) for fault in FAULTS}
     bad = sum(row["variants"] for fault, row in kinds.items() if fault != "none")
     document = {
         "script": "benchmarks/faults.py",
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "device": whole.device,
+        "device": result.device,
         "toolchain": facts(),
         "wall_s": round(wall_s, 1),
         "healthy_alone_s": round(healthy_s, 1),
         "extra_s_per_faulty_variant": round((wall_s - healthy_s) / max(1, bad), 3),
-        "winner": dict(whole.winner or {}),
+        "winner": dict(result.winner or {}),
         "kinds": kinds,
     }
     write(args.out, document)
-    deadly = document["extra_s_each_by_itself"] = {}
+    extra_by_fault = document["extra_s_each_by_itself"] = {}
     for fault in DEADLY:
         extra_s = campaign_s(kernel, args.pool, ["none", fault]) - healthy_s
-        deadly[fault] = round(extra_s / EACH, 3)
+        extra_by_fault[fault] = round(extra_s / EACH, 3)
         write(args.out, document)
     for fault, row in kinds.items():
         print(fault, row)
-    print(f"extra seconds of each fault alone: {deadly}")
+    print(f"extra seconds of each fault alone: {extra_by_fault}")
     extra_s = document["extra_s_per_faulty_variant"]
     print(f"winner {document['winner']}; extra {extra_s} s per faulty variant")
-    return 0 if (whole.winner or {}).get("fault") in ("none", "spills") else 1
+    return 0 if (result.winner or {}).get("fault") in ("none", "spills") else 1
 
 
 def campaign_s(kernel: str, pool: str, faults: list[str]) -> float:

@@ -130,10 +130,10 @@ def tune(problem, algorithm, seed, watch, extra):
         return {**fixed, **{name: int(config[name]) for name in made}}
 
     def compile_fn(config):
-        whole = problem.whole(complete(config))
-        watch.compiled.add(config_key(whole))
+        full_config = problem.full_config(complete(config))
+        watch.compiled.add(config_key(full_config))
 
-        launch = problem.launch(whole)
+        launch = problem.launch(full_config)
         kernel, rest, constants = launch.fn[launch.grid], launch.args[3:], launch.kwargs
 
         def run(a, b):
@@ -157,7 +157,7 @@ def tune(problem, algorithm, seed, watch, extra):
         ),
         **{**options, **extra},
     )
-    return problem.whole(complete(best))
+    return problem.full_config(complete(best))
 
 
 def main():

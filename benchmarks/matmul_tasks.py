@@ -94,7 +94,7 @@ class Problem:
         self.out = torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="cuda")
         self._whole = {config_key(tuned(config)): config for config in self.configs}
 
-    def whole(self, part) -> dict:
+    def full_config(self, part) -> dict:
         """The full config of another tool's choice. Raises KeyError outside the list."""
         return self._whole[config_key(tuned(part))]
 
@@ -117,10 +117,10 @@ def facts() -> dict:
     import torch
     import triton
 
-    here = torch.cuda.is_available()
+    has_gpu = torch.cuda.is_available()
     return {
-        "device": torch.cuda.get_device_name() if here else "none",
-        "card": f"{torch.cuda.get_device_properties(0).uuid}" if here else "",
+        "device": torch.cuda.get_device_name() if has_gpu else "none",
+        "card": f"{torch.cuda.get_device_properties(0).uuid}" if has_gpu else "",
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
         "torch": torch.__version__,

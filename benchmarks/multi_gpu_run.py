@@ -197,7 +197,7 @@ def _spread(answers: dict[str, Measurement]) -> dict:
             return {"ratio_spread": 1.0, "problem": f"{worker} could not time every finalist"}
         anchor = timed[0].samples_us
         anchors[worker] = round(statistics.median(anchor), 4)
-        ratios[worker] = [paired(one.samples_us, anchor).log_ratio for one in timed]
+        ratios[worker] = [paired(timing.samples_us, anchor).log_ratio for timing in timed]
     ranges = [
         math.expm1(max(column) - min(column)) for column in zip(*ratios.values(), strict=True)
     ]

@@ -127,12 +127,12 @@ def follow_task(name: str, seconds: float, card: Card) -> dict:
     task, device = TASKS[name], device_here()
     configs = [dict(zip(NAMES, values, strict=True)) for values in CONFIGS[name]]
     problem = Problem(task, device)
-    whole = [problem.whole(config) for config in configs]
+    full_configs = [problem.full_config(config) for config in configs]
     cache = Path(cold_cache())
     os.environ["TRITON_CACHE_DIR"] = str(cache / "triton")
-    if failed := build_all(task, whole, device, cache, len(whole)):
+    if failed := build_all(task, full_configs, device, cache, len(full_configs)):
         raise SystemExit(f"not built: {failed}")
-    runs = [runner(problem.launch(config)) for config in whole]
+    runs = [runner(problem.launch(config)) for config in full_configs]
     clock = Clock("events", "")
     clock.times(runs)
     histories = {}

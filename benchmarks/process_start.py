@@ -32,7 +32,7 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=5)
     args = parser.parse_args()
     started_s(args.kind, ForkServer("first"))  # this first start also reads files from disk
-    anew = [started_s(args.kind, ForkServer("anew")) for _ in range(args.times)]
+    from_scratch = [started_s(args.kind, ForkServer("anew")) for _ in range(args.times)]
     server = ForkServer("loaded", preload=backend_kinds.preload(args.kind))
     loading = started_s(args.kind, server, close=False)
     forked = [started_s(args.kind, server, close=False) for _ in range(args.times)]
@@ -42,7 +42,7 @@ def main() -> int:
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "device": loading["device"],
         "toolchain": asdict(backend_kinds.spec(args.kind).toolchain()),
-        "anew_s": [row["start_s"] for row in anew],
+        "anew_s": [row["start_s"] for row in from_scratch],
         "server_and_first_s": loading["start_s"],
         "forked_s": [row["start_s"] for row in forked],
         "killed_s": [row["kill_s"] for row in forked],

@@ -130,8 +130,8 @@ def play(name, strategy, seed, budget):
         if entry.median_us is not None:
             measured.append((trial.score, entry.median_us))
             measured = sorted(measured)[:FINALISTS]
-        found_us = min((us for _, us in measured), default=math.inf)
-        regrets.append(found_us / best_us - 1)
+        chosen_us = min((us for _, us in measured), default=math.inf)
+        regrets.append(chosen_us / best_us - 1)
         ask()
     return regrets, spent_s / len(regrets), free
 

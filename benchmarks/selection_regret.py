@@ -253,7 +253,7 @@ def _document(args) -> dict:
 
     known = [json.loads(path.read_text()) for path in args.resume if path.exists()]
     document = known[-1] if known else {"script": "benchmarks/selection_regret.py"}
-    spaces = {name: entry for one in known for name, entry in one["spaces"].items()}
+    spaces = {name: entry for earlier in known for name, entry in earlier["spaces"].items()}
     return {**document, "spaces": spaces}
 
 

@@ -70,14 +70,14 @@ def choose(space: RecordedSpace, path: Path, scenario: str, seed: int) -> dict[s
     pool = VirtualPool(PoolSpec("virtual", {"simulated": 1}, 64, options=options))
     engine = Engine([task], builders=64)
     winner = None
-    for order in virtual_time.orders(engine, pool):
-        if isinstance(order, Measure) and order.job.mode is Mode.CONFIRM:
+    for instruction in virtual_time.instructions(engine, pool):
+        if isinstance(instruction, Measure) and instruction.job.mode is Mode.CONFIRM:
             # The finals have chosen; later steps are not part of the selection.
-            winner = order.job.candidates[0].config
-        elif isinstance(order, Select):
-            winner = order.selection.winner
-        elif isinstance(order, Finish):
-            raise RuntimeError(order.message)
+            winner = instruction.job.candidates[0].config
+        elif isinstance(instruction, Select):
+            winner = instruction.selection.winner
+        elif isinstance(instruction, Finish):
+            raise RuntimeError(instruction.message)
         if winner is not None:
             break
     return {

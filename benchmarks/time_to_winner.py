@@ -76,7 +76,7 @@ def planned(args) -> list[tuple[str, str, str]]:
             "helion": args.algorithms,
             "reference": [""],
         }
-        steps += [(space, side, one) for side in args.only for one in which[side]]
+        steps += [(space, side, variant) for side in args.only for variant in which[side]]
     return steps
 
 

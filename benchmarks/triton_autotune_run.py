@@ -72,7 +72,7 @@ def main():
         "configs": count,
         "failed": sum(value == float("inf") for value in medians),
         "seconds": round(seconds, 3),
-        "winner": problem.whole(chosen),
+        "winner": problem.full_config(chosen),
         "claimed_us": round(min(medians) * 1000, 2),
         "error": problem.error_of(problem.out),
         "facts": facts(),

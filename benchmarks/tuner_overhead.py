@@ -101,16 +101,16 @@ class NoStore:
         return True
 
     def set_stage(self, task_id: int, stage: str, note: str | None = None) -> None:
-        """Not kept."""
+        """Discard it."""
 
     def record_selection(self, task_id: int, *outcome: object) -> None:
-        """Not kept."""
+        """Discard it."""
 
     def beat(self, run_id: int) -> None:
-        """Not kept."""
+        """Discard it."""
 
     def check_place(self) -> None:
-        """Nowhere."""
+        """There is no place to check."""
 
 
 def _time_us(artifact: Artifact) -> float:

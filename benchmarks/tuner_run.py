@@ -97,11 +97,11 @@ class WatchedPool:
         for index in range(self.inner.builders):
             self.inner.submit_build(BuildJob(f"warm:{index}", _OTHER, _WARM, config, device))
 
-        def all_there() -> bool:
+        def all_answered() -> bool:
             built.update(self._answers(Built))
             return len(built) >= self.inner.builders
 
-        self._await(began, all_there, "builders")
+        self._await(began, all_answered, "builders")
         return next(event.result for event in built.values() if isinstance(event, Built))
 
     def _warm_runners(self, began: float, variant: Artifact) -> None:
@@ -117,11 +117,11 @@ class WatchedPool:
                 self.inner.submit_measure(worker_id, job)
             answers: dict[str, PoolEvent] = {}
 
-            def all_there(answers: dict[str, PoolEvent] = answers) -> bool:
+            def all_answered(answers: dict[str, PoolEvent] = answers) -> bool:
                 answers.update(self._answers(Measured))
                 return len(answers) >= len(workers)
 
-            self._await(began, all_there, f"device processes ({mode})")
+            self._await(began, all_answered, f"device processes ({mode})")
             for event in answers.values():
                 if not isinstance(event, Measured) or not isinstance(event.result, Measurement):
                     raise RuntimeError(f"a runner failed to warm up: {event}")

@@ -100,14 +100,14 @@ def campaign(
     engine = Engine(specs, builders=builders, in_flight=in_flight)
     searches = {task.spec.task_id: task.search for task in engine.tasks}
     end, regrets = None, []
-    for order in virtual_time.orders(engine, pool):
-        if isinstance(order, Select):
-            space, winner = spaces[order.task_id], order.selection.winner
-            tried = [t.config for t in searches[order.task_id].ranked()]
+    for instruction in virtual_time.instructions(engine, pool):
+        if isinstance(instruction, Select):
+            space, winner = spaces[instruction.task_id], instruction.selection.winner
+            tried = [t.config for t in searches[instruction.task_id].ranked()]
             best_us = min(space[config].median_us for config in tried)
             regrets.append(space[winner].median_us / best_us - 1)
-        elif isinstance(order, Finish):
-            end = order
+        elif isinstance(instruction, Finish):
+            end = instruction
     assert end is not None
     if end.status != "finished":
         raise RuntimeError(end.message)

@@ -8,7 +8,7 @@ from tuner.engine import Build, Engine, Instruction, Measure, Tick
 from workers.pools.virtual import VirtualPool
 
 
-def orders(engine: Engine, pool: VirtualPool) -> Iterator[Instruction]:
+def instructions(engine: Engine, pool: VirtualPool) -> Iterator[Instruction]:
     """All instructions of the engine until it finishes. The pool carries out builds and jobs.
 
     An instruction is yielded before the pool carries it out.
@@ -16,9 +16,9 @@ def orders(engine: Engine, pool: VirtualPool) -> Iterator[Instruction]:
     pool.start()
     while not engine.finished:
         for event in pool.poll(0.0 if engine.builds_deferred else 0.1) or (Tick(),):
-            for order in engine.handle(event, pool.clock()):
-                yield order
-                if isinstance(order, Build):
-                    pool.submit_build(order.job)
-                elif isinstance(order, Measure):
-                    pool.submit_measure(order.worker_id, order.job)
+            for instruction in engine.handle(event, pool.clock()):
+                yield instruction
+                if isinstance(instruction, Build):
+                    pool.submit_build(instruction.job)
+                elif isinstance(instruction, Measure):
+                    pool.submit_measure(instruction.worker_id, instruction.job)

@@ -177,9 +177,9 @@ def interval_coverage(size: Size) -> Iterator[Row]:
     measured = f"worst: {count} samples, {covered:.1%} of {promised:.1%}"
     what = "coverage of the report's order-statistic intervals"
     yield Row("C6", what, "exact +- 1.5 pp", measured, abs(covered - promised) <= 0.015)
-    alike = noise.against_scipy(300)
-    measured = ", ".join(f"{name} {value:.0e}" for name, value in alike.items())
-    good = max(alike.values()) < 1e-9
+    differences = noise.against_scipy(300)
+    measured = ", ".join(f"{name} {value:.0e}" for name, value in differences.items())
+    good = max(differences.values()) < 1e-9
     yield Row("C6", "trimmed mean and Yuen's error against scipy", "< 1e-9", measured, bool(good))
     coarse = noise.coarse_clock(500)
     measured = f"mean {coarse['trimmed_mean']:.2%}, median {coarse['median']:.2%} off"

@@ -23,26 +23,28 @@ TRIALS = 100
 
 def killed_at_any_point(folder: Path, points: int, at_once: int = 2) -> dict[str, object]:
     """Kill the driver of one farm per point, resume it, and compare with an undisturbed farm."""
-    whole = _farm(folder / "undisturbed")
-    whole.finish()
-    assert_sound(whole)
-    winner = whole.task().selection.winner
+    undisturbed = _farm(folder / "undisturbed")
+    undisturbed.finish()
+    assert_sound(undisturbed)
+    winner = undisturbed.task().selection.winner
     # The last points lie in the finals and the confirmation.
     targets = [round(point * TRIALS / (points - 2)) for point in range(points - 1)]
     targets.append(TRIALS)
     with ThreadPoolExecutor(at_once) as threads:
-        runs = list(threads.map(lambda n: _killed(folder / f"{n}", targets[n]), range(points)))
-    best_us = whole.space.best.median_us
+        runs = list(
+            threads.map(lambda n: _killed_and_resumed(folder / f"{n}", targets[n]), range(points))
+        )
+    best_us = undisturbed.space.best.median_us
     chosen = [run["winner"] for run in runs]
-    regrets = [whole.space[config].median_us / best_us - 1 for config in chosen]
+    regrets = [undisturbed.space[config].median_us / best_us - 1 for config in chosen]
     return {
         "points": targets,
         "stored_when_killed": [run["stored"] for run in runs],
         "stage_when_killed": [run["stage"] for run in runs],
         "same_winner": sum(config_key(config) == config_key(winner) for config in chosen),
-        "same_trials": sum(run["trials"] == _trials(whole) for run in runs),
+        "same_trials": sum(run["trials"] == _trials(undisturbed) for run in runs),
         "winner_regret_max": round(max(regrets), 5),
-        "undisturbed_regret": round(whole.space[winner].median_us / best_us - 1, 5),
+        "undisturbed_regret": round(undisturbed.space[winner].median_us / best_us - 1, 5),
         "lost": sum(run["lost"] for run in runs),
     }
 
@@ -53,7 +55,7 @@ def _farm(folder: Path) -> Farm:
     return Farm(folder, trials=TRIALS, builders=1, runners=2, time_scale=0.5, faults=faults)
 
 
-def _killed(folder: Path, target: int) -> dict[str, object]:
+def _killed_and_resumed(folder: Path, target: int) -> dict[str, object]:
     farm = _farm(folder)
     with farm.driver() as driver:
         wait_until(lambda: farm.count() >= target or driver.poll() is not None, 120)

@@ -179,13 +179,15 @@ def _missed(pairs: Sequence[Pair]) -> str:
 
 def _signs(result: Result, pairs: Sequence[Pair]) -> None:
     wrong_sign = [pair for pair in pairs if pair.apart < 0 or pair.verdict == "faster"]
-    guessed = [pair for pair in pairs if pair.planted >= 0.02 and pair.log_ratio <= 0]
+    wrong_estimate = [pair for pair in pairs if pair.planted >= 0.02 and pair.log_ratio <= 0]
     result.add(
         "planted: wrong sign (interval below 0 anywhere, or estimate below 0 at >= 2 %)",
         "0",
-        f"{len(wrong_sign)} and {len(guessed)} of {len(pairs)}",
-        not wrong_sign and not guessed,
-        ", ".join(sorted({f"{p.kernel} +{percent(p.planted)}" for p in [*wrong_sign, *guessed]})),
+        f"{len(wrong_sign)} and {len(wrong_estimate)} of {len(pairs)}",
+        not wrong_sign and not wrong_estimate,
+        ", ".join(
+            sorted({f"{p.kernel} +{percent(p.planted)}" for p in [*wrong_sign, *wrong_estimate]})
+        ),
     )
 
 

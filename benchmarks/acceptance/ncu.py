@@ -104,8 +104,8 @@ def by_ncu(works: list[int]) -> tuple[dict[str, list[float]], str]:
     durations_us = [us for _, us in durations(done.stdout)]
     if len(durations_us) != len(works) * _LAUNCHES:
         printed = f"{done.stdout}\n{done.stderr}".strip().splitlines()
-        said = ([line for line in printed if "==ERROR==" in line] or printed[-1:] or [""])[0]
-        return {}, f"ncu recorded {len(durations_us)} launches: {said[:160]}"
+        reason = ([line for line in printed if "==ERROR==" in line] or printed[-1:] or [""])[0]
+        return {}, f"ncu recorded {len(durations_us)} launches: {reason[:160]}"
     each = {}
     for at, name in enumerate(_TARGETS_US):
         each[name] = durations_us[at * _LAUNCHES + _SETTLING : (at + 1) * _LAUNCHES]

@@ -25,9 +25,9 @@ def exhaustive(setup: Setup) -> Result:
     if not reached:
         result.skip("regret against an exhaustive ranking", f"{path.name} has no complete space")
         return result
-    everything = summary["all"]
-    total, selection = everything["total_counted"], everything["selection_counted"]
-    seen = f"{summary['spaces']} spaces, {everything['seeds']} searches, by {path.name}"
+    searches = summary["all"]
+    total, selection = searches["total_counted"], searches["selection_counted"]
+    seen = f"{summary['spaces']} spaces, {searches['seeds']} searches, by {path.name}"
     rows = (
         ("G4 within 1 % of the best", ">= 95 %", percent(total["within_1_percent"]),
          "within_1_percent_95"),

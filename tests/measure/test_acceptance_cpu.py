@@ -89,13 +89,13 @@ def tuned(task, finished=(), killed_after=None):
     pool = VirtualPool(PoolSpec("virtual", {"simulated": 1}, 8, options={"simulated": {"seed": 1}}))
     engine = Engine([spec], builders=8)
     stored = []
-    for order in virtual_time.orders(engine, pool):
-        if isinstance(order, Record):
-            stored.append(order.record)
+    for instruction in virtual_time.instructions(engine, pool):
+        if isinstance(instruction, Record):
+            stored.append(instruction.record)
             if killed_after is not None and len(stored) >= killed_after:
                 return stored, None
-        elif isinstance(order, Select):
-            return stored, order.selection.winner
+        elif isinstance(instruction, Select):
+            return stored, instruction.selection.winner
     raise AssertionError("the engine ended without a choice")
 
 
