@@ -10,10 +10,10 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from unittest import mock
 
 from matmul_tasks import MatmulTask
 
@@ -207,11 +207,25 @@ def tune_once(task: MatmulTask, seed: int, options: dict) -> dict:
         _import_strategy(loaded.campaigns["task"].strategy, seed)
         run = RunOptions(base=ROOT, report=False, export=False, fresh=True)
         # Modules that Triton compiles for the host go into an empty folder as well.
-        with mock.patch.dict(os.environ, {"TRITON_HOME": folder}):
+        with _triton_home(folder):
             pool = WatchedPool(pools.create(pool_spec_of(loaded, "task", options=run)))
             outcome = run_campaign(loaded, "task", options=run, pool=pool)
         stored = _stored(loaded.database.url, outcome.run_id)
     return {"seed": seed, "status": outcome.status, **stored, **_timeline(pool, stored)}
+
+
+@contextmanager
+def _triton_home(folder: str) -> Iterator[None]:
+    """Let Triton keep its host modules below the folder, in child processes too."""
+    earlier = os.environ.get("TRITON_HOME")
+    os.environ["TRITON_HOME"] = folder
+    try:
+        yield
+    finally:
+        if earlier is None:
+            del os.environ["TRITON_HOME"]
+        else:
+            os.environ["TRITON_HOME"] = earlier
 
 
 def _settings(folder: Path, task: MatmulTask, seed: int, options: dict):
