@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Run campaigns of a configuration and write their results with device, toolchain and date.
 
-    benchmarks/campaign.py benchmarks/h200.yaml softmax matmul --out DIR [--export space]
+    benchmarks/campaign.py benchmarks/h200.yaml families --out DIR [--export space]
 
 Writes DIR/<campaign>.json with one entry per task (winner, confirmed times, baselines, verdict, tie
 set, trials by status, launches that compiled on the device). The database, the report and the
