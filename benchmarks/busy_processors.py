@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """Keep processors busy with builds, so that a part of a host behaves as on a fully loaded host."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """Statistics of regrets and costs: of one space, and of all spaces together."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The house rules a program can check: who may import whom, and how long things may be."""
+"""The house rules that a program can check: imports between layers, and the length of functions."""
 
 from __future__ import annotations
 

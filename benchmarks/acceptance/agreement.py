@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """G6 (cupti-agreement): the farm's clocks against CUPTI's records, over many real kernels."""
 
 from __future__ import annotations

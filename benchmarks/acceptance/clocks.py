@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """G1 (clock-calibration), G7 (cache-states), G8 (launch-times): readings of the farm's clocks."""
 
 from __future__ import annotations

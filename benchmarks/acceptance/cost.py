@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """G13 (thousand-variants) and `cost` (config-cost): device time of screening and of the gate."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """G14 (several-gpus): finals on every GPU. G15 (energy): not measured."""
 
 from __future__ import annotations

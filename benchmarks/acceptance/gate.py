@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """G12 (planted-cheats): the gate refuses planted cheats and accepts honest variants."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """`ncu` (ncu-agreement): kernels of known work, timed by the farm and by Nsight Compute.
 
 Nsight Compute runs in its own process. It fixes no clock and flushes no cache; the launches flush

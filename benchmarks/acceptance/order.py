@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """G9 (order-invariance), G10 (idleness): winners depend neither on order nor on idle time."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """G2 (identical-pairs), G3 (planted-slowdowns), G11 (power-cap) and G16 (interval-coverage).
 
 Every pair is two candidates that `collect_passes` times with the passes of a confirmation; the

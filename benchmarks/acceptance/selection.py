@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """G4/G5 (selection-regret): selection regret and rank agreement, from another script's document."""
 
 from __future__ import annotations

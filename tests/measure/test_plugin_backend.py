@@ -69,10 +69,10 @@ class Abacus:
         if job.mode is not Mode.VERIFY:
             timed = [one for one in found if isinstance(one, Timing)]
             if timed:
-                beside = timed[-1 if job.mode is Mode.SCREENING and job.incumbent else 0]
-                found = [self.against(beside, one) for one in found]
+                reference = timed[-1 if job.mode is Mode.SCREENING and job.incumbent else 0]
+                found = [self.against(reference, one) for one in found]
                 fingers = Timing("", 0, self.samples(1000.0))
-                baselines = {name: self.against(beside, fingers) for name in job.baselines}
+                baselines = {name: self.against(reference, fingers) for name in job.baselines}
         return Measurement(
             self.device, self.tools, tuple(found), baselines, method="beads", device_s=0.01
         )
@@ -88,10 +88,10 @@ class Abacus:
     def samples(self, moves):
         return tuple(self.us_per_move * moves * (1 + 1e-4 * (i % 3)) for i in range(48))
 
-    def against(self, beside, one):
+    def against(self, reference, one):
         if isinstance(one, Failure):
             return one
-        ratio = paired(one.samples_us, beside.samples_us)
+        ratio = paired(one.samples_us, reference.samples_us)
         return Timing(
             one.name, statistics.median(one.samples_us), one.samples_us,
             ratio.log_ratio, ratio.low, ratio.high, one.error,

@@ -82,7 +82,7 @@ def test_a_clock_that_steps_back_fires_nothing_again(store):
 @pytest.mark.parametrize(
     ("outcome", "message"),
     [
-        (TunerError("no such kernel", "mend it"), "no such kernel"),
+        (TunerError("no such kernel", "correct it"), "no such kernel"),
         (ZeroDivisionError("x" * 3), "ZeroDivisionError: xxx"),
         (Ran(status="failed"), "failed"),
     ],
@@ -198,7 +198,7 @@ def test_exactly_once_over_threads_with_clocks_a_little_apart(store):
 
 
 def test_serving_outlives_a_database_that_is_away_for_a_moment(tmp_path):
-    stop, told, calls = threading.Event(), [], []
+    stop, reports, calls = threading.Event(), [], []
 
     def once():
         calls.append(1)
@@ -206,10 +206,10 @@ def test_serving_outlives_a_database_that_is_away_for_a_moment(tmp_path):
             Store.open(f"sqlite:///{tmp_path / 'no' / 'such.db'}", create=False)
         stop.set()
 
-    serve(once, stop, report=told.append, period_s=0.01)
+    serve(once, stop, report=reports.append, period_s=0.01)
     assert len(calls) == 2
-    assert len(told) == 1
-    assert "there is no database" in told[0]
+    assert len(reports) == 1
+    assert "there is no database" in reports[0]
 
 
 def test_serving_ends_with_a_deleted_database(tmp_path):
@@ -340,9 +340,9 @@ def test_the_firing_of_a_ticker_that_died_is_gone_on_with(store, ending):
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as ticker:
-        who = ticker.stdout.readline().strip()
-        who = "another-boot 1 2 3" if ending == "elsewhere" else who
-        assert store.claim_fire("nightly", NOON.replace(second=0), "b", who, NOON)
+        process = ticker.stdout.readline().strip()
+        process = "another-boot 1 2 3" if ending == "elsewhere" else process
+        assert store.claim_fire("nightly", NOON.replace(second=0), "b", process, NOON)
         if ending == "killed":
             ticker.kill()
             ticker.wait()

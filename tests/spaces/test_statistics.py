@@ -185,7 +185,7 @@ def test_who_left_early_is_compared_over_the_rounds_it_took_and_cannot_win():
     assert ties.equals == ("best",)
     assert ties.ratios["left"].log_ratio == pytest.approx(math.log(1.03), abs=0.004)
     assert tie_set({"short": [1.0, 1.0], "long": [2.0] * 4}).winner == "long"
-    # Few and noisy samples do not make an equal of what was told apart.
+    # Few and noisy samples do not make configs equal that were distinguished before.
     ties = tie_set({"left": [102.0, 130.0, 99.0], "best": [100.0, 101.0, 99.5, 100.0]}, looks=24)
     assert ties.members == ties.equals == ("best",)
 

@@ -47,7 +47,7 @@ class Forgetting:
         assert store.forget(store.find_trials(TrialFilter())) == 1
         assert store.forget(store.find_trials(TrialFilter())) == 0
         assert [record.attempt_id for record in store.known_trials(KEY)] == ["a0"]
-        assert store.tasks(task.run_id)[0].stage == "search", "the run is gone on with"
+        assert store.tasks(task.run_id)[0].stage == "search", "the run is resumed"
         assert store.record_trial(task.task_id, trial(1))
         assert store.check() == []
 

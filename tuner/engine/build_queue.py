@@ -12,7 +12,7 @@ from tuner.engine.jobs import CheckSizeBuild, TrialBuild
 from tuner.engine.task import Task
 from tuner.engine.trial import State, Trial
 
-#: One extra build in so many is queued, so that no builder waits for the driver.
+#: One extra build is queued per this number of builders, so that no builder waits for the driver.
 _EXTRA = 4
 #: Ready trials per device, beyond one per builder, at which no further config is asked.
 _READY_PER_DEVICE = 4

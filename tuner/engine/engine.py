@@ -75,7 +75,7 @@ class Engine:
         return self._builds.deferred
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
-        """Take one event at time `now` (seconds, monotonic) and return what is to be done.
+        """Take one event at time `now` (seconds, monotonic); return the instructions that follow.
 
         Work for builders and devices comes first, so that none waits for the database.
         """
@@ -124,7 +124,7 @@ class Engine:
 
     # -- what follows --------------------------------------------------------------------------
     def _advance(self, now: float, builds: int) -> list[Instruction]:
-        """All that can be done now, with at most so many builds."""
+        """All instructions that are possible now, with a bounded number of builds."""
         self._builds.begin(builds)
         instructions: list[Instruction] = []
         if self.finished:

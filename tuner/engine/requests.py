@@ -33,7 +33,7 @@ from workers.records import (
 
 #: Races and confirmations have many candidates: they get this many times the time of a screening.
 _FINALS_TIME = 3.0
-#: A screening gets the task's time limit for every so many candidates.
+#: A screening gets the task's time limit for each group of this many candidates.
 _CANDIDATES_PER_LIMIT = 4
 #: A candidate on a GPU may be silent for this long plus this many times the incumbent's time.
 _SILENT_S, _SILENT_RUNS = 5.0, 1000
