@@ -29,5 +29,5 @@ def test_the_spaces_have_the_sizes_the_file_says_and_hold_the_default():
     assert found == said
     assert len(found) >= 12
     total = sum(size for size, _ in found)
-    assert f"{total} in all" in text
+    assert f"the sum is {total}." in text
     assert total <= 4000
