@@ -166,7 +166,7 @@ def test_a_submitted_project_is_tuned_to_the_end(cluster, project, tmp_path):
     assert good.returncode == 0, printed
     assert "succeeded" in printed
     assert f"report: {results}/report.html" in printed
-    assert "paths.tables: in this job's own folder, which Ray removes" in printed
+    assert "paths.tables: inside the folder of this job, which Ray removes" in printed
     assert bad.returncode == 1
     assert "did you mean 'both'?" in refused
     assert "exit code 2" in refused

@@ -116,7 +116,7 @@ def test_a_full_disk_ends_the_run_in_one_line_and_loses_nothing(tmp_path, undist
     at = done.stderr.index("error: ")
     error, hint = done.stderr[at:].splitlines()[:2]
     assert error == f"error: {farm.database}: database or disk is full"
-    assert hint.startswith("hint: free some space, then run again")
+    assert hint.startswith("hint: free some space, then rerun to resume")
     assert "Traceback" not in done.stderr
     farm.assert_gone()
     stored = []

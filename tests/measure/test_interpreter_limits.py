@@ -106,6 +106,6 @@ def test_a_campaign_counts_it_as_built_and_not_as_verified(tmp_path, monkeypatch
     assert invoke([*command, "--config", '{"way": "libdevice"}', "-f", "json"]) == 0
     streams = capsys.readouterr()
     (row,) = json.loads(streams.out)
-    assert row["checked_by"] is row["odd"] is None
+    assert row["checked_by"] is row["check_size"] is None
     assert row["note"].startswith("cannot be interpreted: ")
     assert "1 not checked" in streams.err
