@@ -6,7 +6,7 @@
 Each count runs in its own process, which sees that many GPUs and the processors of such a node (16
 per GPU, of which 15 build). Caches and database are empty. Seconds count from warm workers (every
 runner is up, every builder has compiled another kernel) to the result of the last confirmation.
-With the largest count, every GPU then times some finals once more: ratios to the first finalist
+With the largest count, every GPU then repeats some finals: ratios to the first finalist
 must agree. Writes DIR/multi_gpu.json again after each count. --simulate replays synthetic spaces
 without a GPU, to test the script.
 

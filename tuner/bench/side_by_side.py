@@ -28,7 +28,7 @@ from workers.records import (
     Timing,
 )
 
-#: Parts of the names of baselines that every process compiles anew.
+#: Parts of the names of baselines that each process compiles itself.
 _COMPILED_BASELINES = ("compile", "autotune", "tuned")
 #: A pass may take `measure_timeout` per candidate, for at least this many candidates.
 _MIN_TIME_LIMITS = 3

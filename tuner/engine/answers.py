@@ -114,7 +114,7 @@ def _ready(task: Task, trial: Trial, artifact: Artifact) -> list[Record]:
 
 
 def _rebuilt(task: Task, trial: Trial, result: Artifact | Failure) -> None:
-    """A finalist or the incumbent, whose artifact was freed, was built once more."""
+    """Handle the rebuilt artifact of a finalist or of the incumbent."""
     if isinstance(result, Artifact):
         trial.artifact = result
         return

@@ -14,7 +14,7 @@ from tuner.engine.trial import Trial
 
 @dataclass(frozen=True, slots=True)
 class TrialBuild:
-    """Build a trial for the task's workload: the first time, or once more for the finals."""
+    """Build a trial for the task's workload, or rebuild it for the finals."""
 
     task: Task
     trial: Trial

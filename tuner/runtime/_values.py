@@ -150,17 +150,13 @@ def is_generated(cls: type, name: str, member: Any) -> bool:
     """
     if not name.startswith("__"):
         return False
-    function = _underlying(member)
+    function = unwrapped(member)
     function = inspect.unwrap(function) if callable(function) else function
     if getattr(function, "__globals__", {}).get("__name__") in _GENERATORS:
         return True
     code = getattr(function, "__code__", None)
     made = dataclasses.is_dataclass(cls) or issubclass(cls, tuple | enum.Enum)
     return made and code is not None and code.co_filename.startswith("<")
-
-
-def _underlying(member: Any) -> Any:
-    return member.__func__ if isinstance(member, classmethod | staticmethod) else member
 
 
 def fields(cls: type) -> list[Any]:

@@ -361,7 +361,7 @@ class RayPool:
             state.retry_at = time.monotonic() + 0.1 * 2 ** min(state.failures, 6)
 
     def _retry_failed(self) -> None:
-        """Ask failed actors whether they are back; create those anew that Ray does not restart."""
+        """Ask failed actors whether they are back; replace those that Ray does not restart."""
         now = time.monotonic()
         for state in self._states:
             if state.retry_at and state.retry_at <= now:

@@ -6,7 +6,7 @@ A process may be ended by its variant (SIGSEGV, abort), by the system (out of me
 - a second crash is the variant's: its outcome is a failure with the signal and the last output;
 - SIGKILL comes from outside and counts against no variant; after four the worker is lost, and the
   pool reports the job as lost;
-- a process that dies while it starts is started once more, then the worker is lost.
+- a process that dies while it starts is replaced once; a second death loses the worker.
 
 Builds apply the rule in `workers.build.process_builder`, measurements in `fault_attribution`.
 """
@@ -57,7 +57,7 @@ def crash_message(cause: str, death: ChildDied) -> str:
 def start(child: SupervisedChild) -> None:
     """Start a child before its job, so that a death during the start is not the job's fault.
 
-    A child that dies while it starts is started once more. Raises WorkerLost.
+    A child that dies while it starts is replaced once. Raises WorkerLost.
     """
     try:
         try:

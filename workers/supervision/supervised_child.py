@@ -179,7 +179,7 @@ class SupervisedChild:
         self._close_server()
 
     def close(self) -> None:
-        """Let the child's object close itself, then end the child. A later request starts anew."""
+        """Close the child's object, then end the child; a later request starts a new child."""
         with self._lock:
             if self._process is not None:
                 self._process.close_requests()
