@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from reports.ratio import finite
 from results_db.records import BaselineRecord, CalibrationRecord, RunInfo, TaskInfo, TrialRecord
+from results_db.shipped import fastest_baseline
 from search_spaces.records import Status
 from workers import backend_kinds
 
@@ -88,9 +89,7 @@ class TaskData:
     @property
     def fastest_baseline(self) -> BaselineRecord | None:
         """The fastest correct baseline."""
-        correct = (b for b in self.info.baselines if b.status is Status.CORRECT)
-        timed = [baseline for baseline in correct if finite(baseline.median_us)]
-        return min(timed, key=lambda baseline: baseline.median_us or 0.0, default=None)
+        return fastest_baseline(self.info.baselines)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from results_db.errors import (
 from results_db.records import (
     BaselineRecord,
     CalibrationRecord,
+    ConfirmedTask,
     ExportInfo,
     FinalRecord,
     Fire,
@@ -40,6 +41,7 @@ __all__ = [
     "SELECTION_COLUMNS",
     "TRIAL_COLUMNS",
     "BaselineRecord",
+    "ConfirmedTask",
     "CalibrationRecord",
     "ExportInfo",
     "FinalRecord",

@@ -9,8 +9,17 @@ from sqlalchemy import Connection, func, select
 from sqlalchemy.orm import Session
 
 from results_db import convert
-from results_db.models import Device, Kernel, Measurement, Selection, Task, Trial, Workload
-from results_db.records import SelectionRecord, TaskSummary
+from results_db.models import (
+    Baseline,
+    Device,
+    Kernel,
+    Measurement,
+    Selection,
+    Task,
+    Trial,
+    Workload,
+)
+from results_db.records import BaselineRecord, SelectionRecord, TaskSummary
 from search_spaces.records import Status
 
 
@@ -47,7 +56,15 @@ def tasks(connection: Connection, run_id: int) -> list[TaskSummary]:
     )
     chosen = _selections(connection, run_id)
     rows = connection.execute(query).mappings()
-    found = [TaskSummary(**row, selection=chosen.get(row["task_id"])) for row in rows]
+    timed = _baselines(connection, run_id)
+    found = [
+        TaskSummary(
+            **row,
+            selection=chosen.get(row["task_id"]),
+            baselines=tuple(timed.get(row["task_id"], ())),
+        )
+        for row in rows
+    ]
     return [task if task.correct else _explained(connection, task) for task in found]
 
 
@@ -55,6 +72,22 @@ def _selections(connection: Connection, run_id: int) -> dict[int, SelectionRecor
     query = select(Selection).join(Task, Selection.task_id == Task.id).where(Task.run_id == run_id)
     with Session(connection) as session:
         return {row.task_id: convert.selection_record(row) for row in session.scalars(query)}
+
+
+def _baselines(connection: Connection, run_id: int) -> dict[int, list[BaselineRecord]]:
+    """The baselines of a run by task, without their samples."""
+    names = ("name", "median_us", "log_ratio", "log_ratio_low", "log_ratio_high")
+    query = (
+        select(Task.id, Baseline.status, *(getattr(Baseline, name) for name in names))
+        .join(Task, Baseline.task_id == Task.id)
+        .where(Task.run_id == run_id)
+        .order_by(Task.id, Baseline.position)
+    )
+    found: dict[int, list[BaselineRecord]] = {}
+    for task_id, status, *values in connection.execute(query):
+        record = BaselineRecord(status=Status(status), **dict(zip(names, values, strict=True)))
+        found.setdefault(task_id, []).append(record)
+    return found
 
 
 def compiled(connection: Connection, run_id: int) -> tuple[int, str]:

@@ -302,10 +302,38 @@ class TaskSummary:
     #: The least median time of a correct trial, in microseconds.
     best_us: float | None
     selection: SelectionRecord | None = None
+    #: The baselines of the confirmation, without their samples.
+    baselines: tuple[BaselineRecord, ...] = ()
     #: Status and message of the most frequent failure, where no trial is correct.
     failure: str = ""
     #: Number of trials with that failure.
     failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmedTask:
+    """A task with a confirmed time, in outline: enough to say which result is the best known."""
+
+    task_id: int
+    #: Name of the kernel.
+    kernel: str
+    #: Digest of the code and constants behind the launches.
+    launch_hash: str
+    #: Digest of reference, inputs, tolerance and baselines; empty where unknown.
+    check_hash: str
+    #: The workload's key.
+    workload: str
+    #: The device's backend kind, such as `cuda`.
+    device_kind: str
+    #: The device's name.
+    device: str
+    #: The device's target, such as `cuda:90`.
+    target: str
+    #: The digest that equal devices share.
+    fingerprint: str
+    #: Version of torch; empty where unknown, like Triton's.
+    torch: str
+    triton: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from results_db.records import BaselineRecord, FinalRecord, SelectionRecord
-from search_spaces.records import Config, config_key
+from search_spaces.records import Config, Status, config_key
 
 #: An undecided winner ships only if the lower end of its speed-up's interval is at least this.
 NOT_WORSE = 0.99
@@ -71,6 +72,18 @@ def shipped(selection: SelectionRecord) -> Shipped:
     return Shipped(
         selection.default, kept, selection.default_us, 0.0, 0.0, 0.0, why, from_winner=ratio
     )
+
+
+def fastest_baseline(baselines: Iterable[BaselineRecord]) -> BaselineRecord | None:
+    """The fastest correct baseline; None where no baseline has a time."""
+    timed = [
+        (baseline.median_us, index, baseline)
+        for index, baseline in enumerate(baselines)
+        if baseline.status is Status.CORRECT
+        and baseline.median_us is not None
+        and 0 < baseline.median_us < math.inf
+    ]
+    return min(timed)[2] if timed else None
 
 
 def _may_be_worse(selection: SelectionRecord) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
-from results_db import convert, fence, frames, health, insert, migrate, overview, query
+from results_db import confirmed, convert, fence, frames, health, insert, migrate, overview, query
 from results_db.engine import Database
 from results_db.masking import masked
 from results_db.models import Export
@@ -16,6 +16,7 @@ from results_db.patience import Patience
 from results_db.records import (
     BaselineRecord,
     CalibrationRecord,
+    ConfirmedTask,
     ExportInfo,
     FinalRecord,
     SelectionRecord,
@@ -114,6 +115,14 @@ class Store(RunStore, FireStore, TrialStore):
     def tasks(self, run_id: int) -> list[TaskInfo]:
         """The tasks of a run in the order of their addition, with selections and baselines."""
         return self._read(lambda each: query.tasks(each, run_id))
+
+    def task(self, task_id: int) -> TaskInfo:
+        """One task with its selection, baselines and finals. `StoreError` where there is none."""
+        return self._read(lambda each: self._task(each, task_id))
+
+    def confirmed(self, kernel: str | None = None) -> list[ConfirmedTask]:
+        """Tasks of all runs, or of one kernel, with a confirmed time; newest result first."""
+        return self._read(lambda each: confirmed.tasks(each, kernel))
 
     def overview(self, run_id: int) -> list[TaskSummary]:
         """The progress of a run's tasks, in the order of their addition. Loads no trial."""

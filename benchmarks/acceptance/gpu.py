@@ -82,7 +82,7 @@ TESTS = (
     Test("G9", "order-invariance", "order:invariance", 40, ("matmul_4096", "softmax_512x1024")),
     Test("G10", "idleness", "order:idleness", 40, ("matmul_4096", "softmax_512x1024")),
     Test("G11", "power-cap", "pairs:capped", 30, ("matmul_8192",)),
-    Test("G16", "interval-coverage", "pairs:coverage", 40),
+    Test("G16", "interval-coverage", "pairs:coverage", 90),
     Test("G13", "thousand-variants", "cost:thousand", 90,
          ("thousand_softmax", "thousand_layer_norm")),
     Test("G12", "planted-cheats", "gate:cheats", 120),

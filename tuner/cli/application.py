@@ -15,6 +15,7 @@ from search_spaces.errors import TunerError
 from tuner import __version__
 from tuner.cli import (
     bench,
+    best,
     compare,
     config,
     database,
@@ -47,6 +48,7 @@ app = typer.Typer(
 app.command("init")(init.init)
 app.command("run")(run.run)
 app.command("status")(status.status)
+app.command("best")(best.best)
 app.command("report")(report.report)
 app.command("export")(export.export)
 app.command("replay")(replay.replay)

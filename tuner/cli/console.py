@@ -64,8 +64,13 @@ def emit(
     style: Format = Format.TABLE,
     *,
     empty: str = "nothing to list",
+    stack: bool = False,
 ) -> None:
-    """Write a listing to stdout; for an empty table, print `empty` to stderr instead."""
+    """Write a listing to stdout; for an empty table, print `empty` to stderr instead.
+
+    stack: on a terminal that is too narrow for the table's words, print each row as lines of name
+    and value.
+    """
     if style is Format.JSON:
         picked = [{name: _plain(row.get(name)) for name in columns} for row in rows]
         print(json.dumps(picked, indent=2))
@@ -76,7 +81,10 @@ def emit(
     elif rows:
         screen = console()
         with screen.capture() as captured:
-            screen.print(table(rows, columns))
+            listing = table(rows, columns)
+            if stack and not _fits(listing, screen):
+                listing = _stacked(rows, columns)
+            screen.print(listing)
         print("\n".join(line.rstrip() for line in captured.get().splitlines()))
     else:
         note(empty)
@@ -93,6 +101,32 @@ def table(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> Rende
         result.add_column(Text(name.replace("_", " ")), justify="right" if numeric else "left")
     for row in rows:
         result.add_row(*(Text(cell(row.get(name))) for name in columns))
+    return result
+
+
+def _fits(listing: RenderableType, screen: Console) -> bool:
+    """Whether the longest words of all columns fit side by side."""
+    from rich.measure import Measurement
+
+    unlimited = screen.options.update(max_width=10_000)
+    return Measurement.get(screen, unlimited, listing).minimum <= screen.width
+
+
+def _stacked(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> RenderableType:
+    """One line per column that has a value, with an empty line after each row."""
+    from rich.table import Table
+    from rich.text import Text
+
+    result = Table.grid(padding=(0, 2))
+    result.add_column(no_wrap=True)
+    result.add_column(overflow="fold")
+    for number, row in enumerate(rows):
+        if number:
+            result.add_row("", "")
+        for name in columns:
+            if row.get(name) not in (None, ""):
+                label = Text(name.replace("_", " "), style="bold")
+                result.add_row(label, Text(cell(row.get(name))))
     return result
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +15,7 @@ from tuner.cli.console import note
 if TYPE_CHECKING:
     from results_db import Store
     from results_db.records import RunInfo
+    from search_spaces.kernel import Kernel
     from tuner.settings.models import Settings
 
 ConfigOption = Annotated[
@@ -83,3 +84,25 @@ def pick_run(store: Store, run_id: int | None) -> RunInfo:
     if latest is None:
         raise TunerError("the database has no run yet", "start one with `tuner run quickstart`")
     return latest
+
+
+def configured_kernels(
+    settings: Settings, base: Path, more: Sequence[str] = ()
+) -> dict[str, list[Kernel]]:
+    """The kernels of the configuration that are no registered names, imported, by their names.
+
+    more: further specs. A kernel that does not import is reported and left out.
+    """
+    from search_spaces import registry
+
+    lines = [task.kernel for plan in settings.campaigns.values() for task in plan.tasks]
+    specs = dict.fromkeys(spec for spec in [*more, *settings.kernels, *lines] if ":" in spec)
+    found: dict[str, list[Kernel]] = {}
+    for spec in specs:
+        try:
+            kernel = registry.load_undecided(spec, (str(base),))
+        except TunerError as error:
+            note(f"left out: {error.message}")
+        else:
+            found.setdefault(kernel.name, []).append(kernel)
+    return found

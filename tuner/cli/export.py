@@ -11,7 +11,14 @@ import typer
 from search_spaces.errors import TunerError
 from search_spaces.inert_text import inert
 from tuner.cli.console import note
-from tuner.cli.context import ConfigOption, RunArgument, pick_run, settings_of, store_of
+from tuner.cli.context import (
+    ConfigOption,
+    RunArgument,
+    configured_kernels,
+    pick_run,
+    settings_of,
+    store_of,
+)
 
 if TYPE_CHECKING:
     from results_db.records import TaskInfo
@@ -93,14 +100,4 @@ def _own_kernels(
 
     if tasks is not None and {task.key.kernel for task in tasks} <= set(registry.available()):
         return {}
-    lines = [task.kernel for plan in settings.campaigns.values() for task in plan.tasks]
-    specs = dict.fromkeys(spec for spec in [*settings.kernels, *lines] if ":" in spec)
-    found = {}
-    for spec in specs:
-        try:
-            kernel = registry.load_undecided(spec, (str(base),))
-        except TunerError as error:
-            note(f"left out: {error.message}")
-        else:
-            found[kernel.name] = kernel
-    return found
+    return {name: found[-1] for name, found in configured_kernels(settings, base).items()}

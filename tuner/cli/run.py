@@ -15,9 +15,16 @@ import typer
 from search_spaces.errors import FindingError, TunerError
 from search_spaces.inert_text import inert
 from tuner.cli.console import Format, FormatOption, emit, note
-from tuner.cli.context import LARGEST, ConfigOption, settings_of, warn_of_job_folders
+from tuner.cli.context import (
+    LARGEST,
+    ConfigOption,
+    settings_of,
+    store_of,
+    warn_of_job_folders,
+)
 from tuner.cli.progress import duration, watched
 from tuner.cli.streams import final_output
+from tuner.cli.winners import emit_winners, winner_row
 
 if TYPE_CHECKING:
     from tuner.campaign import PlannedTask, RunOptions, RunOutcome
@@ -105,7 +112,7 @@ def run(
     warn_of_job_folders(settings)
     outcome = _execute(settings, campaign, options, quiet=quiet)
     with final_output():
-        _print_outcome(outcome)
+        _print_outcome(settings, outcome, style, quiet=quiet)
     if outcome.status == "interrupted":
         note(f"run {outcome.run_id} was interrupted; rerun the same command to resume")
     if outcome.fault is not None:
@@ -212,12 +219,31 @@ def _plan_row(task: PlannedTask) -> dict[str, object]:
     }
 
 
-def _print_outcome(outcome: RunOutcome) -> None:
-    print(inert(outcome.summary))
+def _print_outcome(settings: Settings, outcome: RunOutcome, style: Format, *, quiet: bool) -> None:
+    """The summary, the files and the winners; to stderr all but the winners' data."""
+    say = print if style is Format.TABLE else note
+    say(inert(outcome.summary))
     if outcome.report is not None:
-        print(f"report: {inert(outcome.report)}")
+        say(f"report: {inert(outcome.report)}")
     for path in outcome.tables:
-        print(f"table: {inert(path)}")
+        say(f"table: {inert(path)}")
+    if quiet and style is Format.TABLE:
+        return
+    rows = _winners(settings, outcome.run_id)
+    if rows and style is Format.TABLE:
+        print()
+    if rows or style is not Format.TABLE:
+        emit_winners(rows, style)
+
+
+def _winners(settings: Settings, run_id: int) -> list[dict[str, object]]:
+    """The winners of a run; none where the database cannot be read any more."""
+    try:
+        with store_of(settings) as store:
+            return list(filter(None, map(winner_row, store.tasks(run_id))))
+    except TunerError as error:
+        note(f"the winners cannot be listed: {error.message}")
+        return []
 
 
 def _seconds(text: str | None) -> float | None:

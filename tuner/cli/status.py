@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,8 @@ from tuner.campaign import lease
 from tuner.campaign.findings import why_none_correct
 from tuner.cli.console import Format, FormatOption, console, emit, table
 from tuner.cli.context import ConfigOption, RunArgument, pick_run, settings_of, store_of
+from tuner.cli.variant_options import config_cell
+from tuner.cli.winners import over, ratios
 
 if TYPE_CHECKING:
     from results_db import Store
@@ -33,6 +35,7 @@ _TASKS = (
     "ships",
     "note",
 )
+_WINNERS = ("config", "speedup", "baseline", "over_baseline")
 _WATCH_EVERY_S = 2.0
 
 
@@ -57,7 +60,8 @@ def status(
             info = _watch(store, info)
         if style is Format.TABLE:
             print(inert(headline(info)))
-        emit(task_rows(store, info.run_id), _TASKS, style)
+        rows = [_shown(row, style) for row in task_rows(store, info.run_id)]
+        emit(rows, (*_TASKS, *_WINNERS), style, stack=True)
 
 
 def headline(info: RunInfo) -> str:
@@ -71,12 +75,12 @@ def headline(info: RunInfo) -> str:
     return ", ".join(parts)
 
 
-def task_rows(store: Store, run_id: int) -> list[dict[str, object]]:
+def task_rows(store: Store, run_id: int) -> list[dict[str, Any]]:
     """The tasks of a run as the listing shows them."""
     return [_task_row(task) for task in store.overview(run_id)]
 
 
-def _task_row(task: TaskSummary) -> dict[str, object]:
+def _task_row(task: TaskSummary) -> dict[str, Any]:
     """The row of a task; best_us is the time of what ships or, unconfirmed, of the best trial."""
     chosen = task.selection
     ships = shipped(chosen) if chosen and chosen.median_us is not None else None
@@ -93,7 +97,17 @@ def _task_row(task: TaskSummary) -> dict[str, object]:
         "verdict": chosen.verdict if chosen else None,
         "ships": None if ships is None else "default" if ships.default_kept else "winner",
         "note": "; ".join(filter(None, [task.note, ships.kept_because if ships else "", reason])),
+        "config": dict(ships.config) if ships else None,
+        **(ratios(chosen, ships, task.baselines) if chosen and ships else {}),
     }
+
+
+def _shown(row: dict[str, Any], style: Format) -> dict[str, object]:
+    """The row in that format: ratios and configs as texts in a table, as numbers elsewhere."""
+    if style is Format.TABLE:
+        more = {name: over(row.get(name)) for name in ("speedup", "over_baseline")}
+        return {**row, **more}
+    return {**row, "config": config_cell(row["config"], style)}
 
 
 def _run_row(info: RunInfo) -> dict[str, object]:

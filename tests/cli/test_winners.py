@@ -1,0 +1,169 @@
+"""The winners of a run after `tuner run`, and the best known results by `tuner best`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import pytest
+from cli_samples import BEST, HOSTILE, fill
+
+from search_spaces.recorded.kernel import synthesise
+
+CONFIG = """version: 1
+pool: {kind: local, builders: 1}
+measure: {final_pairs: 8, warm_ms: 1}
+campaigns:
+  c:
+    targets: [simulated]
+    strategy: {name: exhaustive}
+    tasks:
+      - kernel: recorded:space.json.gz
+"""
+
+
+@pytest.fixture
+def url(folder) -> str:
+    return f"sqlite:///{folder / 'results' / 'tuner.db'}"
+
+
+@pytest.fixture
+def campaign(folder) -> None:
+    """A campaign `c` that replays a recording of 20 configs."""
+    synthesise(20, seed=1).save(folder / "space.json.gz", columns=True)
+    (folder / "config.yaml").write_text(CONFIG)
+
+
+def test_a_run_ends_with_its_winners_and_best_shows_them_later(tuner, campaign):
+    result = tuner("run", "c", "--no-report")
+    assert result.code == 0, result.err
+    summary, *_, header, row = result.out.splitlines()
+    assert "1 with a winner" in summary
+    assert header.split() == [
+        *("kernel", "workload", "device", "config", "time", "verdict"),
+        *("speedup", "over", "baseline"),
+    ]
+    (known,) = json.loads(tuner("best", "--format", "json").out)
+    assert known["config"] == {name: int(v) for name, v in _words(row) if name in known["config"]}
+    assert known["low_us"] <= known["median_us"] <= known["high_us"]
+    assert f"{known['median_us']:.4g} us [" in row
+    assert f" {known['verdict']} " in row
+    assert f"{known['speedup']:.3g}x" in row
+    assert f"{known['over_baseline']:.3g}x {known['baseline']}" in row
+    assert (known["state"], known["why"], known["run"]) == ("current", "", 1)
+    (task,) = json.loads(tuner("status", "--format", "json").out)
+    assert (task["config"], task["best_us"]) == (known["config"], known["median_us"])
+    assert (task["speedup"], task["over_baseline"]) == (known["speedup"], known["over_baseline"])
+    assert f"{known['speedup']:.3g}x" in tuner("status").out
+
+
+def _words(line: str) -> list[tuple[str, str]]:
+    return [(name, value) for name, _, value in (word.partition("=") for word in line.split())]
+
+
+def test_data_of_a_run_is_alone_on_stdout(tuner, campaign):
+    result = tuner("run", "c", "--no-report", "--format", "json")
+    (row,) = json.loads(result.out)
+    assert row["ships"] in ("winner", "default")
+    assert "1 with a winner" in result.err
+    again = tuner("run", "c", "--no-report", "--format", "csv", "--quiet")
+    (line,) = csv.DictReader(io.StringIO(again.out))
+    assert json.loads(line["config"]) == row["config"]
+
+
+def test_a_quiet_run_prints_no_table(tuner, campaign):
+    result = tuner("run", "c", "--no-report", "--quiet")
+    assert "1 with a winner" in result.out
+    assert "speedup" not in result.out
+
+
+def test_the_newest_result_of_the_present_code_is_the_best(tuner, folder, url, campaign):
+    assert tuner("run", "c", "--no-report", "--quiet").code == 0
+    (current,) = json.loads(tuner("best", "-f", "json").out)
+    synthesise(24, seed=3).save(folder / "space.json.gz", columns=True)
+    (old,) = json.loads(tuner("best", "-f", "json").out)
+    assert (old["state"], old["run"]) == ("outdated", 1)
+    assert "changed" in old["why"]
+    assert "outdated" in tuner("best").out
+    assert tuner("run", "c", "--no-report", "--quiet").code == 0
+    (new,) = json.loads(tuner("best", "-f", "json").out)
+    assert (new["state"], new["run"]) == ("current", 2)
+    synthesise(20, seed=1).save(folder / "space.json.gz", columns=True)
+    (back,) = json.loads(tuner("best", "-f", "json").out)
+    assert (back["state"], back["run"]) == ("current", 1)
+    assert back["config"] == current["config"]
+
+
+def test_best_filters_by_kernel_workload_and_device(tuner, url):
+    fill(url)
+    fill(url, kernel="matmul")
+    for device in ("cuda", "cuda:90", "h200"):
+        rows = json.loads(tuner("best", "--device", device, "-f", "json").out)
+        assert [row["kernel"] for row in rows] == ["matmul", "softmax"]
+    (row,) = json.loads(
+        tuner("best", "softmax", "--workload", "rows=8192 dtype=bfloat16", "-f", "json").out
+    )
+    assert (row["config"], row["state"]) == (BEST, "outdated")
+    assert row["speedup"] == pytest.approx(1.6487, abs=1e-4)
+    for arguments, words in (
+        (["softmx"], "did you mean 'softmax'"),
+        (["--device", "cpu"], "no confirmed result matches --device cpu"),
+        (["--workload", "rows=1"], "no confirmed result matches --workload 'rows=1'"),
+    ):
+        result = tuner("best", *arguments)
+        assert (result.code, result.out) == (1, "")
+        (line,) = result.err.splitlines()
+        assert words in line
+
+
+def test_best_without_a_database_is_one_line(tuner):
+    result = tuner("best")
+    assert (result.code, result.out, len(result.err.splitlines())) == (1, "", 1)
+    result = tuner("best", "--format", "json")
+    assert (result.code, json.loads(result.out)) == (1, [])
+
+
+@pytest.mark.parametrize("style", ["table", "json", "csv", "md"])
+def test_hostile_names_are_inert(tuner, url, style):
+    fill(url, kernel=HOSTILE)
+    result = tuner("best", "--format", style)
+    assert result.code == 0
+    assert not set(result.out + result.err) & set("\x1b\u202e\r")
+
+
+@pytest.mark.parametrize("command", ["best", "status"])
+def test_a_narrow_terminal_shows_names_and_values_below_each_other(tuner, folder, url, command):
+    fill(url)
+    text = _on_terminal([command], columns=44)
+    listing = [line for line in text.splitlines() if not line.startswith("run 1 of")]
+    assert max(map(len, listing)) <= 44, text
+    assert "\nworkload" in text
+    assert "BLOCK=4096" in text
+    assert "1.65x" in text
+
+
+def _on_terminal(arguments: list[str], *, columns: int) -> str:
+    """The output of a command whose stdout is a terminal of that width."""
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tuner", *arguments],
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "COLUMNS": f"{columns}", "TERM": "xterm"},
+    )
+    os.close(theirs)
+    parts = []
+    try:
+        while part := os.read(ours, 65536):
+            parts.append(part)
+    except OSError:  # the terminal's other end is closed
+        pass
+    os.close(ours)
+    assert child.wait(60) == 0
+    return re.sub(r"\x1b\[[0-9;]*m", "", b"".join(parts).decode().replace("\r\n", "\n"))

@@ -1,0 +1,186 @@
+"""`tuner best`: the best known config of every task, over all runs of the database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from results_db.errors import NothingStoredError
+from search_spaces.near_names import did_you_mean
+from tuner.cli.console import Format, FormatOption, note
+from tuner.cli.context import ConfigOption, configured_kernels, settings_of, store_of
+from tuner.cli.winners import emit_winners, winner_row
+
+if TYPE_CHECKING:
+    from results_db import Store
+    from results_db.records import ConfirmedTask
+    from search_spaces.kernel import Kernel
+    from tuner.settings.models import Settings
+
+
+def best(
+    kernel: Annotated[
+        str | None,
+        typer.Argument(help="Only this kernel: its name, or file.py:object.", metavar="KERNEL"),
+    ] = None,
+    workload: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Only workloads with these dims, as 'M=32 dtype=float16'; may be repeated."
+        ),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(help="Only devices of this kind, target or name: cuda, cuda:90, H200."),
+    ] = None,
+    config: ConfigOption = None,
+    style: FormatOption = Format.TABLE,
+) -> None:
+    """Show the best known config of every task, over all runs.
+
+    It is what the newest confirmation of the present kernel ships. Where only older code was
+    confirmed, its result is shown and marked as outdated. Exits with 1 if nothing is known.
+    """
+    settings, base = settings_of(config)
+    try:
+        with store_of(settings) as store:
+            rows, missing = _known(store, settings, base, kernel, workload or (), device)
+    except NothingStoredError:
+        rows, missing = [], "nothing is known yet: there is no database; run `tuner run`"
+    if rows or style is not Format.TABLE:
+        emit_winners(rows, style, more=("state", "why"))
+    if not rows:
+        note(missing)
+        raise typer.Exit(1)
+    outdated = sum(row["state"] == "outdated" for row in rows)
+    if outdated:
+        note(f"{outdated} of {len(rows)} outdated; `tuner run` measures them again")
+
+
+def _known(
+    store: Store,
+    settings: Settings,
+    base: Path,
+    kernel: str | None,
+    workloads: Sequence[str],
+    device: str | None,
+) -> tuple[list[dict[str, object]], str]:
+    """The rows of the listing, and a line for the case that there are none."""
+    confirmed = store.confirmed()
+    present = _PresentKernels(settings, base, kernel)
+    name = present.name_of(kernel)
+    found = [
+        task
+        for task in confirmed
+        if (name is None or task.kernel == name)
+        and all(word in task.workload.split() for text in workloads for word in text.split())
+        and (device is None or _is_device(task, device))
+    ]
+    rows = []
+    for task, why in _best(found, present):
+        row = winner_row(store.task(task.task_id))
+        if row is not None:
+            rows.append({**row, "state": "outdated" if why else "current", "why": why})
+    return rows, _nothing(confirmed, name, workloads, device)
+
+
+def _nothing(
+    confirmed: Sequence[ConfirmedTask],
+    kernel: str | None,
+    workloads: Sequence[str],
+    device: str | None,
+) -> str:
+    names = sorted({task.kernel for task in confirmed})
+    if kernel is not None and kernel not in names:
+        near = did_you_mean(kernel, names)
+        return f"no confirmed result of kernel {kernel!r}{near}; `tuner run` measures it"
+    filters = [f"--workload '{text}'" for text in workloads]
+    filters += [f"--device {device}"] if device else []
+    if names and filters:
+        return f"no confirmed result matches {' '.join(filters)}"
+    return "no run has confirmed a result yet; start one with `tuner run`"
+
+
+def _is_device(task: ConfirmedTask, text: str) -> bool:
+    return text in (task.device_kind, task.target) or text.casefold() in task.device.casefold()
+
+
+def _best(
+    tasks: Iterable[ConfirmedTask], present: _PresentKernels
+) -> list[tuple[ConfirmedTask, str]]:
+    """One result per kernel, workload and device, with the reason if it is outdated.
+
+    tasks: newest first. The newest result of the present code, or else the newest one.
+    """
+    chosen: dict[tuple[str, str, str], tuple[ConfirmedTask, str]] = {}
+    for task in tasks:
+        key = task.kernel, task.workload, task.fingerprint
+        if key in chosen and not chosen[key][1]:
+            continue
+        why = present.why_outdated(task)
+        if key not in chosen or not why:
+            chosen[key] = task, why
+    return [chosen[key] for key in sorted(chosen)]
+
+
+@dataclass(slots=True)
+class _PresentKernels:
+    """The kernels as they are now, imported when a result of theirs is judged."""
+
+    settings: Settings
+    base: Path
+    #: The kernel that the command line names, as a name or as a spec.
+    given: str | None
+    _known: Mapping[str, Sequence[Kernel]] | None = None
+
+    def name_of(self, text: str | None) -> str | None:
+        """The kernel's name where the text is `file.py:object`, else the text itself."""
+        if text is None or ":" not in text:
+            return text
+        from search_spaces import registry
+
+        return registry.load_undecided(text, (str(self.base),)).name
+
+    def why_outdated(self, task: ConfirmedTask) -> str:
+        """Why a stored result is not one of the present code and toolchain; empty if it is."""
+        kernels = self._of(task.kernel)
+        if not kernels:
+            return "no kernel of this name is configured"
+        reasons = [_changed(task, kernel) for kernel in kernels]
+        if all(reasons):
+            return reasons[0]
+        return _other_toolchain(task)
+
+    def _of(self, name: str) -> Sequence[Kernel]:
+        from search_spaces import registry
+
+        if self._known is None:
+            more = [self.given] if self.given and ":" in self.given else []
+            self._known = configured_kernels(self.settings, self.base, more)
+        own = self._known.get(name, ())
+        return [*own, registry.load(name)] if name in registry.available() else own
+
+
+def _changed(task: ConfirmedTask, kernel: Kernel) -> str:
+    if task.launch_hash != kernel.launch_hash():
+        return "the kernel's code has changed"
+    if task.check_hash != kernel.check_hash():
+        return "the kernel's reference, inputs, tolerance or baselines have changed"
+    return ""
+
+
+def _other_toolchain(task: ConfirmedTask) -> str:
+    from tuner.runtime._device import version
+    from workers import backend_kinds
+
+    if backend_kinds.spec_of_stored(task.device_kind).replayed:
+        return ""
+    package = "triton" if task.triton else "torch"
+    measured, installed = getattr(task, package), version(package)
+    if measured and installed and measured != installed:
+        return f"measured with {package} {measured}; {installed} is installed"
+    return ""

@@ -1,0 +1,133 @@
+"""Rows of confirmed winners, for `tuner run`, `tuner best` and `tuner status`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from results_db.shipped import Shipped, fastest_baseline, shipped
+from tuner.cli.console import Format, cell, emit
+from tuner.cli.variant_options import config_cell
+
+if TYPE_CHECKING:
+    from results_db.records import BaselineRecord, SelectionRecord, TaskInfo
+
+#: Columns for readers: times and ratios are texts with interval and name.
+_SHOWN = ("kernel", "workload", "device", "config", "time", "verdict", "speedup", "over_baseline")
+#: Columns for programs: one number or text each.
+_FIELDS = (
+    "kernel",
+    "workload",
+    "device",
+    "target",
+    "run",
+    "config",
+    "ships",
+    "median_us",
+    "low_us",
+    "high_us",
+    "verdict",
+    "default_us",
+    "speedup",
+    "speedup_low",
+    "speedup_high",
+    "baseline",
+    "over_baseline",
+    "over_baseline_low",
+    "over_baseline_high",
+    "confirmed_at",
+    "note",
+)
+
+
+def winner_row(task: TaskInfo) -> dict[str, object] | None:
+    """What ships for a task, with its confirmed time and ratios; None where nothing is confirmed.
+
+    A ratio above 1 means that the config that ships is faster. Intervals are 95 % each.
+    """
+    from search_spaces.statistics import median_interval
+
+    chosen = task.selection
+    if chosen is None or chosen.median_us is None:
+        return None
+    ships = shipped(chosen)
+    low_us, high_us = median_interval(ships.samples_us(chosen, task.finals)) or (None, None)
+    return {
+        "kernel": task.key.kernel,
+        "workload": task.key.workload.key,
+        "device": task.key.device.name,
+        "target": task.key.device.target,
+        "run": task.run_id,
+        "config": dict(ships.config),
+        "ships": "default" if ships.default_kept else "winner",
+        "median_us": ships.median_us,
+        "low_us": low_us,
+        "high_us": high_us,
+        "verdict": chosen.verdict,
+        "default_us": chosen.default_us,
+        **ratios(chosen, ships, task.baselines),
+        "confirmed_at": chosen.confirmed_at,
+        "note": "; ".join(filter(None, [task.note, ships.kept_because])),
+    }
+
+
+def ratios(
+    chosen: SelectionRecord, ships: Shipped, baselines: Iterable[BaselineRecord]
+) -> dict[str, object]:
+    """The times of the default config and of the fastest baseline over that of what ships."""
+    fastest = fastest_baseline(baselines)
+    logs = ships.log_ratio, ships.log_ratio_low, ships.log_ratio_high
+    row = _named("speedup", logs, chosen.default_us, ships.median_us)
+    row["baseline"] = fastest.name if fastest else None
+    over = ships.over(fastest) if fastest else (None, None, None)
+    other_us = fastest.median_us if fastest else None
+    return {**row, **_named("over_baseline", over, other_us, ships.median_us)}
+
+
+def emit_winners(
+    rows: Sequence[Mapping[str, Any]], style: Format, *, more: Sequence[str] = ()
+) -> None:
+    """List winners; `more` are columns that the caller has added to the rows."""
+    if style in (Format.TABLE, Format.MD):
+        emit([_shown(row) for row in rows], (*_SHOWN, *more), style, stack=True)
+    else:
+        plain = [{**row, "config": config_cell(row["config"], style)} for row in rows]
+        emit(plain, (*_FIELDS, *more), style)
+
+
+def over(ratio: object, name: object = None) -> str | None:
+    """`1.08x`, followed by the name of what it is compared with; None without a ratio."""
+    if not isinstance(ratio, float):
+        return None
+    return f"{ratio:.3g}x {name}" if name else f"{ratio:.3g}x"
+
+
+def _shown(row: Mapping[str, Any]) -> dict[str, object]:
+    config = cell(row["config"])
+    time = f"{cell(row['median_us'])} us"
+    if row["low_us"] is not None:
+        time += f" [{cell(row['low_us'])}, {cell(row['high_us'])}]"
+    return {
+        **row,
+        "config": f"{config} (the default)" if row["ships"] == "default" else config,
+        "time": time,
+        "speedup": over(row["speedup"]),
+        "over_baseline": over(row["over_baseline"], row["baseline"]),
+    }
+
+
+def _named(
+    name: str,
+    logs: tuple[float | None, float | None, float | None],
+    other_us: float | None,
+    own_us: float | None,
+) -> dict[str, object]:
+    ratio, low, high = map(_exp, logs)
+    if ratio is None and other_us and own_us:
+        ratio = other_us / own_us
+    return {name: ratio, f"{name}_low": low, f"{name}_high": high}
+
+
+def _exp(value: float | None) -> float | None:
+    return None if value is None or not abs(value) < 50 else math.exp(value)
