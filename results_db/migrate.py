@@ -17,6 +17,7 @@ from sqlalchemy import Connection, inspect, text
 from results_db.engine import Database, sqlite_path
 from results_db.errors import NothingStoredError, StoreError, translated
 from search_spaces.atomic_file import draft_of
+from tuner.tracing import traced
 
 if TYPE_CHECKING:
     from alembic.config import Config as AlembicConfig
@@ -107,6 +108,7 @@ def revision(connection: Connection, name: str) -> str:
     return f"{found[0]}"
 
 
+@traced("migrate the schema", "database")
 def migrate(connection: Connection, name: str, scripts: Path) -> None:
     """Run the missing migrations in the caller's transaction. Concurrent callers are safe."""
     from alembic import command

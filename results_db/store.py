@@ -29,6 +29,7 @@ from results_db.store_fires import FireStore
 from results_db.store_runs import RunStore
 from results_db.store_trials import TrialStore
 from search_spaces.records import Config, Device, Toolchain, Workload
+from tuner.tracing import span
 from workers.records import Calibration
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ class Store(RunStore, FireStore, TrialStore):
         """
         database = Database(url, create=create, answer_s=answer_s)
         try:
-            migrate.ensure(database, create=create)
+            with span("open the database", "database"):
+                migrate.ensure(database, create=create)
         except BaseException:
             database.close()
             raise

@@ -26,6 +26,7 @@ from search_spaces.records import Device
 from search_spaces.sibling_imports import make_importable
 from search_spaces.source_positions import one_line
 from tuner.import_names import ImportClash
+from tuner.tracing import span
 
 _BUILT_IN = {
     "attention": "search_spaces.kernels.attention.kernel:Attention",
@@ -43,6 +44,8 @@ KERNELS = PluginGroup(
     otherwise="write module:object or path/to/file.py:object",
 )
 _RECORDED = "recorded:"
+#: Kernels that load faster are in no trace.
+_LEAST_LOAD_S = 0.01
 #: The spec of the kernel whose code is being imported.
 _under_import: ContextVar[str | None] = ContextVar("under_import", default=None)
 
@@ -212,7 +215,8 @@ def _import_module(name: str, spec: str) -> ModuleType:
 def _importing(spec: str) -> Iterator[None]:
     token = _under_import.set(spec)
     try:
-        yield
+        with span(f"load kernel {spec}", "import", least_s=_LEAST_LOAD_S):
+            yield
     except NestedError:
         raise
     except (Exception, SystemExit) as error:

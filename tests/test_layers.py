@@ -14,11 +14,17 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = ("search_spaces", "workers", "results_db", "reports", "tuner")
 #: What each package may import of ours: a package, or a module of one.
 ALLOWED = {
-    "search_spaces": {"search_spaces", "tuner.runtime.identity", "tuner.import_names"},
-    "workers": {"workers", "search_spaces", "tuner.import_names"},
+    "search_spaces": {
+        "search_spaces",
+        "tuner.runtime.identity",
+        "tuner.import_names",
+        "tuner.tracing",
+    },
+    "workers": {"workers", "search_spaces", "tuner.import_names", "tuner.tracing"},
     "results_db": {
         "results_db",
         "tuner.import_names",
+        "tuner.tracing",
         "search_spaces.records",
         "search_spaces.errors",
         "search_spaces.atomic_file",
@@ -43,8 +49,10 @@ ALLOWED = {
 ROOMS = {
     "tuner.progress": set[str](),
     "tuner.import_names": set[str](),
-    "tuner.strategies": {"tuner.import_names"},
-    "tuner.engine": {"tuner.strategies", "tuner.progress"},
+    "tuner.tracing": set[str](),
+    "tuner.traces": {"tuner.tracing"},
+    "tuner.strategies": {"tuner.import_names", "tuner.tracing"},
+    "tuner.engine": {"tuner.strategies", "tuner.progress", "tuner.tracing"},
     "tuner.tables": {"tuner.runtime", "tuner.strategies"},
     "tuner.settings": {"tuner.strategies", "tuner.schedule"},
     "tuner.schedule": {"tuner.campaign", "tuner.settings"},
@@ -55,8 +63,16 @@ ROOMS = {
         "tuner.settings",
         "tuner.strategies",
         "tuner.tables",
+        "tuner.traces",
+        "tuner.tracing",
     },
-    "tuner.bench": {"tuner.campaign", "tuner.progress", "tuner.runtime", "tuner.settings"},
+    "tuner.bench": {
+        "tuner.campaign",
+        "tuner.progress",
+        "tuner.runtime",
+        "tuner.settings",
+        "tuner.tracing",
+    },
     "workers.records": set[str](),
     "workers.roles": {"workers.records"},
     "workers.host": set[str](),

@@ -32,6 +32,7 @@ from tuner.engine import (
     progress,
 )
 from tuner.progress import ProgressCallback
+from tuner.tracing import span
 from workers.records import Built, WorkerInfo, WorkerReady
 from workers.roles import Pool
 
@@ -39,6 +40,8 @@ _POLL_S = 0.1
 _PROGRESS_S = 0.25
 #: Seconds between checks that the database's file is still in its place.
 _PLACE_S = 1.0
+#: Shorter decisions are in no trace.
+_LEAST_S = 0.001
 _log = logging.getLogger(__name__)
 
 
@@ -108,7 +111,8 @@ class Driver:
     def run(self, ready: list[WorkerInfo]) -> Finish:
         """Drive until the engine finishes. `ready`: workers that the pool has announced."""
         try:
-            end = self._drive(ready)
+            with span("search and finals", "run"):
+                end = self._drive(ready)
             self._writes.flush(lambda: self.control.killed)
         except StoreMovedError:
             self._writes.save()  # the open connection to the deleted file still takes it
@@ -202,7 +206,9 @@ class Driver:
         now = self.clock()
         if self.events is not None:
             self.events.event(event, now)
-        for instruction in self.engine.handle(event, now):
+        with span("decide", "strategy", least_s=_LEAST_S, event=type(event).__name__):
+            instructions = self.engine.handle(event, now)
+        for instruction in instructions:
             self._carry_out(instruction)
 
     def _carry_out(self, instruction: Instruction) -> None:

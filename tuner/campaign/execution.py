@@ -14,6 +14,7 @@ from tuner.campaign.run import CampaignRun
 from tuner.progress import ProgressCallback
 from tuner.settings import anchored
 from tuner.settings.models import Settings
+from tuner.tracing import span
 
 if TYPE_CHECKING:
     from workers.records import PoolSpec
@@ -49,7 +50,8 @@ def run_campaign(
     refuse_nested("a run")
     settings = anchored(settings, options.base)
     campaign = adjusted(campaign_of(settings, name), options)
-    tasks = requested_of(settings, campaign, options)
+    with span("load the kernels", "start"):
+        tasks = requested_of(settings, campaign, options)
     control = control or Control()
     patience = Patience(settings.database.patience, lambda: control.killed)
     with Store.open(settings.database.url, answer_s=settings.database.timeout) as opened:

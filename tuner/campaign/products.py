@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tuner.campaign.options import RunOptions, RunOutcome
 from tuner.campaign.tasks import RequestedTask
 from tuner.settings.models import Settings
+from tuner.tracing import span
 
 if TYPE_CHECKING:
     from results_db import Store
@@ -33,13 +34,15 @@ def write_products(
 
         folder = options.base / settings.paths.tables
         kernels = {task.kernel.name: task.kernel for task in tasks}
-        written = tables.export(store, outcome.run_id, folder, "tuner", kernels)
+        with span("write the tables", "output"):
+            written = tables.export(store, outcome.run_id, folder, "tuner", kernels)
         outcome = replace(outcome, tables=tuple(written))
         _log.info("wrote %d tables to %s", len(written), folder)
     if options.report:
         import reports
 
         target = options.base / settings.paths.results / "report.html"
-        outcome = replace(outcome, report=reports.write(store, outcome.run_id, target))
+        with span("write the report", "output"):
+            outcome = replace(outcome, report=reports.write(store, outcome.run_id, target))
         _log.info("wrote the report %s", outcome.report)
     return outcome

@@ -23,6 +23,7 @@ from tuner.campaign.tasks import RequestedTask, assign_devices
 from tuner.engine import Engine, TaskSpec
 from tuner.progress import ProgressCallback
 from tuner.settings.models import CampaignConfig, Settings
+from tuner.tracing import span, traced
 from workers.records import WorkerGone, WorkerInfo, WorkerReady
 
 if TYPE_CHECKING:
@@ -95,7 +96,8 @@ class CampaignRun:
             self.ends_at = clock() + self.options.wall_s
         killed = True
         try:
-            pool.start()
+            with span("start the pool", "start"):
+                pool.start()
             workers = self._await_workers(pool)
             run_id, specs, notes = self._prepare(tasks, workers)
             engine = Engine(specs, builders=pool.builders, in_flight=self.campaign.in_flight)
@@ -113,12 +115,14 @@ class CampaignRun:
             end = driver.run(workers)
             killed = self.control.killed
         finally:
-            pool.close(kill=killed)
+            with span("close the pool", "end"):
+                pool.close(kill=killed)
         elapsed_s = time.monotonic() - started
         outcome = conclude(self.store, run_id, end, notes, elapsed_s, driver.usage())
         _log.info("run %d %s: %s", run_id, outcome.status, outcome.summary)
         return write_products(self.store, self.settings, self.options, tasks, outcome)
 
+    @traced("wait for the workers", "waiting")
     def _await_workers(self, pool: Pool) -> list[WorkerInfo]:
         """Wait for the workers to start; `TunerError` where none does in time."""
         ready: dict[str, WorkerInfo] = {}
@@ -145,6 +149,7 @@ class CampaignRun:
             )
         return list(ready.values())
 
+    @traced("prepare the tasks", "start")
     def _prepare(
         self, tasks: list[RequestedTask], workers: list[WorkerInfo]
     ) -> tuple[int, list[TaskSpec], list[str]]:

@@ -14,6 +14,7 @@ from tuner.campaign.tasks import ScheduledTask
 from tuner.engine import Finish
 from tuner.engine.default_config import default_failed
 from tuner.settings.models import CampaignConfig, Settings
+from tuner.tracing import traced
 
 if TYPE_CHECKING:
     from results_db import Store
@@ -74,6 +75,7 @@ def ensure_task(store: Store, run_id: int, item: ScheduledTask, protocol_key: st
     return task
 
 
+@traced("conclude the run", "database")
 def conclude(
     store: Store,
     run_id: int,

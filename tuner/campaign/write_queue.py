@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from results_db import StoreAwayError, StoreError
 from results_db.patience import Outage
+from tuner.tracing import span
 
 #: A write. Done twice it must have the same effect as done once.
 Write: TypeAlias = Callable[[], object]
@@ -69,7 +70,8 @@ class WriteQueue:
         if self._outage.waits:
             return False
         try:
-            write()
+            with span("write", "database"):
+                write()
         except StoreAwayError as error:
             self._outage.failed(error)
             return False

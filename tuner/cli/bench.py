@@ -15,6 +15,7 @@ from search_spaces.errors import TunerError
 from search_spaces.records import Status, canonical_json
 from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.context import settings_of
+from tuner.cli.trace_option import TraceOption, traced_command
 from tuner.cli.variant_options import (
     KernelArgument,
     QuietOption,
@@ -84,6 +85,7 @@ class Cache(StrEnum):
 
 
 def bench(
+    context: typer.Context,
     kernel: KernelArgument,
     config: VariantOption = None,
     workload: WorkloadOption = None,
@@ -107,6 +109,7 @@ def bench(
         Path | None, typer.Option(help="Write the raw samples to this file, as JSON.")
     ] = None,
     settings_file: SettingsOption = None,
+    trace: TraceOption = None,
     quiet: QuietOption = False,
     style: FormatOption = Format.TABLE,
 ) -> None:
@@ -116,6 +119,7 @@ def bench(
     interleaved. Ratios are to the first row, with their 95 % intervals. Exits with 1 if a config is
     wrong or cannot be run.
     """
+    context.with_resource(traced_command(trace, f"tuner bench {kernel}"))
     from tuner import bench as library
 
     overrides = {"measure.method": method, "measure.cache": cache, "measure.final_pairs": pairs}

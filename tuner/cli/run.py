@@ -24,6 +24,7 @@ from tuner.cli.context import (
 )
 from tuner.cli.progress import duration, watched
 from tuner.cli.streams import final_output
+from tuner.cli.trace_option import TraceOption, traced_command
 from tuner.cli.winners import emit_winners, winner_row
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ _PLAN = (
 
 
 def run(
+    context: typer.Context,
     campaign: Annotated[str, typer.Argument(help="The campaign's name in config.yaml.")],
     config: ConfigOption = None,
     kernel: Annotated[
@@ -82,6 +84,7 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="Keep the run's events in FILE, for `tuner replay`."),
     ] = None,
+    trace: TraceOption = None,
     style: FormatOption = Format.TABLE,
 ) -> None:
     """Run a campaign, or resume its interrupted run.
@@ -89,6 +92,7 @@ def run(
     The first Ctrl-C finishes the jobs in flight and stops, the second kills the workers. SIGTERM
     counts as Ctrl-C; SIGHUP only finishes the jobs in flight.
     """
+    context.with_resource(traced_command(trace, f"tuner run {campaign}"))
     from tuner.campaign import RunOptions
 
     settings, base = settings_of(config)

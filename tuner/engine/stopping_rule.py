@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from search_spaces.records import Config, Status
 from search_spaces.space import BoundSpace
 from tuner.strategies.strategy import Strategy
+from tuner.tracing import traced
 
 if TYPE_CHECKING:
     from tuner.strategies.expected_gain import ExpectedGain
@@ -34,6 +35,8 @@ _SURPLUS = 0.02
 _RESUME = 2.0
 #: A neighbour of the incumbent is tried if the model gives it at least this chance to win.
 _CHANCE = 0.01
+#: Records decisions that take longer than a millisecond.
+_rule = traced("stopping rule", "strategy", least_s=0.001)
 
 
 class StoppingRule:
@@ -76,6 +79,7 @@ class StoppingRule:
         self._timed = self._timed or score is not None
         self._estimate.tell(config, score, status)
 
+    @_rule
     def reached(self, trials: int, open_trials: int) -> bool:
         """Whether the search has enough. Further results may change that.
 
@@ -91,6 +95,7 @@ class StoppingRule:
             self._below = self._below + 1 if gain < limit else 0
         return self._below > 0
 
+    @_rule
     def surplus(self, configs: Sequence[Config]) -> list[Config]:
         """Of the configs in flight, those not worth waiting for once the search has enough."""
         if not configs or self._results == self._surplus_at or self._below < _CONFIRMATIONS:
@@ -98,6 +103,7 @@ class StoppingRule:
         self._surplus_at = self._results
         return self._noted(self._estimate.surplus(configs, _SURPLUS * self._gain))
 
+    @_rule
     def late(self, configs: Sequence[Config]) -> list[Config]:
         """The same where only late builds are in flight.
 
@@ -113,6 +119,7 @@ class StoppingRule:
         """Trials were dropped before they had a result."""
         self._estimate.withdraw(configs)
 
+    @_rule
     def polish(self, incumbent: Config | None) -> Config | None:
         """The untried neighbour of the incumbent with the best chance to win, if it has one."""
         near = [] if incumbent is None else self._space.neighbours(incumbent)

@@ -17,6 +17,7 @@ from search_spaces.records import Config, Status, config_key
 from search_spaces.space import BoundSpace
 from tuner.strategies.config_params import WITHDRAWN, ConfigParams
 from tuner.strategies.strategy import time_score
+from tuner.tracing import traced
 
 if TYPE_CHECKING:
     from tuner.strategies.surrogate import Surrogate
@@ -27,6 +28,8 @@ CONSTRAINT = "fails"
 _TRIES = 200
 #: How much slower than the slowest result a failure is taken to be: ln(2), twice the time.
 _PENALTY = 0.6931471805599453
+#: Shorter calls are in no trace.
+_LEAST_S = 0.001
 
 
 class StudyStrategy:
@@ -63,6 +66,7 @@ class StudyStrategy:
         found: Surrogate | None = getattr(self.sampler, "surrogate", None)
         return found
 
+    @traced("ask", "strategy", least_s=_LEAST_S)
     def ask(self, n: int) -> list[Config]:
         configs: list[Config] = []
         while len(configs) < n:
@@ -72,6 +76,7 @@ class StudyStrategy:
             configs.append(config)
         return configs
 
+    @traced("tell", "strategy", least_s=_LEAST_S)
     def tell(self, config: Config, score: float | None, status: Status) -> None:
         score = time_score(score, status)
         if score is not None:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from search_spaces.errors import TunerError
-from search_spaces.records import Status, Value
+from search_spaces.records import Status, Value, config_key
+from tuner.tracing import span
 from workers import backend_kinds
 from workers.records import Artifact, BuildJob, Failure
 from workers.supervision.crash_retry import at_fault, crash_message, raise_if_killed, start
@@ -62,6 +63,11 @@ class ProcessBuilder:
             nice=nice,
             cores=cores,
         )
+
+    @property
+    def worker_id(self) -> str:
+        """The name of the builder."""
+        return self._worker_id
 
     @property
     def pid(self) -> int | None:
@@ -140,11 +146,19 @@ class BuildService:
 
     def warm(self, kind: str) -> None:
         """Load the compilers for devices of a kind before the first build needs them."""
-        backend_kinds.spec(kind).warm_builder(self._cache_dir)
+        with span(f"warm up for {kind}", "start"):
+            backend_kinds.spec(kind).warm_builder(self._cache_dir)
 
     def build(self, job: BuildJob) -> Artifact | Failure:
         kind = job.device.kind
-        return backend_kinds.spec(kind).build(job, self._cache_dir, self._options.get(kind, {}))
+        config, workload = config_key(job.config), job.workload.key
+        name = f"build {job.kernel.spec.rpartition('/')[2]}"
+        with span(name, "build", workload=workload, config=config) as recorded:
+            result = backend_kinds.spec(kind).build(
+                job, self._cache_dir, self._options.get(kind, {})
+            )
+            recorded.add(status=result.status if isinstance(result, Failure) else "built")
+        return result
 
 
 def _failure(error: ChildError) -> Failure:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from search_spaces.records import Device, Status, Toolchain, Value, Workload
+from tuner.tracing import span, traced
 from workers import backend_kinds
 from workers.records import (
     Calibration,
@@ -250,12 +251,16 @@ class DeviceService:
         options: Mapping[str, Value],
         core: int | None = None,
     ) -> None:
-        self._backend = backend_kinds.create(kind, index=index, cache_dir=str(cache_dir), **options)
+        with span(f"open {kind} {index}", "start"):
+            self._backend = backend_kinds.create(
+                kind, index=index, cache_dir=str(cache_dir), **options
+            )
         self._core = core
 
     def info(self) -> tuple[Device, Toolchain]:
         return self._backend.info()
 
+    @traced("calibration", "start")
     def calibration(self) -> Calibration | None:
         """The backend's calibration of device and clock; None if it has none."""
         calibrate = getattr(self._backend, "calibration", None)
@@ -267,7 +272,10 @@ class DeviceService:
 
     def measure(self, job: MeasureJob) -> tuple[Measurement | Failure, bool]:
         self._bind_to_core()
-        result = self._backend.measure(job)
+        kernel, count = job.kernel.spec.rpartition("/")[2], len(job.candidates)
+        name = f"{_activity(job)} of {kernel}"
+        with span(name, "job", workload=job.workload.key, candidates=count):
+            result = self._backend.measure(job)
         return result, self._backend.poisoned
 
     def close(self) -> None:
@@ -284,6 +292,13 @@ class DeviceService:
             os.sched_setaffinity(0, {core})
         except OSError as error:  # the container may have lost it since; times stay valid
             print(f"processor {core} is not available: {error}", file=sys.stderr)
+
+
+def _activity(job: MeasureJob) -> str:
+    """What a job is about, for the trace."""
+    if job.mode is Mode.SCREENING and not job.candidates:
+        return "preparation"
+    return {Mode.CONFIRM: "confirmation", Mode.VERIFY: "verification"}.get(job.mode, f"{job.mode}")
 
 
 def _device_of(child: SupervisedChild) -> tuple[Device, Toolchain]:

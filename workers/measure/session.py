@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from search_spaces.records import config_key
 from search_spaces.statistics import paired
+from tuner.tracing import span, traced
 from workers.measure.gate.checks import refusal
 from workers.measure.race.modes import collect_samples
 from workers.measure.session_backend import PreparedCandidate, SessionBackend
@@ -46,7 +47,8 @@ class HeartbeatTimer:
 
     def warm(self, candidate: Candidate, warm_ms: float, *, steady: bool = False) -> float:
         heartbeat("timing")
-        return self._timer.warm(candidate, warm_ms, steady=steady)
+        with span("warm-up", "timing"):
+            return self._timer.warm(candidate, warm_ms, steady=steady)
 
     def collect(
         self, candidates: Sequence[Candidate], orders: Sequence[Sequence[int]]
@@ -136,7 +138,8 @@ class Session:
         if self._backend.poisoned:
             return None
         heartbeat(f"candidate {index}")
-        outcome = self._backend.prepare(task, self._job.candidates[index], check=check)
+        with span("gate" if check else "first launch", "verify", config=self._names[index]):
+            outcome = self._backend.prepare(task, self._job.candidates[index], check=check)
         if isinstance(outcome, Failure):
             return self._with_facts(index, outcome)
         if task is self._task:
@@ -149,7 +152,8 @@ class Session:
             if self._backend.poisoned or not isinstance(prepared.get(0), PreparedCandidate):
                 return
             heartbeat("check")
-            wrong = self._backend.check(self._job.kernel, check)
+            with span("gate at a check size", "verify", workload=check.workload.key):
+                wrong = self._backend.check(self._job.kernel, check)
             if wrong is not None:
                 message = f"{wrong.message} (at {check.workload.key})"
                 prepared[0] = self._with_facts(0, replace(wrong, message=message))
@@ -159,7 +163,8 @@ class Session:
         for name in self._job.baselines if self._job.mode is Mode.CONFIRM else ():
             if not self._backend.poisoned:
                 heartbeat(f"baseline {name}")
-                prepared[name] = self._backend.prepare_baseline(self._task, name)
+                with span(f"baseline {name}", "verify"):
+                    prepared[name] = self._backend.prepare_baseline(self._task, name)
         return prepared
 
     def _timeable(
@@ -183,6 +188,7 @@ class Session:
         return timeable
 
     # -- timing --------------------------------------------------------------------------------
+    @traced("timing", "timing")
     def _time(self, timeable: Mapping[int | str, PreparedCandidate]) -> TimedPass:
         """Samples of all candidates, by the plain timer if one of them cannot be captured."""
         started = time.monotonic()

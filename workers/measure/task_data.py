@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from search_spaces.errors import KernelError
 from search_spaces.kernel import Kernel, TensorSpec
 from search_spaces.records import Workload
+from tuner.tracing import span
 from workers.measure.gate.buffers import ALIGNMENT, Arena, GuardedTensor
 from workers.records import KernelRef
 
@@ -58,8 +59,10 @@ class TaskData:
         #: Variants that a backend keeps loaded, by its own keys.
         self.loaded: OrderedDict[str, Any] = OrderedDict()
         self.specs = dict(kernel.outputs(workload))
-        self._pristine = [dict(kernel.make_inputs(workload, seed, device)) for seed in seeds]
-        self.expected = [self._reference(inputs) for inputs in self._pristine]
+        with span("inputs", "verify", workload=workload.key):
+            self._pristine = [dict(kernel.make_inputs(workload, seed, device)) for seed in seeds]
+        with span("references", "verify", workload=workload.key):
+            self.expected = [self._reference(inputs) for inputs in self._pristine]
         self.inputs = {name: tensor.clone() for name, tensor in self._pristine[0].items()}
         self._copies: list[dict[str, torch.Tensor]] = []
         self._output_copies: list[dict[str, torch.Tensor]] = []

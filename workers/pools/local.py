@@ -10,7 +10,9 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
+from tuner.tracing import span
 from workers import backend_kinds
 from workers.build.process_builder import ProcessBuilder
 from workers.device import found
@@ -117,8 +119,11 @@ class LocalPool:
                 )
             )
         self._threads = [
-            *(self._thread(self._build, builder) for builder in self._builders),
-            *(self._thread(self._serve_runner, state) for state in self._runners.values()),
+            *(self._thread(self._build, one, one.worker_id) for one in self._builders),
+            *(
+                self._thread(self._serve_runner, state, state.slot.worker_id)
+                for state in self._runners.values()
+            ),
         ]
         for thread in self._threads:
             thread.start()
@@ -170,7 +175,9 @@ class LocalPool:
     def _build(self, builder: ProcessBuilder) -> None:
         while (job := self._next(builder)) is not None:
             try:
-                self._events.put(Built(job.job_id, builder.build(job)))
+                with span("build", "waiting", job=job.job_id):
+                    result = builder.build(job)
+                self._events.put(Built(job.job_id, result))
             except Exception as error:
                 reason = reason_of(error)
                 _log.info("job %s is lost: %s", job.job_id, reason)
@@ -190,7 +197,8 @@ class LocalPool:
         worker_id, failures = state.slot.worker_id, 0
         while failures < _MAX_START_FAILURES and not self._closing.is_set():
             try:
-                info = state.runner.info
+                with span("open the device", "waiting"):
+                    info = state.runner.info
             except Exception as error:
                 failures += 1
                 reason = reason_of(error)
@@ -214,7 +222,8 @@ class LocalPool:
         worker_id = state.slot.worker_id
         while (job := state.inbox.get()) is not None:
             try:
-                result = state.runner.measure(job)
+                with span(f"{job.mode}", "waiting", job=job.job_id):
+                    result = state.runner.measure(job)
             except Exception as error:
                 state.ready = False
                 state.runner.reset()
@@ -227,8 +236,8 @@ class LocalPool:
             self._events.put(Measured(job.job_id, worker_id, result))
         return True
 
-    def _thread(self, target: object, worker: object) -> threading.Thread:
-        return threading.Thread(target=target, args=(worker,), daemon=True)  # type: ignore[arg-type]
+    def _thread(self, target: Any, worker: object, name: str) -> threading.Thread:
+        return threading.Thread(target=target, args=(worker,), name=name, daemon=True)
 
 
 def _usable_cpus() -> int:

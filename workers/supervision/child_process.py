@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from tuner import tracing
 from workers.supervision.captured_output import CapturedOutput
 from workers.supervision.child.messages import (
     EXIT_STATUS,
@@ -52,7 +53,9 @@ class ChildProcess:
         self._lifeline_lock = threading.Lock()
         self._scratch = scratch
         theirs = (request_read, reply_write, lifeline_read, output_write, exit_status_write)
-        order = ForkOrder(scratch=str(scratch), name=name, environment=dict(environment))
+        # The server may have started before the trace, or with another one.
+        traced = {tracing.VARIABLE: os.environ.get(tracing.VARIABLE)}
+        order = ForkOrder(scratch=str(scratch), name=name, environment={**environment, **traced})
         try:
             server.fork(order, theirs)
         except OSError:
@@ -126,6 +129,7 @@ class ChildProcess:
         for descriptor in (self._requests, self._replies, exit_status):
             if descriptor >= 0:
                 os.close(descriptor)
+        tracing.process_ended(self.pid)
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._output.finish()
         if len(written) == EXIT_STATUS.size:

@@ -24,6 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tuner import tracing
 from workers.supervision.child.messages import Setup
 from workers.supervision.child_process import ChildProcess
 from workers.supervision.fork_server import ForkServer
@@ -190,6 +191,7 @@ class SupervisedChild:
         if self._own_server:
             self._server.close()
 
+    @tracing.traced("start of a process", "waiting")
     def _start(self) -> ChildProcess:
         if self._retired:
             raise ChildDied(self._name, "retired", "")

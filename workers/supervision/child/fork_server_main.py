@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from tuner import tracing
 from workers.supervision.child.messages import DESCRIPTORS, LENGTH_BYTES, ForkOrder, length_of
 from workers.supervision.child.process_control import adopt_orphans, wake_on_child_exit
 from workers.supervision.child.reaper import supervise
@@ -33,6 +34,7 @@ from workers.supervision.child.worker_loop import append_paths, work
 
 def main(argv: list[str]) -> None:
     """Serve fork orders from a socket until its other end is closed and all reapers have ended."""
+    tracing.join(f"fork server of {argv[-1]}")
     control = socket.socket(fileno=int(argv[0]))
     control.set_inheritable(False)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

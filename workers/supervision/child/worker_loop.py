@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 from search_spaces import log_file
+from tuner import tracing
 from workers.supervision import heartbeat
 from workers.supervision.child.messages import (
     HEARTBEAT,
@@ -35,6 +36,7 @@ def work(requests: int, replies: int, reaper: int, name: str) -> None:
         return
     set_name(name)
     log_file.join(name)
+    tracing.join(name)
     faulthandler.enable()
     _serve(os.fdopen(requests, "rb"), os.fdopen(replies, "wb"))
     sys.stdout.flush()

@@ -1,0 +1,88 @@
+"""`--trace` of real runs: the file explains where the time went."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from trace_reader import Trace
+
+from search_spaces.recorded.kernel import synthesise
+
+ROOT = Path(__file__).parents[2]
+CONFIG = """version: 1
+pool: {kind: local, builders: 2, simulated: {runners: 2, time_scale: 1.0}}
+measure: {baselines: []}
+campaigns:
+  c:
+    targets: [simulated]
+    budget: {trials: 12}
+    tasks: [{kernel: "recorded:space.json"}]
+"""
+
+
+def tuner(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    variables = {**os.environ, "PYTHONPATH": f"{ROOT}", "NO_COLOR": "1", "TMPDIR": f"{folder}"}
+    return subprocess.run(
+        [sys.executable, "-m", "tuner", *arguments],
+        cwd=folder,
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    synthesise(40, seed=3, build_s=0.02).save(tmp_path / "space.json")
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    return tmp_path
+
+
+def test_a_run_is_explained_by_its_trace(folder):
+    done = tuner(folder, "run", "c", "--trace", "trace.json", "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert "trace: trace.json (open it in https://ui.perfetto.dev)" in done.stderr
+    trace = Trace(folder / "trace.json")
+    assert trace.explained_us() >= 0.9 * trace.duration_us
+    names = set(trace.processes.values())
+    assert {"driver", "builder-0", "simulated-0", "fork server of simulated-0"} <= names
+    for process, name in (
+        ("driver", "start of Python"),
+        ("driver", "open the database"),
+        ("driver", "start the pool"),
+        ("driver", "prepare the tasks"),
+        ("driver", "write"),
+        ("driver", "write the report"),
+        ("driver", "close the pool"),
+        ("builder-", "build space.json"),
+        ("simulated-", "open simulated"),
+        ("simulated-", "screening of space.json"),
+        ("simulated-", "confirmation of space.json"),
+    ):
+        assert trace.named(name, process), (process, name)
+    assert len(trace.named("build space", "builder-")) >= 12
+    assert [path.name for path in folder.iterdir() if path.name.startswith("tuner-trace-")] == []
+
+
+def test_a_bad_path_is_one_line_before_anything_starts(folder):
+    done = tuner(folder, "run", "c", "--trace", "missing/trace.json")
+    assert done.returncode == 2
+    error, hint = done.stderr.splitlines()
+    assert error.startswith("error: --trace: ")
+    assert "cannot be written: there is no folder" in error
+    assert hint.startswith("hint: ")
+    assert not (folder / "results").exists()
+
+
+def test_a_failed_run_leaves_its_trace(folder):
+    done = tuner(folder, "run", "unknown", "--trace", "trace.json")
+    assert done.returncode == 2
+    assert "no campaign 'unknown'" in done.stderr
+    (command,) = Trace(folder / "trace.json").named("tuner run unknown")
+    assert command["args"] == {"error": "TunerError"}

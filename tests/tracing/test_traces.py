@@ -1,0 +1,244 @@
+"""Spans of several processes and threads, recorded and joined into one trace file."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from trace_reader import Trace
+
+from search_spaces.errors import TunerError
+from tuner import tracing
+from tuner.traces import recorded, timeline_so_far
+from workers import SupervisedChild
+from workers.supervision.supervised_child import ChildDied
+
+CHILD = """
+import os, signal, time
+from tuner.tracing import span
+
+class Worker:
+    def __init__(self, cache_dir):
+        pass
+    def work(self):
+        with span("outer", "job", way="slow"):
+            with span("inner", "timing"):
+                time.sleep(0.02)
+        return os.getpid()
+    def die(self):
+        with span("outer", "job"):
+            with span("last", "build"):
+                time.sleep(0.05)
+                os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_threads_and_arguments(tmp_path):
+    path = tmp_path / "trace.json"
+
+    def work() -> None:
+        with tracing.span("in the thread", "build"):
+            time.sleep(0.01)
+
+    with recorded(path, "test"), tracing.span("outer", "database", table="trial") as outer:
+        thread = threading.Thread(target=work, name="builder-3")
+        thread.start()
+        thread.join()
+        outer.add(rows=3)
+    trace = Trace(path)
+    (span,) = trace.named("outer", "driver")
+    assert span["args"] == {"table": "trial", "rows": 3}
+    assert span["cat"] == "database"
+    (inner,) = trace.named("in the thread")
+    assert trace.threads[inner["pid"], inner["tid"]] == "builder-3"
+    assert span["ts"] <= inner["ts"]
+    assert inner["ts"] + inner["dur"] <= span["ts"] + span["dur"]
+    (around,) = trace.named("test")
+    assert around["cat"] == "run"
+
+
+def test_an_exception_is_named_and_the_file_written(tmp_path):
+    path = tmp_path / "trace.json"
+    with pytest.raises(ZeroDivisionError), recorded(path, "test"), tracing.span("a", "build"):
+        _ = 1 / 0
+    assert [span["args"] for span in Trace(path).named("a")] == [{"error": "ZeroDivisionError"}]
+
+
+def test_supervised_children_are_in_the_trace(tmp_path):
+    (tmp_path / "service.py").write_text(CHILD)
+    path = tmp_path / "trace.json"
+    with recorded(path, "test"):
+        child = SupervisedChild("service:Worker", paths=(f"{tmp_path}",), name="runner-7")
+        pid = child.request("work", timeout_s=60)
+        with pytest.raises(ChildDied):
+            child.request("die", timeout_s=60)
+        child.close()
+    trace = Trace(path)
+    first, second = trace.named("outer", "runner-7")
+    assert first["pid"] == pid
+    assert first["args"] == {"way": "slow"}
+    (inner,) = trace.named("inner", "runner-7")
+    assert first["ts"] <= inner["ts"]
+    assert "fork server of runner-7" in trace.processes.values()
+    # The kill left two spans without an end.
+    (last,) = trace.named("last", "runner-7")
+    assert second["args"]["killed"] is True
+    assert last["args"]["killed"] is True
+    assert last["dur"] >= 50_000
+    assert trace.named("start of Python", "fork server")
+
+
+def test_a_child_of_an_older_server_joins_and_leaves_with_the_trace(tmp_path):
+    """A session's fork server may be older than the trace; children follow the driver."""
+    (tmp_path / "service.py").write_text(CHILD)
+    path = tmp_path / "trace.json"
+    from workers.supervision.fork_server import ForkServer
+
+    server = ForkServer("old", paths=(f"{tmp_path}",))
+    before = SupervisedChild("service:Worker", server=server, name="before")
+    during = SupervisedChild("service:Worker", server=server, name="during")
+    after = SupervisedChild("service:Worker", server=server, name="after")
+    try:
+        before.request("work", timeout_s=60)
+        with recorded(path, "test"):
+            during.request("work", timeout_s=60)
+        after.request("work", timeout_s=60)
+    finally:
+        for child in (before, during, after):
+            child.close()
+        server.close()
+    assert set(Trace(path).processes.values()) == {"driver", "during"}
+
+
+def test_forks_write_files_of_their_own(tmp_path):
+    path = tmp_path / "trace.json"
+    with recorded(path, "test"), tracing.span("around the fork", "start"):
+        pid = os.fork()
+        if pid == 0:
+            with tracing.span("in the fork", "job"):
+                pass
+            os._exit(0)
+        os.waitpid(pid, 0)
+    trace = Trace(path)
+    assert len(trace.named("around the fork")) == 1
+    (span,) = trace.named("in the fork")
+    assert trace.processes[span["pid"]] == "fork of driver"
+
+
+def test_imports_are_timed_and_modules_stay_as_they_are(tmp_path, monkeypatch):
+    (tmp_path / "slow_module.py").write_text("import time\ntime.sleep(0.05)\nx = 1\n")
+    (tmp_path / "quick_module.py").write_text("x = 2\n")
+    monkeypatch.syspath_prepend(f"{tmp_path}")
+    path = tmp_path / "trace.json"
+    finders = list(sys.meta_path)
+    with recorded(path, "test"):
+        import quick_module
+        import slow_module
+    assert (slow_module.x, quick_module.x) == (1, 2)
+    assert "exec_module" not in vars(slow_module.__loader__)
+    assert sys.meta_path == finders
+    trace = Trace(path)
+    assert len(trace.named("import slow_module")) == 1
+    assert not trace.named("import quick_module")
+
+
+def test_nothing_is_recorded_without_a_trace(tmp_path):
+    assert not tracing.active()
+    with tracing.span("a", "build") as span:
+        span.add(rows=1)
+    assert timeline_so_far() is None
+    with recorded(None, "test"):
+        assert not tracing.active()
+
+
+def test_the_first_process_shows_its_start(tmp_path):
+    program = (
+        "from pathlib import Path\nfrom tuner.traces import recorded\n"
+        "with recorded(Path('trace.json'), 'test'):\n    import sqlite3\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True)
+    trace = Trace(tmp_path / "trace.json")
+    (start,) = trace.named("start of Python", "driver")
+    assert start["ts"] == 0
+    assert start["dur"] > 0
+
+
+@pytest.mark.parametrize("place", [".", "missing/trace.json", "file/trace.json", "/dev/null"])
+def test_a_bad_path_is_refused_before_the_work(tmp_path, monkeypatch, place):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TunerError, match="cannot be written"), recorded(Path(place), "test"):
+        pytest.fail("the work began")
+    assert not tracing.active()
+
+
+def test_a_second_trace_of_the_process_is_refused(tmp_path):
+    other = recorded(tmp_path / "other.json", "test")
+    refused = pytest.raises(TunerError, match="records a trace already")
+    with recorded(tmp_path / "trace.json", "test"), refused, other:
+        pytest.fail("the work began")
+    assert not (tmp_path / "other.json").exists()
+    assert Trace(tmp_path / "trace.json").spans
+
+
+def test_hostile_names_stay_text(tmp_path):
+    names = ["</script><b>", 'a"b\\c\n', "\ud800", "\x00\x1b[31m"]
+    path = tmp_path / "trace.json"
+    with recorded(path, "test"):
+        for name in names:
+            with tracing.span(name, "build", config=name):
+                pass
+    found = [span["name"] for span in Trace(path).spans if span["cat"] == "build"]
+    assert found == names
+
+
+def test_a_cut_line_of_a_killed_process_costs_only_itself(tmp_path):
+    from tuner.traces.records import read
+
+    header = ["process", 7, tracing.boot(), "builder-0"]
+    span = ["span", 7, 1000, 500, "build", "whole", {}]
+    lines = [json.dumps(header), json.dumps(span), json.dumps(span)[:20]]
+    (tmp_path / "7-1.jsonl").write_text("\n".join(lines))
+    (process,) = read(tmp_path)
+    assert [each.name for each in process.spans] == ["whole"]
+
+
+def test_processes_of_another_machine_are_left_out(tmp_path):
+    from tuner.traces.records import read
+
+    span = json.dumps(["span", 7, 1000, 500, "build", "elsewhere", {}])
+    (tmp_path / "7-1.jsonl").write_text(json.dumps(["process", 7, "other", "x"]) + f"\n{span}\n")
+    assert read(tmp_path) == []
+
+
+def test_a_long_trace_keeps_its_longest_spans(tmp_path, monkeypatch):
+    from tuner.traces import records
+
+    monkeypatch.setattr(records, "MOST_SPANS", 10)
+    spans = [["span", 7, 1000 * i, i, "build", f"{i}", {}] for i in range(1, 50)]
+    header = ["process", 7, tracing.boot(), "builder-0"]
+    (tmp_path / "7-1.jsonl").write_text("\n".join(map(json.dumps, [header, *spans])))
+    (process,) = records.read(tmp_path)
+    assert {int(span.name) for span in process.spans} <= set(range(40, 50))
+    assert len(process.spans) >= 9
+
+
+def test_a_long_run_writes_fewer_short_spans(tmp_path, monkeypatch):
+    monkeypatch.setattr(tracing, "_SPANS_PER_STEP", 100)
+    path = tmp_path / "trace.json"
+    with recorded(path, "test"):
+        for _ in range(1000):
+            with tracing.span("short", "build"):
+                pass
+        with tracing.span("long", "build"):
+            time.sleep(0.05)
+    trace = Trace(path)
+    assert len(trace.named("short")) <= 100
+    assert len(trace.named("long")) == 1

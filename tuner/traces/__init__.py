@@ -1,0 +1,10 @@
+"""Traces of a run: the spans of all its processes, as a file for Perfetto and in the report.
+
+`tuner.tracing` records the spans; this package joins the records of all processes.
+"""
+
+from __future__ import annotations
+
+from tuner.traces.recording import recorded, timeline_so_far
+
+__all__ = ["recorded", "timeline_so_far"]

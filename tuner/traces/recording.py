@@ -1,0 +1,104 @@
+"""Recording of a trace around a block, and its file."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from search_spaces.atomic_file import write_output
+from search_spaces.errors import TunerError
+from tuner import tracing
+
+_REMEDY = "name another file, in a folder that exists and that you may write to"
+_log = logging.getLogger(__name__)
+#: The folder of the trace that this process records.
+_folder: Path | None = None
+_lock = threading.Lock()
+
+
+@contextmanager
+def recorded(path: Path | None, name: str, *, option: str = "--trace") -> Iterator[None]:
+    """Record the block, and the processes that it starts, into a trace file.
+
+    path: the file, replaced in one step after the block, also when the block raises; None: nothing
+    is recorded. name: of the span around the block. option: what messages call the path. Raises
+    `TunerError` before the block if the path cannot be written or this process records already.
+    """
+    if path is None:
+        yield
+        return
+    path = path.absolute()
+    check_writable(path, option)
+    folder = _begin(option)
+    failed = True
+    try:
+        with tracing.span(name, "run"):
+            yield
+        failed = False
+    finally:
+        tracing.end()
+        try:
+            _write(folder, path, raises=not failed)
+        finally:
+            _end(folder)
+
+
+def timeline_so_far() -> Mapping[str, Any] | None:
+    """What the report draws of the trace that is on, from the spans until now; None without one."""
+    from tuner.traces.records import read
+    from tuner.traces.timeline import timeline
+
+    folder = _folder
+    return None if folder is None else timeline(read(folder))
+
+
+def check_writable(path: Path, option: str) -> None:
+    """Raise `TunerError` if a file cannot be written there."""
+    problem = ""
+    if path.exists() and not path.is_file():
+        problem = "it is a folder" if path.is_dir() else "it is no regular file"
+    elif not path.parent.is_dir():
+        problem = f"there is no folder {path.parent}"
+    elif not os.access(path.parent, os.W_OK | os.X_OK):
+        problem = f"the folder {path.parent} is not writable"
+    if problem:
+        raise TunerError(f"{option}: {path} cannot be written: {problem}", _REMEDY)
+
+
+def _begin(option: str) -> Path:
+    global _folder
+    with _lock:
+        if _folder is not None:
+            raise TunerError(
+                f"{option}: this process records a trace already",
+                "let the other traced call end first",
+            )
+        _folder = Path(tempfile.mkdtemp(prefix="tuner-trace-"))
+        tracing.begin(_folder, "driver")
+        return _folder
+
+
+def _write(folder: Path, path: Path, *, raises: bool) -> None:
+    """Write the file. A failure is only logged where another error would be hidden by it."""
+    from tuner.traces.chrome import encoded
+    from tuner.traces.records import read
+
+    try:
+        write_output(path, encoded(read(folder)), _REMEDY)
+    except TunerError as error:
+        if raises:
+            raise
+        _log.warning("the trace is lost: %s", error.message)
+
+
+def _end(folder: Path) -> None:
+    global _folder
+    shutil.rmtree(folder, ignore_errors=True)
+    _folder = None
