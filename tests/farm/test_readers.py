@@ -60,7 +60,8 @@ def test_a_run_whose_output_fails_finishes(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
 def test_a_hang_up_drains_as_ctrl_c_does(tmp_path, number):
     """As from a terminal that closes: two signals to every process, and no reader."""
-    farm = Farm(tmp_path / "farm", faults={})
+    # The run must outlast the signal, also on a busy machine.
+    farm = Farm(tmp_path / "farm", faults={}, time_scale=2.0)
     driver = without_reader(farm, *farm.command)
     wait_until(lambda: farm.count() >= 5)
     os.killpg(driver.pid, number)
