@@ -7,7 +7,7 @@ libraries are loaded at the first use of a name, not when this package is import
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tuner.import_names import lazy_names
 
@@ -28,6 +28,7 @@ __all__ = [
     "TaskData",
     "figure_view",
     "figures",
+    "plotly_figures",
     "render",
     "write",
 ]
@@ -69,3 +70,17 @@ def write(store: ReportSource, run_id: int | None, path: Path) -> Path:
     from search_spaces.atomic_file import write_output
 
     return write_output(Path(path), render(store, run_id).encode(), _UNWRITABLE)
+
+
+def plotly_figures(
+    store: ReportSource, run_id: int | None = None, task_id: int | None = None
+) -> dict[str, Any]:
+    """The Plotly figures of a run's report (None: the newest run), by name.
+
+    task_id: a task of the run; its figures lose the task's anchor from their names, and those of
+    other tasks are left out. Raises `TunerError` when there is no such run.
+    """
+    from reports.plotly_figures import figures_by_name
+    from reports.source import load
+
+    return figures_by_name(load(store, run_id), task_id)

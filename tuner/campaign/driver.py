@@ -14,6 +14,7 @@ from results_db import Store, StoreError, StoreMovedError, TrialRecord
 from results_db.records import SelectionRecord
 from tuner.campaign import lease
 from tuner.campaign.event_log import EventLog
+from tuner.campaign.stage_times import StageTimes
 from tuner.campaign.write_queue import WriteQueue
 from tuner.engine import (
     Build,
@@ -86,6 +87,7 @@ class Driver:
     events: EventLog | None = None
     #: Trials that this driver has stored.
     recorded: int = 0
+    stages: StageTimes = field(default_factory=StageTimes)
     _started: float = 0.0
     #: Until when device time is counted in `_offered_s`.
     _counted: float = 0.0
@@ -221,6 +223,7 @@ class Driver:
             case Measure():
                 self.pool.submit_measure(instruction.worker_id, instruction.job)
             case SetStage(task_id, stage, note):
+                self.stages.enter(task_id, stage, self.clock())
                 self._writes.add(partial(self.store.set_stage, task_id, stage.value, note))
             case Select(task_id, selection, baselines, finals):
                 if selection.median_us is not None and selection.confirmed_at is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -36,11 +37,13 @@ def run_campaign(
     on_progress: ProgressCallback | None = None,
     control: Control | None = None,
     pool: Pool | None = None,
+    create_pool: Callable[[PoolSpec], Pool] | None = None,
 ) -> RunOutcome:
     """Run a campaign, or resume its interrupted run; returns when it is over.
 
     pool: where builders and runners live, not yet started; by default one of the kind that
     `settings.pool` names. The run starts it, takes its `clock` where it has one, and closes it.
+    create_pool: makes the pool from its spec, where `pool` is None.
     Raises `TunerError` for whatever the user can correct. Finished trials are stored one by one, at
     the latest half a second after they came, so that a kill loses less than a second of work.
     """
@@ -57,5 +60,5 @@ def run_campaign(
     with Store.open(settings.database.url, answer_s=settings.database.timeout) as opened:
         store = opened.waiting(patience)
         run = CampaignRun(settings, name, campaign, options, store, control)
-        outcome = run.drive(tasks, on_progress, pool)
+        outcome = run.drive(tasks, on_progress, pool, create_pool)
         return replace(outcome, findings=tuple(findings.of_run(store, outcome.run_id)))

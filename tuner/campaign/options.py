@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -59,6 +60,8 @@ class RunOutcome:
     findings: tuple[str, ...] = ()
     #: The machine fault that ended the run or one of its tasks; the run is then interrupted.
     fault: Fault | None = None
+    #: Seconds by task and stage: `search`, `finals`, `confirm`.
+    stage_s: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
 
 
 def campaign_of(settings: Settings, name: str) -> CampaignConfig:

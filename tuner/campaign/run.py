@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from results_db.errors import StoreMovedError
@@ -28,6 +29,7 @@ from workers.records import WorkerGone, WorkerInfo, WorkerReady
 
 if TYPE_CHECKING:
     from results_db import Store
+    from workers.records import PoolSpec
     from workers.roles import Pool
 
 _log = logging.getLogger(__name__)
@@ -57,13 +59,15 @@ class CampaignRun:
         tasks: list[RequestedTask],
         on_progress: ProgressCallback | None,
         pool: Pool | None = None,
+        create_pool: Callable[[PoolSpec], Pool] | None = None,
     ) -> RunOutcome:
         """Carry the run out, from the start of the workers to report and tables.
 
-        pool: a pool that is not started, by default one of the kind in the settings.
+        pool: a pool that is not started, by default the one that `create_pool` makes; by default
+        one of the kind in the settings.
         """
         try:
-            outcome = self._drive(tasks, on_progress, pool)
+            outcome = self._drive(tasks, on_progress, pool, create_pool)
             self.store.check_place()
             return outcome
         except StoreMovedError as error:
@@ -80,6 +84,7 @@ class CampaignRun:
         tasks: list[RequestedTask],
         on_progress: ProgressCallback | None,
         pool: Pool | None,
+        create_pool: Callable[[PoolSpec], Pool] | None,
     ) -> RunOutcome:
         from workers import pools
 
@@ -89,7 +94,8 @@ class CampaignRun:
             if unfinished is not None:
                 lease.check(unfinished)
         if pool is None:
-            pool = pools.create(required_pool(self.settings, tasks, self.options.base))
+            create = create_pool or pools.create
+            pool = create(required_pool(self.settings, tasks, self.options.base))
         # A pool in virtual time brings its own clock.
         clock = getattr(pool, "clock", time.monotonic)
         if self.options.wall_s is not None:
@@ -119,6 +125,7 @@ class CampaignRun:
                 pool.close(kill=killed)
         elapsed_s = time.monotonic() - started
         outcome = conclude(self.store, run_id, end, notes, elapsed_s, driver.usage())
+        outcome = replace(outcome, stage_s=driver.stages.stage_s)
         _log.info("run %d %s: %s", run_id, outcome.status, outcome.summary)
         return write_products(self.store, self.settings, self.options, tasks, outcome)
 

@@ -1,0 +1,61 @@
+"""Several workloads in one call of `tune`."""
+
+from __future__ import annotations
+
+import pytest
+from api_kernels import KERNEL, SETTINGS
+
+import tuner
+from search_spaces.records import Workload
+
+PLAIN = {"way": "plain"}
+
+
+@pytest.fixture
+def kernel(folder) -> str:
+    (folder / "scale.py").write_text(KERNEL)
+    return f"{folder / 'scale.py'}:Scale"
+
+
+@pytest.mark.slow
+def test_a_list_gives_a_result_for_each_workload_in_order(kernel, folder):
+    url = f"sqlite:///{folder / 'mine.db'}"
+    workloads = [{"n": 3000}, {"n": -1}, {"n": 13}, {"n": 17}, Workload.of(n=1000)]
+    found = tuner.tune(kernel, workloads, strategy="grid", settings=SETTINGS, database=url)
+    assert [each.workload.as_dict() for each in found] == [
+        {"n": 3000},
+        {"n": -1},
+        {"n": 13},
+        {"n": 17},
+        {"n": 1000},
+    ]
+    assert [each.ships for each in found] == [PLAIN, None, None, None, PLAIN]
+    assert {each.kernel for each in found} == {"scale"}
+    assert "n must be positive" in found[1].note
+    assert "n must be positive" in repr(found[1])
+    assert "n must be positive" in found[1]._repr_html_()
+    assert "none of 2 variants is correct" in found[2].note
+    assert "seventeen is not supported" in found[3].note
+    assert len(found[2].trials) == 2
+    assert [len(found[place].trials) for place in (0, 4)] == [2, 2]
+    with tuner.Store.open(url) as store:
+        assert len(store.runs()) == 1, "one campaign"
+
+
+def test_a_list_without_a_valid_workload_raises_as_one_workload_does(kernel):
+    with pytest.raises(tuner.WorkloadError, match="n must be positive"):
+        tuner.tune(kernel, {"n": -1}, settings=SETTINGS)
+    with pytest.raises(tuner.WorkloadError, match="n must be positive"):
+        tuner.tune(kernel, [{"n": -1}, {"n": -2}], settings=SETTINGS)
+    with pytest.raises(tuner.TunerError, match="there is no workload"):
+        tuner.tune(kernel, [])
+
+
+def test_a_list_of_one_gives_a_list_of_one(recorded):
+    (found,) = tuner.tune(**{**recorded, "workload": [recorded["workload"]]}, budget=10)
+    assert len(found.trials) == 10
+
+
+def test_a_workload_listed_twice_is_tuned_once(recorded):
+    first, second = tuner.tune(**{**recorded, "workload": [recorded["workload"]] * 2}, budget=10)
+    assert first == second

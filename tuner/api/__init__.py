@@ -1,0 +1,14 @@
+"""The farm from Python, for notebooks and libraries: the same engine as the command line.
+
+    result = tuner.tune("softmax", {"rows": 8192, "cols": 8192, "dtype": "bfloat16"})
+
+- `tuning.py` has `tune`, `result.py` its result, `html.py` the result's table in a notebook.
+- `databases.py` keeps a temporary database for as long as a result needs it.
+"""
+
+from __future__ import annotations
+
+from tuner.api.result import Comparison, TuneResult
+from tuner.api.tuning import tune
+
+__all__ = ["Comparison", "TuneResult", "tune"]

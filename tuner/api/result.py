@@ -1,0 +1,173 @@
+"""The result of `tune`: the confirmed outcome of one task, and ways to the run's data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from search_spaces.inert_text import inert
+from search_spaces.records import Config, Value, Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from search_spaces.kernel import Kernel
+    from tuner.api.databases import Database
+
+Interval = tuple[float, float]
+#: Most characters of a line of `repr`.
+_LINE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A baseline against the config that ships."""
+
+    name: str
+    #: `correct`, or why the baseline has no time.
+    status: str
+    #: Confirmed median time, microseconds.
+    median_us: float | None = None
+    #: Time of the baseline over the time of the config that ships: above 1 the config is faster.
+    ratio: float | None = None
+    #: 95 % interval of the ratio.
+    interval: Interval | None = None
+    #: One line on a failure.
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultOrigin:
+    """The place of a result in its database."""
+
+    database: Database
+    run_id: int
+    #: None where the run has no task for the workload.
+    task_id: int | None
+    #: The tuned kernel, for the lookup rule of an exported table.
+    kernel: Kernel | None = None
+
+    def __reduce__(self) -> tuple[type[ResultOrigin], tuple[Database, int, int | None]]:
+        return ResultOrigin, (self.database, self.run_id, self.task_id)
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """The outcome of `tune` for one workload. A notebook shows it as a table."""
+
+    #: The fastest correct config; None when nothing ran correctly.
+    winner: Config | None
+    #: The configs that cannot be distinguished from the winner within 1 %.
+    tie_set: tuple[Config, ...]
+    #: The winner against the default config: `faster`, `slower`, `same` or `undecided`.
+    verdict: str
+    #: Confirmed time of the config that ships, microseconds.
+    median_us: float | None
+    #: Time of the default config over that of the config that ships.
+    speedup: float | None
+    #: Confirmed times in microseconds by name; None for a baseline that failed.
+    baselines: Mapping[str, float | None]
+    #: The device's exact name; empty where nothing ran.
+    device: str
+    #: Remarks on the task: why it ended early, or why nothing was found.
+    note: str = ""
+    #: The config of a table: the winner or, where that may be slower, the default config; None
+    #: where nothing is confirmed.
+    ships: Config | None = None
+    #: Why the default config ships instead of the winner; empty where the winner ships.
+    kept_because: str = ""
+    #: The kernel's name.
+    kernel: str = ""
+    workload: Workload = field(default_factory=Workload.of)
+    #: 95 % interval of `median_us`.
+    interval_us: Interval | None = None
+    #: 95 % interval of `speedup`.
+    speedup_interval: Interval | None = None
+    #: The figures behind the verdict, and how the winner was chosen from its tie set.
+    reason: str = ""
+    #: Each baseline against the config that ships, by name.
+    comparisons: Mapping[str, Comparison] = field(default_factory=dict)
+    #: Name, target, power limit, driver and versions of the toolchain.
+    device_facts: Mapping[str, Value] = field(default_factory=dict)
+    #: Seconds of `search`, `finals` and `confirm`, and of the call's `start` and `end`.
+    stage_s: Mapping[str, float] = field(default_factory=dict)
+    _origin: ResultOrigin | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def trials(self) -> pd.DataFrame:
+        """One row per trial, read from the database at first access."""
+        origin = self._stored()
+        with origin.database.open() as store:
+            # No task has the number 0: the frame is empty and has all columns.
+            return store.trials_frame(task_id=origin.task_id or 0)
+
+    def report(self, path: str | Path = "report.html") -> Path:
+        """Write the HTML report of the run, with all its workloads; returns the path."""
+        import reports
+
+        origin = self._stored()
+        with origin.database.open() as store:
+            return reports.write(store, origin.run_id, Path(path))
+
+    def export(self, path: str | Path, format: str = "tuner") -> list[Path]:
+        """Write the run's results into the folder `path`; returns the paths of the files.
+
+        format: `tuner` (tables for kernels), `triton`, `t4`, `csv`, `parquet`, `optuna`, `space`,
+        or another exporter's name. A run without a confirmed time gives no table.
+        """
+        from tuner import tables
+
+        origin = self._stored()
+        kernels = {origin.kernel.name: origin.kernel} if origin.kernel else None
+        with origin.database.open() as store:
+            return tables.export(store, origin.run_id, path, format, kernels)
+
+    def figures(self) -> dict[str, Any]:
+        """The report's Plotly figures of this workload and of the whole run, by name."""
+        import reports
+
+        origin = self._stored()
+        with origin.database.open() as store:
+            return reports.plotly_figures(store, origin.run_id, origin.task_id)
+
+    def __repr__(self) -> str:
+        """One or two lines: kernel, workload, time, config, verdict and ratios."""
+        head = f"<TuneResult {inert(self.kernel)} {inert(self.workload.key)}: "
+        config = " ".join(f"{name}={value}" for name, value in (self.ships or {}).items())
+        if self.median_us is None:
+            tail = inert(self.note or self.reason or "no config is confirmed")
+        else:
+            tail = f"{_micros(self.median_us)} us, {inert(config)}; {', '.join(self._ratios())}"
+        gap = "\n  " if len(head) + len(tail) > _LINE else ""
+        return f"{head.rstrip() if gap else head}{gap}{tail}>"
+
+    def _repr_html_(self) -> str:
+        from tuner.api.html import table
+
+        return table(self)
+
+    def _ratios(self) -> list[str]:
+        """The verdict, and the ratio to the default config and to each baseline, as text."""
+        found = [self.verdict + (" (the default config ships)" if self.kept_because else "")]
+        if self.speedup is not None:
+            found.append(f"{self.speedup:.2f}x default")
+        found += [
+            f"{each.ratio:.2f}x {inert(each.name)}"
+            for each in self.comparisons.values()
+            if each.ratio is not None
+        ]
+        return found
+
+    def _stored(self) -> ResultOrigin:
+        from search_spaces.errors import TunerError
+
+        if self._origin is None:
+            raise TunerError("this result has no run in a database", f"it says: {self.note}")
+        return self._origin
+
+
+def _micros(value: float) -> str:
+    return f"{value:,.1f}" if value >= 1000 else f"{value:.4g}"

@@ -1,0 +1,279 @@
+"""`tune`: search for the best config of a kernel, for one workload or for several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
+
+from search_spaces import registry
+from search_spaces.declaration import calls
+from search_spaces.errors import KernelError, SpaceError, TunerError, WorkloadError
+from search_spaces.kernel import Kernel
+from search_spaces.records import Value, Workload
+from tuner.api.databases import Database
+from tuner.api.result import TuneResult
+from tuner.progress import ProgressCallback
+
+if TYPE_CHECKING:
+    from tuner.campaign import RunOptions, RunOutcome
+    from tuner.settings.models import Settings
+    from workers.records import PoolSpec
+    from workers.roles import Pool
+
+Dims: TypeAlias = Workload | Mapping[str, Value]
+Budget: TypeAlias = int | str | Mapping[str, Any]
+#: Mistakes that may concern one workload only.
+_OF_ONE_WORKLOAD = (WorkloadError, SpaceError, KernelError)
+
+
+@overload
+def tune(
+    kernel: str | Kernel,
+    workload: Dims,
+    *,
+    budget: Budget = ...,
+    target: str | None = ...,
+    strategy: str = ...,
+    seed: int = ...,
+    pool: str = ...,
+    database: str | None = ...,
+    fresh: bool = ...,
+    settings: Mapping[str, Any] | None = ...,
+    on_progress: ProgressCallback | None = ...,
+) -> TuneResult: ...
+
+
+@overload
+def tune(
+    kernel: str | Kernel,
+    workload: Sequence[Dims],
+    *,
+    budget: Budget = ...,
+    target: str | None = ...,
+    strategy: str = ...,
+    seed: int = ...,
+    pool: str = ...,
+    database: str | None = ...,
+    fresh: bool = ...,
+    settings: Mapping[str, Any] | None = ...,
+    on_progress: ProgressCallback | None = ...,
+) -> list[TuneResult]: ...
+
+
+def tune(
+    kernel: str | Kernel,
+    workload: Dims | Sequence[Dims],
+    *,
+    budget: Budget = 100,
+    target: str | None = None,
+    strategy: str = "bayes",
+    seed: int = 0,
+    pool: str = "local",
+    database: str | None = None,
+    fresh: bool = False,
+    settings: Mapping[str, Any] | None = None,
+    on_progress: ProgressCallback | None = None,
+) -> TuneResult | list[TuneResult]:
+    """Tune a kernel for one workload, or for several as one campaign.
+
+    One workload gives a result with the winner, its tie set and all trials. A sequence of workloads
+    gives a list with one result per workload, in order; a workload that cannot be tuned has a
+    result whose note says why.
+
+    kernel: a registered name, `module:object`, `file.py:object`, or a `Kernel` that another process
+    can import. budget: per workload, trials, `"auto"`, or a mapping of `trials`, `gain`,
+    `max_trials`, `device`, `wall` (seconds or `"30m"`).
+    target: `cpu`, `cuda`, `cuda:90`...; by default the kernel's own kind. database: a SQLAlchemy
+    URL; by default a temporary one, which is removed with the last result that refers to it.
+    settings: more of config.yaml, such as `{"measure": {"final_pairs": 40}}`. Raises `TunerError`
+    for whatever the caller can correct.
+    """
+    call = TuneCall(
+        kernel=kernel,
+        workloads=workloads_of(workload),
+        budget=budget,
+        target=target,
+        strategy=strategy,
+        seed=seed,
+        pool=pool,
+        fresh=fresh,
+        settings=dict(settings or {}),
+        on_progress=on_progress,
+    )
+    results = call.run(Database(database))
+    return results[0] if is_one(workload) else results
+
+
+def is_one(workload: Dims | Sequence[Dims]) -> bool:
+    """Whether the argument is one workload and not a sequence of them."""
+    return isinstance(workload, Workload | Mapping)
+
+
+def workloads_of(workload: Dims | Sequence[Dims]) -> tuple[Workload, ...]:
+    """The workloads of the argument; raises `TunerError` for an empty sequence."""
+    listed = [workload] if isinstance(workload, Workload | Mapping) else list(workload)
+    if not listed:
+        raise TunerError("there is no workload to tune", "pass a mapping of dims, or a list")
+    return tuple(
+        each if isinstance(each, Workload) else Workload.from_mapping(each) for each in listed
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TuneCall:
+    """The arguments of one call of `tune`."""
+
+    kernel: str | Kernel
+    workloads: tuple[Workload, ...]
+    budget: Budget = 100
+    target: str | None = None
+    strategy: str = "bayes"
+    seed: int = 0
+    #: Name of the pool.
+    pool: str = "local"
+    fresh: bool = False
+    #: More of config.yaml.
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    on_progress: ProgressCallback | None = None
+
+    def run(
+        self, database: Database, create_pool: Callable[[PoolSpec], Pool] | None = None
+    ) -> list[TuneResult]:
+        """Tune all workloads as one campaign; one result per workload, in order.
+
+        create_pool: makes the pool that the run starts and closes; by default one of the pool's
+        kind.
+        """
+        from tuner.api.stored_results import failed_result
+
+        kernel = self._loaded()
+        if len(self.workloads) == 1:
+            return self._campaign(kernel, database, create_pool)
+        found, errors = self._several(kernel, database, create_pool)
+        if not found:
+            raise next(iter(errors.values()))
+        return [
+            found[each]
+            if each in found
+            else failed_result(kernel.name, each, f"{errors[each].message}")
+            for each in self.workloads
+        ]
+
+    def _loaded(self) -> Kernel:
+        return registry.load_undecided(self.kernel) if isinstance(self.kernel, str) else self.kernel
+
+    def _several(
+        self,
+        kernel: Kernel,
+        database: Database,
+        create_pool: Callable[[PoolSpec], Pool] | None,
+    ) -> tuple[dict[Workload, TuneResult], dict[Workload, TunerError]]:
+        """The results of a campaign over all workloads that the declaration accepts.
+
+        A mistake in the declaration may concern one workload and end the campaign. Then the
+        workloads that have one are left out.
+        """
+        errors = _refused(self.workloads, lambda each: calls.check(kernel, each))
+        groups = [[each for each in dict.fromkeys(self.workloads) if each not in errors]]
+        found: dict[Workload, TuneResult] = {}
+        while groups:
+            group = groups.pop(0)
+            if not group:
+                continue
+            call = replace(self, workloads=tuple(group))
+            try:
+                results = call._campaign(kernel, database, create_pool)
+                found |= zip(group, results, strict=True)
+            except _OF_ONE_WORKLOAD as error:
+                more = _refused(group, lambda each: self._declared(kernel, each, database))
+                if more:
+                    groups.append([each for each in group if each not in more])
+                elif len(group) > 1:  # a mistake that shows on the device only
+                    groups += [[each] for each in group]
+                else:
+                    more = {group[0]: error}
+                errors |= more
+        return found, errors
+
+    def _declared(self, kernel: Kernel, workload: Workload, database: Database) -> None:
+        """Check the declaration for one workload, as a campaign does before it starts workers."""
+        from tuner.campaign import pool_spec_of
+
+        settings, options = replace(self, workloads=(workload,))._arguments(kernel, database)
+        pool_spec_of(settings, "tune", options=options)
+
+    def _campaign(
+        self,
+        kernel: Kernel,
+        database: Database,
+        create_pool: Callable[[PoolSpec], Pool] | None,
+    ) -> list[TuneResult]:
+        from tuner.api.stored_results import stored_results
+        from tuner.campaign import run_campaign
+
+        settings, options = self._arguments(kernel, database)
+        outcome = run_campaign(
+            settings,
+            "tune",
+            options=options,
+            on_progress=self.on_progress,
+            create_pool=create_pool,
+        )
+        return stored_results(
+            database,
+            outcome.run_id,
+            self.workloads,
+            kernel,
+            summary=outcome.summary,
+            note=_note(outcome),
+            stage_s=outcome.stage_s,
+        )
+
+    def _arguments(self, kernel: Kernel, database: Database) -> tuple[Settings, RunOptions]:
+        """The settings and options of the campaign."""
+        from tuner.campaign import RunOptions
+        from tuner.settings import validated
+
+        settings = validated(self._settings(kernel, database.url), lambda _: "tune()")
+        options = RunOptions(fresh=self.fresh, report=False, export=False, base=Path.cwd())
+        return settings, options
+
+    def _settings(self, kernel: Kernel, url: str) -> dict[str, Any]:
+        """The settings of config.yaml with one campaign, `tune`."""
+        workloads = [each.as_dict() for each in dict.fromkeys(self.workloads)]
+        budget = self.budget
+        campaign = {
+            "tasks": [{"kernel": registry.spec_of(kernel), "workloads": workloads}],
+            "targets": [self.target] if self.target else list(kernel.kinds),
+            "budget": dict(budget) if isinstance(budget, Mapping) else {"trials": budget},
+            "strategy": {"name": self.strategy, "seed": self.seed},
+        }
+        pool = {"kind": self.pool, **self.settings.get("pool", {})}
+        return {
+            **self.settings,
+            "pool": pool,
+            "database": {**self.settings.get("database", {}), "url": url},
+            "campaigns": {"tune": campaign},
+        }
+
+
+def _refused(
+    workloads: Sequence[Workload], check: Callable[[Workload], None]
+) -> dict[Workload, TunerError]:
+    """The workloads for which a check raises, each with its error."""
+    errors: dict[Workload, TunerError] = {}
+    for each in workloads:
+        try:
+            check(each)
+        except TunerError as error:
+            errors[each] = error
+    return errors
+
+
+def _note(outcome: RunOutcome) -> str:
+    """Why tasks of a run may be without an outcome; empty for a finished run."""
+    if outcome.fault is not None:
+        return f"{outcome.fault.reason}; {outcome.fault.remedy}"
+    return outcome.summary if outcome.status != "finished" else ""
