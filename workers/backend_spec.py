@@ -20,6 +20,18 @@ if TYPE_CHECKING:
     from workers.roles import Backend
 
 
+#: Describes the device of that number for a runner with these options; None where that is unknown.
+Describe = Callable[[int, Mapping[str, Value]], Device | None]
+#: How preloads begin where tensors are torch's. Waiting threads of OpenMP must not burn the cores
+#: that a variant is timed on, and Inductor must not start compiler processes.
+TORCH = (
+    "OMP_WAIT_POLICY=passive",
+    "OMP_DYNAMIC=false",
+    "TORCHINDUCTOR_COMPILE_THREADS=1",
+    "torch",
+)
+
+
 class Node(Protocol):
     """What a machine of a cluster gives to workers."""
 
@@ -87,8 +99,6 @@ class BackendSpec:
     stand_in: str = ""
     #: Seconds of one trial, roughly, for plans.
     seconds_per_trial: float = 1.0
-    #: Estimated seconds of race and confirmation of one task.
-    seconds_of_finals: float = 8.0
 
     # -- devices -----------------------------------------------------------------------------------
     def found(self) -> list[Device]:
@@ -107,6 +117,14 @@ class BackendSpec:
                 "run `tuner workers list`",
             )
         return devices[index]
+
+    def describing(self) -> Describe:
+        """Begin to describe the devices without opening one in this process; returns at once.
+
+        The result waits for the description of a device, which must equal that of the process which
+        opens it. By default it knows none.
+        """
+        return lambda index, options: None
 
     def offline(self, target: str) -> Device:
         """The limits of a target of this kind that is absent; what is no limit is 0.
@@ -134,6 +152,13 @@ class BackendSpec:
     # -- builds ------------------------------------------------------------------------------------
     def warm_builder(self, cache_dir: Path) -> None:
         """Load in a builder's process what the first build for this kind would have to load."""
+
+    def builder_preload(self) -> tuple[str, ...]:
+        """What the server loads from which builders of a local pool fork; entries as in `preload`.
+
+        Where there are none, each builder calls `warm_builder`.
+        """
+        return ()
 
     def build(
         self, job: BuildJob, cache_dir: Path, options: Mapping[str, Value]
@@ -183,9 +208,12 @@ class BackendSpec:
         }
 
     def preload(self) -> tuple[str, ...]:
-        """Modules, or `module:function` to call, that the server loads from which runners fork.
+        """What the server loads from which runners fork, in this order.
 
-        Leave out libraries that read the environment once, or start threads, when imported.
+        Entries are `module`, `module:function`, `module:function argument`, or `VARIABLE=value` for
+        libraries that read the environment once, when they are imported. What several kinds begin
+        with is loaded once for all of them. Leave out libraries that start threads when imported,
+        and whatever opens a device.
         """
         return ()
 

@@ -90,6 +90,15 @@ class Pool(Protocol):
         """Start the workers; each runner that is ready causes a `WorkerReady`."""
         ...
 
+    def described(self) -> Sequence[WorkerInfo] | None:
+        """The runners with their devices, as known before any of them is ready.
+
+        None where that is not known: wait for the `WorkerReady` of each. They carry no calibration.
+        Their devices and toolchains equal those of `WorkerReady`, or the worker is not the one that
+        was described.
+        """
+        ...
+
     def submit_build(self, job: BuildJob) -> None: ...
 
     def submit_measure(self, worker_id: str, job: MeasureJob) -> None:
@@ -101,5 +110,9 @@ class Pool(Protocol):
         ...
 
     def close(self, *, kill: bool = False) -> None:
-        """Stop all workers; with `kill`, do not wait for jobs in flight."""
+        """Stop all workers.
+
+        Jobs in flight have no event any more. Without `kill` a pool may wait for them, where it
+        cannot end its workers faster than the jobs.
+        """
         ...

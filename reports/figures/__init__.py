@@ -10,7 +10,6 @@ from reports.figures.noise import noise
 from reports.figures.parameters import parameters
 from reports.figures.speedups import speedups
 from reports.figures.static_facts import static_facts
-from reports.figures.timeline import timeline
 
 __all__ = [
     "convergence",
@@ -21,5 +20,4 @@ __all__ = [
     "parameters",
     "speedups",
     "static_facts",
-    "timeline",
 ]

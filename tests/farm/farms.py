@@ -265,18 +265,21 @@ class WorkerProcesses:
 def worker_processes(root: int) -> list[WorkerProcesses]:
     """The builders and runners below a driver whose child is complete at this moment."""
     tree = parents()
-    families: dict[str, list[int]] = {}
+    names: dict[int, str] = {}
     for pid in tree:
         with suppress(OSError):
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             if b"workers.supervision.child.fork_server_main" in words and descends(pid, root, tree):
-                families.setdefault(words[-2].decode(), []).append(pid)
+                names[pid] = Path(f"/proc/{pid}/comm").read_text().strip()
     found = []
-    for name, family in families.items():
-        server = [pid for pid in family if tree[pid] not in family]
-        worker = [pid for pid in family if pid not in tree.values()]
-        if len(family) == 3:
-            found.append(WorkerProcesses(name, tree[server[0]], worker[0]))
+    for pid, name in names.items():
+        reaper = tree[pid]
+        # Fork servers, shared or not, stand above reaper and worker, which have the same name.
+        if names.get(reaper) == name and tree[reaper] in names and re.search(r"-\d+$", name):
+            owner = reaper
+            while owner in names:
+                owner = tree[owner]
+            found.append(WorkerProcesses(name, owner, pid))
     return sorted(found, key=lambda worker: worker.name)
 
 

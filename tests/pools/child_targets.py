@@ -150,9 +150,23 @@ def load_for_ever() -> None:
     time.sleep(600)
 
 
+def wait_for_file(path: str) -> None:
+    while not Path(path).exists():
+        time.sleep(0.01)
+
+
 def load_and_die() -> None:
     print("no such library", file=sys.stderr, flush=True)
     os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def load_variable() -> None:
+    """A preload that keeps what the environment says at its time."""
+    LOADED.append(int(os.environ.get("TUNER_TEST_LOADED", "0")))
+
+
+def add_loaded(number: str) -> None:
+    LOADED.append(int(number))
 
 
 def fail_to_load() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from processes import asleep, kill, named, parents, wait_until
+from processes import asleep, forked, kill, named, parents, wait_until
 
 from search_spaces.recorded.kernel import RecordedKernel, load_kernel, synthesise
 from search_spaces.records import Config, Status, config_key
@@ -146,14 +146,20 @@ def spec(kind: str, **changes: object) -> PoolSpec:
 
 
 def child_of(name: str) -> int:
-    """The worker process of a builder or runner of this test process."""
-    found = named(os.getpid(), name)
-    return found[-1] if len(found) == 3 else 0
+    """The worker process of a builder or runner of this test process; 0 while it is replaced."""
+    tree, servers = parents(), forked(os.getpid())
+    reapers = [pid for pid in named(os.getpid(), name) if tree.get(pid) in servers]
+    workers = [pid for pid in reapers if tree[pid] in reapers]
+    return workers[0] if len(workers) == 1 else 0
 
 
 def owner_of(name: str) -> int:
-    """Its parent process: this one, or Ray's."""
-    return parents()[named(os.getpid(), name)[0]]
+    """The process that holds the builder or runner: this one, or Ray's."""
+    tree, servers = parents(), forked(os.getpid())
+    owner = tree[child_of(name)]
+    while owner in servers:
+        owner = tree[owner]
+    return owner
 
 
 def kinds(events: Iterable[PoolEvent]) -> Counter[str]:

@@ -75,3 +75,35 @@ class ProbeBackend:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+class LoadingSpec(ProbeSpec):
+    """Devices whose name says where a library was loaded."""
+
+    kind = "loading"
+
+    def preload(self) -> tuple[str, ...]:
+        return ("child_targets:load",)
+
+    def create(self, *, index: int, cache_dir: str, **options: Value) -> ProbeBackend:
+        return LoadingBackend()
+
+
+class LoadingBackend(ProbeBackend):
+    kind = "loading"
+
+    def info(self) -> tuple[Device, Toolchain]:
+        import child_targets
+
+        elsewhere = child_targets.LOADED and os.getpid() not in child_targets.LOADED
+        name = "loaded in a server" if elsewhere else "not loaded"
+        return Device("loading", name, "loading"), Toolchain()
+
+
+class WaitingSpec(ProbeSpec):
+    """Devices whose libraries load for ten minutes."""
+
+    kind = "waiting"
+
+    def preload(self) -> tuple[str, ...]:
+        return ("child_targets:load_for_ever",)

@@ -33,14 +33,23 @@ def below(root: int) -> list[int]:
 
 
 def named(root: int, name: str) -> list[int]:
-    """Fork server, reaper and worker of the child `name` below `root`, in this order."""
-    found = []
-    for pid in below(root):
-        with suppress(OSError):
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if b"workers.supervision.child.fork_server_main" in words and name.encode() in words:
-                found.append(pid)
-    return found
+    """The processes `name` below `root`: its own fork server if it has one, reaper and worker."""
+    return [pid for pid in forked(root) if process_name(pid) == name[:15]]
+
+
+def forked(root: int) -> list[int]:
+    """All fork servers, reapers and workers below `root`."""
+    return [
+        pid for pid in below(root) if "workers.supervision.child.fork_server_main" in title(pid)
+    ]
+
+
+def process_name(pid: int) -> str:
+    """The name that `ps` shows."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 def title(pid: int) -> str:

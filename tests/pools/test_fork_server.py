@@ -3,10 +3,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from processes import alive, below, kill, named, wait_until
+from processes import alive, below, forked, kill, named, process_name, wait_until
 
 from workers.supervision.fork_server import ForkServer
 from workers.supervision.supervised_child import ChildDied, SupervisedChild
@@ -126,3 +127,79 @@ def test_a_server_can_be_closed_twice_and_used_again(servers):
     assert server.pid is None
     assert child.request("echo", 1, timeout_s=LIMIT_S) == 1
     child.retire()
+
+
+def test_a_branch_has_what_its_server_loaded_and_more(servers):
+    server = server_with(servers, "child_targets:add_loaded 1")
+    branch = server.branch(f"{NAME}-b")
+    branch.load("TUNER_TEST_LOADED=2", "child_targets:load_variable")
+    of_branch, of_server = child_of(branch), child_of(server)
+    assert of_branch.request("loaded_in", timeout_s=LIMIT_S) == [1, 2]
+    assert of_server.request("loaded_in", timeout_s=LIMIT_S) == [1]
+    branch.load("child_targets:add_loaded 3")
+    of_branch.kill()
+    assert of_branch.request("loaded_in", timeout_s=LIMIT_S) == [1, 2, 3]
+    of_branch.retire()
+    of_server.retire()
+    branch.close()
+
+
+@pytest.mark.parametrize("killed", [NAME, f"{NAME}-b"])
+def test_a_killed_server_or_branch_is_replaced_and_its_children_live_on(servers, killed):
+    server = server_with(servers, "child_targets:add_loaded 1")
+    branch = server.branch(f"{NAME}-b")
+    branch.load("child_targets:add_loaded 2")
+    first, second = child_of(branch), child_of(branch)
+    assert first.request("loaded_in", timeout_s=LIMIT_S) == [1, 2]
+    victim = next(
+        pid for pid in forked(os.getpid()) if process_name(pid) == killed and pid != first.pid
+    )
+    kill(victim)
+    wait_until(lambda: not alive(victim))
+    assert first.request("echo", 1, timeout_s=LIMIT_S) == 1
+    assert second.request("loaded_in", timeout_s=LIMIT_S) == [1, 2]
+    first.retire()
+    assert second.request("echo", 2, timeout_s=LIMIT_S) == 2
+    second.retire()
+    branch.close()
+    server.close()
+    assert not forked(os.getpid())
+
+
+def test_children_see_what_the_environment_is_when_they_start(servers, monkeypatch):
+    monkeypatch.setenv("HOME", "/before")
+    monkeypatch.setenv("TUNER_TEST", "set before")
+    server = server_with(servers)
+    server.start()
+    monkeypatch.setenv("HOME", "/after")
+    monkeypatch.delenv("TUNER_TEST")
+    child = child_of(server)
+    facts = child.request("facts", timeout_s=LIMIT_S)
+    assert (facts["home"], facts["variable"]) == ("/after", None)
+    child.retire()
+
+
+def test_the_end_of_one_child_does_not_interrupt_a_shared_server(servers, tmp_path):
+    gate = tmp_path / "gate"
+    servers.append(ForkServer(NAME, paths=PATHS, shared=True))
+    server = servers[-1]
+    server.load(f"child_targets:wait_for_file {gate}", "child_targets:add_loaded 1")
+    first, second = child_of(server), child_of(server)
+    starters = [threading.Thread(target=lambda c=c: _ends(c)) for c in (first, second)]
+    starters[0].start()
+    wait_until(lambda: bool(named(os.getpid(), NAME)))
+    loading = server.pid
+    first.condemn()
+    starters[1].start()
+    gate.touch()
+    for starter in starters:
+        starter.join()
+    wait_until(lambda: not first.alive)
+    assert second.request("loaded_in", timeout_s=LIMIT_S) == [1]
+    assert server.pid == loading
+    second.retire()
+
+
+def _ends(child: SupervisedChild) -> None:
+    with suppress(ChildDied):
+        child.start()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,11 +27,8 @@ class RunOptions:
     workloads: tuple[str, ...] = ()
     #: Trials per task, in place of the budget's.
     trials: int | None = None
-    #: Wall-clock seconds of the whole command from its start, in place of the campaign's. Finals
-    #: are included: each search ends early enough for them.
+    #: Seconds for the search of all tasks together.
     wall_s: float | None = None
-    #: The start of the command, by `time.monotonic`.
-    started_s: float = field(default_factory=time.monotonic, compare=False)
     #: Seconds of device time per task, in place of the budget's.
     device_s: float | None = None
     strategy: str | None = None
@@ -96,8 +92,7 @@ def adjusted(campaign: CampaignConfig, options: RunOptions) -> CampaignConfig:
         )
         for line in campaign.tasks
     ]
-    wall_s = campaign.wall if options.wall_s is None else options.wall_s
-    return campaign.model_copy(update={"tasks": tasks, "wall": wall_s})
+    return campaign.model_copy(update={"tasks": tasks})
 
 
 def requested_of(

@@ -45,7 +45,7 @@ class CampaignRun:
     options: RunOptions
     store: Store
     control: Control
-    #: The moment on the pool's clock at which the run is to be over; None: no such limit.
+    #: The moment on the pool's clock after which no search asks for another config; None: never.
     ends_at: float | None = None
     #: The run that this driver holds; None before it has one.
     _run_id: int | None = None
@@ -98,9 +98,8 @@ class CampaignRun:
             pool = create(required_pool(self.settings, tasks, self.options.base))
         # A pool in virtual time brings its own clock.
         clock = getattr(pool, "clock", time.monotonic)
-        wall_s = self.campaign.wall
-        if wall_s is not None:
-            self.ends_at = clock() + wall_s - (time.monotonic() - self.options.started_s)
+        if self.options.wall_s is not None:
+            self.ends_at = clock() + self.options.wall_s
         killed = True
         try:
             with span("start the pool", "start"):
@@ -179,7 +178,6 @@ class CampaignRun:
             str(self.options.base.resolve()),
             bool(info.environment.get("fresh")),
             self.ends_at,
-            self.campaign.wall,
         )
         protocol_key = environment.protocol_key(environment.protocol(self.settings.measure))
         specs = []

@@ -14,7 +14,6 @@ from tuner.campaign.tasks import ScheduledTask
 from tuner.engine import Finish
 from tuner.engine.default_config import default_failed
 from tuner.settings.models import CampaignConfig, Settings
-from tuner.traces import timeline_so_far
 from tuner.tracing import traced
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ class RunSpec:
 
     def document(self) -> dict[str, Any]:
         """The campaign, the measuring protocol and the filters, as JSON types."""
-        spec = self.campaign.model_dump(mode="json", exclude={"schedule", "description", "wall"})
+        spec = self.campaign.model_dump(mode="json", exclude={"schedule", "description"})
         spec["measure"] = self.settings.measure.model_dump(mode="json")
         spec["only"] = [list(self.options.kernels), list(self.options.workloads)]
         return spec
@@ -98,9 +97,6 @@ def conclude(
     if broken:
         notes.append(f"the default config of {broken} of them fails, see the report")
     summary = "; ".join([summary, *([end.message] if end.message else []), *notes])
-    timeline = timeline_so_far()
-    if timeline is not None:
-        store.record_timeline(run_id, timeline)
     facts = {"summary": summary, "elapsed_s": round(elapsed_s, 3), "notes": "; ".join(notes)}
     store.finish_run(run_id, end.status, facts | dict(usage))
     return RunOutcome(

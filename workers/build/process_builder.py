@@ -13,6 +13,7 @@ from workers import backend_kinds
 from workers.records import Artifact, BuildJob, Failure
 from workers.supervision.crash_retry import at_fault, crash_message, raise_if_killed, start
 from workers.supervision.error_text import one_line, times
+from workers.supervision.fork_server import Server
 from workers.supervision.machine_faults import fault_of
 from workers.supervision.supervised_child import (
     ChildDied,
@@ -31,7 +32,8 @@ class ProcessBuilder:
     """Builds in a child process of low priority; implements `workers.roles.Builder`.
 
     build_options: the options of builds, by kind. kinds: the kinds of devices for which builds
-    are likely, which `warm_up` prepares. cores: the processors it may use, empty for all.
+    are likely, which `warm_up` prepares. cores: the processors it may use, empty for all. server:
+    the fork server of its child, which others share and close; by default it has its own.
 
     A build that takes too long is killed. A build whose compiler crashes is retried once in a fresh
     process (`workers.supervision.crash_retry`). Raises WorkerLost if the kernel or the machine is
@@ -47,6 +49,7 @@ class ProcessBuilder:
         cwd: str | None = None,
         kinds: Sequence[str] = (),
         cores: frozenset[int] = frozenset(),
+        server: Server | None = None,
     ) -> None:
         self._worker_id = worker_id
         self._kinds = tuple(kinds)
@@ -62,6 +65,7 @@ class ProcessBuilder:
             name=worker_id,
             nice=nice,
             cores=cores,
+            server=server,
         )
 
     @property
@@ -127,6 +131,10 @@ class ProcessBuilder:
                     cause = f"the compiler crashed ({death.exit_status}) {times(len(exits))}"
                     return Failure(Status.COMPILE, crash_message(cause, death), death.output)
                 _log.info("%s: retried after %s", job.job_id, death)
+
+    def condemn(self) -> None:
+        """Begin to end the child while the caller continues; `kill` waits for its end."""
+        self._child.condemn()
 
     def kill(self) -> None:
         """End the child at once and for good, also from another thread."""

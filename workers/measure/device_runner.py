@@ -25,7 +25,7 @@ from workers.records import (
 from workers.supervision.crash_retry import start
 from workers.supervision.error_text import one_line
 from workers.supervision.fault_attribution import FaultAttribution, Loss, Reply
-from workers.supervision.fork_server import ForkServer
+from workers.supervision.fork_server import ForkServer, Server
 from workers.supervision.machine_faults import fault_of
 from workers.supervision.standby import ChildWithStandby
 from workers.supervision.supervised_child import (
@@ -55,7 +55,8 @@ class DeviceRunner:
 
     options: those of the backend, and `standby`: whether there is a standby process; by default for
     kinds with a device of their own. launch_core: the processor that the launching thread is bound
-    to, None for no binding. cores: the processors of all other threads, empty for all. Raises
+    to, None for no binding. cores: the processors of all other threads, empty for all. server: the
+    fork server of its processes, which others share and close; by default it has its own. Raises
     WorkerLost if the device or its process is not available.
     """
 
@@ -69,6 +70,7 @@ class DeviceRunner:
         cwd: str | None = None,
         launch_core: int | None = None,
         cores: frozenset[int] = frozenset(),
+        server: Server | None = None,
     ) -> None:
         self._worker_id = worker_id or f"{kind}-{index}"
         self._info: WorkerInfo | None = None
@@ -79,8 +81,8 @@ class DeviceRunner:
         arguments = {"kind": kind, "index": index, "options": options, "core": launch_core}
         if launch_core is not None:
             _log.info("%s launches from processor %d", self._worker_id, launch_core)
-
-        self._server = ForkServer(
+        self._own_server = server is None
+        self._server = server or ForkServer(
             self._worker_id,
             paths=paths,
             cwd=cwd,
@@ -224,16 +226,24 @@ class DeviceRunner:
         self._info = None
         self._children.drop_standby()
         self._children.current.kill()
-        self._server.close()
+        self._close_server()
+
+    def condemn(self) -> None:
+        """Begin to end all processes while the caller continues; `kill` waits for their end."""
+        self._children.condemn()
 
     def kill(self) -> None:
         """End the child at once and for good. For any thread."""
         self._children.retire()
-        self._server.close()
+        self._close_server()
 
     def close(self) -> None:
         self._children.close()
-        self._server.close()
+        self._close_server()
+
+    def _close_server(self) -> None:
+        if self._own_server:
+            self._server.close()
 
 
 class DeviceService:

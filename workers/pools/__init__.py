@@ -9,11 +9,12 @@ from typing import cast
 from search_spaces.errors import TunerError
 from search_spaces.plugins import PluginGroup
 from search_spaces.registry import refuse_nested
+from workers.pools.worker_servers import prestart
 from workers.records import PoolSpec
 from workers.roles import Pool
 from workers.supervision.fork_server import IN_WORKER
 
-__all__ = ["create", "names"]
+__all__ = ["create", "names", "prestart"]
 
 POOLS = PluginGroup(
     "tuner.pools",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import queue
+import socket
 import sys
 import threading
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from workers.device import found
 from workers.host import cpu_device
 from workers.measure.device_runner import DeviceRunner
 from workers.pools.cores import number, shares
+from workers.pools.worker_servers import WorkerServers, taken
 from workers.pools.worker_slots import PoolPlan, WorkerSlot
 from workers.records import (
     BuildJob,
@@ -29,6 +31,7 @@ from workers.records import (
     PoolEvent,
     PoolSpec,
     WorkerGone,
+    WorkerInfo,
     WorkerReady,
 )
 from workers.supervision.worker_lost import reason_of, remedy_of
@@ -67,6 +70,7 @@ class LocalPool:
         self._builders: list[ProcessBuilder] = []
         self._runners: dict[str, _RunnerState] = {}
         self._threads: list[threading.Thread] = []
+        self._servers: WorkerServers | None = None
         self._closing = threading.Event()
         self._switch_s = sys.getswitchinterval()
 
@@ -85,6 +89,9 @@ class LocalPool:
     def start(self) -> None:
         sys.setswitchinterval(_SWITCH_S)
         plan = self._plan
+        kinds = sorted(self._spec.runners)
+        servers = self._servers = taken(kinds, plan.paths, plan.cwd)
+        servers.start()
         slots = list(plan.slots(_count_devices))
         launched_slots = [slot for slot in slots if backend_kinds.spec(slot.kind).accelerator]
         numbers = {slot.worker_id: number(slot.kind, slot.index) for slot in launched_slots}
@@ -101,9 +108,10 @@ class LocalPool:
                 plan.cwd,
                 launch_core=launch.get(numbers[slot.worker_id]) if launched else None,
                 cores=others if launched else frozenset(),
+                server=servers.runners(slot.kind),
             )
             self._runners[slot.worker_id] = _RunnerState(slot, runner)
-        kinds = sorted({slot.kind for slot in slots})
+        cold = [kind for kind in servers.cold_kinds if any(s.kind == kind for s in slots)]
         busy = sum(backend_kinds.spec(slot.kind).processors for slot in slots)
         memory_bytes = cpu_device().memory_bytes
         for index in range(plan.builders(_usable_cpus(), memory_bytes, busy)):
@@ -114,19 +122,34 @@ class LocalPool:
                     name,
                     paths=plan.paths,
                     cwd=plan.cwd,
-                    kinds=kinds,
+                    kinds=cold,
                     cores=others,
+                    server=servers.builders,
                 )
             )
+        # Runners first: their device opens while builders start.
         self._threads = [
-            *(self._thread(self._build, one, one.worker_id) for one in self._builders),
             *(
                 self._thread(self._serve_runner, state, state.slot.worker_id)
                 for state in self._runners.values()
             ),
+            *(self._thread(self._build, one, one.worker_id) for one in self._builders),
         ]
         for thread in self._threads:
             thread.start()
+
+    def described(self) -> Sequence[WorkerInfo] | None:
+        servers, host, infos = self._servers, socket.gethostname(), []
+        if servers is None:
+            return None
+        for state in self._runners.values():
+            slot = state.slot
+            device = servers.described(slot.kind, slot.index, slot.options)
+            if device is None:
+                return None
+            toolchain = backend_kinds.spec(slot.kind).toolchain()
+            infos.append(WorkerInfo(slot.worker_id, device, toolchain, host))
+        return infos
 
     def submit_build(self, job: BuildJob) -> None:
         self._builds.put(job)
@@ -155,16 +178,17 @@ class LocalPool:
             self._builds.put(None)
         for state in self._runners.values():
             state.inbox.put(None)
-        for builder in self._builders:
-            if builder.warming:  # it has no job and gets none
-                builder.kill()
-        if kill:
-            for worker in self._workers():
-                worker.kill()
+        # Nobody polls any more, so jobs in flight end with their processes, all at the same time.
+        for worker in self._workers():
+            worker.condemn()
+        if self._servers is not None:
+            self._servers.kill_if_loading()
+        for worker in self._workers():
+            worker.kill()
         for thread in self._threads:
             thread.join()
-        for worker in self._workers():
-            worker.close()
+        if self._servers is not None:
+            self._servers.close()
         self._plan.close()
         sys.setswitchinterval(self._switch_s)
 

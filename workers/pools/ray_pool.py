@@ -35,6 +35,7 @@ from workers.records import (
     PoolEvent,
     PoolSpec,
     WorkerGone,
+    WorkerInfo,
     WorkerReady,
 )
 from workers.supervision.worker_lost import WorkerLost
@@ -183,6 +184,9 @@ class RayPool:
                 ray.kill(state.actor)
 
     # -- jobs --------------------------------------------------------------------------------------
+    def described(self) -> Sequence[WorkerInfo] | None:
+        return None
+
     def submit_build(self, job: BuildJob) -> None:
         self._builds.append(job)
         self._dispatch()

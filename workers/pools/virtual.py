@@ -94,6 +94,9 @@ class VirtualPool:
             device, toolchain = backend.info()
             self._at(self._now, WorkerReady(WorkerInfo(slot.worker_id, device, toolchain)))
 
+    def described(self) -> Sequence[WorkerInfo] | None:
+        return None
+
     def submit_build(self, job: BuildJob) -> None:
         result = simulate_build(job)
         start = max(self._now, heapq.heappop(self._free)) + self._transport_s

@@ -1,12 +1,14 @@
 """Supervised processes: code that may crash, hang or be killed runs in a child, never in the farm.
 
-    driver or actor                     one per builder; one per device runner
+    driver or actor
       |
       |  SupervisedChild                supervised_child.py, child_process.py
       |    writes requests, reads heartbeats and replies, closes the lifeline
       |
       +--starts--> fork server          fork_server.py | child/fork_server_main.py
                      |                  imports the libraries, runs no job, outlives its children
+                     |
+                     +--forks--> branch               a fork server with more libraries
                      |
                      +--forks--> reaper               child/reaper.py
                                    |                  kills and cleans up, runs no code of a job
@@ -24,7 +26,11 @@
     the driver ends, also by kill -9    the lifeline closes by itself; as for a timeout
     the reaper is killed                the kernel kills the worker (PR_SET_PDEATHSIG), the fork
                                         server kills the rest of the process group
-    the fork server is killed           its children live on; the next child gets a new server
+    the fork server is killed           the kernel kills its branches; reapers and workers live on,
+                                        and the next child gets a new server
+
+A child has its own fork server, or shares one with others. `workers.pools.worker_servers` makes
+the servers that all workers of a local pool share.
 
 What follows a lost process is decided here too: a crash is retried once in a fresh process
 (`crash_retry`), a standby process takes over (`standby`), the candidate at fault is found

@@ -20,7 +20,7 @@ from workers.supervision.child.messages import (
     framed,
     length_of,
 )
-from workers.supervision.fork_server import ForkServer, exit_name
+from workers.supervision.fork_server import Server, exit_name
 from workers.supervision.response_deadline import ResponseDeadline
 
 _EXIT_TIMEOUT_S = 10.0
@@ -34,7 +34,7 @@ class ChildProcess:
         self,
         scratch: Path,
         *,
-        server: ForkServer,
+        server: Server,
         environment: Mapping[str, str | None],
         name: str,
     ) -> None:
@@ -111,7 +111,8 @@ class ChildProcess:
     def close_lifeline(self) -> None:
         """Have the reaper kill everything. For any thread, also repeatedly.
 
-        A server that is still loading has no reaper to do it; it is killed instead.
+        A server that is still loading has no reaper to do it. It is killed if the child is its only
+        one; else it forks the child once it has loaded, and the reaper ends that child at once.
         """
         with self._lifeline_lock:
             if self._lifeline >= 0:
@@ -124,7 +125,8 @@ class ChildProcess:
         self.close_lifeline()
         exit_status, self._exit_status = self._exit_status, -1
         written = b""
-        if _readable(exit_status, _EXIT_TIMEOUT_S):
+        forked = self.pid is not None or not self._server.loading
+        if _readable(exit_status, _EXIT_TIMEOUT_S if forked else 0.0):
             written = os.read(exit_status, EXIT_STATUS.size)
         for descriptor in (self._requests, self._replies, exit_status):
             if descriptor >= 0:

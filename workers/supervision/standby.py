@@ -125,9 +125,16 @@ class ChildWithStandby:
         if self._starter is not None:
             self._starter.join()
 
+    def condemn(self) -> None:
+        """Begin to retire: both are killed while the caller continues. For any thread."""
+        self._retired = True
+        for child in (self._current, self._standby, self._next):
+            if child is not None:
+                child.condemn()
+
     def retire(self) -> None:
         """Kill both and start no other. For any thread."""
-        self._retired = True
+        self.condemn()
         _retire(self._current, self._standby, self._next)
 
     def close(self) -> None:

@@ -27,7 +27,7 @@ from typing import Any
 from tuner import tracing
 from workers.supervision.child.messages import Setup
 from workers.supervision.child_process import ChildProcess
-from workers.supervision.fork_server import ForkServer
+from workers.supervision.fork_server import ForkServer, Server
 from workers.supervision.response_deadline import ResponseDeadline
 
 _log = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class SupervisedChild:
         name: str = "child",
         nice: int = 0,
         cores: frozenset[int] = frozenset(),
-        server: ForkServer | None = None,
+        server: Server | None = None,
     ) -> None:
         self._factory, self._kwargs, self._environment = factory, dict(kwargs or {}), environment
         self._paths, self._name, self._nice = paths, name, nice
@@ -173,9 +173,16 @@ class SupervisedChild:
                 self._process = None
                 process.end()
 
+    def condemn(self) -> None:
+        """Begin to retire: the child's reaper kills it while the caller continues."""
+        self._retired = True
+        process = self._process
+        if process is not None:
+            process.close_lifeline()
+
     def retire(self) -> None:
         """Kill the child and start no other. Present and later requests raise ChildDied."""
-        self._retired = True
+        self.condemn()
         self.kill()
         self._close_server()
 

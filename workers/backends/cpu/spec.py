@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search_spaces.records import Device, Toolchain, Value
-from workers.backend_spec import BackendSpec
+from workers.backend_spec import TORCH, BackendSpec, Describe
 from workers.records import Artifact, BuildJob, Failure
 
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel
     from workers.roles import Backend
+
+_INDUCTOR = (*TORCH, "torch._inductor.compile_fx", "workers.build.inductor")
 
 
 class CpuSpec(BackendSpec):
@@ -31,6 +33,10 @@ class CpuSpec(BackendSpec):
         # A cluster counts runners over its nodes; each node has one such device.
         return self.found()[0]
 
+    def describing(self) -> Describe:
+        # The option `cores` changes what the runner's process sees.
+        return lambda index, options: None if options.get("cores") else self.detect(index)
+
     def toolchain(self) -> Toolchain:
         from workers.toolchain import inductor_toolchain
 
@@ -41,6 +47,9 @@ class CpuSpec(BackendSpec):
 
         importlib.import_module("torch._inductor.compile_fx")
         importlib.import_module("workers.build.inductor")
+
+    def builder_preload(self) -> tuple[str, ...]:
+        return _INDUCTOR
 
     def compile(self, kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
         from workers.build.inductor import build_cpu
@@ -54,6 +63,11 @@ class CpuSpec(BackendSpec):
             "OMP_WAIT_POLICY": "passive",
             "OMP_DYNAMIC": "false",
         }
+
+    def preload(self) -> tuple[str, ...]:
+        # Inductor has chosen the folder of its precompiled headers during its import.
+        headers = "workers.build.isa:without_header_precompilation"
+        return (*_INDUCTOR, headers, "workers.backends.cpu.backend")
 
     def create(self, *, index: int, cache_dir: str, **options: Value) -> Backend:
         from workers.backends.cpu.backend import CpuBackend

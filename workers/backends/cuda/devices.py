@@ -1,15 +1,26 @@
-"""CUDA devices: found through NVML without initialising CUDA, detected through torch."""
+"""CUDA devices: found through NVML, described by the driver, detected through torch.
+
+`found` and `described` initialise no CUDA in this process; `detect` does.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
 import os
-from collections.abc import Sequence
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from search_spaces.records import Device
-from workers.backends.cuda import limits
+from workers.backends.cuda import driver_facts, limits
 from workers.backends.gpu.properties import torch_properties
 from workers.nvml import opened_nvml
+
+_TIMEOUT_S = 20.0
+
+_log = logging.getLogger(__name__)
 
 
 def detect(index: int) -> Device:
@@ -18,28 +29,39 @@ def detect(index: int) -> Device:
     Raises `TunerError` when there is none.
     """
     properties = torch_properties("cuda", index)
-    arch = f"{properties.major}{properties.minor}"
-    memory_bytes, power_limit_w = properties.total_memory, 0.0
-    uuid = f"GPU-{properties.uuid}" if hasattr(properties, "uuid") else ""
-    with opened_nvml() as nvml:
-        if nvml is not None and uuid:
-            handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
-            memory_bytes = nvml.nvmlDeviceGetMemoryInfo(handle).total
-            power_limit_w = _power_limit_w(nvml, handle)
-    shared_bytes = int(getattr(properties, "shared_memory_per_block_optin", 0))
-    return Device(
-        kind="cuda",
-        name=properties.name,
-        target=f"cuda:{arch}",
-        sm_count=properties.multi_processor_count,
-        memory_bytes=memory_bytes,
-        shared_bytes=shared_bytes or limits.shared_bytes(arch),
-        registers=getattr(properties, "regs_per_multiprocessor", limits.REGISTERS),
-        warp_size=getattr(properties, "warp_size", 32),
-        l2_bytes=getattr(properties, "L2_cache_size", 0),
-        power_limit_w=power_limit_w,
-        uuid=uuid,
+    return _device(
+        {
+            "name": properties.name,
+            "major": properties.major,
+            "minor": properties.minor,
+            "sm_count": properties.multi_processor_count,
+            "memory_bytes": properties.total_memory,
+            "shared_bytes": int(getattr(properties, "shared_memory_per_block_optin", 0)),
+            "registers": getattr(properties, "regs_per_multiprocessor", limits.REGISTERS),
+            "warp_size": getattr(properties, "warp_size", 32),
+            "l2_bytes": getattr(properties, "L2_cache_size", 0),
+            "uuid": f"GPU-{properties.uuid}" if hasattr(properties, "uuid") else "",
+        }
     )
+
+
+def described() -> list[Device]:
+    """The GPUs visible to this process, as `detect` gives them; empty where there is no driver.
+
+    A short-lived process asks the driver, so that CUDA is not initialised in this one.
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", driver_facts.__file__],
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=True,
+        )
+        return [_device(one) for one in json.loads(done.stdout)]
+    except Exception as error:  # also NVML's, which has no common class with the others
+        _log.info("the CUDA devices are not described before they are opened: %s", error)
+        return []
 
 
 def found() -> list[Device]:
@@ -90,6 +112,30 @@ def _nvml_device(nvml: Any, handle: Any, uuid: str) -> Device:
         shared_bytes=limits.shared_bytes(arch),
         registers=limits.REGISTERS,
         power_limit_w=_power_limit_w(nvml, handle),
+        uuid=uuid,
+    )
+
+
+def _device(facts: Mapping[str, Any]) -> Device:
+    """The device with these facts of CUDA, and what NVML alone knows of it."""
+    arch, uuid = f"{facts['major']}{facts['minor']}", facts["uuid"]
+    memory_bytes, power_limit_w = facts["memory_bytes"], 0.0
+    with opened_nvml() as nvml:
+        if nvml is not None and uuid:
+            handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+            memory_bytes = nvml.nvmlDeviceGetMemoryInfo(handle).total
+            power_limit_w = _power_limit_w(nvml, handle)
+    return Device(
+        kind="cuda",
+        name=facts["name"],
+        target=f"cuda:{arch}",
+        sm_count=facts["sm_count"],
+        memory_bytes=memory_bytes,
+        shared_bytes=facts["shared_bytes"] or limits.shared_bytes(arch),
+        registers=facts["registers"],
+        warp_size=facts["warp_size"],
+        l2_bytes=facts["l2_bytes"],
+        power_limit_w=power_limit_w,
         uuid=uuid,
     )
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from search_spaces.records import Device, Toolchain, Value
-from workers.backend_spec import Peak
+from workers.backend_spec import Describe, Peak
 from workers.backends.cuda import limits
 from workers.backends.gpu.spec import GpuSpec
 
@@ -31,6 +34,26 @@ class CudaSpec(GpuSpec):
         from workers.backends.cuda.devices import detect
 
         return detect(index)
+
+    def describing(self) -> Describe:
+        from workers.backends.cuda.devices import described
+
+        answer: Future[list[Device]] = Future()
+
+        def ask() -> None:
+            devices: list[Device] = []
+            try:
+                devices = described()
+            finally:
+                answer.set_result(devices)
+
+        threading.Thread(target=ask, name="described devices", daemon=True).start()
+
+        def describe(index: int, options: Mapping[str, Value]) -> Device | None:
+            devices = answer.result()
+            return devices[index] if index < len(devices) else None
+
+        return describe
 
     def toolchain(self) -> Toolchain:
         from workers.toolchain import triton_toolchain

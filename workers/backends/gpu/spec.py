@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from search_spaces.errors import TunerError
 from search_spaces.records import Device
-from workers.backend_spec import BackendSpec
+from workers import backend_kinds
+from workers.backend_spec import TORCH, BackendSpec
 from workers.records import Artifact, BuildJob, Failure
 
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel
 
+#: What takes seconds before a variant is compiled or a device is opened: torch, Triton, and the
+#: digest of Triton's own files, which is part of the name of every cached binary.
+TRITON = (*TORCH, "triton", "triton.runtime.cache:triton_key")
 #: A small kernel whose build loads Triton and its compilers.
 _WARM_UP_KERNEL = "softmax"
 
@@ -61,10 +66,23 @@ class GpuSpec(BackendSpec):
         return {**super().environment(cache_dir), **shared}
 
     def preload(self) -> tuple[str, ...]:
-        """What takes seconds before a device is opened: torch, Triton, and the digest of Triton's
-        own files, which is part of the name of every cached binary."""
-        backend = f"workers.backends.{self.kind}.backend"
-        return ("torch", "triton", "triton.runtime.cache:triton_key", backend)
+        return (*TRITON, f"workers.backends.{self.kind}.backend")
+
+    def builder_preload(self) -> tuple[str, ...]:
+        return (*TRITON, "workers.build.gpu", f"{__name__}:compile_sample {self.usual_target}")
+
+
+def compile_sample(target: str) -> None:
+    """Compile a small kernel in a builders' fork server, whose forks then have all of Triton ready.
+
+    No device is visible meanwhile: a process that has asked the driver for one cannot be forked.
+    """
+    from workers.build.cache import environment
+    from workers.device import offline
+
+    hidden = {one.visible_devices: "" for one in backend_kinds.specs() if one.visible_devices}
+    with environment(**hidden), tempfile.TemporaryDirectory(prefix="tuner-") as folder:
+        warm_triton(offline(target), Path(folder))
 
 
 def warm_triton(device: Device, cache_dir: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search_spaces.records import Device, Value
-from workers.backend_spec import BackendSpec
+from workers.backend_spec import TORCH, BackendSpec, Describe
 
 if TYPE_CHECKING:
     from workers.roles import Backend
@@ -46,6 +46,21 @@ class InterpreterSpec(BackendSpec):
         from workers.device import offline
 
         warm_triton(offline(_WARM_UP_TARGET), cache_dir)
+
+    def describing(self) -> Describe:
+        return lambda index, options: self.detect(index)
+
+    def preload(self) -> tuple[str, ...]:
+        # Triton reads the variable for the functions of its language when it is imported.
+        return (*TORCH, "TRITON_INTERPRET=1", "triton", "workers.backends.interpreter.backend")
+
+    def builder_preload(self) -> tuple[str, ...]:
+        from workers.backends.gpu import spec
+
+        return (
+            *(*spec.TRITON, "workers.build.gpu"),
+            f"{spec.__name__}:{spec.compile_sample.__name__} {_WARM_UP_TARGET}",
+        )
 
     def environment(self, cache_dir: Path) -> dict[str, str]:
         return {**super().environment(cache_dir), "TRITON_INTERPRET": "1"}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search_spaces.records import Device, Toolchain, Value
-from workers.backend_spec import BackendSpec, Node
+from workers.backend_spec import BackendSpec, Describe, Node
 from workers.records import Artifact, BuildJob, Failure
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ class SimulatedSpec(BackendSpec):
     standby = False
     processors = 0
     seconds_per_trial = 0.01
-    seconds_of_finals = 0.1
 
     def found(self) -> list[Device]:
         """A stand-in: the device of a result is the one that was recorded."""
@@ -31,6 +30,9 @@ class SimulatedSpec(BackendSpec):
 
     def detect(self, index: int) -> Device:
         return Device(self.kind, "Simulated Device", self.kind, uuid=f"SIM-{index}")
+
+    def describing(self) -> Describe:
+        return lambda index, options: self.detect(index)
 
     def toolchain(self) -> Toolchain:
         return Toolchain(python=platform.python_version())

@@ -1,11 +1,12 @@
 """The program of a fork server: loads libraries once, then forks a reaper and a worker per order.
 
-    python -m workers.supervision.child.fork_server_main SOCKET PATHS PRELOAD... NAME
+    python -m workers.supervision.child.fork_server_main SOCKET PATHS NAME
 
-`workers.supervision.fork_server` starts it. The server outlives its children and they outlive it.
-It kills the process group of a reaper that was itself killed. Callers that kill their direct
-children when they end, as Ray's processes do, kill the server only; reapers and workers are its
-children and clean up by themselves.
+`workers.supervision.fork_server` starts it. It may also fork a branch: a fork server that has
+loaded what this one has, and then loads more. The server outlives its children and they outlive it;
+a branch ends with its server. The server kills the process group of a reaper that was itself
+killed. Callers that kill their direct children when they end, as Ray's processes do, kill the
+server only; reapers and workers are its children and clean up by themselves.
 """
 
 from __future__ import annotations
@@ -21,55 +22,170 @@ import socket
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from tuner import tracing
-from workers.supervision.child.messages import DESCRIPTORS, LENGTH_BYTES, ForkOrder, length_of
-from workers.supervision.child.process_control import adopt_orphans, wake_on_child_exit
+from workers.supervision.child.messages import (
+    DESCRIPTORS,
+    EXIT_STATUS,
+    LENGTH_BYTES,
+    LOADED,
+    ForkOrder,
+    Order,
+    length_of,
+)
+from workers.supervision.child.process_control import (
+    adopt_orphans,
+    die_with_parent,
+    set_name,
+    wake_on_child_exit,
+)
 from workers.supervision.child.reaper import supervise
 from workers.supervision.child.worker_loop import append_paths, work
 
 
 def main(argv: list[str]) -> None:
-    """Serve fork orders from a socket until its other end is closed and all reapers have ended."""
-    tracing.join(f"fork server of {argv[-1]}")
+    """Serve the orders that come over a socket."""
     control = socket.socket(fileno=int(argv[0]))
     control.set_inheritable(False)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     append_paths(argv[1].split(os.pathsep))
-    for entry in argv[2:-1]:
-        _preload(entry)
-    # Forks then neither scan these objects nor copy their pages.
-    gc.collect()
-    gc.freeze()
-    wake = wake_on_child_exit()
-    with suppress(OSError):  # the caller has ended; its orders still have folders to remove
-        control.sendall(b"r")
-    while _collect_reapers() or control.fileno() >= 0:
-        listened: list[Any] = [wake[0], control] if control.fileno() >= 0 else [wake[0]]
-        ready, _, _ = select.select(listened, [], [])
-        if wake[0] in ready:
-            os.read(wake[0], 4096)
-        if control not in ready:
-            continue
-        order = _receive(control)
-        if order is None:
-            control.close()
+    # Nothing that a server loads becomes garbage that matters; workers collect as usual.
+    gc.disable()
+    Server(control, argv[2]).serve()
+
+
+class Server:
+    """One fork server: a process that carries out orders until the other end of a socket closes."""
+
+    def __init__(self, control: socket.socket, name: str) -> None:
+        set_name(name)
+        tracing.join(f"fork server {name}")
+        self._control = control
+        self._wake = wake_on_child_exit()
+        #: Where the exit status of each living branch goes, by its process id.
+        self._branches: dict[int, int] = {}
+
+    def serve(self) -> None:
+        """Return when the socket is closed and all children have ended."""
+        control, wake = self._control, self._wake[0]
+        while self._collect() or control.fileno() >= 0:
+            listened: list[Any] = [wake, control] if control.fileno() >= 0 else [wake]
+            ready, _, _ = select.select(listened, [], [])
+            if wake in ready:
+                os.read(wake, 4096)
+            if control not in ready:
+                continue
+            received = _receive(control)
+            if received is None:
+                control.close()
+            else:
+                self._carry_out(*received)
+
+    def _carry_out(self, order: Order, descriptors: list[int]) -> None:
+        if "entries" in order:
+            for entry in order["entries"]:
+                with tracing.span(f"load {entry}", "start", least_s=0.005):
+                    _load(entry)
+            # Forks then neither scan these objects nor copy their pages.
+            gc.freeze()
+            with suppress(OSError):  # the caller has ended; its orders still have folders to remove
+                self._control.sendall(LOADED)
+        elif "branch" in order:
+            control, output, exit_status = descriptors
+            name = order["branch"]
+            pid = self._fork(
+                lambda: self._become_branch(name, control, output, exit_status), output
+            )
+            if pid > 0:
+                self._branches[pid] = os.dup(exit_status)
         else:
-            _fork(*order, private=(*wake, control.fileno()))
+            fork_order = order
+            self._fork(lambda: _become_reaper(fork_order, *descriptors), descriptors[3])
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+    def _fork(self, become: Callable[[], None], output: int) -> int:
+        """Run `become` in a child; its process id, -1 where the system allows none."""
+        try:
+            child = os.fork()
+        except OSError as error:
+            os.write(output, f"no process can be forked: {error}\n".encode())
+            return -1
+        if child == 0:
+            code = 1
+            try:
+                self._release()
+                become()
+                code = 0
+            except SystemExit as leaving:
+                code = leaving.code if isinstance(leaving.code, int) else 1
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                # Skips the interpreter's shutdown: threads of a library must not keep a worker
+                # alive.
+                os._exit(code)
+        return child
+
+    def _release(self) -> None:
+        """In a fork: give up what belongs to the server."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for descriptor in (*self._wake, self._control.fileno(), *self._branches.values()):
+            os.close(descriptor)
+        self._control.detach()
+        os.setsid()
+
+    def _become_branch(self, name: str, control: int, output: int, exit_status: int) -> None:
+        """Serve another socket in this fork, which ends with its server."""
+        server = os.getppid()
+        die_with_parent()
+        if os.getppid() != server:
+            return
+        for stream in (1, 2):
+            os.dup2(output, stream)
+        os.close(output)
+        os.close(exit_status)
+        Server(socket.socket(fileno=control), name).serve()
+
+    def _collect(self) -> bool:
+        """Collect ended children and kill the rest of their process groups; whether any lives."""
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if ended is None:
+                return True
+            # Until it is collected, no other process group can have its number.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(ended.si_pid, signal.SIGKILL)
+            _, status = os.waitpid(ended.si_pid, 0)
+            exit_status = self._branches.pop(ended.si_pid, -1)
+            if exit_status >= 0:
+                with suppress(OSError):
+                    os.write(exit_status, EXIT_STATUS.pack(os.waitstatus_to_exitcode(status)))
+                os.close(exit_status)
 
 
-def _preload(entry: str) -> None:
-    module, _, name = entry.partition(":")
+def _load(entry: str) -> None:
+    """Import a module, call a function of it, or set a variable of the environment."""
+    called, _, argument = entry.partition(" ")
+    module, _, name = called.partition(":")
+    variable, assigned, value = entry.partition("=")
+    if assigned and variable.isidentifier():
+        os.environ[variable] = value
+        return
     with suppress(Exception):  # the child that needs it reports the error
         loaded = importlib.import_module(module)
         if name:
-            getattr(loaded, name)()
+            getattr(loaded, name)(*([argument] if argument else []))
 
 
-def _receive(control: socket.socket) -> tuple[ForkOrder, list[int]] | None:
+def _receive(control: socket.socket) -> tuple[Order, list[int]] | None:
     """The next order with its descriptors; None at the end of file."""
     header, descriptors, _, _ = socket.recv_fds(control, LENGTH_BYTES, DESCRIPTORS)
     for descriptor in descriptors:
@@ -89,38 +205,11 @@ def _exactly(control: socket.socket, count: int) -> bytes:
     return received
 
 
-def _fork(order: ForkOrder, descriptors: list[int], private: Sequence[int]) -> None:
-    """Fork the reaper of a child. private: the server's own descriptors."""
-    try:
-        reaper = os.fork()
-    except OSError as error:
-        os.write(descriptors[3], f"no process can be forked: {error}\n".encode())
-        reaper = -1
-    if reaper == 0:
-        code = 1
-        try:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for descriptor in private:
-                os.close(descriptor)
-            _become_reaper(order, *descriptors)
-            code = 0
-        except SystemExit as leaving:
-            code = leaving.code if isinstance(leaving.code, int) else 1
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            # Skips the interpreter's shutdown: threads of a library must not keep a worker alive.
-            os._exit(code)
-    for descriptor in descriptors:
-        os.close(descriptor)
-
-
 def _become_reaper(
     order: ForkOrder, requests: int, replies: int, lifeline: int, output: int, exit_status: int
 ) -> None:
     """Run the reaper and, in a fork of it, the worker; returns when either is done."""
-    os.setsid()
+    set_name(order["name"])
     for stream in (1, 2):
         os.dup2(output, stream)
     os.close(output)
@@ -136,6 +225,7 @@ def _become_reaper(
     if worker == 0:
         os.close(lifeline)
         os.close(exit_status)
+        gc.enable()
         work(requests, replies, reaper, order["name"])
     else:
         os.close(requests)
@@ -154,20 +244,7 @@ def _use_temporary_folder_in(scratch: str) -> None:
     os.environ["TMPDIR"] = tempfile.tempdir = folder
 
 
-def _collect_reapers() -> bool:
-    """Collect ended reapers and kill the rest of their process groups; whether any is alive."""
-    while True:
-        try:
-            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG)
-        except ChildProcessError:
-            return False
-        if ended is None:
-            return True
-        # Until it is collected, no other process group can have its number.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(ended.si_pid, signal.SIGKILL)
-        os.waitpid(ended.si_pid, 0)
-
-
 if __name__ == "__main__":
     main(sys.argv[1:])
+    # Skips the interpreter's shutdown, which takes a third of a second once torch is loaded.
+    os._exit(0)

@@ -1,30 +1,52 @@
 """What the two sides of a supervised process send each other, and over which descriptors.
 
-    fork order    parent -> fork server   socket: length, pickled `ForkOrder`, and five descriptors
+    order         parent -> fork server   socket: length, pickled order, and its descriptors
+    loaded        fork server -> parent   the same socket: `LOADED` for each `LoadOrder`
     request       parent -> worker        pipe: length, pickle; the first one is the setup
     heartbeat     worker -> parent        pipe: length, `HEARTBEAT`, UTF-8 text
     reply         worker -> parent        the same pipe: length, `REPLY`, pickle
-    exit status   reaper -> parent        pipe: one `EXIT_STATUS`
+    exit status   reaper -> parent        pipe: one `EXIT_STATUS`; of a branch its server sends it
     lifeline      parent -> reaper        pipe that carries nothing; its end of file means "kill"
     output        all children -> parent  pipe with stdout and stderr
 
-Lengths are 8 bytes, big-endian, and count what follows. Standard library only.
+Lengths are 8 bytes, big-endian, and count what follows. A fork server carries its orders out one
+after the other. Standard library only.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Any, BinaryIO, TypedDict
+from typing import Any, BinaryIO, TypedDict, final
 
 LENGTH_BYTES = 8
-#: Descriptors of a fork order: requests, replies, lifeline, output, exit status.
+#: The most descriptors of an order: those of a fork are requests, replies, lifeline, output and
+#: exit status, those of a branch control socket, output and exit status.
 DESCRIPTORS = 5
+#: A fork server's answer to a `LoadOrder`.
+LOADED = b"r"
 #: Kinds of messages on the reply pipe.
 HEARTBEAT, REPLY = b"h", b"r"
 #: The worker's exit code; minus the signal's number where a signal ended it.
 EXIT_STATUS = struct.Struct("=i")
 
 
+@final
+class LoadOrder(TypedDict):
+    """What a fork server loads before it carries out later orders."""
+
+    #: `module`, `module:function`, `module:function argument` or `VARIABLE=value`.
+    entries: list[str]
+
+
+@final
+class BranchOrder(TypedDict):
+    """A fork of the server that is a fork server itself."""
+
+    #: The name that `ps` shows.
+    branch: str
+
+
+@final
 class ForkOrder(TypedDict):
     """What a fork server is asked to start."""
 
@@ -34,6 +56,9 @@ class ForkOrder(TypedDict):
     name: str
     #: Changes of the environment; None unsets a variable.
     environment: dict[str, str | None]
+
+
+Order = LoadOrder | BranchOrder | ForkOrder
 
 
 class Setup(TypedDict):
