@@ -8,6 +8,8 @@ for the table's target with this machine's Triton. A table is rewritten only if,
 - the enumerated configs of the search space are the same, in the same order,
 - the launches have the same function, grid, arguments and options,
 - the binaries are the same in every section that the device executes,
+- the inputs, the reference and the output of the baseline `eager` are the same, bit by bit, on the
+  kernel's small workload, and so are the tolerance and the names of the baselines,
 
 and if the hashes of the device code are the same. The times in a table stay true then. Nothing is
 written for a table that fails; the exit code is 1.
@@ -91,7 +93,8 @@ def restamp(path: Path, after: dict[str, Any]) -> None:
     from tuner.runtime import read
     from tuner.tables.text import text_of
 
-    table = replace(read(path), launch_hash=after["launch_hash"], space_hash=after["space_hash"])
+    hashes = {name: after[name] for name in ("launch_hash", "check_hash", "space_hash")}
+    table = replace(read(path), **hashes)
     path.write_text(text_of(table))
 
 
@@ -118,10 +121,12 @@ def examine(path: str) -> None:
                 for config in (entry["config"], *entry["tie_set"])
                 for launch in kernel.launches(workload, config, tensors(kernel, workload, config))
             ],
+            "checked": checked(kernel, workload),
         }
     joint = next(iter(hashes)) if len(hashes) == 1 else digest(sorted(hashes))
     result = {
         "launch_hash": kernel.launch_hash(),
+        "check_hash": kernel.check_hash(),
         "space_hash": joint,
         "kernel_hashes": list(kernel.kernel_hashes()),
         "entries": entries,
@@ -142,6 +147,31 @@ def tensors(kernel: Any, workload: Any, config: Any) -> dict[str, Any]:
 
     specs = {**kernel.outputs(workload), **kernel.scratch(workload, config)}
     return {**kernel.make_inputs(workload, 0, "meta"), **empty_tensors(specs, "meta")}
+
+
+def checked(kernel: Any, workload: Any) -> dict[str, Any]:
+    """What a variant of the workload is verified with, computed on this machine's processor."""
+    small = kernel.small_workload(workload)
+    baselines = kernel.baselines(workload)
+    values: list[str] = []
+    for seed in (1, 2):
+        inputs = kernel.make_inputs(small, seed, "cpu")
+        found = [inputs, kernel.reference(small, inputs), kernel.baselines(small)["eager"](inputs)]
+        values += [bits(group[name]) for group in found for name in sorted(group)]
+    return {
+        "small": small.key,
+        "tolerance": repr(kernel.tolerance(workload)),
+        "baselines": sorted(baselines),
+        "values": values,
+    }
+
+
+def bits(tensor: Any) -> str:
+    """A digest of a tensor's shape, dtype and values."""
+    import torch
+
+    data = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return hashlib.sha256(f"{tensor.dtype}{list(tensor.shape)}".encode() + data).hexdigest()
 
 
 def compiled(launch: Any, target: str) -> dict[str, Any]:

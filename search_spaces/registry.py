@@ -28,7 +28,8 @@ from search_spaces.source_positions import one_line
 from tuner.import_names import ImportClash
 from tuner.tracing import span
 
-_BUILT_IN = {
+#: The built-in families and where each is defined.
+BUILT_IN = {
     "attention": "search_spaces.kernels.attention.kernel:Attention",
     "cpu_pointwise": "search_spaces.kernels.cpu_pointwise.kernel:CpuPointwise",
     "layer_norm": "search_spaces.kernels.normalisation.kernel:LayerNorm",
@@ -39,7 +40,7 @@ _BUILT_IN = {
 KERNELS = PluginGroup(
     "tuner.kernels",
     "kernel",
-    _BUILT_IN,
+    BUILT_IN,
     KernelError,
     otherwise="write module:object or path/to/file.py:object",
 )
@@ -116,7 +117,7 @@ def for_device(kernel: Kernel, device: Device) -> Kernel:
 
 def _is_ours(spec: str) -> bool:
     """Whether a kernel's module never queries the device: a built-in family or a recording."""
-    return spec in _BUILT_IN or spec.startswith(_RECORDED)
+    return spec in BUILT_IN or spec.startswith(_RECORDED)
 
 
 def _load(spec: str, paths: Sequence[str]) -> Kernel:
@@ -149,7 +150,7 @@ def spec_of(kernel: Kernel) -> str:
     if kernel.spec:
         return kernel.spec
     owner = type(kernel)
-    for name, place in _BUILT_IN.items():
+    for name, place in BUILT_IN.items():
         if place == f"{owner.__module__}:{owner.__qualname__}":
             return name
     for module, attribute in _holders(kernel):

@@ -1,4 +1,7 @@
-"""Tensors from specs and seeds, and functions of tensors as baselines."""
+"""Tensors from specs and seeds, and functions of tensors as baselines.
+
+Each function imports torch when it is called, so that a declaration needs none.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,10 @@ from itertools import count
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from search_spaces.kernel import TensorSpec
-
 if TYPE_CHECKING:
-    from search_spaces.kernel import Tensors
+    import torch
+
+    from search_spaces.kernel import Tensors, TensorSpec
 
 #: Programs a persistent launch uses where the device is not at hand (built, not launched).
 _UNKNOWN_SM_COUNT = 132
@@ -25,18 +26,18 @@ _COMPILED = "tuner_compiled"
 
 def torch_dtype(name: str) -> torch.dtype:
     """torch's dtype of that name (`bfloat16`)."""
+    import torch
+
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):
         raise TypeError(f"torch has no dtype {name!r}")
     return dtype
 
 
-def element_bytes(name: str) -> int:
-    return torch_dtype(name).itemsize
-
-
 def generator(seed: int, device: str) -> torch.Generator | None:
     """A generator seeded for that device; None on `meta`, where nothing is drawn."""
+    import torch
+
     if device == "meta":
         return None
     return torch.Generator(device=device).manual_seed(seed)
@@ -54,6 +55,8 @@ def random_tensor(
     Integers are uniform from the first of `limits` up to below the second, booleans fair. Without a
     generator the tensor is empty.
     """
+    import torch
+
     dtype = torch_dtype(spec.dtype)
     if source is None:
         return torch.empty(spec.shape, dtype=dtype, device=device)
@@ -67,6 +70,8 @@ def random_tensor(
 
 def empty_tensors(specs: Mapping[str, TensorSpec], device: str) -> dict[str, torch.Tensor]:
     """Uninitialised tensors of the specs, by name; without memory on `meta`."""
+    import torch
+
     return {
         name: torch.empty(spec.shape, dtype=torch_dtype(spec.dtype), device=device)
         for name, spec in specs.items()
@@ -77,6 +82,8 @@ def sm_count(tensor: torch.Tensor) -> int:
     """Multiprocessors of the device the tensor is on."""
     if tensor.device.type != "cuda":
         return _UNKNOWN_SM_COUNT
+    import torch
+
     return int(torch.cuda.get_device_properties(tensor.device).multi_processor_count)
 
 
@@ -109,6 +116,8 @@ def is_compiled(fn: Callable[..., object]) -> bool:
 def _compiled(
     fn: Callable[..., torch.Tensor], options: Mapping[str, str | int | None] | None
 ) -> Callable[..., torch.Tensor]:
+    import torch
+
     name = f"{fn.__name__}_{next(_VARIANTS)}"
     code = fn.__code__.replace(co_name=name)
     _import_inductor()

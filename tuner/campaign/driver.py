@@ -15,6 +15,7 @@ from results_db.records import SelectionRecord
 from tuner.campaign import lease
 from tuner.campaign.event_log import EventLog
 from tuner.campaign.stage_times import StageTimes
+from tuner.campaign.worker_start import ExpectedWorkers
 from tuner.campaign.write_queue import WriteQueue
 from tuner.engine import (
     Build,
@@ -85,6 +86,8 @@ class Driver:
     patience_s: float = 0.0
     #: Keeps the engine's events, if they are kept.
     events: EventLog | None = None
+    #: The runners that are still to start, where the pool has described them.
+    expected: ExpectedWorkers | None = None
     #: Trials that this driver has stored.
     recorded: int = 0
     stages: StageTimes = field(default_factory=StageTimes)
@@ -135,10 +138,17 @@ class Driver:
         self._started = self._counted = self.clock()
         for worker in ready:
             self._handle(WorkerReady(worker))
+        if self.expected is not None:
+            self._handle(Tick())  # orders the first builds
         while self._end is None:
             if self.control.killed:
                 _log.info("run %d is stopped at once", self.run_id)
                 return Finish("interrupted", "stopped at once")
+            if self.expected is not None and not self.expected.started:
+                self.expected.check()
+                if self.control.draining:
+                    _log.info("run %d is stopped before a worker has started", self.run_id)
+                    return Finish("interrupted", "stopped before a worker had started")
             if self.control.draining and not self._drained:
                 _log.info("run %d is draining", self.run_id)
                 self._drained = True
@@ -194,6 +204,8 @@ class Driver:
         return self._waiting.pop(next(places, 0))
 
     def _handle(self, event: Event) -> None:
+        if self.expected is not None and not self.expected.accepts(event):
+            return
         if isinstance(event, WorkerReady) and event.worker.calibration is not None:
             worker, calibration = event.worker, event.worker.calibration
             self._writes.add(

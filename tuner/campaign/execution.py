@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from search_spaces.registry import refuse_nested
 from tuner.campaign import findings
+from tuner.campaign.declaration_check import check_declarations
 from tuner.campaign.driver import Control
 from tuner.campaign.options import RunOptions, RunOutcome, adjusted, campaign_of, requested_of
 from tuner.campaign.pool_spec import required_pool
 from tuner.campaign.run import CampaignRun
+from tuner.campaign.started_pool import StartedPool
 from tuner.progress import ProgressCallback
 from tuner.settings import anchored
 from tuner.settings.models import Settings
@@ -47,18 +50,26 @@ def run_campaign(
     Raises `TunerError` for whatever the user can correct. Finished trials are stored one by one, at
     the latest half a second after they came, so that a kill loses less than a second of work.
     """
-    from results_db import Store
-    from results_db.patience import Patience
+    from workers import pools
 
     refuse_nested("a run")
+    began = time.monotonic()
     settings = anchored(settings, options.base)
     campaign = adjusted(campaign_of(settings, name), options)
     with span("load the kernels", "start"):
         tasks = requested_of(settings, campaign, options)
     control = control or Control()
-    patience = Patience(settings.database.patience, lambda: control.killed)
-    with Store.open(settings.database.url, answer_s=settings.database.timeout) as opened:
-        store = opened.waiting(patience)
-        run = CampaignRun(settings, name, campaign, options, store, control)
-        outcome = run.drive(tasks, on_progress, pool, create_pool)
-        return replace(outcome, findings=tuple(findings.of_run(store, outcome.run_id)))
+    if pool is None:
+        create = create_pool or pools.create
+        pool = create(required_pool(settings, tasks, options.base))
+    with StartedPool(pool) as started:
+        check_declarations(tasks)
+        from results_db import Store
+        from results_db.patience import Patience
+
+        patience = Patience(settings.database.patience, lambda: control.killed)
+        with Store.open(settings.database.url, answer_s=settings.database.timeout) as opened:
+            store = opened.waiting(patience)
+            run = CampaignRun(settings, name, campaign, options, store, control)
+            outcome = run.drive(tasks, on_progress, started, began)
+            return replace(outcome, findings=tuple(findings.of_run(store, outcome.run_id)))

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from search_spaces.errors import TunerError
 from search_spaces.near_names import did_you_mean
-from tuner.campaign.declaration_check import check_declarations
 from tuner.campaign.tasks import RequestedTask, requested_tasks
 from tuner.engine.instructions import Fault
 from tuner.settings.models import Budget, CampaignConfig, Settings, StrategyConfig
@@ -98,8 +97,8 @@ def adjusted(campaign: CampaignConfig, options: RunOptions) -> CampaignConfig:
 def requested_of(
     settings: Settings, campaign: CampaignConfig, options: RunOptions
 ) -> list[RequestedTask]:
-    """The tasks of an adjusted campaign that pass the options' filters, declarations checked."""
-    requested = requested_tasks(
+    """The tasks of an adjusted campaign that pass the options' filters."""
+    return requested_tasks(
         campaign,
         extra=settings.kernels,
         paths=(str(options.base.resolve()),),
@@ -107,5 +106,3 @@ def requested_of(
         workloads=options.workloads,
         baselines=settings.measure.baselines or (),
     )
-    check_declarations(requested)
-    return requested

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from results_db import NothingStoredError, Store
 from search_spaces.records import Device, Workload
 from tuner.campaign import environment
+from tuner.campaign.declaration_check import check_declarations
 from tuner.campaign.known_results import kept
 from tuner.campaign.options import RunOptions, adjusted, campaign_of, requested_of
 from tuner.campaign.tasks import ScheduledTask, assign_devices, runner_kinds
@@ -41,6 +42,7 @@ def plan(settings: Settings, name: str, options: RunOptions) -> list[PlannedTask
     """The tasks that `run_campaign` would carry out on this machine."""
     campaign = adjusted(campaign_of(settings, name), options)
     requested = requested_of(settings, campaign, options)
+    check_declarations(requested)
     workers = []
     for backend in map(backend_kinds.spec, sorted(runner_kinds(requested))):
         tools = backend.toolchain()

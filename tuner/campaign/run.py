@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -16,22 +15,24 @@ from tuner.campaign import environment, lease
 from tuner.campaign.driver import Control, Driver
 from tuner.campaign.event_log import EventLog
 from tuner.campaign.options import RunOptions, RunOutcome
-from tuner.campaign.pool_spec import required_pool
 from tuner.campaign.products import write_products
 from tuner.campaign.run_record import RunSpec, conclude, ensure_task
+from tuner.campaign.started_pool import StartedPool
 from tuner.campaign.task_specs import TaskSpecs
 from tuner.campaign.tasks import RequestedTask, assign_devices
+from tuner.campaign.worker_start import ExpectedWorkers, await_workers
 from tuner.engine import Engine, TaskSpec
 from tuner.progress import ProgressCallback
 from tuner.settings.models import CampaignConfig, Settings
-from tuner.tracing import span, traced
-from workers.records import WorkerGone, WorkerInfo, WorkerReady
+from tuner.tracing import traced
+from workers.records import WorkerInfo
 
 if TYPE_CHECKING:
     from results_db import Store
-    from workers.records import PoolSpec
     from workers.roles import Pool
 
+#: How long the first runner may take to start, in multiples of the pool's `connect_timeout`.
+_START_TIMEOUTS = 4
 _log = logging.getLogger(__name__)
 
 
@@ -58,16 +59,15 @@ class CampaignRun:
         self,
         tasks: list[RequestedTask],
         on_progress: ProgressCallback | None,
-        pool: Pool | None = None,
-        create_pool: Callable[[PoolSpec], Pool] | None = None,
+        started: StartedPool,
+        began: float,
     ) -> RunOutcome:
-        """Carry the run out, from the start of the workers to report and tables.
+        """Carry the run out on a pool that has been started, and write report and tables.
 
-        pool: a pool that is not started, by default the one that `create_pool` makes; by default
-        one of the kind in the settings.
+        began: when the run began, by `time.monotonic`.
         """
         try:
-            outcome = self._drive(tasks, on_progress, pool, create_pool)
+            outcome = self._drive(tasks, on_progress, started, began)
             self.store.check_place()
             return outcome
         except StoreMovedError as error:
@@ -83,78 +83,44 @@ class CampaignRun:
         self,
         tasks: list[RequestedTask],
         on_progress: ProgressCallback | None,
-        pool: Pool | None,
-        create_pool: Callable[[PoolSpec], Pool] | None,
+        started: StartedPool,
+        began: float,
     ) -> RunOutcome:
-        from workers import pools
-
-        started = time.monotonic()
         if not self.options.fresh:
             unfinished = self._spec.unfinished(self.store)
             if unfinished is not None:
                 lease.check(unfinished)
-        if pool is None:
-            create = create_pool or pools.create
-            pool = create(required_pool(self.settings, tasks, self.options.base))
+        pool = started.pool
         # A pool in virtual time brings its own clock.
         clock = getattr(pool, "clock", time.monotonic)
         if self.options.wall_s is not None:
             self.ends_at = clock() + self.options.wall_s
-        killed = True
-        try:
-            with span("start the pool", "start"):
-                pool.start()
-            workers = self._await_workers(pool)
-            run_id, specs, notes = self._prepare(tasks, workers)
-            engine = Engine(specs, builders=pool.builders, in_flight=self.campaign.in_flight)
-            driver = Driver(
-                engine,
-                pool,
-                self.store.waiting(Patience()),
-                run_id,
-                self.control,
-                on_progress,
-                clock,
-                self.settings.database.patience,
-                EventLog(self.options.events, engine) if self.options.events else None,
-            )
-            end = driver.run(workers)
-            killed = self.control.killed
-        finally:
-            with span("close the pool", "end"):
-                pool.close(kill=killed)
-        elapsed_s = time.monotonic() - started
+        timeout_s = self.settings.pool.connect_timeout * _START_TIMEOUTS
+        workers = _described(pool)
+        # Builds are ordered while the runners of a pool that has described them open their devices.
+        expected = ExpectedWorkers(workers, timeout_s) if workers else None
+        ready = [] if workers else await_workers(pool, self.control, timeout_s)
+        run_id, specs, notes = self._prepare(tasks, workers or ready)
+        engine = Engine(specs, builders=pool.builders, in_flight=self.campaign.in_flight)
+        driver = Driver(
+            engine,
+            pool,
+            self.store.waiting(Patience()),
+            run_id,
+            self.control,
+            on_progress,
+            clock,
+            self.settings.database.patience,
+            EventLog(self.options.events, engine) if self.options.events else None,
+            expected,
+        )
+        end = driver.run(ready)
+        started.close(kill=self.control.killed or (expected is not None and not expected.started))
+        elapsed_s = time.monotonic() - began
         outcome = conclude(self.store, run_id, end, notes, elapsed_s, driver.usage())
         outcome = replace(outcome, stage_s=driver.stages.stage_s)
         _log.info("run %d %s: %s", run_id, outcome.status, outcome.summary)
         return write_products(self.store, self.settings, self.options, tasks, outcome)
-
-    @traced("wait for the workers", "waiting")
-    def _await_workers(self, pool: Pool) -> list[WorkerInfo]:
-        """Wait for the workers to start; `TunerError` where none does in time."""
-        ready: dict[str, WorkerInfo] = {}
-        gone: WorkerGone | None = None
-        deadline = time.monotonic() + self.settings.pool.connect_timeout * 4
-        _log.info("waiting for %d runners", pool.runners)
-        while len(ready) < pool.runners and time.monotonic() < deadline:
-            if self.control.draining:
-                raise KeyboardInterrupt
-            for event in pool.poll(0.2):
-                if isinstance(event, WorkerReady):
-                    ready[event.worker.worker_id] = event.worker
-                    _log.info("%s is ready: %s", event.worker.worker_id, event.worker.device.name)
-                elif isinstance(event, WorkerGone):
-                    ready.pop(event.worker_id, None)
-                    gone = event
-                    _log.warning("%s did not start: %s", event.worker_id, event.reason)
-        if not ready and (pool.runners or gone):
-            reason = f": {gone.worker_id}: {gone.reason}" if gone else ""
-            remedy = gone.remedy if gone else ""
-            raise TunerError(
-                f"no worker came up{reason}",
-                remedy or "run `tuner doctor`, and see the workers' logs for the cause",
-            )
-        return list(ready.values())
 
     @traced("prepare the tasks", "start")
     def _prepare(
@@ -207,3 +173,9 @@ class CampaignRun:
             f"{error.message}; its contents were saved to {path}",
             f"move that file to the place in database.url and rerun to resume, or {error.hint}",
         )
+
+
+def _described(pool: Pool) -> list[WorkerInfo]:
+    """The runners as the pool knows them before they have opened their devices; empty if not."""
+    describe = getattr(pool, "described", None)
+    return list(describe() or ()) if describe is not None else []

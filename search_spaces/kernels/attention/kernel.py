@@ -11,7 +11,6 @@ from math import e as euler
 from math import log2, sqrt
 from typing import TYPE_CHECKING
 
-import torch
 import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -21,19 +20,15 @@ from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
 from search_spaces.kernels.attention.space import attention_space, default_point
 from search_spaces.kernels.attention.triton_kernels import attention_kernel
-from search_spaces.kernels.dtypes import ROUNDING
+from search_spaces.kernels.dtypes import ELEMENT_BYTES, ROUNDING
 from search_spaces.kernels.launch_limits import integer
 from search_spaces.records import Config, Device, Value, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import (
-    compiled,
-    element_bytes,
-    generator,
-    named,
-    random_tensor,
-)
+from search_spaces.tensors import compiled, generator, named, random_tensor
 
 if TYPE_CHECKING:
+    import torch
+
     from search_spaces.kernel import Tensors
 
 DTYPES = ("float16", "bfloat16")
@@ -90,6 +85,8 @@ class Attention(Kernel):
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
         """In float64, a head and some queries at a time: at most 2**24 scores are held."""
+        import torch
+
         size, dim = workload.size("sequence"), workload.size("head_dim")
         q, k, v = (inputs[name].reshape(-1, size, dim) for name in _NAMES)
         out = torch.empty(q.shape, dtype=torch.float64, device=q.device)
@@ -115,7 +112,7 @@ class Attention(Kernel):
         batch, heads, size, dim = _shape(workload)
         pairs = size * (size + 1) / 2 if workload["causal"] else size * size
         tensors = 4.0 * batch * heads * size * dim
-        moved = tensors * element_bytes(workload.text("dtype"))
+        moved = tensors * ELEMENT_BYTES[workload.text("dtype")]
         return Cost(flops=4.0 * batch * heads * pairs * dim, bytes=moved)
 
     def space(self, workload: Workload) -> SearchSpace:
@@ -157,6 +154,8 @@ class Attention(Kernel):
         causal = bool(workload["causal"])
 
         def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            import torch
+
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
         return {
@@ -175,6 +174,7 @@ class _Sdpa:
         self._causal = causal
 
     def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        import torch
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
         if self._backend != "MATH" and q.device.type != "cuda":

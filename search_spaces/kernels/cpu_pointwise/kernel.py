@@ -7,8 +7,7 @@ faster depends on the width of the vectors, the number of threads and the form o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-
-import torch
+from typing import TYPE_CHECKING
 
 from search_spaces.declaration.dimensions import check_dims, tolerance_of
 from search_spaces.kernel import Cost, Kernel, TensorSpec, Tolerance
@@ -17,6 +16,9 @@ from search_spaces.params import Boolean, Choice, Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import Constraint, SearchSpace
 from search_spaces.tensors import compiled, generator, named, random_tensor
+
+if TYPE_CHECKING:
+    import torch
 
 _MAX_THREADS = 256
 #: Operations of one element's GELU, exponential, sum and division, roughly.
@@ -27,22 +29,30 @@ _STORE_EVERYTHING = 1
 
 def exact(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """softmax(gelu(x + bias)) with the error function, in the dtype of x."""
+    import torch
+
     return torch.softmax(torch.nn.functional.gelu(x + bias), dim=-1)
 
 
 def exact_bfloat16(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """The same with the GELU's result rounded to bfloat16."""
+    import torch
+
     hidden = torch.nn.functional.gelu(x + bias).to(torch.bfloat16)
     return torch.softmax(hidden.to(x.dtype), dim=-1)
 
 
 def approximate(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """softmax(gelu(x + bias)) with the tanh form of GELU (Hendrycks and Gimpel, 2016)."""
+    import torch
+
     return torch.softmax(torch.nn.functional.gelu(x + bias, approximate="tanh"), dim=-1)
 
 
 def approximate_bfloat16(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """The same with the GELU's result rounded to bfloat16."""
+    import torch
+
     hidden = torch.nn.functional.gelu(x + bias, approximate="tanh").to(torch.bfloat16)
     return torch.softmax(hidden.to(x.dtype), dim=-1)
 

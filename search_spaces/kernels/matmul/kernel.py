@@ -10,14 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
-import torch
 import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from search_spaces.block_sizes import alignment, ceil_div
 from search_spaces.declaration.dimensions import check_dims, tolerance_of
 from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
-from search_spaces.kernels.dtypes import ROUNDING
+from search_spaces.kernels.dtypes import ELEMENT_BYTES, ROUNDING
 from search_spaces.kernels.launch_limits import integer
 from search_spaces.kernels.matmul.space import default_point, matmul_space, takes_descriptors
 from search_spaces.kernels.matmul.triton_kernels import (
@@ -27,16 +26,11 @@ from search_spaces.kernels.matmul.triton_kernels import (
 )
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import (
-    compiled,
-    element_bytes,
-    generator,
-    named,
-    random_tensor,
-    sm_count,
-)
+from search_spaces.tensors import compiled, generator, named, random_tensor, sm_count
 
 if TYPE_CHECKING:
+    import torch
+
     from search_spaces.kernel import Tensors
 
 DTYPES = ("float16", "bfloat16", "float32")
@@ -104,7 +98,7 @@ class Matmul(Kernel):
     def cost(self, workload: Workload) -> Cost:
         m, n, k = _sizes(workload)
         elements = m * k + k * n + m * n
-        return Cost(flops=2.0 * m * n * k, bytes=elements * element_bytes(workload.text("dtype")))
+        return Cost(flops=2.0 * m * n * k, bytes=elements * ELEMENT_BYTES[workload.text("dtype")])
 
     def space(self, workload: Workload) -> SearchSpace:
         return matmul_space(workload)
@@ -145,6 +139,8 @@ class _Cublas:
         self._out: torch.Tensor | None = None
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        import torch
+
         if a.device.type != "cuda":
             raise RuntimeError(f"cuBLAS needs CUDA tensors, got one on {a.device.type}")
         shape = (a.shape[0], b.shape[1])

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-import torch
-
 from search_spaces.declaration.dimensions import number_of
 from search_spaces.kernel import Cost, Launch, TensorSpec, Tolerance
-from search_spaces.kernels.dtypes import ROUNDING
+from search_spaces.kernels.dtypes import ELEMENT_BYTES, ROUNDING
 from search_spaces.kernels.normalisation.space import default_point, norm_space
 from search_spaces.kernels.normalisation.triton_kernels import (
     held_norm_kernel,
@@ -28,9 +26,11 @@ from search_spaces.kernels.rows import (
 )
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, element_bytes, generator, named, random_tensor
+from search_spaces.tensors import compiled, generator, named, random_tensor
 
 if TYPE_CHECKING:
+    import torch
+
     from search_spaces.kernel import Tensors
 
 DEFAULT_EPS = 1e-5
@@ -85,7 +85,7 @@ class LayerNorm(RowKernel):
     def cost(self, workload: Workload) -> Cost:
         rows, cols = workload.size("rows"), workload.size("cols")
         vectors = 2 if self.centred else 1
-        moved = (2.0 * rows + vectors) * cols * element_bytes(workload.text("dtype"))
+        moved = (2.0 * rows + vectors) * cols * ELEMENT_BYTES[workload.text("dtype")]
         return Cost(flops=(7.0 if self.centred else 4.0) * rows * cols, bytes=moved)
 
     def space(self, workload: Workload) -> SearchSpace:
@@ -123,6 +123,8 @@ class LayerNorm(RowKernel):
         shape, eps = [workload.size("cols")], _eps(workload)
 
         def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+            import torch
+
             return torch.nn.functional.layer_norm(x, shape, weight, bias, eps)
 
         return layer_norm
@@ -138,6 +140,8 @@ class RmsNorm(LayerNorm):
         shape, eps = [workload.size("cols")], _eps(workload)
 
         def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+            import torch
+
             return torch.nn.functional.rms_norm(x, shape, weight, eps)
 
         return rms_norm

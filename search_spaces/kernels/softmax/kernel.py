@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import torch
-
 from search_spaces.kernel import Cost, Launch, TensorSpec, Tolerance
 from search_spaces.kernels.cudnn import softmax_forward
-from search_spaces.kernels.dtypes import ROUNDING
+from search_spaces.kernels.dtypes import ELEMENT_BYTES, ROUNDING
 from search_spaces.kernels.rows import (
     RowKernel,
     row_constants,
@@ -24,9 +22,11 @@ from search_spaces.kernels.softmax.space import default_point, softmax_space
 from search_spaces.kernels.softmax.triton_kernels import softmax_kernel
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import SearchSpace
-from search_spaces.tensors import compiled, element_bytes, generator, named, random_tensor
+from search_spaces.tensors import compiled, generator, named, random_tensor
 
 if TYPE_CHECKING:
+    import torch
+
     from search_spaces.kernel import Tensors
 
 
@@ -53,7 +53,7 @@ class Softmax(RowKernel):
         return {"x": random_tensor(spec, generator(seed, device), device, scale=2.0)}
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
-        return {"out": torch.softmax(inputs["x"].double(), dim=-1)}
+        return {"out": inputs["x"].double().softmax(dim=-1)}
 
     def tolerance(self, workload: Workload) -> Tolerance:
         relative = ROUNDING[workload.text("dtype")]
@@ -63,7 +63,7 @@ class Softmax(RowKernel):
 
     def cost(self, workload: Workload) -> Cost:
         elements = workload.size("rows") * workload.size("cols")
-        moved = 2.0 * elements * element_bytes(workload.text("dtype"))
+        moved = 2.0 * elements * ELEMENT_BYTES[workload.text("dtype")]
         return Cost(flops=4.0 * elements, bytes=moved)
 
     def space(self, workload: Workload) -> SearchSpace:
@@ -80,7 +80,7 @@ class Softmax(RowKernel):
 
     def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
         def eager(x: torch.Tensor) -> torch.Tensor:
-            return torch.softmax(x, dim=-1)
+            return x.softmax(dim=-1)
 
         return {
             "eager": named("out", eager, "x"),

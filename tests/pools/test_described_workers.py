@@ -1,0 +1,110 @@
+"""Runs on a pool that describes its runners: builds start before a runner has opened its device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from search_spaces.errors import TunerError
+from search_spaces.recorded.kernel import synthesise
+from tuner.campaign import Control, RunOptions, run_campaign
+from tuner.settings import validated
+from workers.backends.simulated.backend import SimulatedBackend
+from workers.pools.local import LocalPool
+from workers.records import BuildJob, PoolEvent, PoolSpec, WorkerInfo, WorkerReady
+
+FOUND, TOOLS = SimulatedBackend(index=0).info()
+DESCRIBED = WorkerInfo("simulated-0", FOUND, TOOLS)
+
+
+class DescribedPool(LocalPool):
+    """A local pool that says what its runners will be, and notes the order of events."""
+
+    def __init__(self, described: WorkerInfo = DESCRIBED, **options: str) -> None:
+        given = {"simulated": options} if options else {}
+        super().__init__(PoolSpec("local", {"simulated": 1}, builders=1, options=given))
+        self._description = [described]
+        self.order: list[str] = []
+
+    def described(self) -> Sequence[WorkerInfo]:
+        return self._description
+
+    def submit_build(self, job: BuildJob) -> None:
+        self.order.append("build")
+        super().submit_build(job)
+
+    def poll(self, timeout_s: float) -> Sequence[PoolEvent]:
+        events = super().poll(timeout_s)
+        self.order += [type(event).__name__ for event in events]
+        return events
+
+
+class StuckPool(DescribedPool):
+    """Its runner never starts."""
+
+    def poll(self, timeout_s: float) -> Sequence[PoolEvent]:
+        return [e for e in super().poll(timeout_s) if not isinstance(e, WorkerReady)]
+
+
+def run(folder, pool, control=None):
+    synthesise(40, seed=5).save(folder / "space.json")
+    campaign = {
+        "targets": ["simulated"],
+        "tasks": [{"kernel": "recorded:space.json"}],
+        "budget": {"trials": 12},
+    }
+    settings = validated(
+        {
+            "version": 1,
+            "database": {"url": f"sqlite:///{folder}/tuner.db"},
+            "measure": {"baselines": []},
+            "campaigns": {"c": campaign},
+        },
+        str,
+    )
+    options = RunOptions(report=False, export=False, base=folder)
+    return run_campaign(settings, "c", options=options, pool=pool, control=control)
+
+
+def test_builds_are_ordered_before_a_runner_is_ready(tmp_path):
+    pool = DescribedPool()
+    outcome = run(tmp_path, pool)
+    assert (outcome.status, outcome.trials) == ("finished", 12)
+    assert pool.order.index("build") < pool.order.index("WorkerReady")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            replace(DESCRIBED, device=replace(FOUND, name="Another")),
+            f"it opened {FOUND.name} \\({FOUND.target}\\), which differs from the Another",
+        ),
+        (
+            replace(DESCRIBED, toolchain=replace(TOOLS, driver="1.2.3")),
+            "its toolchain Toolchain\\(.*\\) differs from Toolchain\\(.*driver='1.2.3'",
+        ),
+    ],
+)
+def test_a_runner_that_opens_another_device_is_not_used(tmp_path, changed, message):
+    with pytest.raises(TunerError, match=rf"^no worker came up: simulated-0: {message}") as caught:
+        run(tmp_path, DescribedPool(changed))
+    assert "tuner doctor" in caught.value.hint
+    assert caught.value.exit_code == 2
+
+
+def test_a_runner_that_does_not_start_is_an_error(tmp_path):
+    with pytest.raises(TunerError, match=r"^no worker came up: simulated-0: .*unknown_option"):
+        run(tmp_path, DescribedPool(unknown_option="1"))
+
+
+def test_a_run_is_stopped_while_its_runner_starts(tmp_path):
+    control = Control()
+    control.drain()
+    outcome = run(tmp_path, StuckPool(), control)
+    assert (outcome.status, outcome.trials) == ("interrupted", 0)
+    # The same command resumes it.
+    outcome = run(tmp_path, DescribedPool())
+    assert (outcome.run_id, outcome.status, outcome.trials) == (1, "finished", 12)

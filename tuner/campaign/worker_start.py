@@ -1,0 +1,111 @@
+"""The start of a run's workers: waited for, or expected as the pool has described them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from search_spaces.errors import TunerError
+from tuner.engine import Event
+from tuner.tracing import traced
+from workers.records import WorkerGone, WorkerInfo, WorkerReady
+
+if TYPE_CHECKING:
+    from tuner.campaign.driver import Control
+    from workers.roles import Pool
+
+_log = logging.getLogger(__name__)
+
+
+class ExpectedWorkers:
+    """The runners that a pool has described, compared with those that start.
+
+    Tasks and their keys in the database name the described device and toolchain. A runner that
+    opens another device, or runs under another toolchain, must therefore not measure for them.
+    """
+
+    def __init__(self, described: Sequence[WorkerInfo], timeout_s: float) -> None:
+        """timeout_s: the longest that the first runner may take to start, from now."""
+        self._missing = {worker.worker_id: worker for worker in described}
+        self._described = dict(self._missing)
+        self._ends_at = time.monotonic() + timeout_s
+        #: Whether a runner has started as described.
+        self.started = False
+
+    def accepts(self, event: Event) -> bool:
+        """Whether the engine may take the event.
+
+        Raises `TunerError` where no described runner is left that could start.
+        """
+        if isinstance(event, WorkerGone) and not self.started:
+            _log.warning("%s did not start: %s", event.worker_id, event.reason)
+            self._lose(event)
+        if not isinstance(event, WorkerReady):
+            return True
+        problem = self._difference(event.worker)
+        if problem:
+            _log.warning("%s is not used: %s", event.worker.worker_id, problem)
+            self._lose(WorkerGone(event.worker.worker_id, problem))
+            return False
+        self.started = True
+        _log.info("%s is ready: %s", event.worker.worker_id, event.worker.device.name)
+        return True
+
+    def check(self) -> None:
+        """Raise `TunerError` when the first runner is overdue."""
+        if not self.started and time.monotonic() > self._ends_at:
+            raise no_worker(None)
+
+    def _difference(self, worker: WorkerInfo) -> str:
+        """How a runner that has started differs from its description; empty where it does not."""
+        described = self._described.get(worker.worker_id)
+        if described is None:
+            return ""
+        if worker.device.fingerprint != described.device.fingerprint:
+            return (
+                f"it opened {worker.device.name} ({worker.device.target}), which differs from the "
+                f"{described.device.name} ({described.device.target}) that was found before"
+            )
+        if worker.toolchain.key != described.toolchain.key:
+            return f"its toolchain {worker.toolchain} differs from {described.toolchain}"
+        return ""
+
+    def _lose(self, event: WorkerGone) -> None:
+        self._missing.pop(event.worker_id, None)
+        if not self._missing and not self.started:
+            raise no_worker(event)
+
+
+@traced("wait for the workers", "waiting")
+def await_workers(pool: Pool, control: Control, timeout_s: float) -> list[WorkerInfo]:
+    """Wait for all runners to start; `TunerError` where none does in time."""
+    ready: dict[str, WorkerInfo] = {}
+    gone: WorkerGone | None = None
+    deadline = time.monotonic() + timeout_s
+    _log.info("waiting for %d runners", pool.runners)
+    while len(ready) < pool.runners and time.monotonic() < deadline:
+        if control.draining:
+            raise KeyboardInterrupt
+        for event in pool.poll(0.2):
+            if isinstance(event, WorkerReady):
+                ready[event.worker.worker_id] = event.worker
+                _log.info("%s is ready: %s", event.worker.worker_id, event.worker.device.name)
+            elif isinstance(event, WorkerGone):
+                ready.pop(event.worker_id, None)
+                gone = event
+                _log.warning("%s did not start: %s", event.worker_id, event.reason)
+    if not ready and (pool.runners or gone):
+        raise no_worker(gone)
+    return list(ready.values())
+
+
+def no_worker(gone: WorkerGone | None) -> TunerError:
+    """The error of a run for which no runner has started. gone: the last one that was lost."""
+    reason = f": {gone.worker_id}: {gone.reason}" if gone else ""
+    remedy = gone.remedy if gone else ""
+    return TunerError(
+        f"no worker came up{reason}",
+        remedy or "run `tuner doctor`, and see the workers' logs for the cause",
+    )
