@@ -41,7 +41,7 @@ def main() -> int:
     result = tuner.tune(
         kernel,
         WORKLOAD,
-        budget={"wall": 400},
+        budget={"search": 400},
         strategy="exhaustive",
         pool=args.pool,
         settings={"measure": {"baselines": ["eager"]}},
@@ -94,7 +94,7 @@ def campaign_s(kernel: str, pool: str, faults: list[str]) -> float:
                     "healthy": {
                         "tasks": [task],
                         "targets": ["cuda"],
-                        "budget": {"wall": 400},
+                        "budget": {"search": 400},
                         "strategy": {"name": "exhaustive"},
                     }
                 },

@@ -99,6 +99,8 @@ class BackendSpec:
     stand_in: str = ""
     #: Seconds of one trial, roughly, for plans.
     seconds_per_trial: float = 1.0
+    #: Estimated seconds of race and confirmation of one task.
+    seconds_of_finals: float = 8.0
 
     # -- devices -----------------------------------------------------------------------------------
     def found(self) -> list[Device]:

@@ -209,6 +209,25 @@ def test_time_for_a_run_is_that_of_all_its_tasks(tuner, folder):
     assert "120 trials (0 failed) over 2 tasks, 2 with a winner" in result.out
 
 
+def test_wall_time_of_a_campaign_is_replaced_by_the_option(tuner, folder):
+    recorded(folder, size=12)
+    config = folder / "config.yaml"
+    config.write_text(config.read_text().replace("    tasks:", "    wall: 0.000001s\n    tasks:"))
+    result = tuner("run", "c", "--quiet", "--no-report", "--fresh")
+    assert "0 trials (0 failed) over 1 tasks, 0 with a winner" in result.out
+    result = tuner("run", "c", "--quiet", "--no-report", "--fresh", "--wall", "1d")
+    assert "12 trials (0 failed) over 1 tasks, 1 with a winner" in result.out
+
+
+def test_wall_time_in_python_is_that_of_the_whole_call(folder):
+    recorded(folder)
+    workload = {"N": 4096, "dtype": "bfloat16"}
+    for wall, trials in (("0.000001s", 0), ("1d", 7)):
+        budget = {"trials": 7, "wall": wall}
+        result = farm.tune("recorded:space.json.gz", workload, budget=budget)
+        assert len(result.trials) == trials
+
+
 def test_a_workload_named_twice_is_tuned_once(tuner, folder):
     recorded(folder, more="      - kernel: recorded:space.json.gz\n", size=8)
     result = tuner("run", "c", "--quiet", "--no-report")

@@ -68,13 +68,18 @@ CASES = {
         "config.yaml:2: measure.final_pairs: expected greater than or equal to 8, found 2",
     ),
     "duration": (
-        campaign("budget: {wall: 5 minutes}"),
-        "config.yaml:6: campaigns.nightly.tasks[0].budget.wall: '5 minutes' is not a duration; "
+        campaign("budget: {search: 5 minutes}"),
+        "config.yaml:6: campaigns.nightly.tasks[0].budget.search: '5 minutes' is not a duration; "
         "write 90s, 30m, 8h or 1d",
     ),
+    "wall time of a budget": (
+        campaign("budget: {wall: 5m}"),
+        "config.yaml:6: campaigns.nightly.tasks[0].budget.wall: a budget limits one task, and "
+        "`wall` the whole run",
+    ),
     "endless duration": (
-        campaign("budget: {wall: inf}"),
-        "config.yaml:6: campaigns.nightly.tasks[0].budget.wall: expected less than or equal to "
+        campaign("budget: {search: inf}"),
+        "config.yaml:6: campaigns.nightly.tasks[0].budget.search: expected less than or equal to "
         "315360000, found 'inf'",
     ),
     "unknown target": (
@@ -421,7 +426,7 @@ def test_wrong_shapes_are_refused_in_one_line(folder, data):
 
 
 def test_show_prints_what_loads_again_and_hides_the_password(tuner, folder, monkeypatch):
-    (folder / "config.yaml").write_text(campaign("budget: {wall: 5m}"))
+    (folder / "config.yaml").write_text(campaign("budget: {search: 5m}"))
     shown = tuner("config", "show").out
     (folder / "again.yaml").write_text(shown)
     assert load(folder / "again.yaml")[0] == load(folder / "config.yaml")[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
@@ -260,8 +260,8 @@ def test_no_trial_is_asked_after_the_device_seconds_are_spent(seed):
     assert 5 <= world.asked == len(world.records) < toy_space().size()
 
 
-def test_a_budget_in_wall_time_ends_a_task():
-    world = World(Engine([spec(budget=TaskBudget(wall_s=0.2))], builders=1), workers=1).run()
+def test_a_budget_in_search_time_ends_a_task():
+    world = World(Engine([spec(budget=TaskBudget(search_s=0.2))], builders=1), workers=1).run()
     assert 0 < len(world.records) < toy_space().size()
 
 
@@ -276,6 +276,43 @@ def test_a_run_that_is_out_of_time_asks_no_config_in_any_task():
     assert 0 < len(world.records) < toy_space().size()
     assert set(world.selections) == {1}
     assert world.notes == {2: "nothing was tried: the run was out of time"}
+
+
+@dataclass
+class SlowFinals(World):
+    """A race and a confirmation take a second of the engine's clock each."""
+
+    now: float = 0.0
+    late_s: float = 0.0
+
+    def handle(self, event, now):
+        modes = {job.job_id: job.mode for job in self.measured}
+        if isinstance(event, Measured) and modes[event.job_id] in (Mode.RACE, Mode.CONFIRM):
+            self.late_s += 1.0
+        self.now = now + self.late_s
+        return super().handle(event, self.now)
+
+
+@pytest.mark.parametrize("finals_s", [2.0, 0.5])
+def test_a_run_with_a_limit_keeps_the_time_of_finals_free(finals_s):
+    # One at a time, a task searches for some tenths of a second.
+    tasks = [
+        spec(task_id=number, budget=TaskBudget(trials=20, ends_at=9.0, finals_s=finals_s))
+        for number in range(1, 9)
+    ]
+    world = SlowFinals(Engine(tasks, builders=1, in_flight=1), workers=1).run()
+    assert world.now <= 9.0
+    assert len(world.selections) >= 2
+    assert set(world.notes.values()) == {"nothing was tried: the run was out of time"}
+
+
+def test_a_search_without_an_estimate_uses_the_whole_time():
+    task = spec(budget=TaskBudget(ends_at=0.2), strategy="exhaustive")
+    world = SlowFinals(Engine([task], builders=1), workers=1).run()
+    assert world.now > 0.2 + 1.0
+    short = spec(budget=TaskBudget(ends_at=0.2, finals_s=0.1), strategy="exhaustive")
+    other = SlowFinals(Engine([short], builders=1), workers=1).run()
+    assert 0 < len(other.records) < len(world.records)
 
 
 def test_polish_asks_the_neighbours_of_the_best():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -84,7 +85,8 @@ def tune(
 
     kernel: a registered name, `module:object`, `file.py:object`, or a `Kernel` that another process
     can import. budget: per workload, trials, `"auto"`, or a mapping of `trials`, `gain`,
-    `max_trials`, `device`, `wall` (seconds or `"30m"`).
+    `max_trials`, `device`, `search` (seconds or `"30m"`); in a mapping, `wall` is the wall-clock
+    time of the whole call.
     target: `cpu`, `cuda`, `cuda:90`...; by default the kernel's own kind. database: a SQLAlchemy
     URL; by default a temporary one, which is removed with the last result that refers to it.
     settings: more of config.yaml, such as `{"measure": {"final_pairs": 40}}`. Raises `TunerError`
@@ -137,6 +139,8 @@ class TuneCall:
     #: More of config.yaml.
     settings: Mapping[str, Any] = field(default_factory=dict)
     on_progress: ProgressCallback | None = None
+    #: When the call began, by `time.monotonic`.
+    started_s: float = field(default_factory=time.monotonic, compare=False)
 
     def run(
         self, database: Database, create_pool: Callable[[PoolSpec], Pool] | None = None
@@ -237,17 +241,22 @@ class TuneCall:
         from tuner.settings import validated
 
         settings = validated(self._settings(kernel, database.url), lambda _: "tune()")
-        options = RunOptions(fresh=self.fresh, report=False, export=False, base=Path.cwd())
+        options = RunOptions(
+            fresh=self.fresh,
+            report=False,
+            export=False,
+            base=Path.cwd(),
+            started_s=self.started_s,
+        )
         return settings, options
 
     def _settings(self, kernel: Kernel, url: str) -> dict[str, Any]:
         """The settings of config.yaml with one campaign, `tune`."""
         workloads = [each.as_dict() for each in dict.fromkeys(self.workloads)]
-        budget = self.budget
         campaign = {
             "tasks": [{"kernel": registry.spec_of(kernel), "workloads": workloads}],
             "targets": [self.target] if self.target else list(kernel.kinds),
-            "budget": dict(budget) if isinstance(budget, Mapping) else {"trials": budget},
+            **_limits(self.budget),
             "strategy": {"name": self.strategy, "seed": self.seed},
         }
         pool = {"kind": self.pool, **self.settings.get("pool", {})}
@@ -270,6 +279,15 @@ def _refused(
         except TunerError as error:
             errors[each] = error
     return errors
+
+
+def _limits(budget: Budget) -> dict[str, Any]:
+    """The keys `budget` and `wall` of a campaign."""
+    if not isinstance(budget, Mapping):
+        return {"budget": {"trials": budget}}
+    limits = dict(budget)
+    whole = {"wall": limits.pop("wall")} if "wall" in limits else {}
+    return {"budget": limits, **whole}
 
 
 def _note(outcome: RunOutcome) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,8 +27,11 @@ class RunOptions:
     workloads: tuple[str, ...] = ()
     #: Trials per task, in place of the budget's.
     trials: int | None = None
-    #: Seconds for the search of all tasks together.
+    #: Wall-clock seconds of the whole command from its start, in place of the campaign's. Finals
+    #: are included: each search ends early enough for them.
     wall_s: float | None = None
+    #: The start of the command, by `time.monotonic`.
+    started_s: float = field(default_factory=time.monotonic, compare=False)
     #: Seconds of device time per task, in place of the budget's.
     device_s: float | None = None
     strategy: str | None = None
@@ -91,7 +95,8 @@ def adjusted(campaign: CampaignConfig, options: RunOptions) -> CampaignConfig:
         )
         for line in campaign.tasks
     ]
-    return campaign.model_copy(update={"tasks": tasks})
+    wall_s = campaign.wall if options.wall_s is None else options.wall_s
+    return campaign.model_copy(update={"tasks": tasks, "wall": wall_s})
 
 
 def requested_of(

@@ -46,7 +46,7 @@ class CampaignRun:
     options: RunOptions
     store: Store
     control: Control
-    #: The moment on the pool's clock after which no search asks for another config; None: never.
+    #: The moment on the pool's clock at which the run is to be over; None: no such limit.
     ends_at: float | None = None
     #: The run that this driver holds; None before it has one.
     _run_id: int | None = None
@@ -93,8 +93,9 @@ class CampaignRun:
         pool = started.pool
         # A pool in virtual time brings its own clock.
         clock = getattr(pool, "clock", time.monotonic)
-        if self.options.wall_s is not None:
-            self.ends_at = clock() + self.options.wall_s
+        wall_s = self.campaign.wall
+        if wall_s is not None:
+            self.ends_at = clock() + wall_s - (time.monotonic() - self.options.started_s)
         timeout_s = self.settings.pool.connect_timeout * _START_TIMEOUTS
         workers = _described(pool)
         # Builds are ordered while the runners of a pool that has described them open their devices.
@@ -144,6 +145,7 @@ class CampaignRun:
             str(self.options.base.resolve()),
             bool(info.environment.get("fresh")),
             self.ends_at,
+            self.campaign.wall,
         )
         protocol_key = environment.protocol_key(environment.protocol(self.settings.measure))
         specs = []

@@ -31,8 +31,10 @@ class TaskSpecs:
     path: str
     #: Whether stored results of other runs are left unused.
     fresh: bool
-    #: The moment on the pool's clock after which no search asks for another config; None: never.
+    #: The moment on the pool's clock at which the run is to be over; None: no such limit.
     ends_at: float | None = None
+    #: Seconds from the start of the command to that moment.
+    wall_s: float | None = None
 
     def of(self, item: ScheduledTask, task: TaskInfo) -> TaskSpec:
         """The spec of a task with its record in the database."""
@@ -79,11 +81,19 @@ class TaskSpecs:
         return TaskBudget(
             trials=budget.trials_at_most,
             device_s=budget.device,
-            wall_s=budget.wall,
+            search_s=budget.search,
             ends_at=self.ends_at,
+            finals_s=self._finals_s(item),
             polish=item.requested.strategy.polish,
             gain=budget.expected_gain,
         )
+
+    def _finals_s(self, item: ScheduledTask) -> float:
+        """Seconds that the finals of a task will probably take, at most a third of the run's."""
+        if item.compile_only:
+            return 0.0
+        usual_s = backend_kinds.spec(item.device.kind).seconds_of_finals
+        return usual_s if self.wall_s is None else min(usual_s, self.wall_s / 3)
 
     def _timed(self, task: TaskInfo) -> dict[str, TrialRecord]:
         """Stored times of binaries, by digest, whichever revision of the kernel built them."""

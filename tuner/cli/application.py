@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from itertools import islice
@@ -34,6 +35,7 @@ from tuner.cli import (
     workers,
 )
 from tuner.cli.console import fail
+from tuner.cli.context import begin_command
 from tuner.cli.logs import Level, command_log
 from tuner.cli.streams import discard_stdout, secure
 
@@ -106,11 +108,16 @@ def options(
 def main() -> None:
     """The console script."""
     secure()
-    sys.exit(invoke(sys.argv[1:]))
+    # The imports before this line were computing, so processor time is the time since the start.
+    sys.exit(invoke(sys.argv[1:], started_s=time.monotonic() - time.process_time()))
 
 
-def invoke(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code; every error is printed as two lines."""
+def invoke(arguments: Sequence[str], *, started_s: float | None = None) -> int:
+    """Run one command line and return its exit code; every error is printed as two lines.
+
+    started_s: when the command began, by `time.monotonic`; by default now.
+    """
+    begin_command(time.monotonic() if started_s is None else started_s)
     arguments = _global_options_first(arguments)
     debug = "--debug" in arguments
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,7 @@ ConfigOption = Annotated[
 ]
 #: Part of the folder into which Ray unpacks the `--working-dir` of a submitted job.
 _JOB_FOLDER = "/runtime_resources/working_dir_files/"
+_started_s = time.monotonic()
 #: The largest integer that every database takes.
 LARGEST = 2**63 - 1
 RunArgument = Annotated[
@@ -65,6 +67,17 @@ def warn_of_job_folders(settings: Settings) -> None:
             f"{', '.join(lost)}: inside the folder of this job, which Ray removes; set it to a "
             f"permanent place ({variable}=...)"
         )
+
+
+def command_started_s() -> float:
+    """The start of the present command, by `time.monotonic`."""
+    return _started_s
+
+
+def begin_command(started_s: float) -> None:
+    """Note the start of a command, by `time.monotonic`."""
+    global _started_s
+    _started_s = started_s
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.context import (
     LARGEST,
     ConfigOption,
+    command_started_s,
     settings_of,
     store_of,
     warn_of_job_folders,
@@ -64,7 +65,11 @@ def run(
         typer.Option(min=1, max=1_000_000_000, help="Trials per task, in place of the budget's."),
     ] = None,
     wall: Annotated[
-        str | None, typer.Option(help="Time for the search of all tasks together, as 90s or 30m.")
+        str | None,
+        typer.Option(
+            help="Wall-clock time of the whole command from its start, finals included, as 90s or "
+            "30m; in place of the campaign's."
+        ),
     ] = None,
     strategy: Annotated[
         str | None, typer.Option(help="Search strategy, in place of the configured one.")
@@ -105,6 +110,7 @@ def run(
         workloads=tuple(workload or ()),
         trials=trials,
         wall_s=_seconds(wall),
+        started_s=command_started_s(),
         strategy=strategy,
         report=not no_report,
         events=events,

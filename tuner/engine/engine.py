@@ -14,6 +14,7 @@ from tuner.engine import answers, invariants
 from tuner.engine.build_queue import BuildQueue
 from tuner.engine.dispatcher import Dispatcher
 from tuner.engine.finals import Finals
+from tuner.engine.finals_time import FinalsTime
 from tuner.engine.instructions import (
     Build,
     BuildersChanged,
@@ -64,6 +65,7 @@ class Engine:
     finished: bool = False
     _builds: BuildQueue = field(init=False)
     _shortage: WorkerShortage = field(default_factory=WorkerShortage)
+    _finals_time: FinalsTime = field(default_factory=FinalsTime)
 
     def __post_init__(self) -> None:
         self.tasks = in_turns(Task(Search(spec)) for spec in self.specs)
@@ -80,6 +82,7 @@ class Engine:
         Work for builders and devices comes first, so that none waits for the database.
         """
         instructions = self._take(event, now)
+        self._finals_time.update(self.tasks, len(self.dispatcher.workers), now)
         # A device that has answered gets its next job before the strategy is asked for more.
         limit = 0 if isinstance(event, Measured) else _BUILDS_PER_EVENT
         instructions += self._advance(now, limit)

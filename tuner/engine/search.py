@@ -47,6 +47,8 @@ class Search:
         self.device_s = 0.0
         #: The engine's clock when the first config was asked.
         self.started: float | None = None
+        #: Seconds to keep free for finals before the end of the run.
+        self.finals_s = spec.budget.finals_s
         #: No further config is asked, unless the default config fails.
         self.stopped = False
         #: The last attempt to ask found no config. Later results may change that.
@@ -182,7 +184,10 @@ class Search:
         budget = self.spec.budget
         searched_s = 0.0 if self.started is None else now - self.started
         self._closed = self._closed or budget.spent(
-            now=now, searched_s=searched_s, device_s=self.device_s
+            now=now,
+            searched_s=searched_s,
+            device_s=self.device_s,
+            finals_s=self.finals_s,
         )
         replacement = self._default_replacement()
         if replacement is not None:

@@ -23,22 +23,29 @@ class TaskBudget:
     #: Seconds of device time.
     device_s: float | None = None
     #: Seconds since the search began.
-    wall_s: float | None = None
-    #: The engine's clock at the end of the whole run's search time. A search that has not begun by
-    #: then tries nothing.
+    search_s: float | None = None
+    #: The engine's clock at the end of the whole run. A search ends earlier by the time that the
+    #: finals will take; a search that has not begun by then tries nothing.
     ends_at: float | None = None
+    #: Expected seconds of the task's finals, until the run has seen finals.
+    finals_s: float = 0.0
     #: How many of the last trials are neighbours of the incumbent.
     polish: int = 0
     #: Budget `auto`: the search ends, after a polish, when untried configs are expected to improve
     #: the incumbent by less than this share. None: no such limit.
     gain: float | None = None
 
-    def spent(self, *, now: float, searched_s: float, device_s: float) -> bool:
-        """Whether a limit in seconds is reached. `searched_s`: since the search began."""
+    def spent(
+        self, *, now: float, searched_s: float, device_s: float, finals_s: float = 0.0
+    ) -> bool:
+        """Whether a limit in seconds is reached.
+
+        searched_s: since the search began. finals_s: to keep free before the end of the run.
+        """
         return (
             (self.device_s is not None and device_s >= self.device_s)
-            or (self.wall_s is not None and searched_s >= self.wall_s)
-            or (self.ends_at is not None and now >= self.ends_at)
+            or (self.search_s is not None and searched_s >= self.search_s)
+            or (self.ends_at is not None and now + finals_s >= self.ends_at)
         )
 
 

@@ -17,6 +17,14 @@ Where = Callable[[KeyPath], str]
 
 
 SCHEMA_HINT = "`tuner config schema` prints what every key takes"
+#: Keys that have another name now: the ends of their paths, and a remedy.
+_RENAMED: dict[KeyPath, tuple[str, str]] = {
+    ("budget", "wall"): (
+        "a budget limits one task, and `wall` the whole run",
+        "write `search: 4m` in the budget for the search time of a task, or `wall: 4m` in the "
+        "campaign for the whole run",
+    )
+}
 
 
 def dotted(path: KeyPath) -> str:
@@ -79,6 +87,9 @@ def _problem(path: KeyPath, items: Sequence[ErrorDetails], where: Where) -> tupl
     item = items[0]
     place = f"{where(path)}: {dotted(path)}"
     known = _keys_at(path[:-1])
+    if item["type"] == "extra_forbidden" and path[-2:] in _RENAMED:
+        text, hint = _RENAMED[path[-2:]]
+        return f"{place}: {text}", hint
     if item["type"] == "extra_forbidden":
         hint = f"valid keys here: {', '.join(known)}" if known else ""
         return f"{place}: unknown key{did_you_mean(str(path[-1]), known)}", hint

@@ -87,7 +87,7 @@ class Budget(Section):
     """For `auto`: the most trials."""
     device: Seconds | None = None
     """Device time."""
-    wall: Seconds | None = None
+    search: Seconds | None = None
     """Time since the task's search began."""
 
     @model_validator(mode="before")
@@ -180,6 +180,9 @@ class CampaignConfig(Section):
     device of a `recorded:FILE` kernel; `simulated:FILE`: of that recording only."""
     budget: Budget = Budget(trials=100)
     strategy: StrategyConfig = StrategyConfig()
+    wall: Seconds | None = None
+    """Wall-clock time of a run from the start of its command, finals included; `--wall` replaces
+    it."""
     in_flight: int | None = Field(default=None, gt=0, le=10_000)
     """Tasks searched at the same time; null: two per runner and at least four."""
     schedule: ScheduleConfig | None = None

@@ -23,6 +23,7 @@ class SimulatedSpec(BackendSpec):
     standby = False
     processors = 0
     seconds_per_trial = 0.01
+    seconds_of_finals = 0.1
 
     def found(self) -> list[Device]:
         """A stand-in: the device of a result is the one that was recorded."""

@@ -1,0 +1,56 @@
+"""The time to keep free for finals before the end of a run whose wall-clock time is limited."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import mean
+
+from tuner.engine.stage import Stage
+from tuner.engine.task import Task
+
+_FINALS = (Stage.FINALS, Stage.CONFIRM)
+
+
+@dataclass(slots=True)
+class FinalsTime:
+    """Learns how long finals take, and gives every open search the seconds to keep free for them.
+
+    The first estimate is `TaskBudget.finals_s`. Finals that are over replace it by their mean.
+    """
+
+    #: When the finals of a task began, by task number.
+    _began: dict[int, float] = field(default_factory=dict)
+    _lasted_s: list[float] = field(default_factory=list)
+    #: When the finals of a task ended last.
+    _ended: float = 0.0
+
+    def update(self, tasks: Sequence[Task], workers: int, now: float) -> None:
+        """Set `finals_s` of every search that has a limit. workers: number of devices."""
+        limited = [task for task in tasks if task.spec.budget.ends_at is not None]
+        for task in limited:
+            self._observe(task, workers, now)
+        begun = [task for task in limited if task.stage in _FINALS or _tried(task)]
+        for task in limited:
+            if task.stage is Stage.SEARCH:
+                own_s = self._expected_s(task)
+                others_s = sum(self._expected_s(each) for each in begun if each is not task)
+                task.search.finals_s = max(own_s, (own_s + others_s) / max(1, workers))
+
+    def _observe(self, task: Task, workers: int, now: float) -> None:
+        number = task.spec.task_id
+        if task.stage in _FINALS:
+            self._began.setdefault(number, now)
+        elif number in self._began:
+            began = self._began.pop(number)
+            # On one device, finals of several tasks wait for each other.
+            began = max(began, self._ended) if workers == 1 else began
+            self._lasted_s.append(max(0.0, now - began))
+            self._ended = now
+
+    def _expected_s(self, task: Task) -> float:
+        return mean(self._lasted_s) if self._lasted_s else task.spec.budget.finals_s
+
+
+def _tried(task: Task) -> bool:
+    return task.stage is Stage.SEARCH and bool(task.search.trials)
