@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from reports.ratio import finite
 from results_db.records import BaselineRecord, CalibrationRecord, RunInfo, TaskInfo, TrialRecord
@@ -103,6 +105,8 @@ class RunData:
     #: The previous run of the campaign; None for the first.
     previous: RunInfo | None = None
     previous_tasks: tuple[TaskInfo, ...] = ()
+    #: The time line of a run with a trace, as `tuner.traces.timeline` makes it.
+    timeline: Mapping[str, Any] | None = None
 
     @property
     def trials(self) -> tuple[TrialRecord, ...]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from reports.quantity import clean
 from reports.run_data import RunData, TaskData
@@ -26,6 +26,8 @@ class ReportSource(Protocol):
 
     def calibrations(self, device_fingerprint: str) -> Sequence[CalibrationRecord]: ...
 
+    def timeline(self, run_id: int) -> Mapping[str, Any] | None: ...
+
 
 def load(source: ReportSource, run_id: int | None = None) -> RunData:
     """Read one run (None: the newest); raises `TunerError` when there is none."""
@@ -45,6 +47,7 @@ def load(source: ReportSource, run_id: int | None = None) -> RunData:
         calibrations=_calibrations(source, run, tasks),
         previous=previous,
         previous_tasks=tuple(source.tasks(previous.run_id)) if previous else (),
+        timeline=source.timeline(run_id),
     )
 
 

@@ -155,6 +155,14 @@ class Run(Base):
     __table_args__ = (one_of("status", "running", "finished", "interrupted", "failed"),)
 
 
+class Timeline(Base):
+    __tablename__ = "timeline"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("run.id"), primary_key=True)
+    spans: Mapped[JsonValue]
+    recorded_at: Mapped[datetime]
+
+
 class Task(Base):
     __tablename__ = "task"
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, delete, select, update
+from sqlalchemy import insert as insert_into
 
 from results_db import clock, fence, insert, query
 from results_db.errors import LeaseLostError
-from results_db.models import Run
+from results_db.models import Run, Timeline
 from results_db.records import RunInfo
 from results_db.transactions import Transactions
 
@@ -114,6 +115,25 @@ class RunStore(Transactions):
             found = self.run(run_id)
             if (found.status, found.lease, found.summary) != (status, "", dict(summary)):
                 raise
+
+    def record_timeline(self, run_id: int, spans: Mapping[str, Any]) -> None:
+        """Store the time line of a traced run, in place of the one of an earlier driver.
+
+        spans: the JSON values that `tuner.traces.timeline` makes.
+        """
+        values = {"run_id": run_id, "spans": dict(spans), "recorded_at": datetime.now(UTC)}
+
+        def replace(connection: Connection) -> None:
+            connection.execute(delete(Timeline).where(Timeline.run_id == run_id))
+            connection.execute(insert_into(Timeline).values(**values))
+
+        self._write_run(run_id, replace)
+
+    def timeline(self, run_id: int) -> Mapping[str, Any] | None:
+        """The stored time line of a run; None for a run that was not traced."""
+        statement = select(Timeline.spans).where(Timeline.run_id == run_id)
+        found: Mapping[str, Any] | None = self._read(lambda each: each.scalar(statement))
+        return found
 
     def runs(self, campaign: str | None = None, limit: int = 50) -> list[RunInfo]:
         """Runs of one campaign or of all, newest first."""

@@ -10,6 +10,7 @@ from reports.figures.noise import noise
 from reports.figures.parameters import parameters
 from reports.figures.speedups import speedups
 from reports.figures.static_facts import static_facts
+from reports.figures.timeline import timeline
 
 __all__ = [
     "convergence",
@@ -20,4 +21,5 @@ __all__ = [
     "parameters",
     "speedups",
     "static_facts",
+    "timeline",
 ]

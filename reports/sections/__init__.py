@@ -30,6 +30,7 @@ _BUILT_IN = {
     "tasks": "reports.sections.details:build",
     "failures": "reports.sections.failures:build",
     "measuring": "reports.sections.measuring:build",
+    "timeline": "reports.sections.timeline:build",
     "noise": "reports.sections.noise:build",
     "environment": "reports.sections.environment:build",
 }

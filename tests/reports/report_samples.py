@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from results_db.errors import StoreError
 from results_db.records import (
@@ -42,6 +43,7 @@ class MemorySource:
     task_lists: dict[int, list[TaskInfo]] = field(default_factory=dict)
     trial_lists: dict[int, list[TrialRecord]] = field(default_factory=dict)
     calibration_list: list[CalibrationRecord] = field(default_factory=list)
+    timelines: dict[int, Mapping[str, Any]] = field(default_factory=dict)
 
     def runs(self, campaign: str | None = None, limit: int = 50) -> Sequence[RunInfo]:
         newest = sorted(self.run_list, key=lambda run: -run.run_id)
@@ -58,6 +60,9 @@ class MemorySource:
 
     def trials(self, task_id: int) -> Sequence[TrialRecord]:
         return self.trial_lists.get(task_id, [])
+
+    def timeline(self, run_id: int) -> Mapping[str, Any] | None:
+        return self.timelines.get(run_id)
 
     def calibrations(self, device_fingerprint: str) -> Sequence[CalibrationRecord]:
         known = self.calibration_list

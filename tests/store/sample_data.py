@@ -150,6 +150,15 @@ FINALS = (
         stage="confirm", config=BROKEN, status=Status.TIMEOUT, message="no answer within 60 s"
     ),
 )
+TIMELINE = {
+    "started_at": "2026-11-20T12:00:00+00:00",
+    "lanes": ["driver", "builder-0"],
+    "spans": [
+        [0, 0.0, 2300.5, 0, "start", "start of Python"],
+        [1, 2000.25, 1500.0, 0, "build", "build softmax", "killed"],
+    ],
+    "spans_left_out": 0,
+}
 CALIBRATION = Calibration(
     quantum_us=0.032,
     overhead_us={"events": 2.4, "graph": 0.125},
@@ -179,6 +188,7 @@ def fill(store: Store) -> None:
         store.record_trial(task.task_id, record)
     store.record_selection(task.task_id, SELECTION, BASELINES, FINALS)
     store.set_stage(task.task_id, "done")
+    store.record_timeline(task.run_id, TIMELINE)
     store.finish_run(task.run_id, "finished", {"trials": 3})
     store.record_export("tables/softmax.json", "tuner", task.run_id, "ab" * 32, [task.task_id])
     store.claim_fire("nightly", NOON, "host1")

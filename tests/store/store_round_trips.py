@@ -25,7 +25,17 @@ from record_strategies import (
     trials,
     values,
 )
-from sample_data import BASELINES, DEVICE, FINALS, KEY, NOON, SELECTION, new_task, trial
+from sample_data import (
+    BASELINES,
+    DEVICE,
+    FINALS,
+    KEY,
+    NOON,
+    SELECTION,
+    TIMELINE,
+    new_task,
+    trial,
+)
 
 from results_db import (
     BaselineRecord,
@@ -201,3 +211,12 @@ class RoundTrips:
             with pytest.raises(StoreError):
                 write()
         assert not any(store.stats()["rows"].values())
+
+    def test_the_time_line_of_a_run_is_that_of_its_last_driver(self, store: Store) -> None:
+        first, second = new_task(store), new_task(store)
+        hostile = {**TIMELINE, "lanes": ["\x00 \ud800 </script>"]}
+        store.record_timeline(first.run_id, TIMELINE)
+        store.record_timeline(first.run_id, hostile)
+        assert store.timeline(first.run_id) == hostile
+        assert store.timeline(second.run_id) is None
+        assert store.stats()["rows"]["timeline"] == 1

@@ -23,6 +23,7 @@ from sample_data import (
     KEY,
     NOON,
     SELECTION,
+    TIMELINE,
     TRIALS,
     fill,
     trial,
@@ -100,6 +101,7 @@ def test_a_frozen_database_is_upgraded_and_read(frozen: Path, tmp_path: Path) ->
         assert (summary.trials, summary.correct) == (3, 2)
         with contextlib.closing(sqlite3.connect(path)) as connection:
             assert connection.execute("SELECT best_us FROM task").fetchone() == (70.1,)
+        assert store.timeline(run.run_id) == (None if frozen.stem < "0007" else TIMELINE)
         assert [fire.instant for fire in store.fires()] == [NOON]
         assert [export.task_ids for export in store.exports()] == [(task.task_id,)]
 

@@ -67,6 +67,8 @@ def test_a_run_is_explained_by_its_trace(folder):
     ):
         assert trace.named(name, process), (process, name)
     assert len(trace.named("build space", "builder-")) >= 12
+    report = (folder / "results" / "report.html").read_text()
+    assert 'id="figure-timeline-spans"' in report
     assert [path.name for path in folder.iterdir() if path.name.startswith("tuner-trace-")] == []
 
 

@@ -14,6 +14,7 @@ from tuner.campaign.tasks import ScheduledTask
 from tuner.engine import Finish
 from tuner.engine.default_config import default_failed
 from tuner.settings.models import CampaignConfig, Settings
+from tuner.traces import timeline_so_far
 from tuner.tracing import traced
 
 if TYPE_CHECKING:
@@ -97,6 +98,9 @@ def conclude(
     if broken:
         notes.append(f"the default config of {broken} of them fails, see the report")
     summary = "; ".join([summary, *([end.message] if end.message else []), *notes])
+    timeline = timeline_so_far()
+    if timeline is not None:
+        store.record_timeline(run_id, timeline)
     facts = {"summary": summary, "elapsed_s": round(elapsed_s, 3), "notes": "; ".join(notes)}
     store.finish_run(run_id, end.status, facts | dict(usage))
     return RunOutcome(

@@ -1,0 +1,102 @@
+"""The section "Time line": what every process did when, for a run with a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from reports import figures
+from reports.parts.view import Section, Table, figure_view
+from reports.quantity import clean, count, listed, percent, seconds
+from reports.run_data import RunData
+
+#: Most lanes that the figure shows; its data table has the spans of all.
+_MOST_LANES = 40
+_COLUMNS = ["lane", "start_s", "duration_s", "depth", "category", "name", "end"]
+
+
+def build(data: RunData) -> Section | None:
+    """The section; None for a run without a trace."""
+    if data.timeline is None or not data.timeline["spans"]:
+        return None
+    frame = timeline_frame(data.timeline)
+    shown, note = _foremost(frame)
+    left_out = int(data.timeline["spans_left_out"])
+    if left_out:
+        note += f" {count(left_out, 'shorter span')} left out."
+    view = figure_view("spans", figures.timeline(shown), _caption(frame) + note, _table(frame))
+    tables = {"Time by category": _totals(frame)}
+    return Section.of("timeline", "Time line", figures=[view], tables=tables)
+
+
+def timeline_frame(stored: Mapping[str, Any]) -> pd.DataFrame:
+    """One row per stored span, by start: lane, start_s, duration_s, depth, category, name, end.
+
+    end: `killed` for a span that ended with its process, else empty. self_s: the duration without
+    that of the spans directly inside.
+    """
+    lanes = [clean(lane) for lane in stored["lanes"]]
+    rows = [
+        (lanes[lane], start / 1e3, duration / 1e3, depth, category, clean(name), "".join(end))
+        for lane, start, duration, depth, category, name, *end in stored["spans"]
+    ]
+    frame = pd.DataFrame(rows, columns=_COLUMNS)
+    frame["self_s"] = _self_times(frame)
+    return frame
+
+
+def _self_times(frame: pd.DataFrame) -> list[float]:
+    own = frame["duration_s"].tolist()
+    around: dict[tuple[str, int], int] = {}
+    for place, (lane, depth) in enumerate(zip(frame["lane"], frame["depth"], strict=True)):
+        around[lane, depth] = place
+        outer = around.get((lane, depth - 1))
+        if outer is not None:
+            own[outer] -= frame["duration_s"].iloc[place]
+    return [max(0.0, value) for value in own]
+
+
+def _foremost(frame: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """The spans of the lanes with the most time, and a note on how many lanes there are."""
+    times = frame.groupby("lane", sort=False)["self_s"].sum()
+    if len(times) <= _MOST_LANES:
+        return frame, ""
+    kept = set(times.nlargest(_MOST_LANES).index)
+    return frame[frame["lane"].isin(kept)], f" Shown: {_MOST_LANES} of {len(times)} lanes."
+
+
+def _caption(frame: pd.DataFrame) -> str:
+    lasted = float((frame["start_s"] + frame["duration_s"]).max())
+    times = frame.groupby("category")["self_s"].sum().sort_values(ascending=False)
+    most = [f"{name} {seconds(float(time))}" for name, time in times.head(3).items()]
+    lanes = count(frame["lane"].nunique(), "lane")
+    return f"{seconds(lasted)} in {lanes}; most time went to {listed(most)}, all lanes together."
+
+
+def _totals(frame: pd.DataFrame) -> Table:
+    """Per category and lane, the time of its spans without that of spans inside them."""
+    total = float(frame["self_s"].sum())
+    grouped = frame.groupby("category", sort=False)["self_s"].agg(["sum", "count"])
+    grouped = grouped.sort_values("sum", ascending=False)
+    rows = [
+        (f"{name}", seconds(float(row["sum"])), percent(row["sum"] / total), int(row["count"]))
+        for name, row in grouped.iterrows()
+    ]
+    return Table.of(("category", "time, all lanes", "share", "spans"), rows)
+
+
+def _table(frame: pd.DataFrame) -> Table:
+    ranked = frame.sort_values("duration_s", ascending=False, kind="stable")
+    rows = [
+        (
+            row["lane"],
+            row["category"],
+            row["name"] + (f" ({row['end']})" if row["end"] else ""),
+            f"{row['start_s']:.3f}",
+            f"{row['duration_s']:.3f}",
+        )
+        for _, row in ranked.iterrows()
+    ]
+    return Table.of(("lane", "category", "span", "start, s", "duration, s"), rows)
