@@ -98,7 +98,7 @@ class Mode(StrEnum):
     #: Verify all candidates and interleave them, dropping losers, until the best one is known.
     RACE = "race"
     #: Measure all candidates and the named baselines to the full number of passes, in a process
-    #: that has never seen the task.
+    #: that has launched no variant of the task.
     CONFIRM = "confirm"
     #: Verify only; nothing is timed.
     VERIFY = "verify"
@@ -187,6 +187,8 @@ class MeasureJob:
     incumbent: bool = False
     #: Names of the kernel's baselines to measure in a confirmation.
     baselines: tuple[str, ...] = ()
+    #: The baselines of the task's confirmation, which a standby process prepares meanwhile.
+    upcoming_baselines: tuple[str, ...] = ()
     #: Digests of binaries that are known to be correct on this kind of device.
     verified: frozenset[str] = frozenset()
     #: Check sizes on which the first candidate of a confirmation must be correct.

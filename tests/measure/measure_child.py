@@ -25,6 +25,16 @@ def _measure(job):
     return _backend.measure(job), _backend.poisoned
 
 
+def _prepare_part(job, part):
+    return _backend.prepare_part(job, part)
+
+
+def _compiled_graphs():
+    from torch._dynamo.utils import counters
+
+    return counters["stats"]["unique_graphs"]
+
+
 def _info():
     return _backend.info()
 
@@ -74,6 +84,14 @@ class Child:
     def run(self, job: MeasureJob):
         """The reply and whether the backend is poisoned."""
         return self._pool.submit(_measure, job).result()
+
+    def prepare_part(self, workload, part, **given):
+        """The result of a part of preparing the task's confirmation."""
+        return self._pool.submit(_prepare_part, self.job(workload, **given), part).result()
+
+    def compiled_graphs(self) -> int:
+        """How many graphs torch has compiled in this process."""
+        return self._pool.submit(_compiled_graphs).result()
 
     def measure(self, workload, *candidates, **given):
         reply, poisoned = self.run(self.job(workload, *candidates, **given))

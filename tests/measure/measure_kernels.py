@@ -8,6 +8,7 @@ import triton.language as tl
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
 from search_spaces.records import Workload
+from search_spaces.tensors import compiled, named
 
 _DTYPES = {"float32": Tolerance(1e-5, 1e-5), "bfloat16": Tolerance(1e-2, 2e-2)}
 
@@ -159,8 +160,8 @@ class CpuAffine(_Affine):
             return y
 
         if config.get("compile"):
-            compiled = torch.compile(plain, fullgraph=True, dynamic=False)
-            return lambda tensors: {"y": compiled(tensors["x"])}
+            built = torch.compile(plain, fullgraph=True, dynamic=False)
+            return lambda tensors: {"y": built(tensors["x"])}
         # More calls than the gate takes unless it is in doubt.
         calls, timed = 0, 10
 
@@ -181,3 +182,35 @@ class CpuAffine(_Affine):
             return {} if fault == "missing" else {"y": y}
 
         return run
+
+
+class CompiledBaselines(CpuAffine):
+    """Its baselines compile in different ways; `unlaunched` fails once `own` was launched."""
+
+    name = "compiled_baselines"
+
+    def baselines(self, workload):
+        launches = torch.zeros(1)
+
+        def counting(x):
+            launches.add_(1)
+            return x * 2 + 1
+
+        def broken(x):
+            y = x * 2
+            torch._dynamo.graph_break()
+            return y + 1
+
+        def unlaunched(inputs):
+            if launches.item():
+                raise RuntimeError(f"launched {launches.item()} times")
+            return {"y": inputs["x"] * 2 + 1}
+
+        own, parts = torch.compile(counting), torch.compile(broken)
+        return {
+            "compile": named("y", compiled(lambda x: x * 2 + 1), "x"),
+            "own": lambda inputs: {"y": own(inputs["x"])},
+            "parts": lambda inputs: {"y": parts(inputs["x"])},
+            "unlaunched": unlaunched,
+            **super().baselines(workload),
+        }

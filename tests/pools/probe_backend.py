@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from search_spaces.records import Device, Toolchain, Value, config_key
 from workers.backend_kinds import BackendSpec
+from workers.measure.preparation_parts import Part, PartKind, PartResult
 from workers.records import Calibration, Failure, MeasureJob, Measurement, Status, Timing
 from workers.supervision.heartbeat import heartbeat
 
@@ -28,6 +33,8 @@ class ProbeBackend:
     def __init__(self, *, index: int = 0, cache_dir: str = "") -> None:
         self.poisoned = False
         self._calibrated = 0
+        self._parts: list[str] = []
+        self._compiled: set[str] = set()
 
     def info(self) -> tuple[Device, Toolchain]:
         return Device("probe", "Probe", "probe"), Toolchain()
@@ -35,6 +42,31 @@ class ProbeBackend:
     def calibration(self) -> Calibration:
         self._calibrated += 1
         return Calibration(quantum_us=0.5, overhead_us={"times": self._calibrated})
+
+    def prepare_part(self, job: MeasureJob, part: Part) -> PartResult:
+        """Prepare nothing, but do what the baseline's name says.
+
+        `hang` never ends, `crash` ends the process, `raise` fails, `compile` must be compiled
+        first, and any other name is the seconds that its launch takes. A file in the folder
+        `PROBE_PARTS` gets the times of all parts on the device.
+        """
+        name = part.baseline
+        self._parts.append(f"{part.kind} {name}".strip())
+        if part.kind is PartKind.COMPILE:
+            self._compiled.add(name)
+            return PartResult(done=True)
+        if name == "compile" and name not in self._compiled:
+            return PartResult(done=False, compile_first=(name,))
+        with recorded("part"):
+            if name == "hang":
+                time.sleep(60)
+            elif name == "crash":
+                os.kill(os.getpid(), signal.SIGKILL)
+            elif name == "raise":
+                raise RuntimeError("no such baseline")
+            elif name not in ("", "compile"):
+                time.sleep(float(name))
+        return PartResult(done=True)
 
     def measure(self, job: MeasureJob) -> Measurement:
         """Measure nothing, but do what the candidates' configs say.
@@ -64,10 +96,14 @@ class ProbeBackend:
         for seconds in job.baselines:
             heartbeat(f"baseline {seconds}")
             time.sleep(float(seconds))
+        if job.candidates:
+            with recorded("job"):
+                time.sleep(0.001)
         known = job.calibration.overhead_us["times"] if job.calibration else 0
         clocks = {
             "calibrated": known + self._calibrated,
             "pid": float(os.getpid()),
+            "parts": ", ".join(self._parts),
             "cores": f"{sorted(os.sched_getaffinity(0))}",
         }
         device, toolchain = self.info()
@@ -107,3 +143,13 @@ class WaitingSpec(ProbeSpec):
 
     def preload(self) -> tuple[str, ...]:
         return ("child_targets:load_for_ever",)
+
+
+@contextmanager
+def recorded(what: str) -> Iterator[None]:
+    """Append the start and the end of something to a file of this process."""
+    started = time.monotonic()
+    yield
+    if folder := os.environ.get("PROBE_PARTS"):
+        with (Path(folder) / f"{os.getpid()}").open("a") as file:
+            file.write(f"{what} {started} {time.monotonic()}\n")

@@ -37,6 +37,8 @@ _FINALS_TIME = 3.0
 _CANDIDATES_PER_LIMIT = 4
 #: A candidate on a GPU may be silent for this long plus this many times the incumbent's time.
 _SILENT_S, _SILENT_RUNS = 5.0, 1000
+#: Jobs that a confirmation follows.
+_BEFORE_CONFIRMATION = (Mode.SCREENING, Mode.RACE)
 #: Without an incumbent it may be silent for this fraction of the job's time limit.
 _SILENT_FIRST = 1 / 4
 
@@ -102,7 +104,6 @@ def _race_request(job: Race, job_id: str) -> MeasureJob:
         verified=_verified(task, candidates),
         timeout_s=task.spec.measure_timeout_s * _FINALS_TIME,
         candidate_timeout_s=_silence_limit_s(task),
-        baseline_timeout_s=task.spec.baseline_timeout_s,
     )
 
 
@@ -120,7 +121,6 @@ def _confirmation_request(job: Confirmation, job_id: str) -> MeasureJob:
         checks=checks,
         timeout_s=spec.measure_timeout_s * _FINALS_TIME + baselines_s,
         candidate_timeout_s=_silence_limit_s(job.task),
-        baseline_timeout_s=spec.baseline_timeout_s,
     )
 
 
@@ -136,6 +136,8 @@ def _request(
         mode=mode,
         protocol=_protocol(job.task),
         timeout_s=spec.measure_timeout_s,
+        baseline_timeout_s=spec.baseline_timeout_s,
+        upcoming_baselines=spec.baselines if mode in _BEFORE_CONFIRMATION else (),
     )
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from search_spaces.records import Device, Status, Toolchain, Value, Workload
 from tuner.tracing import span, traced
 from workers import backend_kinds
+from workers.measure.preparation_parts import Part, PartResult
+from workers.measure.standby_preparation import StandbyPreparation
 from workers.records import (
     Calibration,
     Failure,
@@ -51,7 +53,9 @@ class DeviceRunner:
     The process that holds a DeviceRunner never touches the device. The child is replaced after a
     timeout, a crash, an unexpected exception and a reply that leaves the device poisoned.
     `workers.supervision.fault_attribution` finds the candidate at fault and repeats the others. A
-    confirmation runs in a process that has never seen its task: the standby, or a new one.
+    confirmation runs in a process that has launched no variant of its task: the standby, which
+    prepares the task's inputs, references and baselines while the other process searches, or a new
+    one.
 
     options: those of the backend, and `standby`: whether there is a standby process; by default for
     kinds with a device of their own. launch_core: the processor that the launching thread is bound
@@ -101,6 +105,7 @@ class DeviceRunner:
             )
 
         self._children = ChildWithStandby(make, _device_of, standby=standby)
+        self._preparation = StandbyPreparation(self._children)
 
     @property
     def pid(self) -> int | None:
@@ -153,17 +158,19 @@ class DeviceRunner:
         self._remember(child, job)
         if job.mode not in _UNDISTURBED:
             children.ensure_standby()
+        self._preparation.add(job)
         try:
-            result, poisoned = child.request(
-                "measure",
-                job,
-                timeout_s=job.timeout_s,
-                max_silence_s=None if job.mode in _UNDISTURBED else job.candidate_timeout_s,
-                max_silence_after={
-                    **dict.fromkeys(_CANDIDATES, job.candidate_timeout_s),
-                    _BASELINE: job.baseline_timeout_s,
-                },
-            )
+            with self._preparation.job_on(child, job):
+                result, poisoned = child.request(
+                    "measure",
+                    job,
+                    timeout_s=job.timeout_s,
+                    max_silence_s=None if job.mode in _UNDISTURBED else job.candidate_timeout_s,
+                    max_silence_after={
+                        **dict.fromkeys(_CANDIDATES, job.candidate_timeout_s),
+                        _BASELINE: job.baseline_timeout_s,
+                    },
+                )
         except ChildTimeout as error:
             message = f"no result within {error.limit_s:g} s; the device process was killed"
             kind, _, name = error.last_activity.partition(" ")
@@ -186,7 +193,10 @@ class DeviceRunner:
             return Loss(failure, child.last_activity)
         if poisoned:
             child.kill()
-        if self._confirms_again(job, result) and self._has_seen(children.standby_pid, job):
+        again = self._confirms_again(job, result)
+        if job.mode is Mode.CONFIRM and not again:
+            self._preparation.forget(job)
+        if again and self._has_seen(children.standby_pid, job):
             children.renew_standby()
         children.ensure_standby()
         return Reply(result, poisoned, child.last_activity)
@@ -234,10 +244,12 @@ class DeviceRunner:
 
     def kill(self) -> None:
         """End the child at once and for good. For any thread."""
+        self._preparation.close()
         self._children.retire()
         self._close_server()
 
     def close(self) -> None:
+        self._preparation.close()
         self._children.close()
         self._close_server()
 
@@ -286,6 +298,14 @@ class DeviceService:
         name = f"{_activity(job)} of {kernel}"
         with span(name, "job", workload=job.workload.key, candidates=count):
             result = self._backend.measure(job)
+        return result, self._backend.poisoned
+
+    def prepare_part(self, job: MeasureJob, part: Part) -> tuple[PartResult, bool]:
+        """Do a part of preparing a confirmation, if the backend can; see `StandbyPreparation`."""
+        prepare = getattr(self._backend, "prepare_part", None)
+        name = f"prepare {part.kind} {part.baseline}".rstrip()
+        with span(name, "job", workload=job.workload.key):
+            result = prepare(job, part) if prepare is not None else PartResult(done=False)
         return result, self._backend.poisoned
 
     def close(self) -> None:

@@ -17,6 +17,8 @@ from workers.records import KernelRef
 if TYPE_CHECKING:
     import torch
 
+    from workers.measure.gate.checks import Checked
+
 #: Output dtypes for which float32 references are precise enough, if their norm is within the limits
 #: below, where squares neither underflow nor overflow.
 _COARSE = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
@@ -84,6 +86,8 @@ class TaskData:
         # Tensors without elements have the address 0.
         self._own_memory.discard(0)
         self._baselines: Mapping[str, Callable[..., Any]] | None = None
+        #: The results of baselines that were warmed up and are correct.
+        self.checked_baselines: dict[str, Checked] = {}
 
     @property
     def baselines(self) -> Mapping[str, Callable[..., Any]]:
@@ -231,6 +235,10 @@ class TaskCache:
             self._tasks[key] = self._build(ref, workload, seeds)
         self._tasks.move_to_end(key)
         return self._tasks[key]
+
+    def known(self, ref: KernelRef, workload: Workload, seeds: tuple[int, ...]) -> TaskData | None:
+        """The task if it is kept, without making it."""
+        return self._tasks.get((ref, workload, seeds))
 
     def drop_suspects(self) -> None:
         """Drop tasks whose tensors may be damaged, so that they are made again."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,12 +18,19 @@ from search_spaces.registry import load
 from workers import backend_kinds
 from workers import toolchain as toolchains
 from workers.build import install
+from workers.measure.compile_only import (
+    NeedsCompilation,
+    compile_only,
+    in_background_thread,
+    without_compiling,
+)
 from workers.measure.failures import failure_of
 from workers.measure.gate.buffers import GuardedTensor
 from workers.measure.gate.checks import Checked, check_variant
 from workers.measure.gate.run_observer import RunObserver
 from workers.measure.gate.timed_run_check import TimedRunCheck
 from workers.measure.monitor import Monitor
+from workers.measure.preparation_parts import Part, PartKind, PartResult
 from workers.measure.session import Session
 from workers.measure.session_backend import PreparedCandidate
 from workers.measure.task_data import TaskCache, TaskData
@@ -44,7 +51,8 @@ from workers.records import (
 if TYPE_CHECKING:
     import torch
 
-_BASELINE_WARM_CALLS = 3
+#: A baseline is called once and then up to this often, while these calls take less than the time.
+_WARM_CALLS, _WARM_S = 2, 0.05
 #: The copies of the cache policy `rotate` are together this many times the last-level cache.
 _ROTATED_CACHES = 5
 
@@ -78,21 +86,38 @@ class TorchBackend(ABC):
         self._kernels: dict[KernelRef, Kernel] = {}
         self._tasks = TaskCache(self._build_task, tasks)
         self._warm_up = WarmUp()
+        #: The processors of this process before its launching thread is bound to one.
+        self._cores = os.sched_getaffinity(0)
 
     # -- the Backend role ----------------------------------------------------------------------
     def info(self) -> tuple[Device, Toolchain]:
         return self._device, self._toolchain
 
     def measure(self, job: MeasureJob) -> Measurement | Failure:
-        import torch
-
         try:
-            with torch.no_grad():
+            with self._settings():
                 return self._measure(job)
         except Exception as error:
             return self._failed(error, f"kernel `{job.kernel.spec}`")
         finally:
             self._tasks.drop_suspects()
+
+    def prepare_part(self, job: MeasureJob, part: Part) -> PartResult:
+        """Do a part of preparing the confirmation of a job's task. No variant is launched.
+
+        The result is kept with the task until its confirmation. An error is left for the
+        confirmation to report.
+        """
+        try:
+            with self._settings():
+                return self._prepare_part(job, part)
+        except NeedsCompilation:
+            return PartResult(done=False, compile_first=(part.baseline,))
+        except Exception as error:
+            self._failed(error)
+            return PartResult(done=False)
+        finally:
+            self._release_unused_memory()
 
     def close(self) -> None:
         self._tasks.clear()
@@ -137,6 +162,24 @@ class TorchBackend(ABC):
     def _calibrate(self) -> Calibration | None:
         return None
 
+    @contextmanager
+    def _settings(self) -> Iterator[None]:
+        """Torch's settings during a job."""
+        import torch
+
+        with torch.no_grad():
+            yield
+
+    def _enter_thread(self) -> None:  # noqa: B027
+        """Make the device current in a new thread."""
+
+    def _has_room(self) -> bool:
+        """Whether there is memory for a task that is not measured yet."""
+        return True
+
+    def _release_unused_memory(self) -> None:  # noqa: B027
+        """Give memory back that this process holds and does not use."""
+
     def _enter_baseline(self) -> None:  # noqa: B027
         """Untimed switch to a baseline, such as its thread count."""
 
@@ -161,9 +204,11 @@ class TorchBackend(ABC):
 
         try:
             self._enter_baseline()
-            for _ in range(_BASELINE_WARM_CALLS):
-                run()
-            checked = check_variant(task, lambda: function(task.inputs))
+            if name in task.checked_baselines:
+                run()  # the memory of its outputs may have been released
+                checked: Checked | Failure = task.checked_baselines[name]
+            else:
+                checked = self._check_baseline(task, name)
         except Exception as problem:
             return self._failed(problem, f"baseline `{name}`")
         if isinstance(checked, Failure):
@@ -171,6 +216,58 @@ class TorchBackend(ABC):
         rotations = tuple(partial(function, inputs) for inputs in self._copies(task))
         candidate = Candidate(name, run, enter=self._enter_baseline, rotations=rotations)
         return self._prepared(task, candidate, checked)
+
+    def _check_baseline(self, task: TaskData, name: str) -> Checked | Failure:
+        """Warm a baseline up and check it. A result that is correct is kept with the task."""
+        function = task.baselines[name]
+        function(task.inputs)
+        self._observer.synchronize()
+        started = time.monotonic()
+        for _ in range(_WARM_CALLS):
+            function(task.inputs)
+            self._observer.synchronize()
+            if time.monotonic() - started > _WARM_S:
+                break
+        checked = check_variant(task, lambda: function(task.inputs))
+        if isinstance(checked, Checked):
+            task.checked_baselines[name] = checked
+        return checked
+
+    def _prepare_part(self, job: MeasureJob, part: Part) -> PartResult:
+        from search_spaces.tensors import is_compiled
+
+        self._cache = job.protocol.cache
+        self._calibration = job.calibration or self._calibration
+        key = (job.kernel, job.workload, job.protocol.seeds)
+        if part.kind is PartKind.TASK:
+            if not self._has_room():
+                return PartResult(done=False)
+            task = self._tasks.get(*key)
+            self._preload(task)
+            compiled = (name for name in job.upcoming_baselines if name in task.baselines)
+            return PartResult(True, tuple(n for n in compiled if is_compiled(task.baselines[n])))
+        known = self._tasks.known(*key)
+        if known is None or part.baseline not in known.baselines:
+            return PartResult(done=False)
+        if part.kind is PartKind.COMPILE:
+            return PartResult(self._compile_baseline(known, part.baseline))
+        if part.baseline not in known.checked_baselines:
+            self._enter_baseline()
+            with without_compiling():
+                self._check_baseline(known, part.baseline)
+        return PartResult(done=True)
+
+    def _compile_baseline(self, task: TaskData, name: str) -> bool:
+        import torch
+
+        def compile_it() -> bool:
+            # Gradients, the device and the number of threads are settings of a thread.
+            with torch.no_grad():
+                self._enter_thread()
+                self._enter_baseline()
+                return compile_only(lambda: task.baselines[name](task.inputs))
+
+        return in_background_thread(compile_it, self._cores)
 
     def check(self, ref: KernelRef, check: Check) -> Failure | None:
         """Run the whole gate on an artifact of another workload; None when it passes.

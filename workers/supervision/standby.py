@@ -24,8 +24,8 @@ class ChildWithStandby:
     """One child in use and, if `standby`, a second one that is ready to replace it.
 
     make: returns a child that is not started. prepare: initialises a started child without timing
-    anything. All methods but `retire` and `standby_pid` are for one thread; the standby changes
-    during its calls only.
+    anything. All methods are for one thread unless they say otherwise; the standby changes during
+    its calls only.
     """
 
     def __init__(
@@ -54,9 +54,19 @@ class ChildWithStandby:
     @property
     def standby_pid(self) -> int | None:
         """The process id of the standby when it is ready, for tests and people."""
-        following = self._next
-        child = following if following is not None and not self._starting else self._standby
+        child = self.ready_standby
         return child.pid if child is not None else None
+
+    @property
+    def ready_standby(self) -> SupervisedChild | None:
+        """The standby when it is ready, without waiting. For any thread."""
+        following = self._next
+        return following if following is not None and not self._starting else self._standby
+
+    @property
+    def has_standby(self) -> bool:
+        """Whether there is a standby or one is starting. For any thread."""
+        return self._standby is not None or self._next is not None
 
     def ready(self) -> SupervisedChild:
         """The child in use, started. Raises WorkerLost if none can be started."""

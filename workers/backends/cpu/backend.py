@@ -22,8 +22,6 @@ from workers.records import (
     Artifact,
     Calibration,
     Failure,
-    MeasureJob,
-    Measurement,
     MeasurementProtocol,
 )
 
@@ -61,11 +59,12 @@ class CpuBackend(TorchBackend):
         super().__init__(index=index, cache_dir=cache_dir, tasks=tasks)
         self._baseline_threads = torch.get_num_threads()
 
-    def measure(self, job: MeasureJob) -> Measurement | Failure:
+    @contextmanager
+    def _settings(self) -> Iterator[None]:
         import torch._dynamo
 
-        with torch._dynamo.config.patch(_DYNAMO), _threads_restored():
-            return super().measure(job)
+        with super()._settings(), torch._dynamo.config.patch(_DYNAMO), _threads_restored():
+            yield
 
     def prepare(
         self, task: TaskData, artifact: Artifact, *, check: bool

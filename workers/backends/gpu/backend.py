@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: The last candidates of a job, whose times choose the timing method.
 _TRIED = 4
+#: The most memory that a process holds without using it while another one measures.
+_UNUSED_BYTES = 2**30
 
 
 def _ignore(result: object) -> None:
@@ -57,6 +59,7 @@ class GpuBackend(TorchBackend):
         from triton.runtime.cache import triton_key
 
         super().__init__(index=index, cache_dir=cache_dir, tasks=tasks)
+        self._index = index
         torch.cuda.set_device(index)
         provide_memory(self.torch_device)
         # Loaded now, because a first launch would wait for it: Triton's driver module, and the
@@ -193,6 +196,24 @@ class GpuBackend(TorchBackend):
             compiled=compilations.count,
             note=_compiled_why(artifact, compilations.missed),
         )
+
+    def _enter_thread(self) -> None:
+        import torch
+
+        torch.cuda.set_device(self._index)
+
+    def _has_room(self) -> bool:
+        import torch
+
+        free, total = torch.cuda.mem_get_info()
+        return free > total / 2
+
+    def _release_unused_memory(self) -> None:
+        import torch
+
+        unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        if not self.poisoned and unused > _UNUSED_BYTES:
+            torch.cuda.empty_cache()
 
     def _preload(self, task: TaskData) -> None:
         """Run the gate on a variant that does nothing, which loads what the gate calls."""

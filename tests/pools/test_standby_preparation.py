@@ -1,0 +1,161 @@
+"""The standby process prepares confirmations while the other process measures."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from installed_plugins import install_plugins
+from processes import named, wait_until
+
+from search_spaces.records import Config, Toolchain, Workload
+from workers.measure.device_runner import DeviceRunner
+from workers.records import Artifact, KernelRef, MeasureJob, Measurement, Mode
+
+NAME = "probe-8"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """Where the processes record when they used the device."""
+    made = tmp_path / "times"
+    made.mkdir()
+    monkeypatch.setenv("PROBE_PARTS", str(made))
+    return made
+
+
+@pytest.fixture
+def runner(tmp_path, monkeypatch, folder):
+    install_plugins(tmp_path, "probe", "tuner.backends", {"probe": "probe_backend:ProbeSpec"})
+    monkeypatch.syspath_prepend(tmp_path)
+    paths = (str(tmp_path), str(Path(__file__).parent))
+    made = DeviceRunner("probe", worker_id=NAME, paths=paths)
+    assert made.info
+    wait_until(lambda: made.standby_pid is not None)
+    yield made
+    made.close()
+    assert not named(os.getpid(), NAME)
+
+
+def job_of(*configs: Config, n: int = 1, **changes: object) -> MeasureJob:
+    candidates = tuple(Artifact(config, "probe", Toolchain(), f"{config}") for config in configs)
+    job = MeasureJob("m", KernelRef("k"), Workload.of(n=n), candidates, timeout_s=30.0)
+    return replace(job, **changes)
+
+
+def measured(runner: DeviceRunner, job: MeasureJob) -> Measurement:
+    result = runner.measure(job)
+    assert isinstance(result, Measurement), result
+    return result
+
+
+def confirmed(runner: DeviceRunner, n: int = 1) -> Measurement:
+    return measured(runner, job_of({"x": 1}, n=n, mode=Mode.CONFIRM))
+
+
+def recorded(folder: Path) -> list[tuple[str, float, float]]:
+    """What used the device, with start and end, in order of time."""
+    lines = [line.split() for file in folder.iterdir() for line in file.read_text().splitlines()]
+    return sorted(((what, float(a), float(b)) for what, a, b in lines), key=lambda one: one[1])
+
+
+def parts(folder: Path) -> int:
+    return sum(what == "part" for what, *_ in recorded(folder))
+
+
+def test_the_standby_has_done_everything_before_the_confirmation(runner, folder):
+    standby = runner.standby_pid
+    measured(runner, job_of(upcoming_baselines=("0", "compile")))
+    wait_until(lambda: parts(folder) == 3)
+    measured(runner, job_of({"x": 1}, upcoming_baselines=("0", "compile")))
+    found = confirmed(runner)
+    assert found.clocks["pid"] == standby
+    done = ["task", "launch 0", "launch compile", "compile compile", "launch compile"]
+    assert found.clocks["parts"] == ", ".join(done)
+
+
+def test_several_tasks_are_prepared_and_each_of_them_once(runner, folder):
+    for n in (1, 2, 3):
+        measured(runner, job_of({"x": 1}, n=n, upcoming_baselines=("0",)))
+    wait_until(lambda: parts(folder) == 6)
+    for n in (1, 2, 3, 3, 2, 1):
+        measured(runner, job_of({"x": 1}, n=n, upcoming_baselines=("0",)))
+    time.sleep(0.1)
+    assert confirmed(runner, n=2).clocks["parts"].count("task") == 3
+    assert parts(folder) == 6
+
+
+def test_a_task_without_a_confirmation_is_not_prepared(runner, folder):
+    measured(runner, job_of({"x": 1}, mode=Mode.VERIFY, upcoming_baselines=("0",)))
+    measured(runner, job_of({"x": 1}))
+    time.sleep(0.1)
+    assert recorded(folder) == [one for one in recorded(folder) if one[0] == "job"]
+
+
+def test_no_part_uses_the_device_while_a_job_does(runner, folder):
+    names = tuple(f"0.{digits}" for digits in ("02", "021", "022", "023", "024"))
+    measured(runner, job_of(upcoming_baselines=names))
+    for _ in range(300):
+        measured(runner, job_of({"sleep_s": 0.01}, upcoming_baselines=names))
+        time.sleep(0.02)
+        if parts(folder) == 6:
+            break
+    assert parts(folder) == 6
+    uses = recorded(folder)
+    assert {what for what, *_ in uses} == {"part", "job"}
+    for (_, _, ended), (_, started, _) in itertools.pairwise(uses):
+        assert ended <= started
+
+
+def test_a_busy_search_is_not_interrupted(runner, folder):
+    measured(runner, job_of({"x": 1}))
+    until = time.monotonic() + 0.5
+    while time.monotonic() < until:
+        measured(runner, job_of({"x": 1}, upcoming_baselines=("0",)))
+    busy = parts(folder)
+    wait_until(lambda: parts(folder) == 2)
+    # The machine may have paused this process, which leaves the device idle.
+    assert busy <= 1
+
+
+@pytest.mark.parametrize("fault", ["hang", "crash"])
+def test_a_part_that_ends_the_standby_costs_no_result(runner, fault):
+    standby = runner.standby_pid
+    measured(runner, job_of(upcoming_baselines=(fault,)))
+    time.sleep(0.2)
+    first = runner.pid
+    for _ in range(3):
+        assert measured(runner, job_of({"x": 1}, upcoming_baselines=(fault,))).outcomes
+    assert runner.pid == first
+    found = confirmed(runner)
+    assert found.clocks["pid"] not in (standby, first)
+    # The task is not tried again; others are prepared as before.
+    assert found.clocks["parts"] == ""
+    measured(runner, job_of({"x": 1}, n=2, upcoming_baselines=("0",)))
+    time.sleep(0.3)
+    assert confirmed(runner, n=2).clocks["parts"] in ("", "task, launch 0")
+
+
+def test_a_part_that_fails_is_left_to_the_confirmation(runner, folder):
+    measured(runner, job_of(upcoming_baselines=("0.01", "raise")))
+    wait_until(lambda: parts(folder) >= 2)
+    time.sleep(0.1)
+    measured(runner, job_of({"x": 1}))
+    assert confirmed(runner).outcomes
+
+
+def test_a_standby_that_took_over_is_followed_by_one_that_prepares_again(runner, folder):
+    measured(runner, job_of({"x": 1}, upcoming_baselines=("0",)))
+    wait_until(lambda: parts(folder) == 2)
+    standby = runner.standby_pid
+    os.kill(runner.pid, 9)
+    measured(runner, job_of({"x": 1}, upcoming_baselines=("0",)))
+    assert runner.pid == standby
+    wait_until(lambda: parts(folder) == 4)
+    found = confirmed(runner)
+    assert found.clocks["pid"] != standby
+    assert found.clocks["parts"] == "task, launch 0"
