@@ -24,7 +24,7 @@ _LOOKS = {
 }
 #: Of spans in categories that this module does not know.
 _OTHER = (GREY, ".")
-_ROW_PX = 17
+_ROW_PX = 20
 
 
 def timeline(frame: pd.DataFrame) -> go.Figure:
@@ -76,6 +76,7 @@ def _bars(category: str, spans: pd.DataFrame, tops: dict[str, int]) -> dict[str,
         "textposition": "inside",
         "insidetextanchor": "start",
         "textangle": 0,
+        "textfont": {"size": 10},
         "marker": {
             "color": colour,
             "pattern": {"shape": pattern, "fillmode": "overlay", "size": 6, "solidity": 0.25},

@@ -85,7 +85,7 @@ def test_supervised_children_are_in_the_trace(tmp_path):
     assert first["args"] == {"way": "slow"}
     (inner,) = trace.named("inner", "runner-7")
     assert first["ts"] <= inner["ts"]
-    assert "fork server of runner-7" in trace.processes.values()
+    assert "fork server runner-7" in trace.processes.values()
     # The kill left two spans without an end.
     (last,) = trace.named("last", "runner-7")
     assert second["args"]["killed"] is True
@@ -242,3 +242,33 @@ def test_a_long_run_writes_fewer_short_spans(tmp_path, monkeypatch):
     trace = Trace(path)
     assert len(trace.named("short")) <= 100
     assert len(trace.named("long")) == 1
+
+
+def test_the_time_line_has_lanes_depths_and_the_longest_spans(tmp_path, monkeypatch):
+    from tuner.traces import timeline as module
+    from tuner.traces.records import RecordedProcess, RecordedSpan
+
+    ms = 1_000_000
+    main = [
+        RecordedSpan(1, 0, 900 * ms, "run", "all"),
+        RecordedSpan(1, 0, 500 * ms, "import", "a"),
+        RecordedSpan(1, 10 * ms, 400 * ms, "import", "b"),
+        RecordedSpan(1, 20 * ms, 300 * ms, "import", "c"),
+        RecordedSpan(1, 500 * ms, 509 * ms, "build", "too short"),
+        RecordedSpan(1, 600 * ms, 900 * ms, "build", "open", {"killed": True}),
+    ]
+    other = [RecordedSpan(2, 100 * ms, 150 * ms, "database", "write")]
+    process = RecordedProcess(1, "driver", {1: "MainThread", 2: "writer"}, [*main, *other])
+    found = module.timeline([process])
+    assert found["lanes"] == ["driver", "driver: writer"]
+    assert found["spans"] == [
+        [0, 0.0, 500.0, 0, "import", "a"],
+        [0, 10.0, 390.0, 1, "import", "b"],
+        [1, 100.0, 50.0, 0, "database", "write"],
+        [0, 600.0, 300.0, 0, "build", "open", "killed"],
+    ]
+    monkeypatch.setattr(module, "MOST_SPANS", 2)
+    found = module.timeline([process])
+    assert [row[5] for row in found["spans"]] == ["a", "b"]
+    assert found["spans_left_out"] == 2
+    assert module.timeline([])["spans"] == []

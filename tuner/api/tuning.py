@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from search_spaces.records import Value, Workload
 from tuner.api.databases import Database
 from tuner.api.result import TuneResult
 from tuner.progress import ProgressCallback
+from tuner.traces import recorded
 
 if TYPE_CHECKING:
     from tuner.campaign import RunOptions, RunOutcome
@@ -43,6 +45,7 @@ def tune(
     fresh: bool = ...,
     settings: Mapping[str, Any] | None = ...,
     on_progress: ProgressCallback | None = ...,
+    trace: str | os.PathLike[str] | None = ...,
 ) -> TuneResult: ...
 
 
@@ -60,6 +63,7 @@ def tune(
     fresh: bool = ...,
     settings: Mapping[str, Any] | None = ...,
     on_progress: ProgressCallback | None = ...,
+    trace: str | os.PathLike[str] | None = ...,
 ) -> list[TuneResult]: ...
 
 
@@ -76,6 +80,7 @@ def tune(
     fresh: bool = False,
     settings: Mapping[str, Any] | None = None,
     on_progress: ProgressCallback | None = None,
+    trace: str | os.PathLike[str] | None = None,
 ) -> TuneResult | list[TuneResult]:
     """Tune a kernel for one workload, or for several as one campaign.
 
@@ -89,8 +94,9 @@ def tune(
     time of the whole call.
     target: `cpu`, `cuda`, `cuda:90`...; by default the kernel's own kind. database: a SQLAlchemy
     URL; by default a temporary one, which is removed with the last result that refers to it.
-    settings: more of config.yaml, such as `{"measure": {"final_pairs": 40}}`. Raises `TunerError`
-    for whatever the caller can correct.
+    settings: more of config.yaml, such as `{"measure": {"final_pairs": 40}}`. trace: a file for
+    what every process did when, for ui.perfetto.dev. Raises `TunerError` for whatever the caller
+    can correct.
     """
     call = TuneCall(
         kernel=kernel,
@@ -104,7 +110,8 @@ def tune(
         settings=dict(settings or {}),
         on_progress=on_progress,
     )
-    results = call.run(Database(database))
+    with recorded(None if trace is None else Path(trace), "tuner.tune", option="trace"):
+        results = call.run(Database(database))
     return results[0] if is_one(workload) else results
 
 

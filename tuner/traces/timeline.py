@@ -25,35 +25,47 @@ def timeline(processes: Sequence[RecordedProcess]) -> Mapping[str, Any]:
     of the lane; below `DEPTHS`), category, name and, if the span ended with its process, `killed`.
     `spans_left_out` counts spans of at least 10 ms beyond the largest number that is stored.
     """
-    shown = [(span, lane) for lane, span in _laned(processes) if span.duration_ns >= LEAST_NS]
-    shown.sort(key=lambda pair: -pair[0].duration_ns)
-    kept = sorted(shown[:MOST_SPANS], key=lambda pair: (pair[0].start_ns, -pair[0].end_ns))
+    placed = list(_placed(processes))
+    longest = sorted(placed, key=lambda each: -each[0].duration_ns)[:MOST_SPANS]
     origin_ns = min((process.first_ns for process in processes), default=0)
     lanes: dict[str, int] = {}
-    enclosing: dict[str, list[int]] = {}
-    rows: list[list[Any]] = []
-    for span, lane in kept:
-        ends = [end for end in enclosing.get(lane, []) if end >= span.end_ns]
-        enclosing[lane] = [*ends, span.end_ns]
-        if len(ends) >= DEPTHS:
-            continue
-        rows.append(
-            [
-                lanes.setdefault(lane, len(lanes)),
-                round((span.start_ns - origin_ns) / 1e6, 2),
-                round(span.duration_ns / 1e6, 2),
-                len(ends),
-                span.category,
-                span.name,
-                *(["killed"] if span.arguments.get("killed") else []),
-            ]
-        )
+    rows = [
+        [
+            lanes.setdefault(lane, len(lanes)),
+            round((span.start_ns - origin_ns) / 1e6, 2),
+            round(span.duration_ns / 1e6, 2),
+            depth,
+            span.category,
+            span.name,
+            *(["killed"] if span.arguments.get("killed") else []),
+        ]
+        for span, lane, depth in sorted(longest, key=lambda each: _order(each[0]))
+    ]
     return {
         "started_at": started_at(origin_ns).isoformat(),
         "lanes": list(lanes),
         "spans": rows,
-        "spans_left_out": len(shown) - len(kept),
+        "spans_left_out": len(placed) - len(rows),
     }
+
+
+def _placed(processes: Sequence[RecordedProcess]) -> Iterator[tuple[RecordedSpan, str, int]]:
+    """The spans that may be stored, each with its lane and its depth there."""
+    around: dict[str, list[RecordedSpan]] = {}
+    for lane, span in _laned(processes):
+        if span.duration_ns < LEAST_NS:
+            continue
+        outer = [each for each in around.get(lane, []) if each.end_ns >= span.end_ns]
+        around[lane] = outer
+        imports = [each.category == "import" for each in (*outer, span)]
+        # A large library would otherwise fill the lane with its own modules.
+        if len(outer) < DEPTHS and (imports[-3:] != [True] * 3):
+            around[lane] = [*outer, span]
+            yield span, lane, len(outer)
+
+
+def _order(span: RecordedSpan) -> tuple[int, int]:
+    return span.start_ns, -span.end_ns
 
 
 def _laned(processes: Sequence[RecordedProcess]) -> Iterator[tuple[str, RecordedSpan]]:
