@@ -2,6 +2,8 @@
 
 `a`: M=N=K=4096, 336 configs on an H200. `b`: M=32 N=8192 K=4096, 279 configs. Both are bfloat16
 with plain pointers. tests/spaces/test_families.py asserts the counts.
+
+`OTHERS` are tasks of other kernels, whose whole space tuner searches alone.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ class MatmulTask:
     name: str
     workload: Workload
     space: dict
+    #: The kernel's name.
+    kernel: str = KERNEL
 
 
 TASKS = {
@@ -44,6 +48,19 @@ TASKS = {
             "loads": ["pointer"],
             "SPLIT_K": [1],
         },
+    ),
+}
+
+
+OTHERS = {
+    "layer_norm": MatmulTask(
+        "layer_norm", Workload.of(rows=65536, cols=768, dtype="bfloat16"), {}, "layer_norm"
+    ),
+    "attention": MatmulTask(
+        "attention",
+        Workload.of(batch=2, heads=32, sequence=8192, head_dim=128, causal=True, dtype="bfloat16"),
+        {},
+        "attention",
     ),
 }
 
@@ -67,13 +84,14 @@ def device_here():
 
 def configs_of(task: MatmulTask, device) -> list[dict]:
     """All feasible configs of the task on that device, in the order of the space."""
-    bound = load(KERNEL).space(task.workload).bind(task.workload, device).restrict(task.space)
+    bound = load(task.kernel).space(task.workload).bind(task.workload, device)
+    bound = bound.restrict(task.space) if task.space else bound
     return [dict(config) for config in bound.enumerate()]
 
 
 def default_of(task: MatmulTask, device) -> dict:
     """The kernel's own default, which is in both lists."""
-    return dict(load(KERNEL).default_config(task.workload, device))
+    return dict(load(task.kernel).default_config(task.workload, device))
 
 
 def tuned(config) -> dict:
@@ -87,7 +105,7 @@ class Problem:
     def __init__(self, task: MatmulTask, device, seed: int = 1):
         import torch
 
-        self.kernel, self.task = load(KERNEL), task
+        self.kernel, self.task = load(task.kernel), task
         self.configs = configs_of(task, device)
         self.inputs = dict(self.kernel.make_inputs(task.workload, seed, "cuda"))
         (spec,) = self.kernel.outputs(task.workload).values()

@@ -133,7 +133,7 @@ def follow_task(name: str, seconds: float, card: Card) -> dict:
     if failed := build_all(task, full_configs, device, cache, len(full_configs)):
         raise SystemExit(f"not built: {failed}")
     runs = [runner(problem.launch(config)) for config in full_configs]
-    clock = Clock("events", "")
+    clock = Clock("events", ())
     clock.times(runs)
     histories = {}
     for history in ("idle", "short jobs", "idle again", "short jobs again"):

@@ -24,14 +24,27 @@ import multiprocessing
 import os
 import time
 import warnings
+from collections.abc import Collection
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from statistics import median
 
-from matmul_tasks import TASKS, Problem, cold_cache, configs_of, device_here, facts, tuned, write
+from matmul_tasks import (
+    KERNEL,
+    OTHERS,
+    TASKS,
+    Problem,
+    cold_cache,
+    configs_of,
+    device_here,
+    facts,
+    tuned,
+    write,
+)
 
 from search_spaces.records import config_key
 
+ALL_TASKS = {**TASKS, **OTHERS}
 #: Passes of a stage, and the largest ratio to the best with which a config stays.
 STAGES = ((3, 1.25), (12, 1.08), (40, 1.03))
 FIELD = 12
@@ -64,7 +77,8 @@ def _build(job):
     from workers.records import BuildJob, Failure, KernelRef
 
     name, config, device, cache = job
-    order = BuildJob("reference", KernelRef("matmul"), TASKS[name].workload, config, device)
+    task = ALL_TASKS[name]
+    order = BuildJob("reference", KernelRef(task.kernel), task.workload, config, device)
     result = build(order, Path(cache))
     return result.message if isinstance(result, Failure) else None
 
@@ -87,10 +101,10 @@ class LostRecords(Exception):
 class Clock:
     """Times runs in a given order, each behind a flush of twice the last-level cache."""
 
-    def __init__(self, name: str, kernel: str):
+    def __init__(self, name: str, kernels: Collection[str]):
         import torch
 
-        self.name, self.kernel, self.torch = name, kernel, torch
+        self.name, self.kernels, self.torch = name, frozenset(kernels), torch
         cache_bytes = torch.cuda.get_device_properties(0).L2_cache_size
         self.flush = torch.empty(2 * cache_bytes, dtype=torch.uint8, device="cuda")
 
@@ -135,7 +149,7 @@ class Clock:
         records = sorted(
             (event.start_ns(), event.duration_ns())
             for event in recorded.profiler.kineto_results.events()
-            if event.device_type() == DeviceType.CUDA and event.name() == self.kernel
+            if event.device_type() == DeviceType.CUDA and event.name() in self.kernels
         )
         if len(records) != len(runs):
             raise LostRecords(f"CUPTI recorded {len(records)} of {len(runs)} launches")
@@ -221,11 +235,11 @@ def compare(
     os.environ["TRITON_CACHE_DIR"] = str(cache / "triton")
     failed = build_all(task, list(field.values()), device, cache, processes)
     built_s = time.perf_counter() - started
-    runs, errors, kernel = _launch_once(Problem(task, device), field, failed, chosen)
+    runs, errors, kernels = _launch_once(Problem(task, device), field, failed, chosen)
     compared = None
     for name in dict.fromkeys((clock_name, "events")):
         try:
-            compared = _compare(Clock(name, kernel), runs, set(chosen) & set(runs), passes)
+            compared = _compare(Clock(name, kernels), runs, set(chosen) & set(runs), passes)
             break
         except LostRecords as problem:
             print(f"{problem}; the timing continues with events", flush=True)
@@ -246,29 +260,30 @@ def compare(
         "stages": stages,
         "build_s": round(built_s, 1),
         "wall_s": round(time.perf_counter() - started, 1),
-        "best": tuned(field[best]),
+        "best": tuned(field[best]) if task.kernel == KERNEL else field[best],
         "best_us": min(row["median_us"] for row in rows if row["key"] == best),
         "entries": rows,
         "facts": facts(),
     }
 
 
-def _launch_once(problem, field: dict, failed, chosen) -> tuple[dict, dict, str]:
-    """A launch function per built config, the errors of the choices, and the kernel's name."""
+def _launch_once(problem, field: dict, failed, chosen) -> tuple[dict, dict, set[str]]:
+    """A launch function per built config, the errors of the choices, and the kernels' names."""
     import torch
 
-    runs, errors, name = {}, {}, ""
+    runs, errors, names = {}, {}, set()
     for key, config in field.items():
         if key in failed:
             continue
         launch = problem.launch(config)
-        runs[key], name = runner(launch), launch.fn.fn.__name__
+        runs[key] = runner(launch)
+        names.add(launch.fn.fn.__name__)
         problem.out.fill_(float("nan"))
         runs[key]()
         torch.cuda.synchronize()
         if key in chosen:
             errors[key] = problem.error_of(problem.out)
-    return runs, errors, name
+    return runs, errors, names
 
 
 def _compare(clock, runs: dict, kept: set, passes: int) -> tuple[str, list, list]:
@@ -289,7 +304,7 @@ def runner(launch):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--space", choices=sorted(TASKS), required=True)
+    parser.add_argument("--space", choices=sorted(ALL_TASKS), required=True)
     parser.add_argument("--choices", type=Path, required=True, help="JSON: label -> config")
     parser.add_argument("--passes", type=int, default=400)
     parser.add_argument("--build", choices=("all", "choices"), default="all")
@@ -299,7 +314,7 @@ def main():
     args = parser.parse_args()
     choices = json.loads(args.choices.read_text())
     document = compare(
-        TASKS[args.space],
+        ALL_TASKS[args.space],
         choices,
         passes=max(300, args.passes),
         all_configs=args.build == "all",

@@ -1,0 +1,132 @@
+"""The benchmark from keypress to answer: its processes, and its summary of known documents."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from search_spaces.recorded.kernel import synthesise
+
+ROOT = Path(__file__).resolve().parents[2]
+BENCHMARKS = ROOT / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def keypress():
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        import keypress_to_answer
+
+        yield keypress_to_answer
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+
+
+def test_the_answer_of_a_tune_is_read_from_its_process_and_its_database(keypress, tmp_path):
+    synthesise(24, seed=1).save(tmp_path / "space.json.gz", columns=True)
+    options = {"budget": 12, "database": "sqlite:///{folder}/tuner.db"}
+    workload = {"N": 4096, "dtype": "bfloat16"}
+    call = json.dumps([f"recorded:{tmp_path / 'space.json.gz'}", workload, options])
+    found = keypress.timed(
+        ("-c", keypress._TUNE, call, "{folder}/answer.json"), ROOT, limit_s=120, database=True
+    )
+    assert "problem" not in found, found
+    assert found["trials"] == 12
+    assert found["verdict"] == found["selection"]["verdict"]
+    assert found["verdicts"] == {found["verdict"]: 1}
+    assert [row["name"] for row in found["baselines"]]
+    assert 0 < found["first_trial_s"] <= found["last_trial_s"] <= found["confirmed_s"]
+    assert found["confirmed_s"] < found["whole_s"] <= found["gone_s"]
+
+
+def test_a_process_starts_with_empty_caches_and_its_failure_is_reported(keypress):
+    script = (
+        "import json, os, sys;"
+        "places = [os.environ[n] for n in ('HOME', 'TRITON_CACHE_DIR', 'XDG_CACHE_HOME')];"
+        "json.dump({'files': [f for p in places for f in os.listdir(p)],"
+        " 'places': places, 'home': os.getcwd()}, open('answer.json', 'w'));"
+        "sys.exit('no luck')"
+    )
+    found = keypress.timed(("-c", script), ROOT, limit_s=60)
+    assert found["files"] == []
+    assert all(place.startswith(found["home"]) for place in found["places"])
+    assert not Path(found["home"]).exists()
+    assert "exit code 1" in found["problem"]
+    assert "no luck" in found["problem"]
+
+
+def test_a_process_that_does_not_end_is_killed_with_what_it_has_started(keypress, monkeypatch):
+    import keypress_process
+
+    monkeypatch.setattr(keypress_process, "_GONE_S", 0.1)
+    script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
+    script = script.replace("input()", "import time; time.sleep(600)")
+    found = keypress.timed(("-c", script), ROOT, limit_s=1.0)
+    assert found["gone_s"] is None
+    assert "did not end" in found["problem"]
+
+
+def test_the_summary_compares_medians_with_bounds_and_rivals(keypress):
+    def call(whole_s, verdict="faster"):
+        return {"whole_s": whole_s, "verdict": verdict, "confirmed_s": whole_s - 0.5}
+
+    steps = {
+        "tuner/matmul/1": call(9.0),
+        "tuner/matmul/2": call(8.0),
+        "tuner/matmul/3": {"problem": "exit code 1: ..."},
+        "tuner/attention/1": call(17.0),
+        "tuner/attention/2": call(19.5, "undecided"),
+        "session/layer_norm/1": {"whole_s": 20.0, "calls": [{"s": 8.0}, {"s": 3.5}]},
+        "triton": {"whole_s": 170.0},
+        "helion/PatternSearch": {"whole_s": 40.0},
+        "reference/matmul": {
+            "entries": [
+                {"labels": ["tuner/matmul/1", "triton"], "regret": 0.001},
+                {"labels": ["tuner/matmul/2"], "regret": 0.02},
+            ]
+        },
+        "campaign/process": {"whole_s": 45.0, "verdicts": {"faster": 30}},
+        "campaign/warm": {"wall_s": 37.0},
+    }
+    found = keypress.summary(steps)
+    matmul = found["matmul"]
+    assert (matmul["median_s"], matmul["calls"], matmul["all_reached"]) == (8.5, 2, True)
+    assert (matmul["exit_s"], matmul["one_verdict"]) == (0.5, True)
+    assert (matmul["within_half_percent"], matmul["regret_reached"]) == (1, False)
+    assert matmul["triton"] == {
+        "whole_s": 170.0,
+        "times_ours": 20.0,
+        "regret": 0.001,
+        "reached": True,
+    }
+    assert not matmul["helion/PatternSearch"]["reached"]
+    assert found["attention"]["verdicts"] == {"faster": 1, "undecided": 1}
+    assert not found["attention"]["one_verdict"]
+    assert not found["attention"]["reached"]
+    assert found["second call of a session, layer_norm"]["reached"]
+    assert (found["campaign"]["reached"], found["campaign"]["process_reached"]) == (True, True)
+
+
+def test_every_step_of_a_plan_has_an_expected_time(keypress, monkeypatch, tmp_path):
+    for more in ([], ["--device", "cpu"], ["--kernel", "attention", "--seeds", "2"]):
+        monkeypatch.setattr(sys, "argv", ["keypress", "--out", f"{tmp_path / 'a.json'}", *more])
+        steps = keypress.planned(keypress._arguments())
+        assert len(steps) == len(set(steps)) > 1
+        assert {step[0] for step in steps} <= set(keypress.EXPECTED_S)
+
+
+def test_the_file_kernel_declares_the_list_that_other_tools_search(keypress):
+    from matmul_tasks import TASKS, configs_of
+
+    from search_spaces import registry
+    from search_spaces.records import config_key
+    from workers import device
+
+    kernel = registry.load_undecided(keypress.CALLS["matmul"][0])
+    task, target = TASKS["a"], device.offline("cuda:90")
+    declared = kernel.space(task.workload).bind(task.workload, target).enumerate()
+    listed = configs_of(task, target)
+    assert sorted(map(config_key, declared)) == sorted(map(config_key, listed))
