@@ -63,6 +63,7 @@ def test_a_run_is_explained_by_its_trace(folder):
         ("driver", "write"),
         ("driver", "write the report"),
         ("driver", "close the pool"),
+        ("driver", "exit"),
         ("builder-", "build space.json"),
         ("simulated-", "open simulated"),
         ("simulated-", "screening of space.json"),

@@ -38,6 +38,7 @@ from tuner.cli.console import fail
 from tuner.cli.context import begin_command
 from tuner.cli.logs import Level, command_log
 from tuner.cli.streams import discard_stdout, secure
+from tuner.traces import keep_exit
 
 app = typer.Typer(
     name="tuner",
@@ -108,6 +109,7 @@ def options(
 def main() -> None:
     """The console script."""
     secure()
+    keep_exit()
     # The imports before this line were computing, so processor time is the time since the start.
     sys.exit(invoke(sys.argv[1:], started_s=time.monotonic() - time.process_time()))
 

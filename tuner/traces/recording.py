@@ -2,25 +2,57 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from search_spaces.atomic_file import write_output
+from search_spaces.atomic_file import write_atomic, write_output
 from search_spaces.errors import TunerError
 from tuner import tracing
+
+if TYPE_CHECKING:
+    from tuner.traces.records import RecordedProcess
 
 _REMEDY = "name another file, in a folder that exists and that you may write to"
 _log = logging.getLogger(__name__)
 #: The folder of the trace that this process records.
 _folder: Path | None = None
 _lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A trace that is written, and whose process ends next."""
+
+    path: Path
+    processes: list[RecordedProcess]
+    #: When the traced block ended, by CLOCK_MONOTONIC.
+    ended_ns: int
+
+
+_keeps_exit = False
+_written: _Written | None = None
+
+
+def keep_exit() -> None:
+    """Add the exit of this process to the last trace that it writes.
+
+    For programs, at their start: the exit is recorded after all that is registered with `atexit`
+    later.
+    """
+    global _keeps_exit
+    if not _keeps_exit:
+        atexit.register(_record_exit)
+    _keeps_exit = True
 
 
 @contextmanager
@@ -90,8 +122,12 @@ def _write(folder: Path, path: Path, *, raises: bool) -> None:
     from tuner.traces.chrome import encoded
     from tuner.traces.records import read
 
+    global _written
+    ended_ns = time.monotonic_ns()
     try:
-        write_output(path, encoded(read(folder)), _REMEDY)
+        processes = read(folder)
+        write_output(path, encoded(processes), _REMEDY)
+        _written = _Written(path, processes, ended_ns) if _keeps_exit else None
     except TunerError as error:
         if raises:
             raise
@@ -102,3 +138,20 @@ def _end(folder: Path) -> None:
     global _folder
     shutil.rmtree(folder, ignore_errors=True)
     _folder = None
+
+
+def _record_exit() -> None:
+    """Write the file again with the time since the traced block. Nobody could act on an error."""
+    from tuner.traces.chrome import encoded
+    from tuner.traces.records import RecordedSpan
+
+    written = _written
+    mine = [one for one in written.processes if one.pid == os.getpid()] if written else []
+    if written is None or not mine:  # also in a fork, which has another number
+        return
+    end_ns = time.monotonic_ns()
+    leaving = RecordedSpan(os.getpid(), written.ended_ns, end_ns, "end", "exit")
+    whole = replace(mine[0], spans=[*mine[0].spans, leaving])
+    processes = [whole if one is mine[0] else one for one in written.processes]
+    with suppress(OSError):
+        write_atomic(written.path, encoded(processes))
