@@ -45,6 +45,8 @@ KERNELS = PluginGroup(
     otherwise="write module:object or path/to/file.py:object",
 )
 _RECORDED = "recorded:"
+#: The kinds of built-in families that do not have the usual ones.
+_KINDS = {"cpu_pointwise": ("cpu",)}
 #: Kernels that load faster are in no trace.
 _LEAST_LOAD_S = 0.01
 #: The spec of the kernel whose code is being imported.
@@ -71,6 +73,13 @@ def refuse_nested(what: str) -> None:
 def available() -> dict[str, str]:
     """Registered names and where each kernel lives; entry points do not replace built-in names."""
     return KERNELS.places()
+
+
+def kinds_by_name(spec: str) -> tuple[str, ...] | None:
+    """The kinds of a kernel, known from its spec alone; None where only its import shows them."""
+    if spec.startswith(_RECORDED):
+        return ("simulated",)
+    return _KINDS.get(spec, Kernel.kinds) if spec in BUILT_IN else None
 
 
 def load(spec: str, paths: Sequence[str] = (), device: Device | None = None) -> Kernel:

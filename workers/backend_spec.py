@@ -107,6 +107,10 @@ class BackendSpec:
         """The devices that are visible to this process, in order; initialises none of them."""
         raise NotImplementedError(f"{type(self).__name__}.found")
 
+    def likely_here(self) -> bool:
+        """Whether there may be such a device, found out at once."""
+        return bool(self.found())
+
     def detect(self, index: int) -> Device:
         """The device of that number, for the process that owns it; may initialise it.
 

@@ -157,6 +157,8 @@ class TuneCall:
         create_pool: makes the pool that the run starts and closes; by default one of the pool's
         kind.
         """
+        if create_pool is None and self.pool == "local":
+            self._load_workers()
         from tuner.api.stored_results import failed_result
 
         kernel = self._loaded()
@@ -171,6 +173,14 @@ class TuneCall:
             else failed_result(kernel.name, each, f"{errors[each].message}")
             for each in self.workloads
         ]
+
+    def _load_workers(self) -> None:
+        """Begin to load the workers' libraries before this process loads its own."""
+        from tuner.campaign import early_start
+
+        known = self.kernel if isinstance(self.kernel, Kernel) else None
+        kinds = early_start.kinds_of(f"{self.kernel}") if known is None else known.kinds
+        early_start.begin([(kinds, [self.target] if self.target else [])])
 
     def _loaded(self) -> Kernel:
         return registry.load_undecided(self.kernel) if isinstance(self.kernel, str) else self.kernel

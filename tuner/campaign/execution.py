@@ -11,6 +11,7 @@ from search_spaces.registry import refuse_nested
 from tuner.campaign import findings
 from tuner.campaign.declaration_check import check_declarations
 from tuner.campaign.driver import Control
+from tuner.campaign.early_start import load_workers
 from tuner.campaign.options import RunOptions, RunOutcome, adjusted, campaign_of, requested_of
 from tuner.campaign.pool_spec import required_pool
 from tuner.campaign.run import CampaignRun
@@ -26,9 +27,14 @@ if TYPE_CHECKING:
 
 
 def pool_spec_of(settings: Settings, name: str, *, options: RunOptions) -> PoolSpec:
-    """The spec of the pool that `run_campaign` creates for a campaign when it is given none."""
+    """The spec of the pool that `run_campaign` creates for a campaign when it is given none.
+
+    Raises `TunerError` for whatever is wrong before a worker starts, mistakes in the declarations
+    of kernels included.
+    """
     settings = anchored(settings, options.base)
     tasks = requested_of(settings, adjusted(campaign_of(settings, name), options), options)
+    check_declarations(tasks)
     return required_pool(settings, tasks, options.base)
 
 
@@ -54,6 +60,8 @@ def run_campaign(
 
     refuse_nested("a run")
     began = time.monotonic()
+    if pool is None and create_pool is None:
+        load_workers(settings, name, options.base)
     settings = anchored(settings, options.base)
     campaign = adjusted(campaign_of(settings, name), options)
     with span("load the kernels", "start"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from tuner.campaign.early_start import present
 from tuner.campaign.tasks import RequestedTask, runner_kinds
 from tuner.settings.models import Settings
 from workers.records import PoolSpec
@@ -17,6 +18,10 @@ def required_pool(settings: Settings, tasks: Sequence[RequestedTask], base: Path
     """
     pool = settings.pool
     kinds = sorted(runner_kinds(tasks))
+    if pool.kind == "local":
+        # Libraries for accelerators that this machine lacks need not be loaded.
+        here = present(kinds)
+        kinds = [kind for kind in kinds if kind in here or pool.runners_of(kind)]
     return PoolSpec(
         kind=pool.kind,
         runners={kind: pool.runners_of(kind) for kind in kinds},

@@ -16,6 +16,7 @@ from search_spaces.near_names import did_you_mean
 from search_spaces.records import Device, Toolchain, Workload
 from search_spaces.space import BoundSpace
 from tuner import strategies
+from tuner.campaign.early_start import kinds_of_targets
 from tuner.settings.models import Budget, CampaignConfig, StrategyConfig, TaskConfig
 from workers import backend_kinds
 from workers.records import WorkerInfo
@@ -209,17 +210,11 @@ def _kind(target: str) -> str:
 
 
 def runner_kinds(tasks: Sequence[RequestedTask]) -> set[str]:
-    """The kinds of runners that the tasks need.
-
-    A code target (`cuda:90`) also needs the kind that stands in for an absent device.
-    """
-    kinds: set[str] = set()
-    for target in (target for task in tasks for target in task.targets):
-        kind = _kind(target)
-        kinds.add(kind)
-        if ":" in target and backend_kinds.spec(kind).stand_in:
-            kinds.add(backend_kinds.spec(kind).stand_in)
-    return kinds
+    """The kinds of runners that the tasks need."""
+    targets = {target for task in tasks for target in task.targets}
+    for target in targets:
+        _kind(target)  # raises for a kind that is no target
+    return kinds_of_targets(targets)
 
 
 def assign_devices(

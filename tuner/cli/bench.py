@@ -120,6 +120,9 @@ def bench(
     wrong or cannot be run.
     """
     context.with_resource(traced_command(trace, f"tuner bench {kernel}"))
+    from tuner.campaign import early_start
+
+    early_start.begin([(early_start.kinds_of(kernel), [target] if target else [])])
     from tuner import bench as library
 
     overrides = {"measure.method": method, "measure.cache": cache, "measure.final_pairs": pairs}

@@ -98,11 +98,15 @@ def run(
     counts as Ctrl-C; SIGHUP only finishes the jobs in flight.
     """
     context.with_resource(traced_command(trace, f"tuner run {campaign}"))
-    from tuner.campaign import RunOptions
-
     settings, base = settings_of(config)
     if not settings.campaigns:
         raise TunerError(f"there are no campaigns in {base}", "write config.yaml with `tuner init`")
+    if not dry_run:
+        from tuner.campaign.early_start import load_workers
+
+        load_workers(settings, campaign, base)
+    from tuner.campaign import RunOptions
+
     options = RunOptions(
         fresh=fresh,
         seed=seed,

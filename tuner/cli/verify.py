@@ -53,6 +53,9 @@ def verify(
     A config that the interpreter cannot run is listed and is no error. Without --config, --all or
     --sample, the default config is checked. Exits with 1 if a config is wrong.
     """
+    from tuner.campaign import early_start
+
+    early_start.begin([(early_start.kinds_of(kernel), [target] if target else [])], stand_ins=True)
     from tuner import bench as library
 
     if sum((bool(config), every, sample is not None)) > 1:

@@ -43,10 +43,14 @@ def detect(index: int) -> Device:
     )
 
 
+def has_driver() -> bool:
+    """Whether HIP's driver has its node: the only sign of a device that needs no library."""
+    return Path("/dev/kfd").exists()
+
+
 def found() -> list[Device]:
     """The GPUs visible to this process, in HIP's order; empty where there is no driver."""
-    # The driver's node is the only sign of a device that needs no library; a child asks torch.
-    if not Path("/dev/kfd").exists():
+    if not has_driver():
         return []
     done = subprocess.run(
         [sys.executable, "-c", _SCRIPT],

@@ -27,6 +27,11 @@ class HipSpec(GpuSpec):
 
         return found()
 
+    def likely_here(self) -> bool:
+        from workers.backends.hip.devices import has_driver
+
+        return has_driver()
+
     def detect(self, index: int) -> Device:
         from workers.backends.hip.devices import detect
 

@@ -1,0 +1,87 @@
+"""The libraries of a run's workers, loaded while the driver still imports its own.
+
+Which kinds of devices a run needs is mostly known before its kernels are imported: from the
+targets, and from the names of built-in families.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from search_spaces import registry
+from search_spaces.errors import TunerError
+from workers import backend_kinds, pools
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tuner.settings.models import Settings
+
+
+def begin(
+    kernels: Iterable[tuple[Sequence[str] | None, Sequence[str]]],
+    paths: Sequence[str] = (),
+    *,
+    stand_ins: bool = False,
+) -> None:
+    """Begin to load what workers of a local pool need, and return at once.
+
+    kernels: for each one its kinds (None: not known yet) and its targets (empty: its own kinds).
+    stand_ins: also for the kinds that verify variants of absent accelerators. A wrong guess costs
+    processor time only; mistakes are left to the run, which reports them.
+    """
+    kinds: set[str] = set()
+    try:
+        for own, targets in kernels:
+            kinds |= kinds_of_targets(targets or own or _usual(), own)
+        found = present(kinds)
+        if stand_ins:
+            found |= {backend_kinds.spec(kind).stand_in for kind in kinds - found} - {""}
+    except TunerError:
+        return
+    if found:
+        pools.prestart(sorted(found), paths)
+
+
+def load_workers(settings: Settings, campaign: str, base: Path) -> None:
+    """Begin to load what the workers of a campaign need, where its pool is a local one.
+
+    base: the folder of config.yaml.
+    """
+    found = settings.campaigns.get(campaign)
+    if settings.pool.kind == "local" and found is not None:
+        kernels = [(kinds_of(line.kernel), line.targets or found.targets) for line in found.tasks]
+        begin(kernels, (str(base.resolve()),))
+
+
+def kinds_of_targets(targets: Iterable[str], own: Sequence[str] | None = None) -> set[str]:
+    """The kinds of runners that the targets need, those of a kernel's own kinds only.
+
+    A code target (`cuda:90`) also needs the kind that stands in for an absent device. Raises
+    `TunerError` for an unknown kind.
+    """
+    kinds: set[str] = set()
+    for target in targets:
+        kind, _, code = target.partition(":")
+        if own is None or kind in own:
+            stand_in = backend_kinds.spec(kind).stand_in if code else ""
+            kinds |= {kind, stand_in} - {""}
+    return kinds
+
+
+def present(kinds: Iterable[str]) -> set[str]:
+    """The kinds without those accelerators of which this machine has none."""
+    specs = (backend_kinds.spec(kind) for kind in kinds)
+    return {spec.kind for spec in specs if not spec.accelerator or spec.likely_here()}
+
+
+def kinds_of(kernel: str) -> Sequence[str] | None:
+    """The kinds of a kernel by its name, as far as they are known before it is imported."""
+    return registry.kinds_by_name(kernel)
+
+
+def _usual() -> Sequence[str]:
+    """The kinds that a kernel probably runs on: the accelerators here, else the processors."""
+    accelerators = [spec.kind for spec in backend_kinds.specs() if spec.accelerator]
+    return sorted(present(accelerators)) or ("cpu",)
