@@ -130,3 +130,52 @@ def test_the_file_kernel_declares_the_list_that_other_tools_search(keypress):
     declared = kernel.space(task.workload).bind(task.workload, target).enumerate()
     listed = configs_of(task, target)
     assert sorted(map(config_key, declared)) == sorted(map(config_key, listed))
+
+
+@pytest.fixture(scope="module")
+def table(keypress):
+    import keypress_table
+
+    return keypress_table
+
+
+def test_the_table_of_the_readme_is_filled_from_a_document(keypress, table):
+    calls = {
+        f"tuner/{name}/{seed}": {"whole_s": whole_s + seed, "verdict": "faster"}
+        for name, whole_s in (("matmul", 8.0), ("layer_norm", 7.0), ("attention", 15.0))
+        for seed in range(3)
+    }
+    calls["tuner/attention/2"]["verdict"] = "undecided"
+    steps = {
+        **calls,
+        "session/matmul/1": {"calls": [{"s": 9.0}, {"s": 5.5}]},
+        "triton": {"whole_s": 213.5},
+        "helion/PatternSearch": {"whole_s": 71.1, "version": "1.5.1"},
+        "campaign/process": {"whole_s": 45.2},
+    }
+    text = table.table({"steps": steps, "summary": keypress.summary(steps)})
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+    assert rows[2] == [
+        "tuner, median of 3 (slowest)",
+        *("9.0 s (10.0)", "8.0 s (9.0)", "16.0 s (17.0), 2 x faster, 1 x undecided"),
+    ]
+    assert ["tuner, second call of a session", "5.5 s", "-", "-"] in rows
+    assert ["`triton.autotune`", "214 s", "-", "-"] in rows
+    assert ["Helion 1.5.1 `PatternSearch`, one seed", "71.1 s", "-", "-"] in rows
+    assert "45.2 s as `tuner run`" in text
+    readme = (ROOT / "README.md").read_text()
+    result = "benchmarks/results/h200/keypress_to_answer.json"
+    filled = table.written(readme, result, text)
+    assert text in filled
+    assert table.written(filled, result, text) == filled
+    with pytest.raises(ValueError, match="no single block"):
+        table.written("", result, text)
+
+
+def test_the_readme_has_the_figures_of_the_committed_result(table):
+    path = BENCHMARKS / "results" / "h200" / "keypress_to_answer.json"
+    readme = (ROOT / "README.md").read_text()
+    if path.exists():
+        assert table.table(json.loads(path.read_text())) in readme
+    else:
+        assert "These are figures of an old run." in readme
