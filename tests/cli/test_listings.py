@@ -183,11 +183,13 @@ def test_a_report_is_written_to_the_given_file(tuner, folder, url):
 
 
 def test_doctor_says_what_to_do(tuner, folder, monkeypatch):
+    monkeypatch.setenv("TUNER_CACHE_DIR", f"{folder / 'cache'}")
     rows = json.loads(tuner("doctor", "--format", "json").out)
     by_name = {row["check"]: row for row in rows}
     assert by_name["torch"]["state"] == "ok"
     assert by_name["config"]["state"] == "warn"
     assert all(row["remedy"] for row in rows if row["state"] != "ok")
+    assert by_name["cache"]["found"] == f"{folder / 'cache'}: 0 calibrations"
     monkeypatch.setenv("CXX", "no-such-compiler")
     monkeypatch.setenv("TUNER__POOL__ADDRESS", "127.0.0.1:1")
     result = tuner("doctor", "--format", "json")

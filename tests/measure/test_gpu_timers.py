@@ -14,9 +14,10 @@ import triton.language as tl
 from timer_contract import TimerContract
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from workers.measure.timers.calibration import calibrate_gpu
+from workers.measure.timers.calibration import calibrate_gpu, spot_check_gpu
 from workers.measure.timers.cupti import CuptiFailed
 from workers.measure.timers.graph import CaptureFailed, GraphTimer
+from workers.measure.timers.kept_calibration import difference
 from workers.measure.timers.methods import METHODS, gpu_timer
 from workers.measure.timers.timer import Candidate
 from workers.measure.timers.warm_up import WarmUp
@@ -289,3 +290,10 @@ def test_a_flush_makes_reading_a_small_array_slower(make, method):
     read = Candidate("read", lambda: torch.amax(x, out=out))
     cold, warm = (_median(make(method, cache=cache), read) for cache in ("cold", "warm"))
     assert cold > warm
+
+
+def test_spot_checks_of_one_gpu_agree():
+    first, *others = (spot_check_gpu() for _ in range(5))
+    assert 0 < first.overhead_us < 10
+    assert first.copy_bytes_per_us > 0
+    assert [difference(first, other) for other in others] == [None] * len(others)

@@ -67,6 +67,7 @@ def examine(config: Path | None) -> Iterator[Finding]:
     yield from _guarded("compiler", _compiler)
     yield from _guarded("triton tools", _triton_tools)
     yield from _guarded("devices", _devices)
+    yield from _guarded("cache", _cache)
     try:
         settings, base = settings_of(config)
     except TunerError as error:
@@ -149,6 +150,22 @@ def _devices() -> Iterator[Finding]:
             "GPU", "warn", "none found",
             "Triton kernels will be cross-compiled and verified, not measured",
         )  # fmt: skip
+
+
+def _cache() -> Iterator[Finding]:
+    """The folder where calibrations and precompiled headers are kept between runs."""
+    from workers import user_cache
+    from workers.measure.timers.kept_calibration import kept
+
+    folder = user_cache.place()
+    if folder.exists() and not user_cache.usable(folder):
+        yield Finding(
+            "cache", "warn", f"{folder}: not usable, so GPUs are calibrated at every start",
+            f"make it writable by you alone, or name another folder in {user_cache.VARIABLE}",
+        )  # fmt: skip
+    else:
+        count = len(kept())
+        yield Finding("cache", "ok", f"{folder}: {count} calibration{'s'[: count != 1]}")
 
 
 def _configured(settings: Settings, base: Path) -> Iterator[Finding]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
-import stat
 from pathlib import Path
 from typing import Any
 
 from search_spaces.atomic_file import draft_of
+from workers import user_cache
 
 _SUFFIXES = (".h", ".gch")
 
@@ -31,7 +31,7 @@ def share(private: Path) -> None:
         return
     codecache._HEADER_DIR = str(private)
     codecache._HEADER_LOCK_DIR = str(private / "locks")
-    shared = _folder()
+    shared = user_cache.folder("headers")
     if shared is None:
         return
     _copy_in(shared, private)
@@ -42,19 +42,6 @@ def share(private: Path) -> None:
         return header
 
     codecache._precompile_header = make_and_share
-
-
-def _folder() -> Path | None:
-    """The user's cache folder for headers; None where it is unusable or writable by others."""
-    root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folder = Path(root) / "tuner" / "headers"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = folder.stat()
-    except OSError:
-        return None
-    others = stat.S_IMODE(status.st_mode) & 0o022
-    return folder if status.st_uid == os.geteuid() and not others else None
 
 
 def _copy_in(shared: Path, private: Path) -> None:

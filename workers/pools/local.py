@@ -178,7 +178,7 @@ class LocalPool:
             self._builds.put(None)
         for state in self._runners.values():
             state.inbox.put(None)
-        # Nobody polls any more, so jobs in flight end with their processes, all at the same time.
+        # No caller waits for jobs in flight any more; all processes end at the same time.
         for worker in self._workers():
             worker.condemn()
         if self._servers is not None:

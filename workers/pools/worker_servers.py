@@ -97,7 +97,7 @@ class WorkerServers:
         return describe(index, options) if describe is not None else None
 
     def kill_if_loading(self) -> None:
-        """Do not wait for libraries that nobody will use: kill servers that still load."""
+        """Kill servers that still load libraries, which no worker needs any more."""
         if any(server.loading for server in (self._root, *self._branches)):
             self._root.kill()
 

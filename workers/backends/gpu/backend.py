@@ -124,9 +124,15 @@ class GpuBackend(TorchBackend):
         return self._flush
 
     def _calibrate(self) -> Calibration:
-        from workers.measure.timers.calibration import calibrate_gpu
+        from workers.measure.timers.calibration import calibrate_gpu, spot_check_gpu
+        from workers.measure.timers.kept_calibration import kept_or_new
 
-        found = calibrate_gpu(self._flush_buffer())
+        found = kept_or_new(
+            self._device,
+            self._toolchain,
+            spot_check_gpu,
+            lambda: calibrate_gpu(self._flush_buffer()),
+        )
         self._warm_up.mark_busy()
         return found
 

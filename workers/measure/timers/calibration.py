@@ -1,4 +1,6 @@
-"""Calibration of a device and its timers, measured once when a worker starts.
+"""Calibration of a device and its timers, measured before a worker's first job.
+
+`kept_calibration` keeps those of GPUs between runs.
 
 Notation: r[k] is a timer's reading of spin kernel k and t[k] the device's own record of it (CUPTI),
 both in us.
@@ -25,6 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workers.measure.timers.events import EventTimer
+from workers.measure.timers.kept_calibration import SpotCheck
 from workers.measure.timers.methods import METHODS, gpu_timer, overhead_key
 from workers.measure.timers.perf_counter import PerfCounterTimer
 from workers.measure.timers.timer import Candidate, Timer
@@ -47,6 +50,9 @@ _AGREE_SLOPE = 0.02
 _COPY_BYTES = 256 * 2**20
 _REPEATS = 10
 _GPU_SIDES = {"bfloat16": 8192, "float16": 8192, "tf32": 8192, "float32": 4096}
+_SPOT_WARM_MS = 20.0
+_SPOT_READINGS = 32
+_SPOT_COPIES = 5
 _CPU_COPY_BYTES = 48 * 2**20
 _CPU_SIDE = 512
 
@@ -118,6 +124,27 @@ def calibrate_gpu(flush: torch.Tensor | None) -> Calibration:
                 flops[dtype] = rate
         torch.cuda.empty_cache()
     return Calibration(quantum_us, overhead_us, flush_us, copied, flops)
+
+
+def spot_check_gpu() -> SpotCheck:
+    """Two quick readings by which a kept calibration of the current GPU is checked; some 50 ms.
+
+    The overhead is the intercept of the readings of `events` over the length of spin kernels, so
+    that the clock of the device does not change it.
+    """
+    import torch
+
+    warm_up = WarmUp()
+    events = EventTimer(None, warm_up)
+    with torch.no_grad():
+        events.warm(_spins()[0], _SPOT_WARM_MS)
+        spins = _spins()
+        rows = events.collect(spins, [list(range(len(spins)))] * _SPOT_READINGS)
+        medians_us = [statistics.median(samples) for samples in rows]
+        _, overhead_us = np.polyfit(_SPIN_CYCLES, medians_us, 1)
+        copied = _unless_out_of_memory(lambda: _copy_bytes_per_us(events, _SPOT_COPIES)) or 0.0
+        torch.cuda.empty_cache()
+    return SpotCheck(float(overhead_us), copied)
 
 
 def calibrate_cpu() -> Calibration:
@@ -214,12 +241,12 @@ def _unless_out_of_memory(measure: Callable[[], float]) -> float | None:
         return None
 
 
-def _copy_bytes_per_us(timer: Timer) -> float:
+def _copy_bytes_per_us(timer: Timer, times: int = _REPEATS) -> float:
     import torch
 
     source = torch.ones(_COPY_BYTES, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
-    return 2 * _COPY_BYTES / min(_times(timer, lambda: target.copy_(source)))
+    return 2 * _COPY_BYTES / min(_times(timer, lambda: target.copy_(source), times))
 
 
 def _flops_per_us(timer: Timer, dtype: str, side: int) -> float:
