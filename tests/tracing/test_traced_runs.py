@@ -107,3 +107,34 @@ def test_tune_writes_a_trace(tmp_path, monkeypatch):
     assert call["ts"] < pool["ts"] < call["ts"] + call["dur"]
     with pytest.raises(TunerError, match=r"^trace: .*cannot be written"):
         api.tune(**arguments, budget=10, trace=tmp_path / "missing" / "trace.json")
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_actors_of_a_local_ray_are_in_the_trace(folder):
+    (folder / "config.yaml").write_text(CONFIG.replace("kind: local", "kind: ray"))
+    done = tuner(folder, "run", "c", "--trace", "trace.json", "--quiet")
+    assert done.returncode == 0, done.stderr
+    trace = Trace(folder / "trace.json")
+    names = set(trace.processes.values())
+    assert {"driver", "actor of builder-0", "builder-0", "simulated-0"} <= names
+    assert trace.named("build", "actor of builder-")
+    assert trace.named("screening of space.json", "simulated-")
+    assert trace.explained_us() >= 0.9 * trace.duration_us
+
+
+def test_bench_writes_a_trace(folder):
+    options = ("--target", "simulated", "--config", "default", "--baseline", "none")
+    done = tuner(folder, "bench", "recorded:space.json", *options, "--trace", "trace.json")
+    assert done.returncode == 0, done.stderr
+    trace = Trace(folder / "trace.json")
+    for process, name in (
+        ("driver", "tuner bench recorded:space.json"),
+        ("driver", "start the pool"),
+        ("builder-", "build space.json"),
+        ("simulated-", "confirmation of space.json"),
+        ("driver", "close the pool"),
+        ("driver", "exit"),
+    ):
+        assert trace.named(name, process), (process, name)
+    assert trace.explained_us() >= 0.9 * trace.duration_us

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from search_spaces.errors import TunerError
 from tuner.bench.target import BenchTarget
 from tuner.settings.models import Settings
+from tuner.tracing import span
 from workers import pools
 from workers.records import (
     Artifact,
@@ -71,7 +72,8 @@ class LocalSession:
         self._lost_reason = "it does not answer"
 
     def __enter__(self) -> LocalSession:
-        self._pool.start()
+        with span("start the pool", "start"):
+            self._pool.start()
         return self
 
     def __exit__(
@@ -80,7 +82,8 @@ class LocalSession:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._pool.close(kill=error is not None)
+        with span("close the pool", "end"):
+            self._pool.close(kill=error is not None)
 
     @property
     def worker(self) -> WorkerInfo:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from search_spaces import log_file
 from search_spaces.records import Value
+from tuner import tracing
 from workers import backend_kinds
 from workers.build.process_builder import ProcessBuilder
 from workers.measure.device_runner import DeviceRunner
@@ -31,6 +32,7 @@ class BuilderActor:
         kinds: tuple[str, ...] = (),
     ) -> None:
         log_file.join(f"actor of {name}")
+        tracing.join(f"actor of {name}")
         self._moved = _moved(cwd)
         paths, cwd = self._moved.paths(paths), self._moved.path(cwd)
         others = frozenset[int]()
@@ -51,7 +53,9 @@ class BuilderActor:
 
     def build(self, job: BuildJob) -> tuple[Artifact | Failure, bool]:
         """The result, and whether the builder is warm afterwards."""
-        result = self._builder.build(replace(job, kernel=self._moved.kernel(job.kernel)))
+        moved = replace(job, kernel=self._moved.kernel(job.kernel))
+        with tracing.span("build", "waiting", job=job.job_id):
+            result = self._builder.build(moved)
         return result, self._builder.warm
 
     def close(self) -> None:
@@ -67,6 +71,7 @@ class RunnerActor:
 
     def __init__(self, slot: WorkerSlot, paths: tuple[str, ...], cwd: str) -> None:
         log_file.join(f"actor of {slot.worker_id}")
+        tracing.join(f"actor of {slot.worker_id}")
         options = dict(slot.options)
         if "lost_dir" in options:
             options["supervisor_pid"] = os.getpid()
@@ -88,7 +93,8 @@ class RunnerActor:
 
     def ready(self) -> WorkerInfo:
         """The runner's device; determined again after a loss."""
-        return self._runner.info
+        with tracing.span("open the device", "waiting"):
+            return self._runner.info
 
     def reset(self) -> None:
         """End the child and forget the device."""
@@ -97,7 +103,9 @@ class RunnerActor:
     def measure(self, job: MeasureJob, *candidates: Artifact) -> Measurement | Failure:
         """Measure a job. Its candidates are separate arguments, where Ray resolves references."""
         kernel = self._moved.kernel(job.kernel)
-        return self._runner.measure(replace(job, candidates=candidates, kernel=kernel))
+        moved = replace(job, candidates=candidates, kernel=kernel)
+        with tracing.span(f"{job.mode}", "waiting", job=job.job_id):
+            return self._runner.measure(moved)
 
     def close(self) -> None:
         self._runner.close()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from search_spaces.errors import TunerError
+from tuner import tracing
 from tuner.import_names import PACKAGES, user_module
 from workers.pools.ray_local import LocalRay, isolated, namespace, python_path, quiet, sigterm_kept
 from workers.pools.ray_local import ray as ray
@@ -103,14 +104,18 @@ def _check_import_names() -> None:
 
 
 def _runtime_env() -> dict[str, Any]:
-    """The place of the packages, for actors of a cluster, unless they are installed.
+    """For actors of a cluster: the place of the packages unless they are installed, and the trace.
 
-    A job's `working_dir` counts as an installation.
+    A job's `working_dir` counts as an installation. Actors on other machines find no folder of the
+    trace and record nothing.
     """
     installed = "site-packages" in _PACKAGE_ROOT.parts
-    if installed or "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ:
-        return {}
-    return {"env_vars": {"PYTHONPATH": python_path()}}
+    variables = {}
+    if not installed and "RAY_JOB_CONFIG_JSON_ENV_VAR" not in os.environ:
+        variables["PYTHONPATH"] = python_path()
+    if tracing.VARIABLE in os.environ:
+        variables[tracing.VARIABLE] = os.environ[tracing.VARIABLE]
+    return {"env_vars": variables} if variables else {}
 
 
 def _probe(address: str, timeout_s: float) -> None:
