@@ -291,6 +291,7 @@ def _of_kernel(name: str, good: Mapping[str, dict]) -> dict:
             for entry in calls.values()
             if entry.get("confirmed_s")
         ),
+        "confirmed_against": _timed_baselines(calls.values()),
         "trials": _median(entry.get("trials") for entry in calls.values()),
         "stage_s": _stages(calls.values()),
         "verdicts": {verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))},
@@ -311,6 +312,14 @@ def _of_kernel(name: str, good: Mapping[str, dict]) -> dict:
                 "reached": times >= bound,
             }
     return line
+
+
+def _timed_baselines(entries) -> list[str]:
+    """The baselines that have a time in every call."""
+    timed = [
+        {row["name"] for row in entry.get("baselines", ()) if row["median_us"]} for entry in entries
+    ]
+    return sorted(set.intersection(*timed))
 
 
 def _spread(seconds: Sequence[float], bound_s: float) -> dict:
@@ -420,7 +429,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--kernel", nargs="+", choices=list(CALLS), default=list(CALLS))
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=1)
-    parser.add_argument("--algorithms", nargs="+", default=["PatternSearch"])
+    parser.add_argument("--algorithms", nargs="+", default=["LFBOPatternSearch"])
     parser.add_argument("--wheels", type=Path, help="folder that holds Helion's wheel")
     parser.add_argument(
         "--traces", type=Path, help="folder for a trace of each kernel's first seed"

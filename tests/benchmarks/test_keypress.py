@@ -71,7 +71,9 @@ def test_a_process_that_does_not_end_is_killed_with_what_it_has_started(keypress
 
 def test_the_summary_compares_medians_with_bounds_and_rivals(keypress):
     def call(whole_s, verdict="faster"):
-        return {"whole_s": whole_s, "verdict": verdict, "confirmed_s": whole_s - 0.5}
+        baselines = [{"name": "eager", "median_us": 5.0}, {"name": "flash", "median_us": None}]
+        answer = {"whole_s": whole_s, "verdict": verdict, "confirmed_s": whole_s - 0.5}
+        return {**answer, "baselines": baselines}
 
     steps = {
         "tuner/matmul/1": call(9.0),
@@ -95,6 +97,7 @@ def test_the_summary_compares_medians_with_bounds_and_rivals(keypress):
     matmul = found["matmul"]
     assert (matmul["median_s"], matmul["calls"], matmul["all_reached"]) == (8.5, 2, True)
     assert (matmul["exit_s"], matmul["one_verdict"]) == (0.5, True)
+    assert matmul["confirmed_against"] == ["eager"]
     assert (matmul["within_half_percent"], matmul["regret_reached"]) == (1, False)
     assert matmul["triton"] == {
         "whole_s": 170.0,
