@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 
 from results_db import convert
 from results_db.models import (
@@ -138,5 +138,7 @@ def _where(connection: Connection, device: DeviceFacts, toolchain: Versions) -> 
 def _insert(connection: Connection, model: type[Base]) -> Any:
     table = model.metadata.tables[model.__tablename__]
     if connection.dialect.name == "postgresql":
+        from sqlalchemy.dialects import postgresql  # its package imports every driver's dialect
+
         return postgresql.insert(table)
     return sqlite.insert(table)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, inspect, text
 
+from results_db import new_sqlite
 from results_db.engine import Database, sqlite_path
 from results_db.errors import NothingStoredError, StoreError, translated
 from search_spaces.atomic_file import draft_of
@@ -78,7 +79,7 @@ def ensure(database: Database, *, create: bool) -> None:
                 f"{database.name}: the database is empty", "run a campaign, or `tuner db upgrade`"
             )
         with database.write() as connection:
-            migrate(connection, database.name, SCRIPTS)
+            _create(connection, database.name)
         _log.info("%s: created the schema, revision %s", database.name, head())
         return
     _refuse_newer(found, head(), database.name)
@@ -87,6 +88,16 @@ def ensure(database: Database, *, create: bool) -> None:
             f"{database.name}: the schema {found} is older than this program's, {head()}",
             "run `tuner db upgrade`",
         )
+
+
+def _create(connection: Connection, name: str) -> None:
+    """Create the schema, unless another process has done so since the database was found empty."""
+    if connection.dialect.name == "sqlite":
+        if revision(connection, name):
+            return
+        if new_sqlite.create(connection, head()):
+            return
+    migrate(connection, name, SCRIPTS)
 
 
 def revision(connection: Connection, name: str) -> str:

@@ -26,7 +26,6 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 __all__ = [
     "THRESHOLD",
@@ -218,6 +217,8 @@ def relative_iqr(samples: Sequence[float]) -> float | None:
 def _interval(log_ratios: Floats, confidence: float, rounding: float) -> PairedRatio:
     """The estimate and its interval; `rounding` is the least variance."""
     n = len(log_ratios)
+    from scipy.special import stdtrit  # takes longer to import than numpy
+
     ordered = np.sort(log_ratios)
     cut = int(TRIM * n)
     kept = n - 2 * cut
@@ -227,5 +228,5 @@ def _interval(log_ratios: Floats, confidence: float, rounding: float) -> PairedR
     winsorised = np.clip(ordered, ordered[cut], ordered[n - cut - 1])
     variance = max(float(winsorised.var(ddof=1)), rounding)
     error = math.sqrt(variance) / (kept / n * math.sqrt(n))
-    half = float(special.stdtrit(kept - 1, 0.5 + confidence / 2)) * error
+    half = float(stdtrit(kept - 1, 0.5 + confidence / 2)) * error
     return PairedRatio(centre, centre - half, centre + half, n)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import sqlite3
 import subprocess
@@ -30,7 +31,7 @@ from sample_data import (
 )
 from sqlalchemy import create_engine
 
-from results_db import Store, StoreError
+from results_db import Store, StoreError, new_sqlite
 from results_db.engine import Database
 from results_db.migrate import SCRIPTS, alembic_config, current, head, upgrade
 from results_db.models import Base
@@ -130,6 +131,24 @@ def test_migrations_make_the_tables_of_the_models_word_by_word(tmp_path: Path) -
     Base.metadata.create_all(engine)
     engine.dispose()
     assert _schema(tmp_path / "migrated.db") == _schema(tmp_path / "created.db")
+
+
+def test_a_new_database_equals_a_migrated_one(tmp_path: Path) -> None:
+    assert json.loads(new_sqlite.SCHEMA.read_bytes())["revision"] == head(), (
+        "run scripts/write_sqlite_schema.py"
+    )
+    upgrade(f"sqlite:///{tmp_path}/migrated.db")
+    with Store.open(f"sqlite:///{tmp_path}/new.db"):
+        pass
+    new, migrated = tmp_path / "new.db", tmp_path / "migrated.db"
+    assert _schema(new) == _schema(migrated)
+    assert _rows(new) == _rows(migrated) == [f"INSERT INTO \"alembic_version\" VALUES('{head()}');"]
+
+
+def _rows(path: Path) -> list[str]:
+    """The rows of a database, as SQL."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        return [line for line in connection.iterdump() if line.startswith("INSERT")]
 
 
 def _schema(path: Path) -> dict[str, list[str]]:

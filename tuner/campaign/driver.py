@@ -12,6 +12,7 @@ from functools import partial
 
 from results_db import Store, StoreError, StoreMovedError, TrialRecord
 from results_db.records import SelectionRecord
+from tuner import strategies
 from tuner.campaign import lease
 from tuner.campaign.event_log import EventLog
 from tuner.campaign.stage_times import StageTimes
@@ -140,6 +141,7 @@ class Driver:
             self._handle(WorkerReady(worker))
         if self.expected is not None:
             self._handle(Tick())  # orders the first builds
+        strategies.load_numerics({spec.strategy.name for spec in self.engine.specs})
         while self._end is None:
             if self.control.killed:
                 _log.info("run %d is stopped at once", self.run_id)

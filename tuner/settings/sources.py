@@ -6,17 +6,19 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import ValidationError
-from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
 from search_spaces.errors import TunerError
 from search_spaces.near_names import did_you_mean
 from tuner.settings.messages import SCHEMA_HINT, Where, dotted, translate
 from tuner.settings.models import ConfigError, Settings
 from tuner.settings.yaml_file import Document, KeyPath, read
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+    from pydantic_settings import BaseSettings
 
 CONFIG_NAME = "config.yaml"
 _PREFIX = "TUNER__"
@@ -67,29 +69,35 @@ def validated(data: Mapping[str, Any], where: Where) -> Settings:
     return settings
 
 
-class _Environment(EnvSettingsSource):
-    """Environment variables; a mapping may have its short form instead of JSON."""
-
-    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
-        try:
-            return super().decode_complex_value(field_name, field, value)
-        except ValueError:
-            if field_name.lower() in _SHORT:
-                return value
-            raise
-
-
 def _environment() -> dict[str, Any]:
+    """The settings in environment variables, by section."""
     known = sorted(Settings.model_fields)
-    for variable in sorted(os.environ):
-        if variable.startswith(_PREFIX):
-            section = variable.removeprefix(_PREFIX).split("__")[0].lower()
-            if section not in known:
-                raise ConfigError(
-                    f"environment variable {variable}: unknown section "
-                    f"{section!r}{did_you_mean(section, known)}",
-                    f"sections: {', '.join(known)}",
-                )
+    variables = [variable for variable in sorted(os.environ) if variable.startswith(_PREFIX)]
+    for variable in variables:
+        section = variable.removeprefix(_PREFIX).split("__")[0].lower()
+        if section not in known:
+            raise ConfigError(
+                f"environment variable {variable}: unknown section "
+                f"{section!r}{did_you_mean(section, known)}",
+                f"sections: {', '.join(known)}",
+            )
+    return _parsed_environment() if variables else {}
+
+
+def _parsed_environment() -> dict[str, Any]:
+    from pydantic_settings import EnvSettingsSource, SettingsError
+
+    class _Environment(EnvSettingsSource):
+        """Environment variables; a mapping may have its short form instead of JSON."""
+
+        def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+            try:
+                return super().decode_complex_value(field_name, field, value)
+            except ValueError:
+                if field_name.lower() in _SHORT:
+                    return value
+                raise
+
     source = _Environment(
         cast("type[BaseSettings]", Settings), env_prefix=_PREFIX, env_nested_delimiter="__"
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from search_spaces.errors import TunerError
@@ -92,6 +94,23 @@ def create(
         return StudyStrategy(space, seed, made, name=name)
     strategy: Strategy = made
     return strategy
+
+
+def load_numerics(names: Iterable[str]) -> None:
+    """Begin to import the libraries behind strategies and statistics, in a thread.
+
+    They take half a second, and a search needs them after its first results only. names: of the
+    strategies in use.
+    """
+    modules = ["scipy.special"]
+    if "bayes" in names:
+        modules += ["scipy.linalg", "scipy.optimize"]
+
+    def load() -> None:
+        for module in modules:
+            import_module(module)
+
+    threading.Thread(target=load, name="imports", daemon=True).start()
 
 
 def _refused(name: str, error: Exception) -> TunerError:

@@ -7,12 +7,13 @@ from functools import cache
 from typing import Any
 
 import numpy  # noqa: F401  # loads its BLAS, which the controller finds only when it is loaded
-import scipy.linalg  # noqa: F401  # loads a BLAS library of its own
 from threadpoolctl import ThreadpoolController
 
 
 @cache
 def _controller() -> ThreadpoolController:
+    import scipy.linalg  # noqa: F401  # loads a BLAS library of its own
+
     return ThreadpoolController()
 
 

@@ -16,7 +16,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import ndtr
 
 from search_spaces.records import Config, Status
 from search_spaces.space import BoundSpace
@@ -122,6 +121,8 @@ class ExpectedGain:
         return [0.0 if n is None else self._chance(posterior, n) for n in numbers]
 
     def _chance(self, posterior: Posterior | None, number: int) -> float:
+        from scipy.special import ndtr
+
         if number in self.surrogate.results or number in self.surrogate.pending:
             return 0.0
         if posterior is None:

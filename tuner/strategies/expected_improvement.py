@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import erfcx, ndtr
 
 from tuner.strategies.gaussian_process import Floats
 
@@ -20,6 +19,8 @@ def log_h(z: Floats) -> Floats:
 
     Source: Ament et al., Unexpected Improvements to Expected Improvement, NeurIPS 2023.
     """
+    from scipy.special import erfcx, ndtr
+
     density = -0.5 * z**2 - 0.5 * math.log(2.0 * math.pi)
     low = np.minimum(z, -1.0)
     tail = 1.0 + low * math.sqrt(0.5 * math.pi) * erfcx(-low / math.sqrt(2.0))

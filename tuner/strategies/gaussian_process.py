@@ -28,9 +28,8 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.linalg import LinAlgError
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_solve, cholesky
-from scipy.optimize import minimize
 
 Floats = NDArray[np.float64]
 
@@ -77,6 +76,8 @@ class Matern52:
 
     def fit(self, x: Floats, y: Floats, steps: int = 25) -> None:
         """Fit `theta` to targets `y` (n,) of mean 0 at `x` (n, d), from its present value."""
+        from scipy.optimize import minimize
+
         gaps = _squared_gaps(x)
         found = minimize(  # type: ignore[call-overload]  # scipy-stubs want an array of shape (n,)
             lambda theta: loss(theta, gaps, y),
@@ -112,6 +113,8 @@ def loss(theta: Floats, gaps: list[Floats], y: Floats) -> tuple[float, Floats]:
 def _misfit(theta: Floats, gaps: list[Floats], y: Floats) -> tuple[float, Floats] | None:
     """Minus the log marginal likelihood with its best amplitude, up to a constant, and its gradient
     in theta; None where C is singular."""
+    from scipy.linalg import cho_solve, cholesky
+
     n = len(y)
     weights = np.exp(-2.0 * theta[:-1])
     noise = math.exp(theta[-1])
@@ -178,6 +181,8 @@ class PosteriorVariance:
 
     def mean_given(self, rows: list[int], y: Floats) -> PosteriorMean:
         """The mean at all points, given targets `y` (n,) of mean 0 at rows that were appended."""
+        from scipy.linalg import cho_solve, cholesky
+
         k = self._k[[self._at[row] for row in rows]]
         noise = self.kernel.noise
         while True:

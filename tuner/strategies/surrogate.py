@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 
 from search_spaces.space import BoundSpace
 from tuner.strategies.blas_threads import one_blas_thread
@@ -157,6 +156,8 @@ class Surrogate:
 
     def covariance(self, posterior: Posterior, rows: Rows) -> Floats:
         """Of the targets at some points, given results but not pending points: (rows, rows)."""
+        from scipy.linalg import solve_triangular
+
         x = self.points.x[rows]
         given = posterior.given
         with one_blas_thread():
