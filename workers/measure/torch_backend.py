@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 from search_spaces.kernel import Kernel
 from search_spaces.records import Device, Status, Toolchain, Workload
 from search_spaces.registry import load
+from tuner.tracing import span
 from workers import backend_kinds
 from workers import toolchain as toolchains
 from workers.build import install
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 _WARM_CALLS, _WARM_S = 2, 0.05
 #: The copies of the cache policy `rotate` are together this many times the last-level cache.
 _ROTATED_CACHES = 5
+#: Shorter steps of opening a device are in no trace.
+_LEAST_S = 0.005
 
 
 class TorchBackend(ABC):
@@ -79,8 +82,10 @@ class TorchBackend(ABC):
         # Its snapshot of the harness must precede the first kernel's module.
         self._observer = RunObserver()
         self._seeds = MeasurementProtocol().seeds
-        self._device = backend_kinds.spec(self.kind).detect(index)
-        self._toolchain = backend_kinds.spec(self.kind).toolchain()
+        with span("read the device's facts", "start", least_s=_LEAST_S):
+            self._device = backend_kinds.spec(self.kind).detect(index)
+        with span("read the toolchain's versions", "start", least_s=_LEAST_S):
+            self._toolchain = backend_kinds.spec(self.kind).toolchain()
         self._cache_dir = Path(cache_dir)
         self._installed: set[frozenset[str]] = set()
         self._kernels: dict[KernelRef, Kernel] = {}
@@ -327,7 +332,8 @@ class TorchBackend(ABC):
         if job.mode is not Mode.VERIFY:
             task = self._tasks.get(job.kernel, job.workload, seeds)
             if not job.candidates:
-                self._preload(task)
+                with span("load what the gate calls", "verify", least_s=_LEAST_S):
+                    self._preload(task)
             return Session(self, job, task, started).compete()
         workloads = self._verify_workloads(kernel, job.workload)
         tasks = [self._tasks.get(job.kernel, workload, seeds) for workload in workloads]

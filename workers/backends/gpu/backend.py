@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from search_spaces.kernel import Cost, Kernel, Tolerance
 from search_spaces.records import Workload, config_key
+from tuner.tracing import span
 from workers.build import count_compilations
 from workers.build.launch_key import LaunchKey, difference
 from workers.measure.failures import failure_of
@@ -60,15 +61,18 @@ class GpuBackend(TorchBackend):
 
         super().__init__(index=index, cache_dir=cache_dir, tasks=tasks)
         self._index = index
-        torch.cuda.set_device(index)
-        provide_memory(self.torch_device)
+        with span("make the device's context", "start"):
+            torch.cuda.set_device(index)
+            provide_memory(self.torch_device)
         # Loaded now, because a first launch would wait for it: Triton's driver module, and the
         # digest of Triton's compiler, which names its cached binaries. References and baselines
         # would wait for the library of matrix products. Nothing is launched here: a variant that
         # hangs may occupy the device.
-        _ = triton.runtime.driver.active.utils
-        triton_key()
-        torch.cuda.current_blas_handle()  # type: ignore[no-untyped-call]
+        with span("load Triton's driver", "start"):
+            _ = triton.runtime.driver.active.utils
+            triton_key()
+        with span("load the library of matrix products", "start"):
+            torch.cuda.current_blas_handle()  # type: ignore[no-untyped-call]
         self._read_sample: Callable[[], Sample] | None = None
         self._timers: dict[tuple[str, str], Timer] = {}
         self._flush: torch.Tensor | None = None

@@ -22,6 +22,7 @@ from typing import Any
 
 from search_spaces.atomic_file import write_atomic
 from search_spaces.records import Device, Toolchain, digest
+from tuner.tracing import span
 from workers import user_cache
 from workers.records import Calibration
 
@@ -55,7 +56,8 @@ def kept_or_new(
 
     A file that cannot be read or written costs a calibration and one line in the log.
     """
-    found = spot_check()
+    with span("spot check of the calibration", "start"):
+        found = spot_check()
     file = place(device, toolchain)
     kept = _read(file)
     if kept is not None:
