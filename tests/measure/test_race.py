@@ -14,8 +14,8 @@ from search_spaces.recorded.space import Noise
 from search_spaces.statistics import paired, tie_set, verdict
 from workers.backends.simulated.clock import SimulatedTimer, Source
 from workers.measure.race.confirmation import confirm
-from workers.measure.race.elimination import race
-from workers.measure.race.screening import screen
+from workers.measure.race.elimination import race, race_looks
+from workers.measure.race.screening import screen, sufficient_samples
 from workers.measure.timers.timer import Candidate
 from workers.records import MeasurementProtocol
 
@@ -34,6 +34,17 @@ def test_a_slow_candidate_costs_few_samples():
     entries = screen(timer, candidates[:-1], candidates[-1], PROTOCOL)
     assert [len(entry.samples_us) for entry in entries[:3]] == [1, 3, 3]
     assert len(entries[3].samples_us) == len(entries[4].samples_us) >= 9
+
+
+def test_long_kernels_are_screened_with_fewer_samples():
+    for us, most in ((2000.0, 12), (900.0, 24)):
+        timer, candidates = simulated([us, 1.01 * us, 1.3 * us], Noise(sigma=0.002))
+        entries = screen(timer, candidates[:-1], candidates[-1], PROTOCOL)
+        assert [len(entry.samples_us) for entry in entries] == [most, most, most]
+        assert 9 < sufficient_samples(PROTOCOL, us * 0.97) <= most
+    timer, candidates = simulated([2000.0, 1990.0], Noise(sigma=0.002))
+    few = MeasurementProtocol(warm_ms=0.0, pairs=(3, 6))
+    assert [len(e.samples_us) for e in screen(timer, candidates, None, few)] == [6, 6]
 
 
 def test_a_slow_incumbent_does_not_keep_slow_candidates():
@@ -95,12 +106,22 @@ def test_identical_candidates_end_the_race_early_and_are_equals():
         timer, candidates = simulated([50.0, 50.0], SCENARIOS["W1"].noise, f"{seed}")
         entries = race(timer, candidates, PROTOCOL)
         samples = {entry.candidate.name: entry.samples_us for entry in entries}
-        ties = tie_set(samples, looks=PROTOCOL.rounds)
+        ties = tie_set(samples, looks=len(race_looks(PROTOCOL)))
         both_equal += len(ties.equals) == 2
         for ratio in ties.ratios.values():
             assert verdict(ratio.log_ratio, ratio.low, ratio.high) not in ("faster", "slower")
         assert len(samples["0"]) < PROTOCOL.rounds * PROTOCOL.round_pairs
     assert both_equal >= 38
+
+
+def test_a_race_drops_the_slowest_within_its_first_round():
+    noise = Noise(sigma=0.003)
+    timer, candidates = simulated([2000.0, 2010.0, 2100.0, 2600.0], noise)
+    first, second, third, last = race(timer, candidates, PROTOCOL)
+    assert len(last.samples_us) == 4
+    assert len(third.samples_us) == 8
+    assert len(second.samples_us) >= PROTOCOL.round_pairs
+    assert len(first.samples_us) >= PROTOCOL.round_pairs
 
 
 def test_one_candidate_takes_one_round_and_none_takes_nothing():
@@ -147,11 +168,54 @@ def test_a_confirmation_samples_until_close_ratios_are_precise():
     protocol = MeasurementProtocol(warm_ms=0.0, final_pairs=16)
     timer, candidates = simulated([50.0, 50.2, 80.0], Noise(sigma=0.01))
     winner, close, far = confirm(timer, candidates, protocol)
-    assert len(far.samples_us) == 16
+    assert len(far.samples_us) < 16
     assert 16 < len(close.samples_us) == len(winner.samples_us) <= 8 * 16
     timer, candidates = simulated([50.0, 50.2], Noise(sigma=0.0005))
     assert [len(entry.samples_us) for entry in confirm(timer, candidates, protocol)] == [16, 16]
     assert confirm(timer, [], protocol) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    logs=st.lists(st.floats(-1.0, 4.0), max_size=6),
+    sigma=st.floats(0.0005, 0.03),
+    seed=st.integers(0, 99),
+)
+def test_a_confirmation_finishes_only_clearly_different_candidates_early(logs, sigma, seed):
+    noise = Noise(sigma=sigma, outlier_share=0.02, outlier_mean=0.05)
+    times = [50.0, *(50.0 * math.exp(log) for log in logs)]
+    timer, candidates = simulated(times, noise, f"{seed}")
+    winner, *others = confirm(timer, candidates, PROTOCOL)
+    assert len(winner.samples_us) >= 64
+    for entry, log in zip(others, logs, strict=True):
+        n = len(entry.samples_us)
+        assert n in (3, 8, 16, 32) or (n % 64 == 0 and n <= 8 * 64)
+        if n < 64:
+            ratio = paired(entry.samples_us, winner.samples_us[:n])
+            assert abs(ratio.log_ratio - log) < abs(log) / 2
+            assert ratio.high - ratio.low < abs(ratio.log_ratio)
+            assert abs(log) > 0.025
+
+
+def test_a_very_slow_baseline_costs_three_passes():
+    timer, candidates = simulated([2100.0, 2105.0, 110_000.0], Noise(sigma=0.01))
+    winner, close, slow = confirm(timer, candidates, PROTOCOL)
+    assert len(slow.samples_us) == 3
+    assert len(close.samples_us) == len(winner.samples_us) >= 64
+    ratio = paired(slow.samples_us, winner.samples_us[:3])
+    assert verdict(ratio.log_ratio, ratio.low, ratio.high) == "slower"
+
+
+@pytest.mark.parametrize("gap", [0.02, 0.06, 0.3])
+def test_planted_slow_downs_are_found(gap):
+    found = 0
+    for seed in range(30):
+        noise = Noise(sigma=0.01, outlier_share=0.02, outlier_mean=0.1)
+        timer, candidates = simulated([50.0, 50.0 * (1 + gap)], noise, f"{seed}")
+        one, other = confirm(timer, candidates, PROTOCOL)
+        ratio = paired(other.samples_us, one.samples_us[: len(other.samples_us)])
+        found += verdict(ratio.log_ratio, ratio.low, ratio.high) == "slower"
+    assert found >= 29
 
 
 @pytest.mark.parametrize("sigma", [0.005, 0.03])

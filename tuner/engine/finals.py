@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from results_db.records import BaselineRecord, FinalRecord, SelectionRecord
 from search_spaces.records import Status, config_key
 from search_spaces.statistics import paired, tie_set
 from tuner.engine import default_config, outcome_records
+from tuner.engine.contradictions import Contradiction, contradictions
 from tuner.engine.search import Search
 from tuner.engine.tie_break import choose
 from tuner.engine.trial import Trial
+from workers.measure.race.elimination import race_looks
 from workers.records import Failure, Measurement, Mode, Timing
 
 #: A finalist's time in the search is within this ratio of the best, in ln(time).
@@ -24,8 +26,6 @@ _NEAR = math.log(1.10)
 #: A simpler variant may be chosen if the end of its 95 % interval is within this of the fastest, in
 #: ln(time).
 _EQUAL = math.log(1.005)
-#: A confirmation that moves a ratio by more than this contradicts the race, in ln(time).
-_MOVED = math.log(1.01)
 #: Failures of whole jobs after which the finals end.
 _TRIES = 3
 #: Lost jobs after which each further one counts as a failure.
@@ -162,7 +162,7 @@ class Finals:
                 self._drop(trials[name])
         if not times:
             return
-        result = tie_set(times, looks=self.search.spec.protocol.rounds)
+        result = tie_set(times, looks=len(race_looks(self.search.spec.protocol)))
         self.records = outcome_records.race_records(trials, measurement, result)
         by_ratio = sorted(times, key=lambda name: result.ratios[name].log_ratio)
         order = [result.winner, *(name for name in by_ratio if name != result.winner)]
@@ -184,7 +184,9 @@ class Finals:
         """The outcome of the task, or None when more is to be measured.
 
         That is so when the winner failed, so that the next one is confirmed, and when the
-        confirmation contradicts the race for the first time, so that both are repeated.
+        confirmation contradicts the race for the first time in what is reported, so that both are
+        repeated. After that, the verdict is `undecided` only if the contradiction is about the
+        default config. A candidate that contradicts the race in any other way ties with the winner.
         """
         self.in_flight = False
         self._confirmed_once = True
@@ -199,19 +201,25 @@ class Finals:
             self.problem = f"{config} failed to confirm: {winner.message}"
             self._drop(candidates[0])
             return None
-        contradiction = self._contradiction(outcomes)
-        if contradiction and not self._contradicted:
-            _log.debug("%s: race repeated: %s", self.search.spec.label, contradiction)
+        moved = contradictions(candidates[0].number, self._ratios, outcomes)
+        decisive = [one for one in moved if self._is_decisive(one)]
+        if decisive and not self._contradicted:
+            why = decisive[0].text(f"{self._name_of(decisive[0])}'s time")
+            _log.debug("%s: race repeated: %s", self.search.spec.label, why)
             self._contradicted = True
             self.mode = Mode.RACE
             return None
         self.mode = None
         reason = self._with_default_note(self.reason or "the only variant that ran")
+        undecided = [one for one in decisive if self._concerns_verdict(one)]
+        if not undecided:
+            reason = self._with_ties(reason, moved)
         found = outcome_records.selection(
             self.tie, winner, outcomes, measurement, self._others(), self._default(), reason
         )
-        if contradiction:
-            found = outcome_records.undecided(found, contradiction)
+        if undecided:
+            why = undecided[0].text(f"{self._name_of(undecided[0])}'s time")
+            found = outcome_records.undecided(found, why)
         records = [*self.records, *outcome_records.confirm_records(candidates, measurement)]
         return found, outcome_records.baselines(measurement), records
 
@@ -232,25 +240,32 @@ class Finals:
         )
 
     # -- inside --------------------------------------------------------------------------------
-    def _contradiction(self, outcomes: Mapping[int, Timing | Failure]) -> str:
-        """How a confirmation contradicts the race, in words; empty if it does not.
+    def _is_decisive(self, moved: Contradiction) -> bool:
+        """Whether another race may change the winner by more than the threshold, or the verdict."""
+        default = self._default()
+        return moved.favours_candidate or (default is not None and moved.number == default.number)
 
-        It does when a candidate's ratio to the winner has moved by more than the threshold and out
-        of its interval, unless the candidate is clearly slower in both.
-        """
-        winner = self.tie[0].number
-        for number, confirmed in outcomes.items():
-            if number == winner or number not in self._ratios or winner not in self._ratios:
-                continue
-            if not isinstance(confirmed, Timing) or not confirmed.samples_us:
-                continue
-            raced = self._ratios[number] - self._ratios[winner]
-            inside = confirmed.log_ratio_low <= raced <= confirmed.log_ratio_high
-            moved = abs(confirmed.log_ratio - raced) > _MOVED and not inside
-            if moved and min(raced, confirmed.log_ratio) < _MOVED:
-                change = math.expm1(confirmed.log_ratio - raced)
-                return f"a candidate's time moved by {change:+.1%} against the winner's"
-        return ""
+    def _concerns_verdict(self, moved: Contradiction) -> bool:
+        """Whether a decisive contradiction is about the default config."""
+        default = self._default()
+        return default is not None and default.number in (moved.number, self.tie[0].number)
+
+    def _name_of(self, moved: Contradiction) -> str:
+        default = self._default()
+        is_default = default is not None and moved.number == default.number
+        return "the default config" if is_default else "the runner-up"
+
+    def _with_ties(self, reason: str, moved: Sequence[Contradiction]) -> str:
+        """Add candidates that contradict the race to the tie set; the reason that says so."""
+        numbers = {one.number for one in moved}
+        joined = [trial for trial in self.finalists if trial.number in numbers]
+        self.tie = [*self.tie, *(trial for trial in joined if trial not in self.tie)]
+        notes = [
+            f"{self._name_of(one)} cannot be distinguished from the winner: between race and "
+            f"confirmation {one.text('its time')}"
+            for one in moved
+        ]
+        return "; ".join([reason, *notes])
 
     def _default(self) -> Trial | None:
         """The default config; where the kernel's own fails, the fastest listed finalist."""

@@ -50,8 +50,12 @@ def selection(
 
 
 def undecided(record: SelectionRecord, why: str) -> SelectionRecord:
-    """The selection of a task whose race and confirmation contradicted each other twice."""
-    return replace(record, verdict="undecided", reason=f"not settled: {why}, twice")
+    """The selection of a task whose confirmations contradicted the race about the default config.
+
+    why: the last contradiction, in words.
+    """
+    reason = f"not settled: between race and confirmation {why}, twice"
+    return replace(record, verdict="undecided", reason=reason)
 
 
 def race_records(

@@ -9,6 +9,7 @@ from results_db.records import TaskInfo, TrialRecord
 from search_spaces.records import Config, Device, Value, Workload
 from search_spaces.space import BoundSpace
 from tuner.strategies.strategy import Strategy
+from workers.measure.race.screening import sufficient_samples
 from workers.records import KernelRef, MeasurementProtocol
 
 _PROTOCOL = MeasurementProtocol()
@@ -99,8 +100,10 @@ class TaskSpec:
 
     def dropped_early(self, record: TrialRecord | None) -> bool:
         """Whether a screening dropped this trial after a few samples: its time is uncertain."""
-        samples = len(record.samples_us) if record is not None else 0
-        return 0 < samples < max(self.protocol.pairs)
+        if record is None:
+            return False
+        sufficient = sufficient_samples(self.protocol, record.median_us or 0.0)
+        return 0 < len(record.samples_us) < sufficient
 
     def same_kernel_and_device(self, other: TaskSpec) -> bool:
         """Whether another task differs in its workload only, so that its winner may help here."""

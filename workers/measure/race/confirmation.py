@@ -1,8 +1,17 @@
 """The confirmation rule: sample until the ratios that are reported are precise enough.
 
-Notation: r is a candidate's log-ratio to the first candidate, with its 95 % interval [low, high]. A
-candidate is sampled further if |r| < 0.05 and high - r > `precision`. Sampling stops on interval
-width, never on its sign, so early stopping does not inflate false positives.
+Notation: r is a candidate's log-ratio to the first candidate, and h the half width of its interval.
+m is the number of candidates but the first, and L the number of looks before `final_pairs` passes.
+
+- At a look, after 3, 8, 16 and 32 passes, a candidate is finished if |r| >= 0.05 and h <= |r| / 10,
+  where the interval has the confidence 1 - 0.05 / (L m): a union bound over looks and candidates. A
+  candidate whose samples took more than half a second together is finished if h <= |r| / 2.
+- After `final_pairs` passes, a candidate is finished if |r| >= 0.05. Others are sampled further
+  until h <= `precision`, where the interval has the confidence 95 %. The first candidate is always
+  sampled as often as the candidate that is sampled longest, and at least `final_pairs` times.
+
+Sampling stops on interval width relative to |r|, never on the sign of r, so early stopping does not
+inflate false positives.
 """
 
 from __future__ import annotations
@@ -19,13 +28,20 @@ from workers.records import MeasurementProtocol
 _MAX_ROUNDS = 8
 #: Log-ratio to the first candidate within which a candidate is sampled until it is precise.
 _CLOSE = 0.05
+#: Passes after which candidates that are not close may be finished.
+_LOOKS = (3, 8, 16, 32)
+#: The probability that any interval of these looks is wrong.
+_DELTA = 0.05
+#: The largest half width, as a share of the log-ratio, of a candidate that is finished early; the
+#: second is that of candidates whose samples took longer than the time.
+_PRECISE, _PRECISE_WHEN_SLOW, _SLOW_S = 1 / 10, 1 / 2, 0.5
 
 
 def confirm(
     timer: Timer, candidates: Sequence[Candidate], protocol: MeasurementProtocol
 ) -> list[CandidateSamples]:
-    """Samples of all candidates over `final_pairs` passes, of close ones over up to eight times
-    that.
+    """Samples of all candidates: few of clearly different ones, up to eight times `final_pairs` of
+    close ones.
 
     Close candidates are also sampled until the confirmation has lasted for the window that the
     timer asks for.
@@ -35,16 +51,53 @@ def confirm(
         return []
     window_s = timer.warm(candidates[0], protocol.warm_ms, steady=True)
     window_ends = time.monotonic() + window_s
-    for number in range(_MAX_ROUNDS):
+    passes = max(2, protocol.final_pairs)
+    looks = [look for look in _LOOKS if look < passes]
+    taken = 0
+    for until in [*looks, *range(passes, _MAX_ROUNDS * passes + 1, passes)]:
         active = [entry for entry in entries if entry.active]
-        collect_active(timer, active, max(2, protocol.final_pairs), number)
-        window_covered = time.monotonic() >= window_ends
-        reference = entries[0].samples_us
-        for entry in active[1:]:
-            ratio = paired(entry.samples_us, reference, quantum_us=timer.quantum_us)
-            close = abs(ratio.log_ratio) < _CLOSE
-            imprecise = ratio.high - ratio.log_ratio > protocol.precision
-            entry.active = close and (imprecise or not window_covered)
-        if not any(entry.active for entry in entries[1:]):
+        collect_active(timer, active, until - taken, taken)
+        taken = until
+        if taken < passes:
+            _finish_clear(active, len(looks) * (len(entries) - 1), timer.quantum_us)
+        else:
+            window_covered = time.monotonic() >= window_ends
+            _finish_precise(active, protocol, timer.quantum_us, window_covered=window_covered)
+        if taken >= passes and not any(entry.active for entry in entries[1:]):
             break
     return entries
+
+
+def _finish_clear(active: Sequence[CandidateSamples], decisions: int, quantum_us: float) -> None:
+    """Finish candidates whose ratio is far from 1 and known well enough.
+
+    decisions: how many looks at a candidate there are in a confirmation.
+    """
+    reference, *others = active
+    for entry in others:
+        ratio = paired(
+            entry.samples_us,
+            reference.samples_us,
+            confidence=1 - _DELTA / decisions,
+            quantum_us=quantum_us,
+        )
+        slow = sum(entry.samples_us) > 1e6 * _SLOW_S
+        share = _PRECISE_WHEN_SLOW if slow else _PRECISE
+        size, half_width = abs(ratio.log_ratio), ratio.high - ratio.log_ratio
+        entry.active = not (size >= _CLOSE and half_width <= share * size)
+
+
+def _finish_precise(
+    active: Sequence[CandidateSamples],
+    protocol: MeasurementProtocol,
+    quantum_us: float,
+    *,
+    window_covered: bool,
+) -> None:
+    """Finish candidates that are not close, and close ones whose ratio is precise."""
+    reference, *others = active
+    for entry in others:
+        ratio = paired(entry.samples_us, reference.samples_us, quantum_us=quantum_us)
+        close = abs(ratio.log_ratio) < _CLOSE
+        imprecise = ratio.high - ratio.log_ratio > protocol.precision
+        entry.active = close and (imprecise or not window_covered)

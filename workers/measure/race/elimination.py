@@ -3,8 +3,9 @@
 Successive elimination on paired log-ratios with a union bound over looks and candidates, as for
 (epsilon, delta)-best arms (Even-Dar, Mannor and Mansour, JMLR 7, 2006).
 
-Notation: after each of at most R = `rounds` rounds, m candidates are active and r is the log-ratio
-of one of them to the leader, with an interval [low, high] of confidence 1 - `delta` / (2 R m).
+Notation: at each of at most R looks, m candidates are active and r is the log-ratio of one of them
+to the leader, with an interval [low, high] of confidence 1 - `delta` / (2 R m). There is a look
+after each of `rounds` rounds, and two within the first round, which drop the slowest.
 
 - A candidate is eliminated if low > 0.
 - The race ends if low > -ln(1 + `epsilon`) for all that remain: none of them can be faster than the
@@ -22,8 +23,17 @@ from workers.measure.race.samples import CandidateSamples, collect_active, leade
 from workers.measure.timers.timer import Candidate, Timer
 from workers.records import MeasurementProtocol
 
+#: Shares of the first round after which there is a look, and the fewest passes before a look.
+_EARLY_LOOKS, _FEWEST_PASSES = (1 / 4, 1 / 2), 4
 #: Largest change of a log-ratio between clock states under power throttling (timers/gpu_timer.py).
 _THROTTLING_SHIFT = 0.01
+
+
+def race_looks(protocol: MeasurementProtocol) -> list[int]:
+    """The numbers of passes after which a race decides."""
+    each = protocol.round_pairs
+    early = [int(share * each) for share in _EARLY_LOOKS if share * each >= _FEWEST_PASSES]
+    return [*early, *(each * number for number in range(1, protocol.rounds + 1))]
 
 
 def race(
@@ -31,27 +41,33 @@ def race(
 ) -> list[CandidateSamples]:
     """Samples of all candidates, raced until the fastest is known.
 
-    A round is `round_pairs` passes over the active candidates. The probability that any decision of
-    the race is wrong is at most `delta`. Until the race has lasted for the window that the timer
-    asks for, it does not end, and no candidate within 1 % of the leader is eliminated.
+    A round is `round_pairs` passes over the active candidates, and a race has at least one. The
+    probability that any decision of the race is wrong is at most `delta`. Until the race has lasted
+    for the window that the timer asks for, it does not end, and no candidate within 1 % of the
+    leader is eliminated.
     """
     entries = [CandidateSamples(candidate) for candidate in candidates]
     if not entries:
         return []
     window_s = timer.warm(candidates[0], protocol.warm_ms, steady=True)
     window_ends = time.monotonic() + window_s
-    for number in range(protocol.rounds):
+    taken, looks = 0, race_looks(protocol)
+    for until in looks:
         active = [entry for entry in entries if entry.active]
-        collect_active(timer, active, protocol.round_pairs, number * protocol.round_pairs)
+        collect_active(timer, active, until - taken, taken)
+        taken = until
         shift = 0.0 if time.monotonic() >= window_ends else _THROTTLING_SHIFT
-        if len(active) == 1 or _eliminate(active, protocol, timer.quantum_us, shift):
+        confidence = 1 - protocol.delta / (2 * len(looks) * len(active))
+        over = _eliminate(active, protocol.epsilon, confidence, timer.quantum_us, shift)
+        if taken >= protocol.round_pairs and over:
             break
     return entries
 
 
 def _eliminate(
     active: Sequence[CandidateSamples],
-    protocol: MeasurementProtocol,
+    epsilon: float,
+    confidence: float,
     quantum_us: float,
     shift: float,
 ) -> bool:
@@ -61,8 +77,7 @@ def _eliminate(
     over.
     """
     best = leader(active)
-    confidence = 1 - protocol.delta / (2 * protocol.rounds * len(active))
-    over = not shift
+    over = len(active) == 1 or not shift
     for entry in active:
         if entry is best:
             continue
@@ -70,5 +85,5 @@ def _eliminate(
             entry.samples_us, best.samples_us, confidence=confidence, quantum_us=quantum_us
         )
         entry.active = ratio.low <= shift
-        over = over and ratio.low > -math.log1p(protocol.epsilon)
+        over = over and ratio.low > -math.log1p(epsilon)
     return over

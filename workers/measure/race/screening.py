@@ -7,6 +7,9 @@ smallest time of all candidates and the incumbent,
 - n <= 3: min t > `near` * f. The minimum is used because outliers only increase times;
 - n > 3: the confidence interval of ln(t / leader's t) lies above ln(`hopeless`), with confidence
   1 - `delta` / (checkpoints * candidates): a union bound over both.
+
+Where f >= 1 ms, the screening ends after 12 samples: times of long kernels vary less, and the race
+decides between those that are left.
 """
 
 from __future__ import annotations
@@ -25,6 +28,16 @@ from workers.records import MeasurementProtocol
 _MAX_WARM_MS = 20.0
 #: Up to this many samples a candidate is represented by its fastest one.
 _MINIMUM_UP_TO = 3
+#: From this time on a kernel is long, and this is the most samples of a screening of long kernels.
+_LONG_US, _LONG_SAMPLES = 1000.0, 12
+#: A candidate's stored time is at least this share of its samples, whatever the device's clock.
+_STORED_SHARE = 0.85
+
+
+def sufficient_samples(protocol: MeasurementProtocol, time_us: float) -> int:
+    """The fewest samples of a candidate with this stored time that no screening dropped."""
+    most = max(protocol.pairs)
+    return min(most, _LONG_SAMPLES) if time_us >= _STORED_SHARE * _LONG_US else most
 
 
 def screen(
@@ -45,11 +58,14 @@ def screen(
     timer.warm(everything[-1], min(_MAX_WARM_MS, protocol.warm_ms))
     taken = 0
     checkpoints = sorted({max(1, pairs) for pairs in protocol.pairs})
-    for checkpoint in checkpoints:
+    while taken < checkpoints[-1]:
         active = [entry for entry in entries if entry.active]
+        checkpoint = next(number for number in checkpoints if number > taken)
         _collect(timer, active, incumbent, checkpoint - taken, taken)
         taken = checkpoint
-        if checkpoint == checkpoints[-1]:
+        if min(min(entry.samples_us) for entry in active) >= _LONG_US:
+            checkpoints = sorted({min(number, max(taken, _LONG_SAMPLES)) for number in checkpoints})
+        if taken == checkpoints[-1]:
             break
         _drop_slow(active, incumbent, len(checkpoints), protocol, timer.quantum_us)
         if all(not entry.active or entry.candidate is incumbent for entry in entries):

@@ -56,10 +56,14 @@ class GpuTimer:
     def warm(self, candidate: Candidate, warm_ms: float, *, steady: bool = False) -> float:
         import torch
 
+        runs = 1
+
         def block() -> None:
-            for _ in range(8):
+            nonlocal runs
+            for _ in range(runs):
                 candidate.run()
             torch.cuda.synchronize()
+            runs = min(8, 2 * runs)
 
         candidate.enter()
         self._warm_up.run(block, warm_ms)
@@ -68,13 +72,15 @@ class GpuTimer:
     def _run_until_steady(self, candidate: Candidate) -> float:
         """Run in blocks of 20 ms, as the candidate will be timed, until three take equally long.
 
+        A run that takes longer than 20 ms is a block.
+
         A candidate that may be throttled runs for a fixed time instead: its times are steady before
         the power limit takes effect, too.
         """
         import torch
 
         start, stop = event_pairs([], 1)[0]
-        runs, last_us, steady_blocks, throttles = 8, 0.0, 0, True
+        runs, last_us, steady_blocks, throttles = 1, 0.0, 0, True
         began = time.monotonic()
         while time.monotonic() < began + (_LOAD_S if throttles else _STEADY_LIMIT_S):
             start.record()
@@ -86,7 +92,7 @@ class GpuTimer:
             each_us = max(start.elapsed_time(stop) * 1000 / runs, 0.1)
             change = abs(each_us / last_us - 1 if last_us else 1)
             steady_blocks = steady_blocks + 1 if change < _STEADY_CHANGE else 0
-            runs, last_us = max(4, min(4096, int(_STEADY_BLOCK_US / each_us))), each_us
+            runs, last_us = max(1, min(4096, int(_STEADY_BLOCK_US / each_us))), each_us
             throttles = _may_throttle(candidate, each_us)
             if steady_blocks >= _STEADY_BLOCKS and not throttles:
                 break

@@ -1,0 +1,64 @@
+"""Contradictions between a race and the confirmation that follows it, and what they change.
+
+Notation: of one candidate, r is the log-ratio of its time to the winner's in the race, and c the
+same in the confirmation, whose 95 % interval is [low, high]. t = ln(1.01).
+
+The confirmation contradicts the race where |c - r| > t, r is outside [low, high], and min(r, c) <
+t: the candidate is not clearly slower in both. Such a candidate cannot be distinguished from the
+winner. The contradiction is *decisive* where it may change what is reported: where the candidate is
+the default config, against which the verdict is, and where (r + c) / 2 < -t, so that another winner
+may be faster by more than the threshold. Only a decisive contradiction is worth another race.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from workers.records import Failure, Timing
+
+#: A confirmation that moves a ratio by more than this contradicts the race, in ln(time).
+_MOVED = math.log(1.01)
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """A candidate whose ratio to the winner moved between race and confirmation."""
+
+    #: The number of its trial.
+    number: int
+    #: Its log-ratio to the winner in the race and in the confirmation.
+    raced: float
+    confirmed: float
+
+    @property
+    def favours_candidate(self) -> bool:
+        """Whether race and confirmation together say that it is faster than the winner."""
+        return (self.raced + self.confirmed) / 2 < -_MOVED
+
+    def text(self, time: str) -> str:
+        """The contradiction in words. time: the subject, such as `the default config's time`."""
+        change = math.expm1(self.confirmed - self.raced)
+        return f"{time} moved by {change:+.1%} against the winner's"
+
+
+def contradictions(
+    winner: int, raced: Mapping[int, float], confirmed: Mapping[int, Timing | Failure]
+) -> list[Contradiction]:
+    """All contradictions of a confirmation, in the order of its candidates.
+
+    winner: its trial number. raced: log-ratios of the race by trial number, all to one config.
+    """
+    found = []
+    for number, timing in confirmed.items():
+        if number == winner or number not in raced or winner not in raced:
+            continue
+        if not isinstance(timing, Timing) or not timing.samples_us:
+            continue
+        before = raced[number] - raced[winner]
+        inside = timing.log_ratio_low <= before <= timing.log_ratio_high
+        moved = abs(timing.log_ratio - before) > _MOVED and not inside
+        if moved and min(before, timing.log_ratio) < _MOVED:
+            found.append(Contradiction(number, before, timing.log_ratio))
+    return found
