@@ -54,13 +54,13 @@ def test_a_run_ends_with_its_winners_and_best_shows_them_later(tuner, campaign):
     assert known["low_us"] <= known["median_us"] <= known["high_us"]
     assert f"{known['median_us']:.4g} us [" in row
     assert f" {known['verdict']} " in row
-    assert f"{known['speedup']:.3g}x" in row
-    assert f"{known['over_baseline']:.3g}x {known['baseline']}" in row
+    assert f"{known['speedup']:.2f}x" in row
+    assert f"{known['over_baseline']:.2f}x {known['baseline']}" in row
     assert (known["state"], known["why"], known["run"]) == ("current", "", 1)
     (task,) = json.loads(tuner("status", "--format", "json").out)
     assert (task["config"], task["best_us"]) == (known["config"], known["median_us"])
     assert (task["speedup"], task["over_baseline"]) == (known["speedup"], known["over_baseline"])
-    assert f"{known['speedup']:.3g}x" in tuner("status").out
+    assert f"{known['speedup']:.2f}x" in tuner("status").out
 
 
 def _words(line: str) -> list[tuple[str, str]]:

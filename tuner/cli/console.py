@@ -31,6 +31,9 @@ class Format(StrEnum):
     MD = "md"
 
 
+#: The width of a table without line breaks over that of the screen up to which it is readable.
+_FOLDING = 1.75
+
 FormatOption = Annotated[
     Format, typer.Option("--format", "-f", help="How to write the listing to stdout.")
 ]
@@ -68,7 +71,7 @@ def emit(
 ) -> None:
     """Write a listing to stdout; for an empty table, print `empty` to stderr instead.
 
-    stack: on a terminal that is too narrow for the table's words, print each row as lines of name
+    stack: on a terminal that is too narrow for the table, print each row as lines of name
     and value.
     """
     if style is Format.JSON:
@@ -98,18 +101,21 @@ def table(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> Rende
     result = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
         numeric = all(isinstance(row.get(name), int | float | None) for row in rows)
-        result.add_column(Text(name.replace("_", " ")), justify="right" if numeric else "left")
+        result.add_column(
+            Text(name.replace("_", " ")), justify="right" if numeric else "left", overflow="fold"
+        )
     for row in rows:
         result.add_row(*(Text(cell(row.get(name))) for name in columns))
     return result
 
 
 def _fits(listing: RenderableType, screen: Console) -> bool:
-    """Whether the longest words of all columns fit side by side."""
+    """Whether the table is readable: no word is broken, and few cells take many lines."""
     from rich.measure import Measurement
 
     unlimited = screen.options.update(max_width=10_000)
-    return Measurement.get(screen, unlimited, listing).minimum <= screen.width
+    width = Measurement.get(screen, unlimited, listing)
+    return width.minimum <= screen.width and width.maximum <= _FOLDING * screen.width
 
 
 def _stacked(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> RenderableType:

@@ -100,7 +100,7 @@ def over(ratio: object, name: object = None) -> str | None:
     """`1.08x`, followed by the name of what it is compared with; None without a ratio."""
     if not isinstance(ratio, float):
         return None
-    return f"{ratio:.3g}x {name}" if name else f"{ratio:.3g}x"
+    return f"{ratio:.2f}x {name}" if name else f"{ratio:.2f}x"
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, object]:
