@@ -77,6 +77,8 @@ ROOMS = {
     "workers.roles": {"workers.records"},
     "workers.host": set[str](),
     "workers.nvml": set[str](),
+    "workers.user_cache": set[str](),
+    "workers.torch_libraries": set[str](),
     "workers.toolchain": {"workers.host", "workers.nvml"},
     "workers.supervision": {"workers.records"},
     # Pools use builders and runners; these do not know pools.
@@ -87,6 +89,7 @@ ROOMS = {
         "workers.records",
         "workers.supervision",
         "workers.toolchain",
+        "workers.user_cache",
     },
     "workers.measure": {
         "workers.backend_kinds",
@@ -96,6 +99,7 @@ ROOMS = {
         "workers.records",
         "workers.supervision",
         "workers.toolchain",
+        "workers.user_cache",
     },
 }
 #: What the runtime may load besides the standard library, and only when a kernel is launched.

@@ -22,14 +22,19 @@ if TYPE_CHECKING:
 
 #: Describes the device of that number for a runner with these options; None where that is unknown.
 Describe = Callable[[int, Mapping[str, Value]], Device | None]
+#: What all workers load.
+WORKERS = ("workers.build.process_builder", "workers.measure.device_runner")
 #: How preloads begin where tensors are torch's. Waiting threads of OpenMP must not burn the cores
-#: that a variant is timed on, and Inductor must not start compiler processes.
-TORCH = (
+#: that a variant is timed on, and Inductor must not start compiler processes. The system needs a
+#: second to load torch's libraries, and the interpreter can import other modules meanwhile.
+BEFORE_TORCH = (
     "OMP_WAIT_POLICY=passive",
     "OMP_DYNAMIC=false",
     "TORCHINDUCTOR_COMPILE_THREADS=1",
-    "torch",
+    "& workers.torch_libraries:load",
+    *WORKERS,
 )
+TORCH = (*BEFORE_TORCH, "torch")
 
 
 class Node(Protocol):
@@ -216,12 +221,16 @@ class BackendSpec:
     def preload(self) -> tuple[str, ...]:
         """What the server loads from which runners fork, in this order.
 
-        Entries are `module`, `module:function`, `module:function argument`, or `VARIABLE=value` for
-        libraries that read the environment once, when they are imported. What several kinds begin
-        with is loaded once for all of them. Leave out libraries that start threads when imported,
-        and whatever opens a device.
+        Entries are those of `Server.load`: `module`, `module:function`, `module:function argument`,
+        or `VARIABLE=value` for libraries that read the environment once, when they are imported.
+        What several kinds begin with is loaded once for all of them. Leave out libraries that start
+        threads when imported, and whatever opens a device.
         """
         return ()
+
+    def standby_preload(self) -> tuple[str, ...]:
+        """The same for standby processes, which compile baselines while the other one measures."""
+        return self.preload()
 
     def create(self, *, index: int, cache_dir: str, **options: Value) -> Backend:
         """The backend of device number `index`, in the process that owns the device.

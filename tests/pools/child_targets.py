@@ -155,6 +155,16 @@ def wait_for_file(path: str) -> None:
         time.sleep(0.01)
 
 
+def touch(path: str) -> None:
+    Path(path).touch()
+
+
+def add_after(path: str) -> None:
+    """Add a 2 once the file exists."""
+    wait_for_file(path)
+    add_loaded("2")
+
+
 def load_and_die() -> None:
     print("no such library", file=sys.stderr, flush=True)
     os.kill(os.getpid(), signal.SIGSEGV)

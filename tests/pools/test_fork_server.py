@@ -203,3 +203,18 @@ def test_the_end_of_one_child_does_not_interrupt_a_shared_server(servers, tmp_pa
 def _ends(child: SupervisedChild) -> None:
     with suppress(ChildDied):
         child.start()
+
+
+def test_entries_in_the_background_are_loaded_before_the_next_fork(servers, tmp_path):
+    gate = tmp_path / "gate"
+    server = server_with(
+        servers,
+        f"& child_targets:add_after {gate}",
+        "child_targets:add_loaded 1",
+        f"child_targets:touch {gate}",
+    )
+    child = child_of(server)
+    assert child.request("loaded_in", timeout_s=LIMIT_S) == [1, 2]
+    assert server.pid is not None
+    assert len(os.listdir(f"/proc/{server.pid}/task")) == 1
+    child.retire()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import socket
@@ -60,8 +61,9 @@ class DeviceRunner:
     options: those of the backend, and `standby`: whether there is a standby process; by default for
     kinds with a device of their own. launch_core: the processor that the launching thread is bound
     to, None for no binding. cores: the processors of all other threads, empty for all. server: the
-    fork server of its processes, which others share and close; by default it has its own. Raises
-    WorkerLost if the device or its process is not available.
+    fork server of its processes, which others share and close; by default it has its own.
+    standby_server: the one of its standbys, by default the same. Raises WorkerLost if the device or
+    its process is not available.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class DeviceRunner:
         launch_core: int | None = None,
         cores: frozenset[int] = frozenset(),
         server: Server | None = None,
+        standby_server: Server | None = None,
     ) -> None:
         self._worker_id = worker_id or f"{kind}-{index}"
         self._info: WorkerInfo | None = None
@@ -93,6 +96,9 @@ class DeviceRunner:
             preload=("workers.measure.device_runner", *backend_kinds.preload(kind)),
         )
 
+        self._standby_server = standby_server or self._server
+        servers = itertools.chain([self._server], iter(lambda: self._standby_server, None))
+
         def make() -> SupervisedChild:
             return SupervisedChild(
                 "workers.measure.device_runner:DeviceService",
@@ -101,10 +107,10 @@ class DeviceRunner:
                 paths=paths,
                 name=self._worker_id,
                 cores=cores,
-                server=self._server,
+                server=next(servers),
             )
 
-        self._children = ChildWithStandby(make, _device_of, standby=standby)
+        self._children = ChildWithStandby(make, self._prepare_standby, standby=standby)
         self._preparation = StandbyPreparation(self._children)
 
     @property
@@ -135,6 +141,14 @@ class DeviceRunner:
             self._info = WorkerInfo(self._worker_id, device, toolchain, host, calibration)
             self._children.ensure_standby()
         return self._info
+
+    def _prepare_standby(self, child: SupervisedChild) -> None:
+        """Have a standby open the device. If one fails, later ones have the other server."""
+        try:
+            _device_of(child)
+        except Exception:
+            self._standby_server = self._server
+            raise
 
     def _calibration(self, child: SupervisedChild) -> Calibration | None:
         """None if the backend has none. A device that cannot be calibrated still measures."""

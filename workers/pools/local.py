@@ -89,44 +89,22 @@ class LocalPool:
     def start(self) -> None:
         sys.setswitchinterval(_SWITCH_S)
         plan = self._plan
-        kinds = sorted(self._spec.runners)
+        kinds = sorted(kind for kind, count in self._spec.runners.items() if count != 0)
         servers = self._servers = taken(kinds, plan.paths, plan.cwd)
         servers.start()
         slots = list(plan.slots(_count_devices))
-        launched_slots = [slot for slot in slots if backend_kinds.spec(slot.kind).accelerator]
-        numbers = {slot.worker_id: number(slot.kind, slot.index) for slot in launched_slots}
+        launched = [slot for slot in slots if backend_kinds.spec(slot.kind).accelerator]
+        numbers = {slot.worker_id: number(slot.kind, slot.index) for slot in launched}
         launch, rest = shares(numbers.values())
         others = rest if launch else frozenset()
         for slot in slots:
-            launched = slot.worker_id in numbers
-            runner = DeviceRunner(
-                slot.kind,
-                slot.index,
-                slot.worker_id,
-                slot.options,
-                plan.paths,
-                plan.cwd,
-                launch_core=launch.get(numbers[slot.worker_id]) if launched else None,
-                cores=others if launched else frozenset(),
-                server=servers.runners(slot.kind),
-            )
+            core = launch.get(numbers[slot.worker_id]) if slot.worker_id in numbers else None
+            cores = others if slot.worker_id in numbers else frozenset()
+            runner = self._runner(slot, servers, core, cores)
             self._runners[slot.worker_id] = _RunnerState(slot, runner)
-        cold = [kind for kind in servers.cold_kinds if any(s.kind == kind for s in slots)]
         busy = sum(backend_kinds.spec(slot.kind).processors for slot in slots)
-        memory_bytes = cpu_device().memory_bytes
-        for index in range(plan.builders(_usable_cpus(), memory_bytes, busy)):
-            name = f"builder-{index}"
-            self._builders.append(
-                ProcessBuilder(
-                    plan.build_options,
-                    name,
-                    paths=plan.paths,
-                    cwd=plan.cwd,
-                    kinds=cold,
-                    cores=others,
-                    server=servers.builders,
-                )
-            )
+        count = plan.builders(_usable_cpus(), cpu_device().memory_bytes, busy)
+        self._builders = [self._builder(index, servers, slots, others) for index in range(count)]
         # Runners first: their device opens while builders start.
         self._threads = [
             *(
@@ -137,6 +115,41 @@ class LocalPool:
         ]
         for thread in self._threads:
             thread.start()
+
+    def _runner(
+        self, slot: WorkerSlot, servers: WorkerServers, core: int | None, cores: frozenset[int]
+    ) -> DeviceRunner:
+        """core: the processor that it launches from. cores: those of its other threads."""
+        return DeviceRunner(
+            slot.kind,
+            slot.index,
+            slot.worker_id,
+            slot.options,
+            self._plan.paths,
+            self._plan.cwd,
+            launch_core=core,
+            cores=cores,
+            server=servers.runners(slot.kind),
+            standby_server=servers.standbys(slot.kind),
+        )
+
+    def _builder(
+        self,
+        index: int,
+        servers: WorkerServers,
+        slots: Sequence[WorkerSlot],
+        cores: frozenset[int],
+    ) -> ProcessBuilder:
+        kinds = {slot.kind for slot in slots}
+        return ProcessBuilder(
+            self._plan.build_options,
+            f"builder-{index}",
+            paths=self._plan.paths,
+            cwd=self._plan.cwd,
+            kinds=[kind for kind in servers.cold_kinds if kind in kinds],
+            cores=cores,
+            server=servers.builders,
+        )
 
     def described(self) -> Sequence[WorkerInfo] | None:
         servers, host, infos = self._servers, socket.gethostname(), []

@@ -3,9 +3,10 @@
 The preloads of builders and of each kind of runner are lists. A server loads what all lists begin
 with; where they differ, branches of it load the rest. For `cuda` alone:
 
-    workers             torch, triton, triton_key
+    workers             triton, triton_key, torch
       +-- builders      workers.build.gpu, one small compilation
       +-- cuda          workers.backends.cuda.backend
+      +-- cuda standby  Inductor, workers.backends.cuda.backend
 
 `prestart` starts the servers of a pool that does not exist yet, so that libraries are imported
 while the driver imports its own.
@@ -27,10 +28,8 @@ if TYPE_CHECKING:
     from search_spaces.records import Device, Value
     from workers.backend_spec import Describe
 
-#: The key of the builders' preload; no kind has this name.
-_BUILDERS = "builders"
-#: What all workers load first.
-_ALL = ("workers.build.process_builder", "workers.measure.device_runner")
+#: The key of the builders' preload, and the end of the keys of standbys; no kind has such a name.
+_BUILDERS, _STANDBY = "builders", " standby"
 _ROOT = "workers"
 
 
@@ -42,6 +41,7 @@ class WorkerServers:
 
     def __init__(self, kinds: Iterable[str], paths: Sequence[str], cwd: str) -> None:
         from workers import backend_kinds
+        from workers.backend_spec import WORKERS
 
         self.kinds, self.cwd = frozenset(kinds), cwd
         #: The process that owns the servers; a fork of it must not use them.
@@ -58,8 +58,21 @@ class WorkerServers:
         self._root = ForkServer(_ROOT, paths=paths, cwd=cwd, shared=True)
         self._of: dict[str, Server] = {}
         self._branches: list[Server] = []
-        wanted = {_BUILDERS: for_builders, **preloads}
-        self._assign(self._root, {n: (*_ALL, *dict.fromkeys(e)) for n, e in wanted.items()})
+        standbys = {
+            kind + _STANDBY: spec.standby_preload()
+            for kind, spec in specs.items()
+            if spec.standby and spec.standby_preload() != preloads[kind]
+        }
+        wanted = {_BUILDERS: for_builders, **preloads, **standbys}
+        self._assign(
+            self._root,
+            {
+                name: tuple(
+                    dict.fromkeys(entries if WORKERS[0] in entries else (*WORKERS, *entries))
+                )
+                for name, entries in wanted.items()
+            },
+        )
         self._describing = {kind: spec.describing for kind, spec in specs.items()}
         self._describe: dict[str, Describe] = {}
         self._started = False
@@ -77,6 +90,10 @@ class WorkerServers:
         """Whether a pool of this process with these kinds of runners can use them."""
         here = os.path.realpath(cwd) == os.path.realpath(self.cwd)
         return here and self.kinds >= set(kinds) and self.pid == os.getpid()
+
+    def standbys(self, kind: str) -> Server:
+        """The server from which their standby processes fork."""
+        return self._of.get(kind + _STANDBY) or self._of[kind]
 
     def start(self) -> None:
         """Start all servers and let them load. Returns at once, and does nothing if called again.

@@ -99,8 +99,9 @@ class Server(ABC):
     def load(self, *entries: str) -> None:
         """Have the server load more before later forks. Returns at once.
 
-        entries: `module`, `module:function`, `module:function argument` or `VARIABLE=value`. An
-        entry that fails is left to the children, which report it. Starts no process.
+        entries: `module`, `module:function`, `module:function argument` or `VARIABLE=value`; with
+        `&` in front, in a thread while later entries of this call load. An entry that fails is left
+        to the children, which report it. Starts no process.
         """
         with self._lock:
             self._preload += entries

@@ -9,15 +9,21 @@ from typing import TYPE_CHECKING, ClassVar
 from search_spaces.errors import TunerError
 from search_spaces.records import Device
 from workers import backend_kinds
-from workers.backend_spec import TORCH, BackendSpec
+from workers.backend_spec import BEFORE_TORCH, BackendSpec
 from workers.records import Artifact, BuildJob, Failure
 
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel
 
-#: What takes seconds before a variant is compiled or a device is opened: torch, Triton, and the
-#: digest of Triton's own files, which is part of the name of every cached binary.
-TRITON = (*TORCH, "triton", "triton.runtime.cache:triton_key")
+#: What takes seconds before a variant is compiled or a device is opened: Triton, the digest of its
+#: own files, which is part of the name of every cached binary, and torch.
+TRITON = (*BEFORE_TORCH, "triton", "triton.runtime.cache:triton_key", "torch")
+#: What torch.compile loads. Without the variable, asking whether there is a device would open it.
+_INDUCTOR = (
+    "PYTORCH_NVML_BASED_CUDA_CHECK=1",
+    "torch._inductor.compile_fx",
+    "PYTORCH_NVML_BASED_CUDA_CHECK=",
+)
 #: A small kernel whose build loads Triton and its compilers.
 _WARM_UP_KERNEL = "softmax"
 
@@ -67,6 +73,9 @@ class GpuSpec(BackendSpec):
 
     def preload(self) -> tuple[str, ...]:
         return (*TRITON, f"workers.backends.{self.kind}.backend")
+
+    def standby_preload(self) -> tuple[str, ...]:
+        return (*TRITON, *_INDUCTOR, f"workers.backends.{self.kind}.backend")
 
     def builder_preload(self) -> tuple[str, ...]:
         return (*TRITON, "workers.build.gpu", f"{__name__}:compile_sample {self.usual_target}")

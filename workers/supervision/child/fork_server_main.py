@@ -21,8 +21,9 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -86,9 +87,7 @@ class Server:
 
     def _carry_out(self, order: Order, descriptors: list[int]) -> None:
         if "entries" in order:
-            for entry in order["entries"]:
-                with tracing.span(f"load {entry}", "start", least_s=0.005):
-                    _load(entry)
+            _load_all(order["entries"])
             # Forks then neither scan these objects nor copy their pages.
             gc.freeze()
             with suppress(OSError):  # the caller has ended; its orders still have folders to remove
@@ -171,7 +170,28 @@ class Server:
                 os.close(exit_status)
 
 
+def _load_all(entries: Sequence[str]) -> None:
+    """Load entries one after the other, but those that begin with `&` meanwhile in threads.
+
+    No thread is alive afterwards: it might hold a lock at a fork.
+    """
+    threads = []
+    for entry in entries:
+        if entry.startswith("&"):
+            threads.append(threading.Thread(target=_load, args=(entry[1:].strip(),)))
+            threads[-1].start()
+        else:
+            _load(entry)
+    for thread in threads:
+        thread.join()
+
+
 def _load(entry: str) -> None:
+    with tracing.span(f"load {entry}", "start", least_s=0.005):
+        _load_untraced(entry)
+
+
+def _load_untraced(entry: str) -> None:
     """Import a module, call a function of it, or set a variable of the environment."""
     called, _, argument = entry.partition(" ")
     module, _, name = called.partition(":")

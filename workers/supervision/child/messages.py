@@ -34,7 +34,8 @@ EXIT_STATUS = struct.Struct("=i")
 class LoadOrder(TypedDict):
     """What a fork server loads before it carries out later orders."""
 
-    #: `module`, `module:function`, `module:function argument` or `VARIABLE=value`.
+    #: `module`, `module:function`, `module:function argument` or `VARIABLE=value`; with `&` in
+    #: front, in a thread while later entries load.
     entries: list[str]
 
 
