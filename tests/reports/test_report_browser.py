@@ -79,6 +79,22 @@ def test_figures_are_drawn_when_they_come_into_view(visit):
     page.wait_for_selector("details.task[open] [data-plotted] .main-svg", state="attached")
 
 
+def test_the_time_line_is_drawn_with_hostile_names_as_text(visit):
+    source = sample(1, built=0)
+    spans = [[0, 0.0, 900.0, 0, "build", HOSTILE], [1, 100.0, 500.0, 0, "job", "screening"]]
+    source.timelines[source.runs()[0].run_id] = {
+        "lanes": [HOSTILE, "cpu-0"],
+        "spans": spans,
+        "spans_left_out": 0,
+    }
+    page = visit(source, viewport={"width": 1200, "height": 800})
+    plot = _plot(page, "timeline-spans")
+    assert plot.locator(".barlayer .point").count() == 2
+    texts = plot.locator(".annotation").all_text_contents()
+    assert texts[0].strip().startswith("</script>")
+    assert texts[1].strip() == "cpu-0"
+
+
 def test_sorting_filtering_and_csv(visit):
     page = visit(sample(6, built=0))
     heading = page.locator(
