@@ -272,3 +272,17 @@ def test_the_time_line_has_lanes_depths_and_the_longest_spans(tmp_path, monkeypa
     assert [row[5] for row in found["spans"]] == ["a", "b"]
     assert found["spans_left_out"] == 2
     assert module.timeline([])["spans"] == []
+
+
+def test_the_second_run_of_a_trace_gets_a_time_line_of_its_own(tmp_path):
+    with recorded(tmp_path / "trace.json", "test"):
+        with tracing.span("first", "build"):
+            time.sleep(0.02)
+        first = timeline_so_far()
+        with tracing.span("second", "build"):
+            time.sleep(0.02)
+        second = timeline_so_far()
+    assert [row[5] for row in first["spans"] if row[4] == "build"] == ["first"]
+    assert [row[5] for row in second["spans"]] == ["second"]
+    assert second["spans"][0][1] == 0.0
+    assert len(Trace(tmp_path / "trace.json").named("first")) == 1

@@ -26,6 +26,8 @@ _REMEDY = "name another file, in a folder that exists and that you may write to"
 _log = logging.getLogger(__name__)
 #: The folder of the trace that this process records.
 _folder: Path | None = None
+#: Spans that began before, by CLOCK_MONOTONIC, are in the time line of an earlier run.
+_shown_until_ns = 0
 _lock = threading.Lock()
 
 
@@ -83,12 +85,19 @@ def recorded(path: Path | None, name: str, *, option: str = "--trace") -> Iterat
 
 
 def timeline_so_far() -> Mapping[str, Any] | None:
-    """What the report draws of the trace that is on, from the spans until now; None without one."""
-    from tuner.traces.records import read
+    """What the report draws of the trace that is on, until now; None without a trace.
+
+    The second run of a trace, such as that of a session, gets the spans since the first.
+    """
+    global _shown_until_ns
+    from tuner.traces.records import read, since
     from tuner.traces.timeline import timeline
 
-    folder = _folder
-    return None if folder is None else timeline(read(folder))
+    folder, from_ns = _folder, _shown_until_ns
+    if folder is None:
+        return None
+    _shown_until_ns = time.monotonic_ns()
+    return timeline(since(read(folder), from_ns))
 
 
 def check_writable(path: Path, option: str) -> None:
@@ -105,7 +114,7 @@ def check_writable(path: Path, option: str) -> None:
 
 
 def _begin(option: str) -> Path:
-    global _folder
+    global _folder, _shown_until_ns
     with _lock:
         if _folder is not None:
             raise TunerError(
@@ -113,6 +122,7 @@ def _begin(option: str) -> Path:
                 "let the other traced call end first",
             )
         _folder = Path(tempfile.mkdtemp(prefix="tuner-trace-"))
+        _shown_until_ns = 0
         tracing.begin(_folder, "driver")
         return _folder
 

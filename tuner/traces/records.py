@@ -120,6 +120,15 @@ def read(folder: Path) -> list[RecordedProcess]:
     return processes
 
 
+def since(processes: Sequence[RecordedProcess], moment_ns: int) -> list[RecordedProcess]:
+    """The processes with only those spans that began at that moment or later."""
+    later = [
+        replace(one, spans=[span for span in one.spans if span.start_ns >= moment_ns])
+        for one in processes
+    ]
+    return [one for one in later if one.spans]
+
+
 def _read_file(path: Path) -> _File:
     """The readable records of one file: a kill or a full disk may cut its last line short."""
     file = _File()
