@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -66,6 +67,15 @@ class TaskData:
         with span("references", "verify", workload=workload.key):
             self.expected = [self._reference(inputs) for inputs in self._pristine]
         self.inputs = {name: tensor.clone() for name, tensor in self._pristine[0].items()}
+        #: The memory of inputs and references.
+        self.bytes = sum(
+            tensor.untyped_storage().nbytes()
+            for tensor in (
+                *self.inputs.values(),
+                *self._pristine_tensors(),
+                *self._reference_tensors(),
+            )
+        )
         self._copies: list[dict[str, torch.Tensor]] = []
         self._output_copies: list[dict[str, torch.Tensor]] = []
         #: Memory of the output copies, by output.
@@ -73,16 +83,8 @@ class TaskData:
         self._arenas: dict[str, Arena] = {}
         self.device_type = device
         self._shared_storage: dict[str, torch.Tensor] | None = None
-        self._own_memory = {
-            tensor.untyped_storage().data_ptr()
-            for tensors in self._pristine
-            for tensor in tensors.values()
-        } | {
-            tensor.untyped_storage().data_ptr()
-            for references in self.expected
-            for expected in references.values()
-            for tensor in (expected.values, expected.bound)
-        }
+        own = [*self._pristine_tensors(), *self._reference_tensors()]
+        self._own_memory = {tensor.untyped_storage().data_ptr() for tensor in own}
         # Tensors without elements have the address 0.
         self._own_memory.discard(0)
         self._baselines: Mapping[str, Callable[..., Any]] | None = None
@@ -192,6 +194,17 @@ class TaskData:
             for name, tensor in self._pristine[position].items()
         ]
 
+    def _pristine_tensors(self) -> list[torch.Tensor]:
+        return [tensor for tensors in self._pristine for tensor in tensors.values()]
+
+    def _reference_tensors(self) -> list[torch.Tensor]:
+        return [
+            tensor
+            for references in self.expected
+            for expected in references.values()
+            for tensor in (expected.values, expected.bound)
+        ]
+
     def _arena(self, name: str) -> Arena:
         return self._arenas.setdefault(name, Arena(name, self.device_type))
 
@@ -218,35 +231,49 @@ class TaskData:
 
 
 class TaskCache:
-    """The tasks of the last few jobs; drops the least recently used one."""
+    """The tasks of the last jobs; drops the least recently used ones.
+
+    size: the most tasks. most_bytes: the most memory of all tasks together; the task in use is kept
+    however large it is.
+    """
 
     def __init__(
-        self, build: Callable[[KernelRef, Workload, tuple[int, ...]], TaskData], size: int
+        self,
+        build: Callable[[KernelRef, Workload, tuple[int, ...]], TaskData],
+        size: int,
+        most_bytes: float = math.inf,
     ) -> None:
         self._build = build
-        self._size = size
+        self._size, self._most_bytes = size, most_bytes
         self._tasks: OrderedDict[object, TaskData] = OrderedDict()
 
     def get(self, ref: KernelRef, workload: Workload, seeds: tuple[int, ...]) -> TaskData:
-        key = (ref, workload, seeds)
-        if key not in self._tasks:
-            while len(self._tasks) >= self._size:
-                self._tasks.popitem(last=False)
-            self._tasks[key] = self._build(ref, workload, seeds)
-        self._tasks.move_to_end(key)
-        return self._tasks[key]
+        """The task; made unless it is kept."""
+        kept = self.known(ref, workload, seeds)
+        if kept is not None:
+            return kept
+        # The first tasks go before the new one is made, because both may not fit in memory.
+        while len(self._tasks) >= self._size or self._bytes() > self._most_bytes:
+            self._tasks.popitem(last=False)
+        made = self._tasks[ref, workload, seeds] = self._build(ref, workload, seeds)
+        while len(self._tasks) > 1 and self._bytes() > self._most_bytes:
+            self._tasks.popitem(last=False)
+        return made
 
     def known(self, ref: KernelRef, workload: Workload, seeds: tuple[int, ...]) -> TaskData | None:
         """The task if it is kept, without making it."""
-        return self._tasks.get((ref, workload, seeds))
+        key = (ref, workload, seeds)
+        if key in self._tasks:
+            self._tasks.move_to_end(key)
+        return self._tasks.get(key)
+
+    def _bytes(self) -> int:
+        return sum(task.bytes for task in self._tasks.values())
 
     def drop_suspects(self) -> None:
         """Drop tasks whose tensors may be damaged, so that they are made again."""
         for key in [key for key, task in self._tasks.items() if task.suspect]:
             del self._tasks[key]
-
-    def clear(self) -> None:
-        self._tasks.clear()
 
     def clear_all_but(self, task: TaskData | None) -> None:
         """Drop all tasks but this one, to free memory."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from abc import ABC, abstractmethod
@@ -54,6 +55,11 @@ if TYPE_CHECKING:
 
 #: A baseline is called once and then up to this often, while these calls take less than the time.
 _WARM_CALLS, _WARM_S = 2, 0.05
+#: The largest share of the device's memory that inputs and references of kept tasks take; the
+#: standby process has as much.
+_TASKS_SHARE = 0.2
+#: How many tasks of check sizes are kept. They are small.
+_CHECK_SIZES = 8
 #: The copies of the cache policy `rotate` are together this many times the last-level cache.
 _ROTATED_CACHES = 5
 #: Shorter steps of opening a device are in no trace.
@@ -64,8 +70,8 @@ class TorchBackend(ABC):
     """Kernels, tasks and artifacts of one device; subclasses launch and time variants.
 
     Implements `workers.roles.Backend` and `SessionBackend`. index: number of the device.
-    cache_dir: where artifacts are installed. tasks: how many tasks keep their tensors on the
-    device.
+    cache_dir: where artifacts are installed. tasks: the most tasks that keep their tensors on the
+    device, within a share of its memory.
     """
 
     kind: str
@@ -73,7 +79,7 @@ class TorchBackend(ABC):
     torch_device: ClassVar[str]
 
     def __init__(
-        self, *, index: int = 0, cache_dir: str | os.PathLike[str], tasks: int = 4
+        self, *, index: int = 0, cache_dir: str | os.PathLike[str], tasks: int = 8
     ) -> None:
         self.poisoned = False
         #: None until it is measured or comes with a job.
@@ -89,7 +95,9 @@ class TorchBackend(ABC):
         self._cache_dir = Path(cache_dir)
         self._installed: set[frozenset[str]] = set()
         self._kernels: dict[KernelRef, Kernel] = {}
-        self._tasks = TaskCache(self._build_task, tasks)
+        most_bytes = self._device.memory_bytes * _TASKS_SHARE or math.inf
+        self._tasks = TaskCache(self._build_task, tasks, most_bytes)
+        self._check_sizes = TaskCache(self._build_task, _CHECK_SIZES)
         self._warm_up = WarmUp()
         #: The processors of this process before its launching thread is bound to one.
         self._cores = os.sched_getaffinity(0)
@@ -106,6 +114,7 @@ class TorchBackend(ABC):
             return self._failed(error, f"kernel `{job.kernel.spec}`")
         finally:
             self._tasks.drop_suspects()
+            self._check_sizes.drop_suspects()
 
     def prepare_part(self, job: MeasureJob, part: Part) -> PartResult:
         """Do a part of preparing the confirmation of a job's task. No variant is launched.
@@ -125,7 +134,7 @@ class TorchBackend(ABC):
             self._release_unused_memory()
 
     def close(self) -> None:
-        self._tasks.clear()
+        self._clear_tasks()
 
     def calibration(self) -> Calibration | None:
         """The calibration of the device and its timers, measured once unless a job brought it.
@@ -280,7 +289,7 @@ class TorchBackend(ABC):
         The seeds are those of the current job. Nothing is timed.
         """
         try:
-            task = self._tasks.get(ref, check.workload, self._seeds)
+            task = self._check_sizes.get(ref, check.workload, self._seeds)
             outcome = self.prepare(task, check.artifact, check=True)
         except Exception as error:
             return self._failed(error)
@@ -335,9 +344,15 @@ class TorchBackend(ABC):
                 with span("load what the gate calls", "verify", least_s=_LEAST_S):
                     self._preload(task)
             return Session(self, job, task, started).compete()
-        workloads = self._verify_workloads(kernel, job.workload)
-        tasks = [self._tasks.get(job.kernel, workload, seeds) for workload in workloads]
+        first, *others = self._verify_workloads(kernel, job.workload)
+        tasks = [self._tasks.get(job.kernel, first, seeds)]
+        tasks += [self._check_sizes.get(job.kernel, workload, seeds) for workload in others]
         return Session(self, job, tasks[0], started).verify(tasks)
+
+    def _clear_tasks(self, keep: TaskData | None = None) -> None:
+        """Forget all tasks but one, to free memory."""
+        self._tasks.clear_all_but(keep)
+        self._check_sizes.clear_all_but(keep)
 
     def _kernel(self, ref: KernelRef) -> Kernel:
         if ref not in self._kernels:

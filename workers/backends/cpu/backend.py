@@ -49,7 +49,7 @@ class CpuBackend(TorchBackend):
         *,
         index: int = 0,
         cache_dir: str | os.PathLike[str],
-        tasks: int = 4,
+        tasks: int = 8,
         cores: str | None = None,
     ) -> None:
         import torch

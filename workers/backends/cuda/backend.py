@@ -15,7 +15,7 @@ class CudaBackend(GpuBackend):
     kind = "cuda"
 
     def __init__(
-        self, *, index: int = 0, cache_dir: str | os.PathLike[str], tasks: int = 4
+        self, *, index: int = 0, cache_dir: str | os.PathLike[str], tasks: int = 8
     ) -> None:
         super().__init__(index=index, cache_dir=cache_dir, tasks=tasks)
         self._read_sample = nvml_reader(self._device.uuid)

@@ -53,7 +53,7 @@ class GpuBackend(TorchBackend):
     only_method: ClassVar[str] = ""
 
     def __init__(
-        self, *, index: int = 0, cache_dir: str | os.PathLike[str], tasks: int = 4
+        self, *, index: int = 0, cache_dir: str | os.PathLike[str], tasks: int = 8
     ) -> None:
         import torch
         import triton
@@ -256,7 +256,7 @@ class GpuBackend(TorchBackend):
     def _make_room(self, task: TaskData | None) -> None:
         import torch
 
-        self._tasks.clear_all_but(task)
+        self._clear_tasks(task)
         torch.cuda.empty_cache()
 
     def _cache_bytes(self) -> int:

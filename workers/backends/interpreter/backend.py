@@ -57,7 +57,7 @@ class InterpreterBackend(TorchBackend):
         targets = {candidate.target for candidate in job.candidates}
         if targets != self._targets:
             self._kernels.clear()
-            self._tasks.clear()
+            self._clear_tasks()
             self._targets = targets
         try:
             return offline(next(iter(targets))) if len(targets) == 1 else None
