@@ -26,31 +26,34 @@ class FinalsTime:
     _ended: float = 0.0
 
     def update(self, tasks: Sequence[Task], workers: int, now: float) -> None:
-        """Set `finals_s` of every search that has a limit. workers: number of devices."""
-        limited = [task for task in tasks if task.spec.budget.ends_at is not None]
-        for task in limited:
-            self._observe(task, workers, now)
-        begun = [task for task in limited if task.stage in _FINALS or _tried(task)]
-        for task in limited:
-            if task.stage is Stage.SEARCH:
-                own_s = self._expected_s(task)
-                others_s = sum(self._expected_s(each) for each in begun if each is not task)
-                task.search.finals_s = max(own_s, (own_s + others_s) / max(1, workers))
+        """Set `finals_s` of every open search, if the run has a limit. workers: how many devices.
+
+        All tasks of a run have the same limit.
+        """
+        if not tasks or tasks[0].spec.budget.ends_at is None:
+            return
+        timed = [task for task in tasks if not task.spec.compile_only]
+        for task in timed:
+            if task.stage in _FINALS or task.spec.task_id in self._began:
+                self._observe(task, workers, now)
+        searched = [task for task in timed if task.stage is Stage.SEARCH]
+        begun = [task for task in timed if task.stage in _FINALS]
+        begun += [task for task in searched if task.search.trials]
+        for task in searched:
+            own_s = self._expected_s(task)
+            others_s = sum(self._expected_s(each) for each in begun if each is not task)
+            task.search.finals_s = max(own_s, (own_s + others_s) / max(1, workers))
 
     def _observe(self, task: Task, workers: int, now: float) -> None:
         number = task.spec.task_id
         if task.stage in _FINALS:
             self._began.setdefault(number, now)
-        elif number in self._began:
-            began = self._began.pop(number)
-            # On one device, finals of several tasks wait for each other.
-            began = max(began, self._ended) if workers == 1 else began
-            self._lasted_s.append(max(0.0, now - began))
-            self._ended = now
+            return
+        began = self._began.pop(number)
+        # On one device, finals of several tasks wait for each other.
+        began = max(began, self._ended) if workers == 1 else began
+        self._lasted_s.append(max(0.0, now - began))
+        self._ended = now
 
     def _expected_s(self, task: Task) -> float:
         return mean(self._lasted_s) if self._lasted_s else task.spec.budget.finals_s
-
-
-def _tried(task: Task) -> bool:
-    return task.stage is Stage.SEARCH and bool(task.search.trials)
