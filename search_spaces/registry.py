@@ -19,12 +19,14 @@ from types import ModuleType
 from search_spaces.absent_device import answers
 from search_spaces.absent_device.module_sets import has_several, modules_of
 from search_spaces.errors import KernelError, TunerError
+from search_spaces.import_stamps import noted
 from search_spaces.kernel import Kernel
 from search_spaces.near_names import did_you_mean
 from search_spaces.plugins import PluginGroup
 from search_spaces.records import Device
 from search_spaces.sibling_imports import make_importable
 from search_spaces.source_positions import one_line
+from search_spaces.source_reach import module_file
 from tuner.import_names import ImportClash
 from tuner.tracing import span
 
@@ -173,6 +175,26 @@ def spec_of(kernel: Kernel) -> str:
     )
 
 
+def place_of(spec: str, paths: Sequence[str] = ()) -> tuple[Path, str] | None:
+    """The file that a spec names, and the name of its module.
+
+    None for a part of tuner and for a file that cannot be found. Imports nothing.
+    """
+    place, _, _ = spec.rpartition(":")
+    if spec.startswith(_RECORDED):
+        file = find_file(spec.removeprefix(_RECORDED), paths)
+        return (file, "") if file else None
+    if place.endswith(".py"):
+        file = find_file(place, paths)
+        return (file, _file_module(file)) if file else None
+    if not place:
+        if KERNELS.is_built_in(spec):
+            return None
+        place = KERNELS.place(spec).partition(":")[0]
+    origin = module_file(place)
+    return (Path(origin), place) if origin else None
+
+
 # -- loading ---------------------------------------------------------------------------------------
 def _load_named(name: str) -> Kernel:
     module, _, attribute = KERNELS.place(name).partition(":")
@@ -195,10 +217,15 @@ def find_file(place: str, paths: Sequence[str] = ()) -> Path | None:
     return None
 
 
+def _file_module(file: Path) -> str:
+    """The import name of a kernel's file; the same in every process."""
+    tag = hashlib.sha256(str(file).encode()).hexdigest()[:8]
+    return f"tuner_kernels_{file.stem.replace('-', '_').replace('.', '_')}_{tag}"
+
+
 def _import_file(file: Path, spec: str) -> ModuleType:
     """Import a file once, under a name that is the same in every process."""
-    tag = hashlib.sha256(str(file).encode()).hexdigest()[:8]
-    name = f"tuner_kernels_{file.stem.replace('-', '_').replace('.', '_')}_{tag}"
+    name = _file_module(file)
     if name in sys.modules:
         return sys.modules[name]
     found = importlib.util.spec_from_file_location(name, file)
@@ -225,7 +252,7 @@ def _import_module(name: str, spec: str) -> ModuleType:
 def _importing(spec: str) -> Iterator[None]:
     token = _under_import.set(spec)
     try:
-        with span(f"load kernel {spec}", "import", least_s=_LEAST_LOAD_S):
+        with span(f"load kernel {spec}", "import", least_s=_LEAST_LOAD_S), noted():
             yield
     except NestedError:
         raise

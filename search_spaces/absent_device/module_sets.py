@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import wraps
@@ -72,6 +72,13 @@ def modules_of(device: Device | None) -> Iterator[None]:
         for absent in _others(entered):
             for name, module in absent.items():
                 sys.modules.setdefault(name, module)
+
+
+def forget(names: Collection[str]) -> None:
+    """Drop modules from all sets, so that the next import of them reads their files."""
+    for one in _sets.values():
+        for name in names:
+            one.modules.pop(name, None)
 
 
 def has_several() -> bool:

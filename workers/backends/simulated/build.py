@@ -42,11 +42,14 @@ def recorded_space(kernel: KernelRef) -> RecordedSpace:
             f"kernel {kernel.spec}: the simulated backend runs recordings only",
             f"name a recorded space as {_PREFIX}FILE",
         )
-    return _loaded(os.path.abspath(kernel.spec.removeprefix(_PREFIX)))
+    path = os.path.abspath(kernel.spec.removeprefix(_PREFIX))
+    status = os.stat(path) if os.path.exists(path) else None
+    return _loaded(path, (status.st_mtime_ns, status.st_size) if status else None)
 
 
 @lru_cache(maxsize=64)
-def _loaded(path: str) -> RecordedSpace:
+def _loaded(path: str, stamp: tuple[int, int] | None) -> RecordedSpace:
+    """stamp: of the file, so that one that is recorded again is read again."""
     return RecordedSpace.load(path)
 
 
