@@ -14,7 +14,7 @@ from search_spaces import registry, source_changes
 from search_spaces.errors import KernelError
 from search_spaces.records import Workload
 
-KERNEL = '''
+KERNEL = """
 from tuner import Choice, Cost, Kernel, SearchSpace, TensorSpec, Tolerance, Workload
 {imports}
 
@@ -37,7 +37,7 @@ class Small(Kernel):
     def cpu_callable(self, workload, config): return lambda inputs: {{}}
 
 INSTANCE = Small()
-'''
+"""
 _NUMBERS = itertools.count()
 
 
