@@ -34,6 +34,8 @@ from search_spaces.kernel import Kernel
 from search_spaces.source_reach import Reach, reach_of
 from tuner.runtime.identity import stamp
 
+__all__ = ["OUTDATED", "Stamps", "current", "files_of"]
+
 Stamps = dict[str, tuple[int, int]]
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from search_spaces.registry import load as load_kernel
     from search_spaces.space import SearchSpace
     from search_spaces.tensors import compiled, generator, named, random_tensor
-    from tuner.api import TuneResult, tune
+    from tuner.api import Session, TuneResult, session, tune
     from tuner.campaign import RunOptions, RunOutcome, run_campaign
     from tuner.strategies.discrete_gp_sampler import DiscreteGPSampler
 
@@ -57,6 +57,7 @@ __all__ = [
     "RunOptions",
     "RunOutcome",
     "SearchSpace",
+    "Session",
     "SpaceError",
     "Status",
     "Store",
@@ -80,6 +81,7 @@ __all__ = [
     "recorded_kernel",
     "render_report",
     "run_campaign",
+    "session",
     "synthesise",
     "tile_features",
     "tolerance_of",
@@ -114,7 +116,9 @@ __getattr__ = lazy_names(
         "TensorSpec": "search_spaces.kernel",
         "Tolerance": "search_spaces.kernel",
         "Toolchain": "search_spaces.records",
+        "Session": "tuner.api",
         "TuneResult": "tuner.api",
+        "session": "tuner.api",
         "TunerError": "search_spaces.errors",
         "Value": "search_spaces.records",
         "Workload": "search_spaces.records",

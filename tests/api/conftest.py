@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from search_spaces.recorded.kernel import synthesise
+
+sys.path.append(str(Path(__file__).parents[1] / "pools"))
 
 
 @pytest.fixture

@@ -3,12 +3,14 @@
     result = tuner.tune("softmax", {"rows": 8192, "cols": 8192, "dtype": "bfloat16"})
 
 - `tuning.py` has `tune`, `result.py` its result, `html.py` the result's table in a notebook.
+- `sessions.py` keeps workers warm between calls.
 - `databases.py` keeps a temporary database for as long as a result needs it.
 """
 
 from __future__ import annotations
 
 from tuner.api.result import Comparison, TuneResult
+from tuner.api.sessions import Session, session
 from tuner.api.tuning import tune
 
-__all__ = ["Comparison", "TuneResult", "tune"]
+__all__ = ["Comparison", "Session", "TuneResult", "session", "tune"]

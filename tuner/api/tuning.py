@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
-from search_spaces import registry
+from search_spaces import registry, source_changes
 from search_spaces.declaration import calls
 from search_spaces.errors import KernelError, SpaceError, TunerError, WorkloadError
 from search_spaces.kernel import Kernel
@@ -157,11 +157,12 @@ class TuneCall:
         create_pool: makes the pool that the run starts and closes; by default one of the pool's
         kind.
         """
-        if create_pool is None and self.pool == "local":
-            self._load_workers()
+        if create_pool is None:
+            self.load_workers()
         from tuner.api.stored_results import failed_result
 
-        kernel = self._loaded()
+        kernel = self.loaded().kernel
+        assert isinstance(kernel, Kernel)
         if len(self.workloads) == 1:
             return self._campaign(kernel, database, create_pool)
         found, errors = self._several(kernel, database, create_pool)
@@ -174,16 +175,22 @@ class TuneCall:
             for each in self.workloads
         ]
 
-    def _load_workers(self) -> None:
+    def load_workers(self) -> None:
         """Begin to load the workers' libraries before this process loads its own."""
         from tuner.campaign import early_start
 
+        if self.pool != "local":
+            return
         known = self.kernel if isinstance(self.kernel, Kernel) else None
         kinds = early_start.kinds_of(f"{self.kernel}") if known is None else known.kinds
         early_start.begin([(kinds, [self.target] if self.target else [])])
 
-    def _loaded(self) -> Kernel:
-        return registry.load_undecided(self.kernel) if isinstance(self.kernel, str) else self.kernel
+    def loaded(self) -> TuneCall:
+        """The same call with the kernel as its files are now.
+
+        Raises `KernelError` for a `Kernel` object that is older than its files.
+        """
+        return replace(self, kernel=source_changes.current(self.kernel))
 
     def _several(
         self,
@@ -235,6 +242,7 @@ class TuneCall:
         from tuner.campaign import run_campaign
 
         settings, options = self._arguments(kernel, database)
+        files = source_changes.files_of(kernel)
         outcome = run_campaign(
             settings,
             "tune",
@@ -242,6 +250,7 @@ class TuneCall:
             on_progress=self.on_progress,
             create_pool=create_pool,
         )
+        _discard_if_edited(kernel, files, database, outcome.run_id)
         return stored_results(
             database,
             outcome.run_id,
@@ -305,6 +314,28 @@ def _limits(budget: Budget) -> dict[str, Any]:
     limits = dict(budget)
     whole = {"wall": limits.pop("wall")} if "wall" in limits else {}
     return {"budget": limits, **whole}
+
+
+def _discard_if_edited(
+    kernel: Kernel, files: source_changes.Stamps, database: Database, run_id: int
+) -> None:
+    """Delete the trials of a run during which the kernel's files changed, and raise `TunerError`.
+
+    Some workers may have imported the files before the edit and others after it.
+    """
+    now = source_changes.files_of(kernel)
+    edited = sorted(Path(file).name for file, found in files.items() if now.get(file) != found)
+    if not edited:
+        return
+    from results_db.records import TrialFilter
+    from search_spaces.records import Status
+
+    with database.open() as store:
+        store.forget(store.find_trials(TrialFilter(run_id=run_id, statuses=tuple(Status))))
+    raise TunerError(
+        f"{', '.join(edited)} changed while it was measured; the results are deleted",
+        "call tune again",
+    )
 
 
 def _note(outcome: RunOutcome) -> str:

@@ -88,6 +88,11 @@ class KeptPool:
         if pool is not None:
             pool.close(kill=True)
 
+    @property
+    def started(self) -> bool:
+        """Whether worker processes exist, or are starting."""
+        return self._pool is not None
+
     # -- the role ----------------------------------------------------------------------------------
     @property
     def builders(self) -> int:

@@ -90,7 +90,7 @@ class LocalPool:
         sys.setswitchinterval(_SWITCH_S)
         plan = self._plan
         kinds = sorted(kind for kind, count in self._spec.runners.items() if count != 0)
-        servers = self._servers = taken(kinds, plan.paths, plan.cwd)
+        servers = self._servers = self._handed_over(kinds) or taken(kinds, plan.paths, plan.cwd)
         servers.start()
         slots = list(plan.slots(_count_devices))
         launched = [slot for slot in slots if backend_kinds.spec(slot.kind).accelerator]
@@ -204,6 +204,24 @@ class LocalPool:
             self._servers.close()
         self._plan.close()
         sys.setswitchinterval(self._switch_s)
+
+    def successor(self) -> LocalPool:
+        """Kill all workers; a pool with the same spec, not started, whose workers are new.
+
+        They fork from the same servers, which have no module of a kernel.
+        """
+        pool = LocalPool(self._spec)
+        pool._servers, self._servers = self._servers, None
+        self.close(kill=True)
+        return pool
+
+    def _handed_over(self, kinds: Sequence[str]) -> WorkerServers | None:
+        """The servers of the pool before this one, if they fit."""
+        servers = self._servers
+        if servers is None or servers.fits(kinds, self._plan.cwd):
+            return servers
+        servers.close()
+        return None
 
     def _workers(self) -> list[ProcessBuilder | DeviceRunner]:
         return [*self._builders, *(state.runner for state in self._runners.values())]

@@ -1,0 +1,215 @@
+"""Sessions: several calls of `tune` that share warm workers and a database."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, overload
+
+from search_spaces import source_changes
+from search_spaces.errors import TunerError
+from search_spaces.kernel import Kernel
+from search_spaces.registry import refuse_nested
+from tuner.api.databases import Database
+from tuner.api.result import TuneResult
+from tuner.api.tuning import Budget, Dims, TuneCall, is_one, workloads_of
+from tuner.progress import ProgressCallback
+from tuner.tracing import span
+
+if TYPE_CHECKING:
+    from workers.pools.kept_pool import KeptPool
+
+
+class Session:
+    """Warm workers for several calls of `tune`; make one with `tuner.session()`.
+
+    Calls from several threads are served one after the other. A Ctrl-C ends the call at work and
+    its workers; the next call starts others. An edited kernel is imported again, in this process
+    and in new worker processes.
+    """
+
+    def __init__(
+        self,
+        *,
+        pool: str = "local",
+        target: str | None = None,
+        database: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        trace: str | Path | None = None,
+        on_progress: ProgressCallback | None = None,
+    ) -> None:
+        refuse_nested("a session")
+        from workers.pools.kept_pool import KeptPool
+
+        self._pool, self._target, self._settings = pool, target, dict(settings or {})
+        self._on_progress = on_progress
+        self._lock = threading.Lock()
+        #: The thread whose call is at work.
+        self._caller: int | None = None
+        self._closed = False
+        self._database = Database(database)
+        self._workers = KeptPool()
+        #: The files of kernels that the workers may have imported, with their stamps.
+        self._loaded: source_changes.Stamps = {}
+        self._trace = ExitStack()
+        if trace is not None:
+            from tuner.traces import recorded
+
+            self._trace.enter_context(recorded(Path(trace), "session", option="trace"))
+        # A session that nobody closes ends its workers when it is collected, or at exit.
+        self._finalizer = weakref.finalize(self, _end, self._workers, self._trace, os.getpid())
+
+    @overload
+    def tune(
+        self,
+        kernel: str | Kernel,
+        workload: Dims,
+        *,
+        budget: Budget = ...,
+        target: str | None = ...,
+        strategy: str = ...,
+        seed: int = ...,
+        fresh: bool = ...,
+        settings: Mapping[str, Any] | None = ...,
+        on_progress: ProgressCallback | None = ...,
+    ) -> TuneResult: ...
+
+    @overload
+    def tune(
+        self,
+        kernel: str | Kernel,
+        workload: Sequence[Dims],
+        *,
+        budget: Budget = ...,
+        target: str | None = ...,
+        strategy: str = ...,
+        seed: int = ...,
+        fresh: bool = ...,
+        settings: Mapping[str, Any] | None = ...,
+        on_progress: ProgressCallback | None = ...,
+    ) -> list[TuneResult]: ...
+
+    def tune(
+        self,
+        kernel: str | Kernel,
+        workload: Dims | Sequence[Dims],
+        *,
+        budget: Budget = 100,
+        target: str | None = None,
+        strategy: str = "bayes",
+        seed: int = 0,
+        fresh: bool = False,
+        settings: Mapping[str, Any] | None = None,
+        on_progress: ProgressCallback | None = None,
+    ) -> TuneResult | list[TuneResult]:
+        """Tune as `tuner.tune` does, on the session's workers and in its database.
+
+        Results of earlier calls are reused where the code, the workload and the device are the
+        same; `fresh` measures again. target, settings and on_progress replace the session's;
+        settings section by section.
+        """
+        if self._caller == threading.get_ident():
+            raise TunerError("on_progress calls its own session", "call tune after this call")
+        with self._lock:
+            if self._closed:
+                raise TunerError("this session is closed", "open another one: tuner.session()")
+            call = TuneCall(
+                kernel=kernel,
+                workloads=workloads_of(workload),
+                budget=budget,
+                target=target or self._target,
+                strategy=strategy,
+                seed=seed,
+                pool=self._pool,
+                fresh=fresh,
+                settings={**self._settings, **(settings or {})},
+                on_progress=on_progress or self._on_progress,
+            )
+            self._caller = threading.get_ident()
+            try:
+                results = self._run(call)
+            finally:
+                self._caller = None
+        return results[0] if is_one(workload) else results
+
+    def close(self) -> None:
+        """End the workers, after a call at work. Results stay usable. May be called twice."""
+        with self._lock:
+            self._closed = True
+            self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self, call: TuneCall) -> list[TuneResult]:
+        if not self._workers.started:
+            call.load_workers()
+        call = call.loaded()
+        assert isinstance(call.kernel, Kernel)
+        with span("compare source files", "start"):
+            files = source_changes.files_of(call.kernel)
+        changed = any(self._loaded.get(file, now) != now for file, now in files.items())
+        if changed:
+            self._loaded.clear()
+            self._workers.renew()
+        self._loaded |= files
+        try:
+            return call.run(self._database, self._workers.for_run)
+        finally:
+            self._note_late_files(call.kernel)
+
+    def _note_late_files(self, kernel: Kernel) -> None:
+        """Files that came into reach during the call, as by an edit, need other workers later."""
+        for file in source_changes.files_of(kernel):
+            self._loaded.setdefault(file, source_changes.OUTDATED)
+
+
+def session(
+    *,
+    pool: str = "local",
+    target: str | None = None,
+    database: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    trace: str | Path | None = None,
+    on_progress: ProgressCallback | None = None,
+) -> Session:
+    """Keep workers warm for several calls of `tune`.
+
+        with tuner.session() as s:
+            first = s.tune("softmax", {"rows": 8192, "cols": 8192, "dtype": "bfloat16"})
+            second = s.tune("softmax", {"rows": 4096, "cols": 4096, "dtype": "bfloat16"})
+
+    pool, target, database and settings are those of `tuner.tune`, for all calls. database: by
+    default a temporary one, which exists as long as the session or a result of it. trace: a file
+    for the trace of the whole session, written when it closes. The first call starts the workers.
+    """
+    return Session(
+        pool=pool,
+        target=target,
+        database=database,
+        settings=settings,
+        trace=trace,
+        on_progress=on_progress,
+    )
+
+
+def _end(workers: KeptPool, trace: ExitStack, owner: int) -> None:
+    if os.getpid() != owner:  # a forked process has the finalizer too
+        return
+    try:
+        workers.end()
+    finally:
+        trace.close()
