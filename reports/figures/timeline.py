@@ -42,7 +42,7 @@ def timeline(frame: pd.DataFrame) -> go.Figure:
     figure = base(
         96 + _ROW_PX * rows,
         barmode="overlay",
-        xaxis={"title": {"text": "time since the first process started (s)"}},
+        xaxis={"title": {"text": "time since the first span (s)"}},
         yaxis={
             "range": [rows + 0.2, -0.2],
             "showticklabels": False,

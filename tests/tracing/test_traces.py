@@ -286,3 +286,29 @@ def test_the_second_run_of_a_trace_gets_a_time_line_of_its_own(tmp_path):
     assert [row[5] for row in second["spans"]] == ["second"]
     assert second["spans"][0][1] == 0.0
     assert len(Trace(tmp_path / "trace.json").named("first")) == 1
+
+
+def test_processes_of_one_name_have_different_names_in_the_trace(tmp_path):
+    from tuner.traces.records import read
+
+    lives = {7: (1000, 9000), 8: (2000, 4000), 9: (10_000, 11_000)}
+    for pid, (start, end) in lives.items():
+        header = ["process", pid, tracing.boot(), "cuda-0"]
+        spans = [["span", pid, at, 100, "job", "race", {}] for at in (start, end - 100)]
+        lines = "\n".join(map(json.dumps, [header, *spans]))
+        (tmp_path / f"{pid}-1.jsonl").write_text(lines)
+    names = {process.pid: process.name for process in read(tmp_path)}
+    assert names == {7: "cuda-0", 8: "cuda-0 standby", 9: "cuda-0 (2)"}
+
+
+def test_a_process_id_that_was_used_twice_has_two_numbers(tmp_path):
+    from tuner.traces.records import read
+
+    for number in (1, 2):
+        header = ["process", 7, tracing.boot(), f"builder-{number}"]
+        span = ["span", 7, 1000 * number, 100, "build", "b", {}]
+        lines = "\n".join(map(json.dumps, [header, span]))
+        (tmp_path / f"7-{number}.jsonl").write_text(lines)
+    first, second = read(tmp_path)
+    assert first.pid == 7
+    assert second.pid != 7
