@@ -84,6 +84,11 @@ def kinds_by_name(spec: str) -> tuple[str, ...] | None:
     return _KINDS.get(spec, Kernel.kinds) if spec in BUILT_IN else None
 
 
+def compiles_without_torch(spec: str) -> bool:
+    """Whether builds of the kernel need no torch: those of built-in families for GPUs."""
+    return spec in BUILT_IN and spec not in _KINDS
+
+
 def load(spec: str, paths: Sequence[str] = (), device: Device | None = None) -> Kernel:
     """The kernel a spec names, with `kernel.spec` set.
 
@@ -93,7 +98,7 @@ def load(spec: str, paths: Sequence[str] = (), device: Device | None = None) -> 
     what torch and Triton describe to its modules; None: this machine.
     Raises `KernelError` in one line.
     """
-    with modules_of(None if _is_ours(spec) else device):
+    with modules_of(None if is_ours(spec) else device):
         return _load(spec, paths)
 
 
@@ -121,12 +126,12 @@ def load_undecided(spec: str, paths: Sequence[str] = (), device: Device | None =
 
 def for_device(kernel: Kernel, device: Device) -> Kernel:
     """The kernel for that device; another object only if a module has queried the device."""
-    if not kernel.spec or _is_ours(kernel.spec) or not answers.query_count():
+    if not kernel.spec or is_ours(kernel.spec) or not answers.query_count():
         return kernel
     return load(kernel.spec, (), device)
 
 
-def _is_ours(spec: str) -> bool:
+def is_ours(spec: str) -> bool:
     """Whether a kernel's module never queries the device: a built-in family or a recording."""
     return spec in BUILT_IN or spec.startswith(_RECORDED)
 

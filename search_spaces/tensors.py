@@ -13,6 +13,8 @@ from itertools import count
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from search_spaces.shape_tensor import empty_on_meta, torch_dtype
+
 if TYPE_CHECKING:
     import torch
 
@@ -24,22 +26,12 @@ _VARIANTS = count()
 _COMPILED = "tuner_compiled"
 
 
-def torch_dtype(name: str) -> torch.dtype:
-    """torch's dtype of that name (`bfloat16`)."""
-    import torch
-
-    dtype = getattr(torch, name, None)
-    if not isinstance(dtype, torch.dtype):
-        raise TypeError(f"torch has no dtype {name!r}")
-    return dtype
-
-
 def generator(seed: int, device: str) -> torch.Generator | None:
     """A generator seeded for that device; None on `meta`, where nothing is drawn."""
-    import torch
-
     if device == "meta":
         return None
+    import torch
+
     return torch.Generator(device=device).manual_seed(seed)
 
 
@@ -55,6 +47,8 @@ def random_tensor(
     Integers are uniform from the first of `limits` up to below the second, booleans fair. Without a
     generator the tensor is empty.
     """
+    if device == "meta":
+        return empty_on_meta(spec)
     import torch
 
     dtype = torch_dtype(spec.dtype)
@@ -70,6 +64,8 @@ def random_tensor(
 
 def empty_tensors(specs: Mapping[str, TensorSpec], device: str) -> dict[str, torch.Tensor]:
     """Uninitialised tensors of the specs, by name; without memory on `meta`."""
+    if device == "meta":
+        return {name: empty_on_meta(spec) for name, spec in specs.items()}
     import torch
 
     return {

@@ -171,6 +171,10 @@ class BackendSpec:
         """
         return ()
 
+    def torch_free_builder_preload(self) -> tuple[str, ...]:
+        """The same where no kernel needs torch for its builds (`PoolSpec.torch_free`)."""
+        return self.builder_preload()
+
     def build(
         self, job: BuildJob, cache_dir: Path, options: Mapping[str, Value]
     ) -> Artifact | Failure:

@@ -334,3 +334,6 @@ class PoolSpec:
     options: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
     #: Import paths of kernels.
     paths: tuple[str, ...] = ()
+    #: Whether all kernels are built-in families for GPUs. Their variants compile without torch, so
+    #: builders start before torch is loaded.
+    torch_free: bool = False

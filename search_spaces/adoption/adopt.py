@@ -18,9 +18,10 @@ from search_spaces.errors import KernelError
 from search_spaces.fill import fill_launch
 from search_spaces.kernel import Cost, Kernel, Launch, Tolerance
 from search_spaces.records import Config, Device, Value, Workload, config_key
+from search_spaces.shape_tensor import torch_dtype
 from search_spaces.source_positions import within
 from search_spaces.space import Constraint, SearchSpace
-from search_spaces.tensors import compiled, empty_tensors, torch_dtype
+from search_spaces.tensors import compiled, empty_tensors
 
 _RELATIVE = {
     "float64": 1e-12,

@@ -15,7 +15,7 @@ import triton
 from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Workload
 from search_spaces.registry import load
-from search_spaces.tensors import torch_dtype
+from search_spaces.shape_tensor import torch_dtype
 from tuner import runtime
 
 FOLDER = Path(__file__).resolve().parent

@@ -18,7 +18,7 @@ import torch
 from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Workload
 from search_spaces.registry import load
-from search_spaces.tensors import torch_dtype
+from search_spaces.shape_tensor import torch_dtype
 
 ROOT = Path(__file__).parent.parent.parent
 

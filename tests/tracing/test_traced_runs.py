@@ -138,22 +138,3 @@ def test_bench_writes_a_trace(folder):
     ):
         assert trace.named(name, process), (process, name)
     assert trace.explained_us() >= 0.9 * trace.duration_us
-
-
-def test_a_session_writes_one_trace_of_all_its_calls(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    space = synthesise(60, seed=5)
-    space.save(tmp_path / "space.json")
-    settings = {"pool": {"builders": 1}, "measure": {"baselines": []}}
-    with api.session(target="simulated", settings=settings, trace="trace.json") as session:
-        first = session.tune("recorded:space.json", space.workload, budget=4, fresh=True)
-        second = session.tune("recorded:space.json", space.workload, budget=4, fresh=True)
-        assert not (tmp_path / "trace.json").exists()
-    trace = Trace(tmp_path / "trace.json")
-    assert len(trace.named("search and finals", "driver")) == 2
-    assert len(trace.named("build space.json", "builder-0")) >= 8
-    # The builder stayed, and each result's time line is that of its own call.
-    builders = [name for name in trace.processes.values() if name.startswith("builder-")]
-    assert builders == ["builder-0"]
-    assert "timeline-spans" in first.figures()
-    assert "timeline-spans" in second.figures()

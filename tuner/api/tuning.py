@@ -183,7 +183,10 @@ class TuneCall:
             return
         known = self.kernel if isinstance(self.kernel, Kernel) else None
         kinds = early_start.kinds_of(f"{self.kernel}") if known is None else known.kinds
-        early_start.begin([(kinds, [self.target] if self.target else [])])
+        targets = [self.target] if self.target else []
+        spec = self.kernel if isinstance(self.kernel, str) else self.kernel.spec
+        free = registry.compiles_without_torch(spec)
+        early_start.begin([(kinds, targets)], torch_free=free)
 
     def loaded(self) -> TuneCall:
         """The same call with the kernel as its files are now.

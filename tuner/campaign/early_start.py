@@ -24,12 +24,14 @@ def begin(
     paths: Sequence[str] = (),
     *,
     stand_ins: bool = False,
+    torch_free: bool = False,
 ) -> None:
     """Begin to load what workers of a local pool need, and return at once.
 
     kernels: for each one its kinds (None: not known yet) and its targets (empty: its own kinds).
-    stand_ins: also for the kinds that verify variants of absent accelerators. A wrong guess costs
-    processor time only; mistakes are left to the run, which reports them.
+    stand_ins: also for the kinds that verify variants of absent accelerators. torch_free: as in
+    `PoolSpec`. A wrong guess costs processor time only; mistakes are left to the run, which reports
+    them.
     """
     kinds: set[str] = set()
     try:
@@ -41,7 +43,7 @@ def begin(
     except TunerError:
         return
     if found:
-        pools.prestart(sorted(found), paths)
+        pools.prestart(sorted(found), paths, torch_free=torch_free)
 
 
 def load_workers(settings: Settings, campaign: str, base: Path) -> None:
@@ -52,7 +54,8 @@ def load_workers(settings: Settings, campaign: str, base: Path) -> None:
     found = settings.campaigns.get(campaign)
     if settings.pool.kind == "local" and found is not None:
         kernels = [(kinds_of(line.kernel), line.targets or found.targets) for line in found.tasks]
-        begin(kernels, (str(base.resolve()),))
+        free = all(registry.compiles_without_torch(line.kernel) for line in found.tasks)
+        begin(kernels, (str(base.resolve()),), torch_free=free)
 
 
 def kinds_of_targets(targets: Iterable[str], own: Sequence[str] | None = None) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from search_spaces import registry
 from tuner.campaign.early_start import present
 from tuner.campaign.tasks import RequestedTask, runner_kinds
 from tuner.settings.models import Settings
@@ -30,4 +31,5 @@ def required_pool(settings: Settings, tasks: Sequence[RequestedTask], base: Path
         connect_timeout_s=pool.connect_timeout,
         options={kind: pool.options_of(kind) for kind in kinds},
         paths=(str(base.resolve()),),
+        torch_free=all(registry.compiles_without_torch(task.kernel.spec) for task in tasks),
     )

@@ -222,7 +222,7 @@ class _Walk:
         rest = list(names)
         while rest:
             if isinstance(found, ModuleType):
-                library = self.origins.library(found.__name__, found.__file__ or "")
+                library = self.origins.library(found.__name__, getattr(found, "__file__", "") or "")
                 if library in _values.TOOLS:
                     self.put(found.__name__, *rest)
                     return

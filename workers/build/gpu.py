@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import inspect
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ from search_spaces import source_positions
 from search_spaces.declaration.launch_arguments import jitted_below
 from search_spaces.errors import KernelError
 from search_spaces.records import Status, canonical_json
+from search_spaces.tensors import empty_tensors
 from workers import backend_kinds
 from workers.build.binary import code_hash, code_object_resources, cubin_resources
 from workers.build.cache import TRITON, environment, pack_group
@@ -25,7 +28,7 @@ from workers.records import Artifact, BuildJob, Failure, StaticFacts
 if TYPE_CHECKING:
     import torch
 
-    from search_spaces.kernel import Kernel, Launch, TensorSpec
+    from search_spaces.kernel import Kernel, Launch
 
 _BINARIES = (".cubin", ".hsaco")
 _KEEP = frozenset({".json", *_BINARIES})
@@ -72,22 +75,16 @@ def build_gpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fail
 
 def meta_tensors(kernel: Kernel, job: BuildJob) -> dict[str, torch.Tensor]:
     """Inputs, outputs and scratch by name, on the `meta` device: shapes and dtypes, no memory."""
-    import torch
-
-    def empty(spec: TensorSpec) -> torch.Tensor:
-        return torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="meta")
-
-    tensors = dict(kernel.make_inputs(job.workload, 0, "meta"))
-    for specs in (kernel.outputs(job.workload), kernel.scratch(job.workload, job.config)):
-        tensors.update({name: empty(spec) for name, spec in specs.items()})
-    return tensors
+    specs = {**kernel.outputs(job.workload), **kernel.scratch(job.workload, job.config)}
+    return {**kernel.make_inputs(job.workload, 0, "meta"), **empty_tensors(specs, "meta")}
 
 
 def compile_launch(launch: Launch, driver: TargetDriver) -> list[Any]:
     """The compiled kernels of a launch: one, unless an autotuner wraps it."""
     positional, named = _without_dtypes(launch)
     try:
-        done = launch.fn.warmup(*positional, grid=launch.grid, **named)
+        with _torch_left_out(driver):
+            done = launch.fn.warmup(*positional, grid=launch.grid, **named)
     except Exception as error:
         source_positions.note(error, _place_of(_jit_function(launch.fn), error))
         raise
@@ -101,6 +98,22 @@ def compile_launch(launch: Launch, driver: TargetDriver) -> list[Any]:
             "unset TRITON_INTERPRET for builders, and launch functions under @triton.jit",
         )
     return compiled
+
+
+@contextmanager
+def _torch_left_out(driver: TargetDriver) -> Iterator[None]:
+    """Keep Triton from importing torch, if this process has not, to recognise torch's tensors.
+
+    Triton's AMD backend needs torch, so there it is imported.
+    """
+    if "torch" in sys.modules or driver.get_current_target().backend != "cuda":
+        yield
+        return
+    sys.modules["torch"] = None  # type: ignore[assignment]  # Python's mark of an absent module
+    try:
+        yield
+    finally:
+        del sys.modules["torch"]
 
 
 def _place_of(jitted: Any, error: Exception) -> str:
@@ -122,8 +135,9 @@ def _without_dtypes(launch: Launch) -> tuple[tuple[Any, ...], dict[str, Any]]:
     `warmup` interprets a positional dtype as a tensor of that dtype, a launch as a constant. Both
     interpret a dtype by name as a constant.
     """
-    import torch
-
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return launch.args, dict(launch.kwargs)
     first = next(
         (at for at, value in enumerate(launch.args) if isinstance(value, torch.dtype)),
         len(launch.args),

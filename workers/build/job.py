@@ -32,9 +32,9 @@ def build(job: BuildJob, cache_dir: Path) -> Artifact | Failure:
     when its binary cannot run on the device. Raises `MachineFault`, `KernelError`, any other
     `TunerError` or `ImportError` for faults of this machine, the kernel or the target.
     """
-    from search_spaces.registry import load
+    from search_spaces.registry import is_ours, load
 
-    with modules_of(job.device):
+    with modules_of(None if is_ours(job.kernel.spec) else job.device):
         try:
             kernel = load(job.kernel.spec, job.kernel.paths)
         except TunerError as error:

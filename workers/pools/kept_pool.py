@@ -206,6 +206,8 @@ def _with_kinds_of(before: PoolSpec | None, spec: PoolSpec) -> PoolSpec:
     """The spec with the runners of an earlier one, where nothing else differs."""
     if before is None:
         return spec
+    # Builders that have torch build the others' kernels, too.
+    spec = replace(spec, torch_free=spec.torch_free and before.torch_free)
     both = replace(
         spec,
         runners={**before.runners, **spec.runners},

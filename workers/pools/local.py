@@ -90,7 +90,9 @@ class LocalPool:
         sys.setswitchinterval(_SWITCH_S)
         plan = self._plan
         kinds = sorted(kind for kind, count in self._spec.runners.items() if count != 0)
-        servers = self._servers = self._handed_over(kinds) or taken(kinds, plan.paths, plan.cwd)
+        servers = self._servers = self._handed_over(kinds) or taken(
+            kinds, plan.paths, plan.cwd, torch_free=self._spec.torch_free
+        )
         servers.start()
         slots = list(plan.slots(_count_devices))
         launched = [slot for slot in slots if backend_kinds.spec(slot.kind).accelerator]
@@ -218,7 +220,7 @@ class LocalPool:
     def _handed_over(self, kinds: Sequence[str]) -> WorkerServers | None:
         """The servers of the pool before this one, if they fit."""
         servers = self._servers
-        if servers is None or servers.fits(kinds, self._plan.cwd):
+        if servers is None or servers.fits(kinds, self._plan.cwd, torch_free=self._spec.torch_free):
             return servers
         servers.close()
         return None

@@ -8,6 +8,12 @@ with; where they differ, branches of it load the rest. For `cuda` alone:
       +-- cuda          workers.backends.cuda.backend
       +-- cuda standby  Inductor, workers.backends.cuda.backend
 
+and where no kernel needs torch for its builds:
+
+    workers
+      +-- builders      triton, triton_key, workers.build.gpu, one small compilation
+      +-- cuda          torch, triton, triton_key, workers.backends.cuda.backend
+
 `prestart` starts the servers of a pool that does not exist yet, so that libraries are imported
 while the driver imports its own.
 """
@@ -36,20 +42,28 @@ _ROOT = "workers"
 class WorkerServers:
     """The servers from which builders and runners of some kinds fork. All are shared.
 
-    kinds: those of the runners. paths, cwd: as for `ForkServer`.
+    kinds: those of the runners. paths, cwd: as for `ForkServer`. torch_free: as in `PoolSpec`.
     """
 
-    def __init__(self, kinds: Iterable[str], paths: Sequence[str], cwd: str) -> None:
+    def __init__(
+        self, kinds: Iterable[str], paths: Sequence[str], cwd: str, *, torch_free: bool = False
+    ) -> None:
         from workers import backend_kinds
         from workers.backend_spec import WORKERS
 
-        self.kinds, self.cwd = frozenset(kinds), cwd
+        self.kinds, self.cwd, self.torch_free = frozenset(kinds), cwd, torch_free
         #: The process that owns the servers; a fork of it must not use them.
         self.pid = os.getpid()
         specs = {kind: backend_kinds.spec(kind) for kind in sorted(self.kinds)}
         # What builders share with a runner of kind `cpu` comes first, and is loaded once.
         ordered = sorted(specs.values(), key=lambda spec: spec.accelerator or not spec.timed)
-        for_builders = [entry for spec in ordered for entry in spec.builder_preload()]
+        for_builders = [
+            entry
+            for spec in ordered
+            for entry in (
+                spec.torch_free_builder_preload() if torch_free else spec.builder_preload()
+            )
+        ]
         preloads = {kind: spec.preload() for kind, spec in specs.items()}
         #: Whether there is anything to load before the first worker forks.
         self.heavy = bool(for_builders or any(preloads.values()))
@@ -86,10 +100,11 @@ class WorkerServers:
         """The server from which runners of a kind fork."""
         return self._of[kind]
 
-    def fits(self, kinds: Iterable[str], cwd: str) -> bool:
+    def fits(self, kinds: Iterable[str], cwd: str, *, torch_free: bool) -> bool:
         """Whether a pool of this process with these kinds of runners can use them."""
         here = os.path.realpath(cwd) == os.path.realpath(self.cwd)
-        return here and self.kinds >= set(kinds) and self.pid == os.getpid()
+        loaded = torch_free or not self.torch_free
+        return here and loaded and self.kinds >= set(kinds) and self.pid == os.getpid()
 
     def standbys(self, kind: str) -> Server:
         """The server from which their standby processes fork."""
@@ -146,23 +161,33 @@ _lock = threading.Lock()
 _prestarted: WorkerServers | None = None
 
 
-def prestart(kinds: Sequence[str], paths: Sequence[str] = (), cwd: str | None = None) -> None:
+def prestart(
+    kinds: Sequence[str],
+    paths: Sequence[str] = (),
+    cwd: str | None = None,
+    *,
+    torch_free: bool = False,
+) -> None:
     """Begin to load the libraries of workers for these kinds of devices, and return at once.
 
     The next local pool of this process with no other kinds, and the same working folder `cwd` (by
     default the present one), forks its workers from there. Does nothing for kinds that load
     nothing, for unknown kinds, in a worker, or if these libraries are loading already. What no pool
-    takes ends with this process. paths: import paths of plug-ins' preloads.
+    takes ends with this process. paths: import paths of plug-ins' preloads. torch_free: as in
+    `PoolSpec`.
     """
     global _prestarted
     from search_spaces.errors import TunerError
 
     folder = cwd or os.getcwd()
     with _lock:
-        if IN_WORKER in os.environ or (_prestarted and _prestarted.fits(kinds, folder)):
+        if IN_WORKER in os.environ or (
+            _prestarted and _prestarted.fits(kinds, folder, torch_free=torch_free)
+        ):
             return
         try:
-            servers = WorkerServers(kinds, [os.path.abspath(path) for path in paths], folder)
+            absolute = [os.path.abspath(path) for path in paths]
+            servers = WorkerServers(kinds, absolute, folder, torch_free=torch_free)
         except TunerError:  # the pool reports it
             return
         if servers.heavy:
@@ -171,16 +196,18 @@ def prestart(kinds: Sequence[str], paths: Sequence[str] = (), cwd: str | None = 
             _prestarted = servers
 
 
-def taken(kinds: Sequence[str], paths: Sequence[str], cwd: str) -> WorkerServers:
+def taken(
+    kinds: Sequence[str], paths: Sequence[str], cwd: str, *, torch_free: bool
+) -> WorkerServers:
     """The servers that were started in advance if they fit, else others that are not started."""
     global _prestarted
     with _lock:
         servers = _prestarted
-        if servers is not None and servers.fits(kinds, cwd):
+        if servers is not None and servers.fits(kinds, cwd, torch_free=torch_free):
             _prestarted = None
             return servers
         _drop()
-    return WorkerServers(kinds, paths, cwd)
+    return WorkerServers(kinds, paths, cwd, torch_free=torch_free)
 
 
 def _drop() -> None:

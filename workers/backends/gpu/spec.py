@@ -80,6 +80,9 @@ class GpuSpec(BackendSpec):
     def builder_preload(self) -> tuple[str, ...]:
         return (*TRITON, "workers.build.gpu", f"{__name__}:compile_sample {self.usual_target}")
 
+    def torch_free_builder_preload(self) -> tuple[str, ...]:
+        return tuple(entry for entry in self.builder_preload() if entry != "torch")
+
 
 def compile_sample(target: str) -> None:
     """Compile a small kernel in a builders' fork server, whose forks then have all of Triton ready.
