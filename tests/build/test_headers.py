@@ -26,6 +26,7 @@ def build(folder: Path, home: Path) -> str:
     folder.mkdir()
     environment = os.environ | {
         "XDG_CACHE_HOME": f"{home}",
+        "TUNER_CACHE_DIR": "",
         "TMPDIR": f"{folder}",
         "TORCHINDUCTOR_CACHE_DIR": f"{folder / 'cache'}",
         "TORCHINDUCTOR_COMPILE_THREADS": "1",

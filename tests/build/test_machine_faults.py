@@ -130,6 +130,7 @@ def test_a_killed_probe_of_the_compiler_has_no_result(tmp_path, monkeypatch):
     shim.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
     shim.chmod(0o755)
     monkeypatch.setenv("CXX", str(shim))
+    monkeypatch.setenv("TUNER_CACHE_DIR", str(tmp_path / "cache"))  # which has no results yet
     spec = f"{build_kernels.__file__}:pointwise"
     broken = job({"simdlen": 256, "threads": 1}, spec, detect("cpu"))
     builder = ProcessBuilder()

@@ -2,23 +2,28 @@
 
 Before its first kernel, each process of Inductor compiles six programs to find the supported vector
 instructions (about ten seconds on two cores) and preprocesses a header (one compiler run per set of
-flags). Both depend only on the toolchain. The results of the probes are kept in a file that is part
-of every CPU artifact.
+flags). Both depend only on the toolchain and the processor. The results of the probes are kept in a
+file that is part of every CPU artifact. Positive ones are also kept for later builders of the user,
+and builders that start together wait for the one that probes. A negative one may be due to a
+machine under load, so each builder repeats it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from search_spaces.atomic_file import write_atomic
 from search_spaces.records import digest
-from workers import toolchain
+from workers import toolchain, user_cache
 from workers.build.cache import INDUCTOR, ISA, environment
+from workers.host import cpu_device
 from workers.supervision.machine_faults import fault_of
 
 _results: dict[str, bool] = {}
@@ -45,10 +50,7 @@ def remember(cache_dir: Path) -> None:
         key = digest([str(self), self.build_arch_flags(), code])
         if key not in _results:
             _results[key] = _probed(probe, self, code)
-            merged = {**_read(path), **_results}
-            path.parent.mkdir(parents=True, exist_ok=True)
-            content = json.dumps(merged, sort_keys=True).encode()
-            write_atomic(path, content, durable=False)
+            _write(path, {**_read(path), **_results})
         return _results[key]
 
     VecISA.check_build = check_build
@@ -87,8 +89,45 @@ def probe_once(cache_dir: Path) -> None:
     from torch._inductor.cpu_vec_isa import valid_vec_isa_list
 
     remember(cache_dir)
-    with environment(TORCHINDUCTOR_CACHE_DIR=str(cache_dir / INDUCTOR)):
+    if probe_file(cache_dir).is_file():
+        with environment(TORCHINDUCTOR_CACHE_DIR=str(cache_dir / INDUCTOR)):
+            valid_vec_isa_list()
+        return
+    with (
+        _kept_results() as kept,
+        environment(TORCHINDUCTOR_CACHE_DIR=str(cache_dir / INDUCTOR)),
+    ):
+        known = {key: True for key, found in _read(kept).items() if found} if kept else {}
+        _results.update({**known, **_results})
         valid_vec_isa_list()
+        positive = {key: True for key, found in _results.items() if found}
+        if kept is not None and not positive.keys() <= known.keys():
+            with suppress(OSError):  # later builders probe again
+                _write(kept, {**known, **positive})
+    _write(probe_file(cache_dir), _results)
+
+
+@contextmanager
+def _kept_results() -> Iterator[Path | None]:
+    """The user's file of results for this toolchain and processor, for this process alone.
+
+    None where the user's cache cannot be used.
+    """
+    folder = user_cache.folder(ISA)
+    if folder is None:
+        yield None
+        return
+    here = cpu_device()
+    name = digest([toolchain.inductor_toolchain().build_key, here.name, here.target], 32)
+    try:
+        lock = (folder / f"{name}.lock").open("w")
+    except OSError:
+        yield None
+        return
+    with lock:
+        with suppress(OSError):  # a network file system without locks: builders probe twice
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder / f"{name}.json"
 
 
 def without_header_precompilation() -> None:
@@ -112,9 +151,14 @@ def _no_header(*args: Any, **kwargs: Any) -> None:
     return None
 
 
+def _write(path: Path, results: Mapping[str, bool]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, json.dumps(results, sort_keys=True).encode(), durable=False)
+
+
 def _read(path: Path) -> dict[str, bool]:
     try:
         results = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        return {str(key): bool(value) for key, value in dict(results).items()}
+    except (OSError, ValueError, TypeError):
         return {}
-    return {str(key): bool(value) for key, value in dict(results).items()}
