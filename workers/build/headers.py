@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces.atomic_file import draft_of
+from tuner.tracing import span
 from workers import user_cache
 
 _SUFFIXES = (".h", ".gch")
@@ -37,8 +38,9 @@ def share(private: Path) -> None:
     _copy_in(shared, private)
 
     def make_and_share(*args: Any, **kwargs: Any) -> Any:
-        header = make(*args, **kwargs)
-        _copy_out(private, shared)
+        with span("headers", "build", least_s=0.01):
+            header = make(*args, **kwargs)
+            _copy_out(private, shared)
         return header
 
     codecache._precompile_header = make_and_share

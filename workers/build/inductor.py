@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces.errors import TunerError
 from search_spaces.records import canonical_json, config_key, digest
+from tuner.tracing import span
 from workers import toolchain
 from workers.build import headers, isa
 from workers.build.cache import (
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from search_spaces.kernel import Kernel
 
 _VARIANTS, _HEADERS = "variants", "headers"
+#: Shorter parts of a build are in no trace.
+_LEAST_S = 0.01
 
 
 def build_cpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
@@ -41,7 +44,8 @@ def build_cpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fail
 
     _check_machine(job)
     compile_in_this_thread()
-    isa.probe_once(cache_dir)
+    with span("probe the vector instructions", "build", least_s=_LEAST_S):
+        isa.probe_once(cache_dir)
     if isa.headers_precompilable():
         headers.share(cache_dir.resolve() / _HEADERS)
     else:
@@ -54,7 +58,8 @@ def build_cpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fail
     with _fresh_compiler(folder), cpu_conditions(threads):
         inputs = kernel.make_inputs(job.workload, 1, "cpu")
         run = kernel.cpu_callable(job.workload, job.config)
-        run(inputs)
+        with span("first call", "build", least_s=_LEAST_S):
+            run(inputs)
         whole = is_compiled(run) and _compiled_whole()
     binaries = sorted(folder.rglob("*.so"))
     caches = [p for top in ("fxgraph", "aotautograd") for p in (folder / top).rglob("*")]
