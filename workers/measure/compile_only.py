@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-#: The priority of a builder; the thread that launches has 0.
-_NICE = 10
+#: Below the thread that launches, which has 0, and above builders, because a confirmation may wait.
+_NICE = 5
 
 
 class NeedsCompilation(Exception):

@@ -2,9 +2,10 @@
 
 A confirmation needs a task's inputs, references and baselines, whose compilation takes seconds. The
 standby makes them, one part at a time, as soon as the runner gets a task's first job. Parts that
-launch work on the device wait until no job has run for some milliseconds, and a job waits until
-such a part has ended, so that nothing disturbs a timed run. Parts that compile run at low priority.
-Whatever the standby has not done by then, the confirmation does itself.
+launch work on the device run between jobs, and a job waits until such a part has ended, so that
+nothing disturbs a timed run. They wait for a pause of the search first. Where there is none they
+take their turn, because the confirmation would occupy the device as long for them. Parts that
+compile run at low priority. The confirmation does whatever the standby has not done by then.
 """
 
 from __future__ import annotations
@@ -22,20 +23,17 @@ from workers.measure.preparation_parts import Part, PartKind, PartResult
 from workers.records import KernelRef, MeasureJob, Mode
 from workers.supervision.error_text import one_line
 from workers.supervision.standby import ChildWithStandby
-from workers.supervision.supervised_child import (
-    ChildDied,
-    ChildError,
-    ChildTimeout,
-    SupervisedChild,
-)
+from workers.supervision.supervised_child import ChildError, SupervisedChild
 
 _log = logging.getLogger(__name__)
 #: Tasks that a standby prepares and keeps at a time.
 MOST_TASKS = 4
 #: The device is idle when no job has run for this long; the next job of a busy search comes sooner.
 _IDLE_S = 0.01
+#: After waiting this long for an idle device, a part takes its turn between two jobs.
+_TURN_AFTER_S = 1.0
 #: A job waits this long for a part on the device; then the standby is killed.
-_PATIENCE_S = 1.0
+_PATIENCE_S = 2.0
 #: The longest a part on the device may take.
 _PART_TIMEOUT_S = 10.0
 #: After a task's race only that task is prepared for this long, because its confirmation follows.
@@ -75,6 +73,8 @@ class StandbyPreparation:
         #: Jobs that use the device now.
         self._jobs = 0
         self._idle_since = 0.0
+        #: When a part on the device was begun, or could first be done.
+        self._turn_since = 0.0
         #: The child that does a part on the device.
         self._on_device: SupervisedChild | None = None
         #: Whether a confirmation runs.
@@ -152,6 +152,7 @@ class StandbyPreparation:
     # -- the thread ----------------------------------------------------------------------------
     def _work(self) -> None:
         """Do parts until there is none left, or no standby to do them."""
+        self._turn_since = 0.0
         while True:
             with self._changed:
                 found = self._wait_for_part()
@@ -159,15 +160,16 @@ class StandbyPreparation:
                     self._thread = None
                     return
                 child, key, part = found
-                job = self._tasks[key]
+                job, plan = self._tasks[key], self._plans[key]
                 if part.on_device:
                     self._on_device = child
+                    self._turn_since = 0.0
             result = self._do(child, key, job, part)
             with self._changed:
                 self._on_device = None
                 self._changed.notify_all()
-                if key in self._plans:
-                    _advance(self._plans[key], part, result)
+                if self._plans.get(key) is plan:
+                    _advance(plan, part, result)
 
     def _wait_for_part(self) -> tuple[SupervisedChild, _Key, Part] | None:
         while not self._closed and self._children.has_standby:
@@ -188,7 +190,9 @@ class StandbyPreparation:
     def _possible(self) -> tuple[_Key, Part] | None:
         """A part that can be done now; parts on the device first, because it may soon be busy."""
         now = time.monotonic()
-        idle = not self._jobs and now - self._idle_since >= _IDLE_S
+        self._turn_since = self._turn_since or now
+        waited = now - self._turn_since >= _TURN_AFTER_S
+        idle = not self._jobs and (waited or now - self._idle_since >= _IDLE_S)
         keys = list(self._tasks)
         if self._next is not None and now < self._next[1]:
             keys = [key for key in keys if key == self._next[0]]
@@ -206,7 +210,7 @@ class StandbyPreparation:
         try:
             found: PartResult
             found, poisoned = child.request("prepare_part", job, part, timeout_s=timeout_s)
-        except (ChildTimeout, ChildDied, ChildError) as error:
+        except Exception as error:  # also those of a process that cannot be started again
             _log.info("a confirmation is not prepared further: %s", one_line(f"{error}"))
             poisoned = isinstance(error, ChildError)
             found = PartResult(done=False)

@@ -53,8 +53,8 @@ from workers.records import (
 if TYPE_CHECKING:
     import torch
 
-#: A baseline is called once and then up to this often, while these calls take less than the time.
-_WARM_CALLS, _WARM_S = 2, 0.05
+#: A baseline is called this often before its check, while the calls take less than the time.
+_WARM_CALLS, _WARM_S = 3, 0.05
 #: The largest share of the device's memory that inputs and references of kept tasks take; the
 #: standby process has as much.
 _TASKS_SHARE = 0.2
@@ -234,8 +234,6 @@ class TorchBackend(ABC):
     def _check_baseline(self, task: TaskData, name: str) -> Checked | Failure:
         """Warm a baseline up and check it. A result that is correct is kept with the task."""
         function = task.baselines[name]
-        function(task.inputs)
-        self._observer.synchronize()
         started = time.monotonic()
         for _ in range(_WARM_CALLS):
             function(task.inputs)

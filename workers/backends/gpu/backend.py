@@ -211,6 +211,8 @@ class GpuBackend(TorchBackend):
         import torch
 
         torch.cuda.set_device(self._index)
+        # A thread has no context until it calls the runtime, and compilers use the driver.
+        torch.cuda.synchronize()
 
     def _has_room(self) -> bool:
         import torch
