@@ -14,6 +14,9 @@ from reports.run_data import RunData
 
 #: Most lanes that the figure shows; its data table has the spans of all.
 _MOST_LANES = 40
+#: Rows of bars that the figure shows, if leaving out spans inside others achieves that.
+_MOST_ROWS = 100
+_CUT = " Innermost spans are in the data table only."
 _COLUMNS = ["lane", "start_s", "duration_s", "depth", "category", "name", "end"]
 
 
@@ -59,12 +62,21 @@ def _self_times(frame: pd.DataFrame) -> list[float]:
 
 
 def _foremost(frame: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """The spans of the lanes with the most time, and a note on how many lanes there are."""
+    """The spans of the lanes with the most time, and a note on what is not shown."""
+    shown, note = frame, ""
     times = frame.groupby("lane", sort=False)["self_s"].sum()
-    if len(times) <= _MOST_LANES:
-        return frame, ""
-    kept = set(times.nlargest(_MOST_LANES).index)
-    return frame[frame["lane"].isin(kept)], f" Shown: {_MOST_LANES} of {len(times)} lanes."
+    if len(times) > _MOST_LANES:
+        kept = set(times.nlargest(_MOST_LANES).index)
+        shown = frame[frame["lane"].isin(kept)]
+        note = f" Shown: {_MOST_LANES} of {len(times)} lanes."
+    while _rows(shown) > _MOST_ROWS and shown["depth"].max() > 0:
+        shown = shown[shown["depth"] < shown["depth"].max()]
+        note = f"{note.removesuffix(_CUT)}{_CUT}"
+    return shown, note
+
+
+def _rows(frame: pd.DataFrame) -> int:
+    return int((frame.groupby("lane")["depth"].max() + 1).sum())
 
 
 def _caption(frame: pd.DataFrame) -> str:

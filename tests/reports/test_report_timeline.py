@@ -106,3 +106,14 @@ def test_series_differ_by_more_than_colour():
 def test_an_empty_time_line_is_no_section(spans):
     source = with_timeline(spans=spans or [])
     assert not read(reports.render(source)).all("section", id="timeline")
+
+
+def test_many_rows_lose_their_innermost_spans_in_the_figure():
+    lanes = [f"builder-{n}" for n in range(40)]
+    spans = [[n, 0.0, 100.0 - d, d, "build", f"{n} {d}"] for n in range(40) for d in range(4)]
+    page = read(reports.render(with_timeline(spans=spans, lanes=lanes)))
+    section = page.one("section", id="timeline")
+    assert "Innermost spans are in the data table only." in section.one("figcaption").text
+    (bars,) = figure_data(page)["data"]
+    assert len(bars["x"]) == 80
+    assert "7 3" in section.text
