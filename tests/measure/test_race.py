@@ -22,11 +22,17 @@ from workers.records import MeasurementProtocol
 PROTOCOL = MeasurementProtocol(warm_ms=0.0)
 
 
-def simulated(times_us, noise, seed="0"):
-    """A simulated timer, and candidates with these true times under this noise."""
+def simulated(times_us, noise, seed="0", baselines=0):
+    """A simulated timer, and candidates with these true times under this noise.
+
+    baselines: how many of them, the last ones, are baselines.
+    """
     timer = SimulatedTimer(noise, seed, "pass")
     sources = [Source(us, (), timer, f"{i}") for i, us in enumerate(times_us)]
-    return timer, [Candidate(f"{i}", source.sample) for i, source in enumerate(sources)]
+    variants = len(sources) - baselines
+    return timer, [
+        Candidate(f"{i}", source.sample, baseline=i >= variants) for i, source in enumerate(sources)
+    ]
 
 
 def test_a_slow_candidate_costs_few_samples():
@@ -166,9 +172,11 @@ def test_a_comparison_covers_the_throttling_window(compare):
 
 def test_a_confirmation_samples_until_close_ratios_are_precise():
     protocol = MeasurementProtocol(warm_ms=0.0, final_pairs=16)
-    timer, candidates = simulated([50.0, 50.2, 80.0], Noise(sigma=0.01))
-    winner, close, far = confirm(timer, candidates, protocol)
-    assert len(far.samples_us) < 16
+    times = [50.0, 50.2, 80.0, 80.0]
+    timer, candidates = simulated(times, Noise(sigma=0.01), baselines=1)
+    winner, close, far, baseline = confirm(timer, candidates, protocol)
+    assert len(far.samples_us) == 16
+    assert len(baseline.samples_us) < 16
     assert 16 < len(close.samples_us) == len(winner.samples_us) <= 8 * 16
     timer, candidates = simulated([50.0, 50.2], Noise(sigma=0.0005))
     assert [len(entry.samples_us) for entry in confirm(timer, candidates, protocol)] == [16, 16]
@@ -184,7 +192,7 @@ def test_a_confirmation_samples_until_close_ratios_are_precise():
 def test_a_confirmation_finishes_only_clearly_different_candidates_early(logs, sigma, seed):
     noise = Noise(sigma=sigma, outlier_share=0.02, outlier_mean=0.05)
     times = [50.0, *(50.0 * math.exp(log) for log in logs)]
-    timer, candidates = simulated(times, noise, f"{seed}")
+    timer, candidates = simulated(times, noise, f"{seed}", baselines=len(logs))
     winner, *others = confirm(timer, candidates, PROTOCOL)
     assert len(winner.samples_us) >= 64
     for entry, log in zip(others, logs, strict=True):
@@ -197,8 +205,31 @@ def test_a_confirmation_finishes_only_clearly_different_candidates_early(logs, s
             assert abs(log) > 0.025
 
 
-def test_a_very_slow_baseline_costs_three_passes():
-    timer, candidates = simulated([2100.0, 2105.0, 110_000.0], Noise(sigma=0.01))
+@settings(max_examples=60, deadline=None)
+@given(log=st.floats(-1.0, 4.0), sigma=st.floats(0.0005, 0.03), seed=st.integers(0, 99))
+def test_a_variant_is_finished_early_only_if_its_ratio_is_precise(log, sigma, seed):
+    noise = Noise(sigma=sigma, outlier_share=0.02, outlier_mean=0.05)
+    timer, candidates = simulated([50.0, 50.0 * math.exp(log)], noise, f"{seed}")
+    winner, other = confirm(timer, candidates, PROTOCOL)
+    n = len(other.samples_us)
+    if n < 64:
+        ratio = paired(other.samples_us, winner.samples_us[:n])
+        assert ratio.high - ratio.log_ratio <= PROTOCOL.precision
+        assert abs(ratio.log_ratio) >= 0.05
+
+
+@pytest.mark.parametrize("baselines", [0, 1])
+def test_a_very_slow_candidate_costs_a_few_passes(baselines):
+    times = [2100.0, 2105.0, 210_000.0]
+    timer, candidates = simulated(times, Noise(sigma=0.01), baselines=baselines)
+    winner, close, slow = confirm(timer, candidates, PROTOCOL)
+    assert len(slow.samples_us) == 3
+    assert len(close.samples_us) == len(winner.samples_us) >= 64
+
+
+def test_a_slow_baseline_costs_three_passes():
+    times = [2100.0, 2105.0, 110_000.0]
+    timer, candidates = simulated(times, Noise(sigma=0.01), baselines=1)
     winner, close, slow = confirm(timer, candidates, PROTOCOL)
     assert len(slow.samples_us) == 3
     assert len(close.samples_us) == len(winner.samples_us) >= 64

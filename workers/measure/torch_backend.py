@@ -228,7 +228,9 @@ class TorchBackend(ABC):
         if isinstance(checked, Failure):
             return checked
         rotations = tuple(partial(function, inputs) for inputs in self._copies(task))
-        candidate = Candidate(name, run, enter=self._enter_baseline, rotations=rotations)
+        candidate = Candidate(
+            name, run, enter=self._enter_baseline, rotations=rotations, baseline=True
+        )
         return self._prepared(task, candidate, checked)
 
     def _check_baseline(self, task: TaskData, name: str) -> Checked | Failure:

@@ -195,7 +195,7 @@ def _time(
         return {}
     for name in baselines:
         source = Source(space.baselines[name], (), timer, name)
-        candidates.append(Candidate(f"{_BASELINE}{name}", source.sample))
+        candidates.append(Candidate(f"{_BASELINE}{name}", source.sample, baseline=True))
     taken = collect_samples(job.mode, timer, candidates, job.protocol, incumbent=incumbent)
     reference = taken[-1 if incumbent else 0]
     timings = {}

@@ -3,15 +3,17 @@
 Notation: r is a candidate's log-ratio to the first candidate, and h the half width of its interval.
 m is the number of candidates but the first, and L the number of looks before `final_pairs` passes.
 
-- At a look, after 3, 8, 16 and 32 passes, a candidate is finished if |r| >= 0.05 and h <= |r| / 10,
-  where the interval has the confidence 1 - 0.05 / (L m): a union bound over looks and candidates. A
-  candidate whose samples took more than half a second together is finished if h <= |r| / 2.
+- At a look, after 3, 8, 16 and 32 passes, a candidate with |r| >= 0.05 is finished if h <=
+  `precision`, if it is a baseline and h <= |r| / 10, or if its samples took more than half a second
+  together and h <= |r| / 2. The interval has the confidence 1 - 0.05 / (L m): a union bound over
+  looks and candidates.
 - After `final_pairs` passes, a candidate is finished if |r| >= 0.05. Others are sampled further
   until h <= `precision`, where the interval has the confidence 95 %. The first candidate is always
   sampled as often as the candidate that is sampled longest, and at least `final_pairs` times.
 
 Sampling stops on interval width relative to |r|, never on the sign of r, so early stopping does not
-inflate false positives.
+inflate false positives. The ratio of the default config stays precise, because runs are compared by
+it.
 """
 
 from __future__ import annotations
@@ -32,16 +34,16 @@ _CLOSE = 0.05
 _LOOKS = (3, 8, 16, 32)
 #: The probability that any interval of these looks is wrong.
 _DELTA = 0.05
-#: The largest half width, as a share of the log-ratio, of a candidate that is finished early; the
-#: second is that of candidates whose samples took longer than the time.
-_PRECISE, _PRECISE_WHEN_SLOW, _SLOW_S = 1 / 10, 1 / 2, 0.5
+#: The largest half width, as a share of the log-ratio, of a baseline that is finished early, and of
+#: any candidate whose samples took longer than the time.
+_BASELINE_SHARE, _SLOW_SHARE, _SLOW_S = 1 / 10, 1 / 2, 0.5
 
 
 def confirm(
     timer: Timer, candidates: Sequence[Candidate], protocol: MeasurementProtocol
 ) -> list[CandidateSamples]:
-    """Samples of all candidates: few of clearly different ones, up to eight times `final_pairs` of
-    close ones.
+    """Samples of all candidates: few of clearly different baselines, up to eight times
+    `final_pairs` of close candidates.
 
     Close candidates are also sampled until the confirmation has lasted for the window that the
     timer asks for.
@@ -59,7 +61,8 @@ def confirm(
         collect_active(timer, active, until - taken, taken)
         taken = until
         if taken < passes:
-            _finish_clear(active, len(looks) * (len(entries) - 1), timer.quantum_us)
+            confidence = 1 - _DELTA / (len(looks) * max(1, len(entries) - 1))
+            _finish_clear(active, confidence, protocol.precision, timer.quantum_us)
         else:
             window_covered = time.monotonic() >= window_ends
             _finish_precise(active, protocol, timer.quantum_us, window_covered=window_covered)
@@ -68,23 +71,22 @@ def confirm(
     return entries
 
 
-def _finish_clear(active: Sequence[CandidateSamples], decisions: int, quantum_us: float) -> None:
-    """Finish candidates whose ratio is far from 1 and known well enough.
-
-    decisions: how many looks at a candidate there are in a confirmation.
-    """
+def _finish_clear(
+    active: Sequence[CandidateSamples], confidence: float, precision: float, quantum_us: float
+) -> None:
+    """Finish candidates whose ratio is far from 1 and known well enough."""
     reference, *others = active
     for entry in others:
         ratio = paired(
-            entry.samples_us,
-            reference.samples_us,
-            confidence=1 - _DELTA / decisions,
-            quantum_us=quantum_us,
+            entry.samples_us, reference.samples_us, confidence=confidence, quantum_us=quantum_us
         )
-        slow = sum(entry.samples_us) > 1e6 * _SLOW_S
-        share = _PRECISE_WHEN_SLOW if slow else _PRECISE
-        size, half_width = abs(ratio.log_ratio), ratio.high - ratio.log_ratio
-        entry.active = not (size >= _CLOSE and half_width <= share * size)
+        size, share = abs(ratio.log_ratio), 0.0
+        if sum(entry.samples_us) > 1e6 * _SLOW_S:
+            share = _SLOW_SHARE
+        elif entry.candidate.baseline:
+            share = _BASELINE_SHARE
+        enough = ratio.high - ratio.log_ratio <= max(precision, share * size)
+        entry.active = not (size >= _CLOSE and enough)
 
 
 def _finish_precise(

@@ -27,6 +27,8 @@ class Candidate:
     #: The same work on other copies of the inputs, for the cache policy `rotate`. All candidates
     #: have the same copies in the same order.
     rotations: tuple[Callable[[], object], ...] = ()
+    #: Whether it is a baseline, whose ratio may be known less precisely than that of a variant.
+    baseline: bool = False
     #: Time in us of its arithmetic at the device's matrix peak; None when the peak is unknown.
     at_peak_us: float | None = None
 
