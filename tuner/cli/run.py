@@ -83,7 +83,9 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan and stop; needs no GPU and no Ray.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Show no progress and no table of winners.")
+    ] = False,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no HTML report.")] = False,
     events: Annotated[
         Path | None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from results_db.shipped import Shipped, fastest_baseline, shipped
 from tuner.cli.console import Format, cell, emit
-from tuner.cli.variant_options import config_cell
+from tuner.cli.variant_options import config_cell, filled_columns
 
 if TYPE_CHECKING:
     from results_db.records import BaselineRecord, SelectionRecord, TaskInfo
@@ -90,7 +90,8 @@ def emit_winners(
 ) -> None:
     """List winners; `more` are columns that the caller has added to the rows."""
     if style in (Format.TABLE, Format.MD):
-        emit([_shown(row) for row in rows], (*_SHOWN, *more), style, stack=True)
+        filled = filled_columns(more, rows)
+        emit([_shown(row) for row in rows], (*_SHOWN, *filled), style, stack=True)
     else:
         plain = [{**row, "config": config_cell(row["config"], style)} for row in rows]
         emit(plain, (*_FIELDS, *more), style)
