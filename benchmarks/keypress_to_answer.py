@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import time
@@ -92,8 +91,10 @@ import torch, triton
 gpu = torch.cuda.is_available()
 if gpu:
     torch.zeros(1, device="cuda")
+models = [line.partition(":")[2].strip() for line in open("/proc/cpuinfo")
+          if line.startswith("model name")]
 json.dump({"facts": {
-    "device": torch.cuda.get_device_name() if gpu else platform.processor() or "cpu",
+    "device": torch.cuda.get_device_name() if gpu else (models or ["cpu"])[0],
     "card": f"{torch.cuda.get_device_properties(0).uuid}" if gpu else "",
     "cores": len(os.sched_getaffinity(0)), "python": platform.python_version(),
     "torch": torch.__version__, "triton": triton.__version__, "cuda": torch.version.cuda or "",
@@ -408,7 +409,6 @@ def _save(args: argparse.Namespace, document: dict) -> None:
         **document["steps"].get("rehearsal", {}).get("facts", {}),
         "revision": args.revision or _revision(args.revision_path),
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "processors": len(os.sched_getaffinity(0)),
     }
     write(args.out, document)
 
