@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Start time of a new device process: from scratch, and forked from a server with torch loaded.
+"""Start time of a device process, from scratch and forked, and of a local pool.
 
     benchmarks/process_start.py --out FILE.json [--kind cuda] [--times 5]
 
 Starts the farm's device process and lets it open its device: first each time from a new fork server
 that has loaded nothing, then from one that has loaded the modules that `workers.backend_kinds`
-names for the kind. Processes start one by one with nothing else running. Prints wall seconds until
-the device has answered, and until a killed process is gone. Takes about a minute on a GPU.
+names for the kind. Processes start one by one with nothing else running. Then starts whole pools,
+whose servers `prestart` has begun to load. Prints wall seconds until the device has answered, until
+a killed process is gone, until a pool's runner and builders are ready, and of the pool's close.
+Takes about two minutes on a GPU.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from pathlib import Path
 from matmul_tasks import write
 
 from workers import backend_kinds
+from workers.pools import create, prestart
+from workers.records import PoolSpec, WorkerReady
 from workers.supervision.fork_server import ForkServer
 from workers.supervision.supervised_child import SupervisedChild
 
@@ -37,6 +41,7 @@ def main() -> int:
     loading = started_s(args.kind, server, close=False)
     forked = [started_s(args.kind, server, close=False) for _ in range(args.times)]
     server.close()
+    pools = [pool_s(args.kind) for _ in range(args.times)]
     document = {
         "script": "benchmarks/process_start.py",
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
@@ -46,12 +51,30 @@ def main() -> int:
         "server_and_first_s": loading["start_s"],
         "forked_s": [row["start_s"] for row in forked],
         "killed_s": [row["kill_s"] for row in forked],
+        **{name: [row[name] for row in pools] for name in pools[0]},
     }
     write(args.out, document)
-    for name in ("anew_s", "forked_s", "killed_s"):
+    for name in ("anew_s", "forked_s", "killed_s", *pools[0]):
         print(f"{name}: {statistics.median(document[name]):.3f} (median of {document[name]})")
     print(f"server_and_first_s: {document['server_and_first_s']}")
     return 0
+
+
+def pool_s(kind: str) -> dict[str, float]:
+    """Seconds from `prestart` until a pool's runner and all builders are ready, and to close."""
+    began = time.monotonic()
+    prestart([kind])
+    pool = create(PoolSpec(runners={kind: 1}))
+    pool.start()
+    found: dict[str, float] = {}
+    while len(found) < 2:
+        if any(isinstance(event, WorkerReady) for event in pool.poll(0.005)):
+            found["pool_runner_s"] = round(time.monotonic() - began, 3)
+        if pool.warm:
+            found.setdefault("pool_builders_s", round(time.monotonic() - began, 3))
+    began = time.monotonic()
+    pool.close()
+    return {**found, "pool_close_s": round(time.monotonic() - began, 3)}
 
 
 def started_s(kind: str, server: ForkServer, *, close: bool = True) -> dict[str, object]:

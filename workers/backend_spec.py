@@ -24,14 +24,16 @@ if TYPE_CHECKING:
 Describe = Callable[[int, Mapping[str, Value]], Device | None]
 #: What all workers load.
 WORKERS = ("workers.build.process_builder", "workers.measure.device_runner")
+#: Loads torch's libraries: the system needs a second for it, and the interpreter can import other
+#: modules meanwhile.
+TORCH_LIBRARIES = "& workers.torch_libraries:load"
 #: How preloads begin where tensors are torch's. Waiting threads of OpenMP must not burn the cores
-#: that a variant is timed on, and Inductor must not start compiler processes. The system needs a
-#: second to load torch's libraries, and the interpreter can import other modules meanwhile.
+#: that a variant is timed on, and Inductor must not start compiler processes.
 BEFORE_TORCH = (
     "OMP_WAIT_POLICY=passive",
     "OMP_DYNAMIC=false",
     "TORCHINDUCTOR_COMPILE_THREADS=1",
-    "& workers.torch_libraries:load",
+    TORCH_LIBRARIES,
     *WORKERS,
 )
 TORCH = (*BEFORE_TORCH, "torch")

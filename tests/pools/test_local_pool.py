@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
 
 import pytest
 from pool_contract import Farm, PoolContract, child_of, spec
-from processes import named, wait_until
+from processes import forked, named, wait_until
 
 from search_spaces.errors import TunerError
 from workers.pools import create, names
@@ -27,15 +28,17 @@ class TestLocalPool(PoolContract):
     pass
 
 
-def test_closing_by_force_does_not_wait_for_jobs(tmp_path):
+@pytest.mark.parametrize("kill", [True, False])
+def test_closing_does_not_wait_for_jobs_and_leaves_nothing(tmp_path, monkeypatch, kill):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     pool = create(spec("local"))
     farm = Farm.start(pool, tmp_path)
     pool.submit_measure("simulated-0", farm.measure_job("m", farm.config("hang"), slow=True))
     pool.submit_build(farm.build_job("b", farm.config(""), slow=True))
     wait_until(lambda: child_of("simulated-0") > 0)
-    pool.close(kill=True)
-    assert not named(os.getpid(), "simulated-0")
-    assert not named(os.getpid(), "builder-0")
+    pool.close(kill=kill)
+    assert not forked(os.getpid())
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("tuner-")]
 
 
 def test_a_runner_that_never_starts_is_given_up_with_its_reason(caplog):

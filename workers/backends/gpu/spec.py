@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from search_spaces.errors import TunerError
 from search_spaces.records import Device
 from workers import backend_kinds
-from workers.backend_spec import BEFORE_TORCH, BackendSpec
+from workers.backend_spec import BEFORE_TORCH, TORCH_LIBRARIES, BackendSpec
 from workers.records import Artifact, BuildJob, Failure
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ class GpuSpec(BackendSpec):
         return (*TRITON, "workers.build.gpu", f"{__name__}:compile_sample {self.usual_target}")
 
     def torch_free_builder_preload(self) -> tuple[str, ...]:
-        return tuple(entry for entry in self.builder_preload() if entry != "torch")
+        of_torch = ("torch", TORCH_LIBRARIES)
+        return tuple(entry for entry in self.builder_preload() if entry not in of_torch)
 
 
 def compile_sample(target: str) -> None:
