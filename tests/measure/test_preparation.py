@@ -30,6 +30,7 @@ def launching(name):
 
 
 def test_an_unmarked_compilation_is_noticed_and_done_without_a_launch(child):
+    assert child.prepare_part(WORKLOAD, Part(PartKind.IMPORT)) == DONE
     prepared = child.prepare_part(WORKLOAD, TASK, upcoming_baselines=("compile", "own", "eager"))
     assert prepared == PartResult(done=True, compile_first=("compile",))
     assert child.prepare_part(WORKLOAD, launching("own")) == PartResult(False, ("own",))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from search_spaces.records import Device, Toolchain, Value, config_key
 from workers.backend_kinds import BackendSpec
-from workers.measure.preparation_parts import Part, PartKind, PartResult
+from workers.measure.preparation_parts import Part, PartResult
 from workers.records import Calibration, Failure, MeasureJob, Measurement, Status, Timing
 from workers.supervision.heartbeat import heartbeat
 
@@ -52,7 +52,7 @@ class ProbeBackend:
         """
         name = part.baseline
         self._parts.append(f"{part.kind} {name}".strip())
-        if part.kind is PartKind.COMPILE:
+        if not part.on_device:
             self._compiled.add(name)
             return PartResult(done=True)
         if name == "compile" and name not in self._compiled:

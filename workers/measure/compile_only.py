@@ -9,8 +9,10 @@ left to that call.
 from __future__ import annotations
 
 import contextvars
+import importlib
 import os
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -25,6 +27,15 @@ class NeedsCompilation(Exception):
 
 class _Launched(BaseException):
     """The call has reached the compiled code, or needs the device to compile."""
+
+
+def import_compiler() -> bool:
+    """Import Dynamo and Inductor, which takes seconds; true."""
+    with warnings.catch_warnings():
+        # Their own modules raise deprecation warnings on import.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        importlib.import_module("torch._inductor.compile_fx")
+    return True
 
 
 def compile_only(call: Callable[[], object]) -> bool:

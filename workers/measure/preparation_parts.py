@@ -9,9 +9,11 @@ from enum import StrEnum
 class PartKind(StrEnum):
     """What a part does."""
 
+    #: Import the compiler of baselines. Like `COMPILE`, it leaves the device alone.
+    IMPORT = "import"
     #: Make the task's inputs and references.
     TASK = "task"
-    #: Compile a baseline without launching it. The only kind of part that leaves the device alone.
+    #: Compile a baseline without launching it.
     COMPILE = "compile"
     #: Warm a baseline up and check its outputs. It compiles nothing.
     LAUNCH = "launch"
@@ -22,13 +24,13 @@ class Part:
     """One part of preparing the confirmation of one task."""
 
     kind: PartKind
-    #: The name of the baseline; empty for the task.
+    #: The name of the baseline; empty for parts that concern all of them.
     baseline: str = ""
 
     @property
     def on_device(self) -> bool:
         """Whether it launches work on the device."""
-        return self.kind is not PartKind.COMPILE
+        return self.kind in (PartKind.TASK, PartKind.LAUNCH)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class _Plan:
 
     #: The names of all baselines.
     baselines: tuple[str, ...]
-    parts: list[Part] = field(default_factory=lambda: [Part(PartKind.TASK)])
+    parts: list[Part] = field(default_factory=lambda: [Part(PartKind.IMPORT), Part(PartKind.TASK)])
     #: Baselines that were compiled, whether or not everything of them was.
     compiled: set[str] = field(default_factory=set)
 
@@ -234,9 +234,9 @@ def _key(job: MeasureJob) -> _Key:
 
 
 def _open_parts(plan: _Plan) -> list[Part]:
-    """The parts that may come next: the task first, a baseline's launch after its compilation."""
-    first = plan.parts[:1]
-    if first and first[0].kind is PartKind.TASK:
+    """The parts that may come next: baselines last, and their launches after their compilations."""
+    first = [part for part in plan.parts if not part.baseline]
+    if first:
         return first
     compiling = {part.baseline for part in plan.parts if part.kind is PartKind.COMPILE}
     return [

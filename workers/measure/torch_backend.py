@@ -23,6 +23,7 @@ from workers.build import install
 from workers.measure.compile_only import (
     NeedsCompilation,
     compile_only,
+    import_compiler,
     in_background_thread,
     without_compiling,
 )
@@ -253,6 +254,8 @@ class TorchBackend(ABC):
         self._cache = job.protocol.cache
         self._calibration = job.calibration or self._calibration
         key = (job.kernel, job.workload, job.protocol.seeds)
+        if part.kind is PartKind.IMPORT:
+            return PartResult(in_background_thread(import_compiler, self._cores))
         if part.kind is PartKind.TASK:
             if not self._has_room():
                 return PartResult(done=False)
