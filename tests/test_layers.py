@@ -48,6 +48,7 @@ ALLOWED = {
 #: sub-package or a module; one that is not named here may import every room.
 ROOMS = {
     "tuner.progress": set[str](),
+    "tuner.display": {"tuner.progress"},
     "tuner.import_names": set[str](),
     "tuner.tracing": set[str](),
     "tuner.traces": {"tuner.tracing"},

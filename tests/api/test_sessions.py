@@ -18,6 +18,7 @@ from processes import below, wait_until
 
 import tuner
 from search_spaces.recorded.kernel import synthesise
+from tuner.progress import Progress
 
 ROOT = Path(__file__).parents[2]
 QUICK = {"pool": {"builders": 1, "simulated": {"runners": 1}}, "measure": {"warm_ms": 0}}
@@ -101,8 +102,9 @@ def test_a_callback_that_calls_its_session_is_refused(simulated):
 def test_an_interrupt_leaves_the_session_usable(simulated):
     before = children()
 
-    def interrupt(progress: object) -> None:
-        raise KeyboardInterrupt
+    def interrupt(progress: Progress) -> None:
+        if progress.tasks_total:  # the workers are at work
+            raise KeyboardInterrupt
 
     with tuner.session(settings=QUICK) as session:
         with pytest.raises(KeyboardInterrupt):

@@ -42,12 +42,13 @@ class Session:
         settings: Mapping[str, Any] | None = None,
         trace: str | Path | None = None,
         on_progress: ProgressCallback | None = None,
+        progress: bool | None = None,
     ) -> None:
         refuse_nested("a session")
         from workers.pools.kept_pool import KeptPool
 
         self._pool, self._target, self._settings = pool, target, dict(settings or {})
-        self._on_progress = on_progress
+        self._on_progress, self._progress = on_progress, progress
         self._lock = threading.Lock()
         #: The thread whose call is at work.
         self._caller: int | None = None
@@ -77,6 +78,7 @@ class Session:
         fresh: bool = ...,
         settings: Mapping[str, Any] | None = ...,
         on_progress: ProgressCallback | None = ...,
+        progress: bool | None = ...,
     ) -> TuneResult: ...
 
     @overload
@@ -92,6 +94,7 @@ class Session:
         fresh: bool = ...,
         settings: Mapping[str, Any] | None = ...,
         on_progress: ProgressCallback | None = ...,
+        progress: bool | None = ...,
     ) -> list[TuneResult]: ...
 
     def tune(
@@ -106,12 +109,13 @@ class Session:
         fresh: bool = False,
         settings: Mapping[str, Any] | None = None,
         on_progress: ProgressCallback | None = None,
+        progress: bool | None = None,
     ) -> TuneResult | list[TuneResult]:
         """Tune as `tuner.tune` does, on the session's workers and in its database.
 
         Results of earlier calls are reused where the code, the workload and the device are the
-        same; `fresh` measures again. target, settings and on_progress replace the session's;
-        settings section by section.
+        same; `fresh` measures again. target, settings, on_progress and progress replace the
+        session's; settings section by section.
         """
         if self._caller == threading.get_ident():
             raise TunerError("on_progress calls its own session", "call tune after this call")
@@ -129,6 +133,7 @@ class Session:
                 fresh=fresh,
                 settings={**self._settings, **(settings or {})},
                 on_progress=on_progress or self._on_progress,
+                progress=self._progress if progress is None else progress,
             )
             self._caller = threading.get_ident()
             try:
@@ -185,6 +190,7 @@ def session(
     settings: Mapping[str, Any] | None = None,
     trace: str | Path | None = None,
     on_progress: ProgressCallback | None = None,
+    progress: bool | None = None,
 ) -> Session:
     """Keep workers warm for several calls of `tune`.
 
@@ -192,7 +198,8 @@ def session(
             first = s.tune("softmax", {"rows": 8192, "cols": 8192, "dtype": "bfloat16"})
             second = s.tune("softmax", {"rows": 4096, "cols": 4096, "dtype": "bfloat16"})
 
-    pool, target, database and settings are those of `tuner.tune`, for all calls. database: by
+    pool, target, database, settings, on_progress and progress are those of `tuner.tune`, for all
+    calls. database: by
     default a temporary one, which exists as long as the session or a result of it. trace: a file
     for the trace of the whole session, written when it closes. The first call starts the workers.
     """
@@ -203,6 +210,7 @@ def session(
         settings=settings,
         trace=trace,
         on_progress=on_progress,
+        progress=progress,
     )
 
 

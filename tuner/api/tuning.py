@@ -16,7 +16,8 @@ from search_spaces.kernel import Kernel
 from search_spaces.records import Value, Workload
 from tuner.api.databases import Database
 from tuner.api.result import TuneResult
-from tuner.progress import ProgressCallback
+from tuner.display import shown
+from tuner.progress import Progress, ProgressCallback
 from tuner.traces import recorded
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def tune(
     fresh: bool = ...,
     settings: Mapping[str, Any] | None = ...,
     on_progress: ProgressCallback | None = ...,
+    progress: bool | None = ...,
     trace: str | os.PathLike[str] | None = ...,
 ) -> TuneResult: ...
 
@@ -63,6 +65,7 @@ def tune(
     fresh: bool = ...,
     settings: Mapping[str, Any] | None = ...,
     on_progress: ProgressCallback | None = ...,
+    progress: bool | None = ...,
     trace: str | os.PathLike[str] | None = ...,
 ) -> list[TuneResult]: ...
 
@@ -80,6 +83,7 @@ def tune(
     fresh: bool = False,
     settings: Mapping[str, Any] | None = None,
     on_progress: ProgressCallback | None = None,
+    progress: bool | None = None,
     trace: str | os.PathLike[str] | None = None,
 ) -> TuneResult | list[TuneResult]:
     """Tune a kernel for one workload, or for several as one campaign.
@@ -94,7 +98,9 @@ def tune(
     time of the whole call.
     target: `cpu`, `cuda`, `cuda:90`...; by default the kernel's own kind. database: a SQLAlchemy
     URL; by default a temporary one, which is removed with the last result that refers to it.
-    settings: more of config.yaml, such as `{"measure": {"final_pairs": 40}}`. trace: a file for
+    settings: more of config.yaml, such as `{"measure": {"final_pairs": 40}}`. on_progress: called
+    several times a second. progress: whether to show it; by default on a terminal and in a
+    notebook, with True also elsewhere, as lines on stderr. trace: a file for
     what every process did when, for ui.perfetto.dev. Raises `TunerError` for whatever the caller
     can correct.
     """
@@ -109,6 +115,7 @@ def tune(
         fresh=fresh,
         settings=dict(settings or {}),
         on_progress=on_progress,
+        progress=progress,
     )
     with recorded(None if trace is None else Path(trace), "tuner.tune", option="trace"):
         results = call.run(Database(database))
@@ -146,6 +153,8 @@ class TuneCall:
     #: More of config.yaml.
     settings: Mapping[str, Any] = field(default_factory=dict)
     on_progress: ProgressCallback | None = None
+    #: Whether to show progress; None: on a terminal and in a notebook.
+    progress: bool | None = None
     #: When the call began, by `time.monotonic`.
     started_s: float = field(default_factory=time.monotonic, compare=False)
 
@@ -159,6 +168,14 @@ class TuneCall:
         """
         if create_pool is None:
             self.load_workers()
+        with shown(self.progress) as show:
+            return replace(self, on_progress=_both(show, self.on_progress))._run(
+                database, create_pool
+            )
+
+    def _run(
+        self, database: Database, create_pool: Callable[[PoolSpec], Pool] | None
+    ) -> list[TuneResult]:
         from tuner.api.stored_results import failed_result
 
         kernel = self.loaded().kernel
@@ -261,8 +278,16 @@ class TuneCall:
             kernel,
             summary=outcome.summary,
             note=_note(outcome),
-            stage_s=outcome.stage_s,
+            stage_s=self._stages(outcome),
         )
+
+    def _stages(self, outcome: RunOutcome) -> dict[int, dict[str, float]]:
+        """Seconds by task and stage, with those of the whole call before and after."""
+        start_s, end_s = outcome.began_s - self.started_s, time.monotonic() - outcome.ended_s
+        return {
+            task: {"start": start_s, **found, "end": end_s}
+            for task, found in outcome.stage_s.items()
+        }
 
     def _arguments(self, kernel: Kernel, database: Database) -> tuple[Settings, RunOptions]:
         """The settings and options of the campaign."""
@@ -295,6 +320,19 @@ class TuneCall:
             "database": {**self.settings.get("database", {}), "url": url},
             "campaigns": {"tune": campaign},
         }
+
+
+def _both(
+    first: ProgressCallback | None, second: ProgressCallback | None
+) -> ProgressCallback | None:
+    if first is None or second is None:
+        return first or second
+
+    def call(progress: Progress) -> None:
+        first(progress)
+        second(progress)
+
+    return call
 
 
 def _refused(

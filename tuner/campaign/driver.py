@@ -275,6 +275,7 @@ class Driver:
         self._shown = now
         seen = progress(
             self.engine,
+            now=now,
             elapsed_s=now - self._started,
             offered_s=self._offered_s,
             fresh=self.recorded,

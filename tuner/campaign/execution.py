@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from search_spaces.registry import refuse_nested
 from tuner.campaign import findings
+from tuner.campaign.announcer import Announcer
 from tuner.campaign.declaration_check import check_declarations
 from tuner.campaign.driver import Control
 from tuner.campaign.early_start import load_workers
@@ -64,13 +65,17 @@ def run_campaign(
         load_workers(settings, name, options.base)
     settings = anchored(settings, options.base)
     campaign = adjusted(campaign_of(settings, name), options)
+    announcer = Announcer(on_progress, began)
+    announcer.say("loading", "loading the kernels")
     with span("load the kernels", "start"):
         tasks = requested_of(settings, campaign, options)
     control = control or Control()
     if pool is None:
         create = create_pool or pools.create
         pool = create(required_pool(settings, tasks, options.base))
+    announcer.say("starting", "starting workers")
     with StartedPool(pool) as started:
+        announcer.starting(pool)
         check_declarations(tasks)
         from results_db import Store
         from results_db.patience import Patience
@@ -79,5 +84,5 @@ def run_campaign(
         with Store.open(settings.database.url, answer_s=settings.database.timeout) as opened:
             store = opened.waiting(patience)
             run = CampaignRun(settings, name, campaign, options, store, control)
-            outcome = run.drive(tasks, on_progress, started, began)
+            outcome = run.drive(tasks, announcer, started, began)
             return replace(outcome, findings=tuple(findings.of_run(store, outcome.run_id)))

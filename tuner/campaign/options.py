@@ -65,6 +65,10 @@ class RunOutcome:
     fault: Fault | None = None
     #: Seconds by task and stage: `search`, `finals`, `confirm`.
     stage_s: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    #: When the search of the first task could begin, by `time.monotonic`.
+    began_s: float = 0.0
+    #: When the last task was over, by `time.monotonic`.
+    ended_s: float = 0.0
 
 
 def campaign_of(settings: Settings, name: str) -> CampaignConfig:

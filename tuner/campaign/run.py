@@ -12,6 +12,7 @@ from results_db.errors import StoreMovedError
 from results_db.patience import Patience
 from search_spaces.errors import TunerError
 from tuner.campaign import environment, lease
+from tuner.campaign.announcer import Announcer
 from tuner.campaign.driver import Control, Driver
 from tuner.campaign.event_log import EventLog
 from tuner.campaign.options import RunOptions, RunOutcome
@@ -22,7 +23,6 @@ from tuner.campaign.task_specs import TaskSpecs
 from tuner.campaign.tasks import RequestedTask, assign_devices
 from tuner.campaign.worker_start import ExpectedWorkers, await_workers
 from tuner.engine import Engine, TaskSpec
-from tuner.progress import ProgressCallback
 from tuner.settings.models import CampaignConfig, Settings
 from tuner.tracing import traced
 from workers.records import WorkerInfo
@@ -58,7 +58,7 @@ class CampaignRun:
     def drive(
         self,
         tasks: list[RequestedTask],
-        on_progress: ProgressCallback | None,
+        announcer: Announcer,
         started: StartedPool,
         began: float,
     ) -> RunOutcome:
@@ -67,7 +67,7 @@ class CampaignRun:
         began: when the run began, by `time.monotonic`.
         """
         try:
-            outcome = self._drive(tasks, on_progress, started, began)
+            outcome = self._drive(tasks, announcer, started, began)
             self.store.check_place()
             return outcome
         except StoreMovedError as error:
@@ -82,7 +82,7 @@ class CampaignRun:
     def _drive(
         self,
         tasks: list[RequestedTask],
-        on_progress: ProgressCallback | None,
+        announcer: Announcer,
         started: StartedPool,
         began: float,
     ) -> RunOutcome:
@@ -98,6 +98,7 @@ class CampaignRun:
             self.ends_at = clock() + wall_s - (time.monotonic() - self.options.started_s)
         timeout_s = self.settings.pool.connect_timeout * _START_TIMEOUTS
         workers = _described(pool)
+        announcer.opening(workers)
         # Builds are ordered while the runners of a pool that has described them open their devices.
         expected = ExpectedWorkers(workers, timeout_s) if workers else None
         ready = [] if workers else await_workers(pool, self.control, timeout_s)
@@ -109,17 +110,21 @@ class CampaignRun:
             self.store.waiting(Patience()),
             run_id,
             self.control,
-            on_progress,
+            announcer.on_progress,
             clock,
             self.settings.database.patience,
             EventLog(self.options.events, engine) if self.options.events else None,
             expected,
         )
+        began_s = time.monotonic()
         end = driver.run(ready)
+        ended_s = time.monotonic()
+        announcer.say("closing", "closing the workers")
         started.close(kill=self.control.killed or (expected is not None and not expected.started))
         elapsed_s = time.monotonic() - began
+        announcer.say("writing", "writing the results")
         outcome = conclude(self.store, run_id, end, notes, elapsed_s, driver.usage())
-        outcome = replace(outcome, stage_s=driver.stages.stage_s)
+        outcome = replace(outcome, stage_s=driver.stages.stage_s, began_s=began_s, ended_s=ended_s)
         _log.info("run %d %s: %s", run_id, outcome.status, outcome.summary)
         return write_products(self.store, self.settings, self.options, tasks, outcome)
 

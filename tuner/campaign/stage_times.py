@@ -25,11 +25,3 @@ class StageTimes:
             seconds[name] = seconds.get(name, 0.0) + now - left[1]
         if stage is not Stage.DONE:
             self._entered[task_id] = stage, now
-
-    def finals_s(self) -> list[float]:
-        """Seconds of race and confirmation together, of each task that has left both."""
-        return [
-            found["finals"] + found.get("confirm", 0.0)
-            for task_id, found in self.stage_s.items()
-            if "finals" in found and task_id not in self._entered
-        ]

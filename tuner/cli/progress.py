@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from search_spaces.inert_text import inert
@@ -35,12 +36,24 @@ def watched(*, quiet: bool = False) -> Iterator[ProgressCallback | None]:
 def _live() -> Iterator[ProgressCallback]:
     from rich.live import Live
 
-    with Live(console=console(stderr=True), refresh_per_second=4, transient=True) as live:
-        yield lambda progress: live.update(picture(progress))
+    latest, at_s = Progress.of_stage("starting"), time.monotonic()
+
+    def keep(progress: Progress) -> None:
+        nonlocal latest, at_s
+        latest, at_s = progress, time.monotonic()
+
+    def now() -> RenderableType:
+        return picture(replace(latest, elapsed_s=latest.elapsed_s + time.monotonic() - at_s))
+
+    # The display draws itself several times a second, so that no stage looks like a halt.
+    with Live(
+        console=console(stderr=True), refresh_per_second=4, transient=True, get_renderable=now
+    ):
+        yield keep
 
 
 class Lines:
-    """One line every few seconds and one for every finished task, for logs."""
+    """One line every few seconds, for every stage and for every finished task, for logs."""
 
     def __init__(
         self, write: Callable[[str], object], clock: Callable[[], float] = time.monotonic
@@ -48,9 +61,15 @@ class Lines:
         self._write = write
         self._clock = clock
         self._next_s = 0.0
+        self._stage = ""
         self._open: dict[str, TaskProgress] = {}
 
     def __call__(self, progress: Progress) -> None:
+        if progress.stage != self._stage:
+            self._stage = progress.stage
+            self._write(f"{inert(progress.activity)}\n")
+        if progress.stage and not progress.tasks_total:  # before or after the search
+            return
         seen = {task.label: task for task in progress.tasks}
         over = {label for label, task in seen.items() if task.stage == "done"}
         vanished = [task for label, task in self._open.items() if label not in seen]
@@ -90,6 +109,9 @@ def picture(progress: Progress) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
+    activity = Text(f"{inert(progress.activity)}, elapsed {duration(progress.elapsed_s).strip()}")
+    if not progress.tasks_total:
+        return activity
     head = Table.grid(padding=(0, 2))
     head.add_row(
         ProgressBar(total=progress.total or None, completed=progress.done, width=28),
@@ -111,9 +133,9 @@ def picture(progress: Progress) -> RenderableType:
         )
     foot = Text(
         f"tasks {progress.tasks_done} of {progress.tasks_total}, building {progress.building:3d}, "
-        f"measuring {progress.measuring:3d}, elapsed {duration(progress.elapsed_s)}"
+        f"measuring {progress.measuring:3d}"
     )
-    return Group(head, body, foot)
+    return Group(head, body, foot, activity)
 
 
 def counted(done: int, total: int | None) -> str:

@@ -88,6 +88,10 @@ class Engine:
         instructions += self._advance(now, limit)
         return sorted(instructions, key=lambda each: not isinstance(each, Measure | Build))
 
+    def finals_left_s(self, now: float) -> float:
+        """Expected seconds of all finals that are not over."""
+        return self._finals_time.left_s(self.tasks, len(self.dispatcher.workers), now)
+
     def validate(self) -> None:
         """Raise `InvariantError` if the state contradicts itself. Made for tests and replays."""
         invariants.check(self.tasks, self.dispatcher, finished=self.finished)

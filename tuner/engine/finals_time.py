@@ -1,4 +1,4 @@
-"""The time to keep free for finals before the end of a run whose wall-clock time is limited."""
+"""The time that finals take: for progress, and to keep free where wall-clock time is limited."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class FinalsTime:
 
         All tasks of a run have the same limit.
         """
-        if not tasks or tasks[0].spec.budget.ends_at is None:
-            return
         timed = [task for task in tasks if not task.spec.compile_only]
         for task in timed:
             if task.stage in _FINALS or task.spec.task_id in self._began:
                 self._observe(task, workers, now)
+        if not tasks or tasks[0].spec.budget.ends_at is None:
+            return
         searched = [task for task in timed if task.stage is Stage.SEARCH]
         begun = [task for task in timed if task.stage in _FINALS]
         begun += [task for task in searched if task.search.trials]
@@ -43,6 +43,15 @@ class FinalsTime:
             own_s = self._expected_s(task)
             others_s = sum(self._expected_s(each) for each in begun if each is not task)
             task.search.finals_s = max(own_s, (own_s + others_s) / max(1, workers))
+
+    def left_s(self, tasks: Sequence[Task], workers: int, now: float) -> float:
+        """Expected seconds of all finals that are not over. workers: how many devices."""
+        left = [
+            max(0.0, self._expected_s(task) - (now - self._began.get(task.spec.task_id, now)))
+            for task in tasks
+            if task.stage is not Stage.DONE and not task.spec.compile_only
+        ]
+        return sum(left) / max(1, min(workers, len(left)))
 
     def _observe(self, task: Task, workers: int, now: float) -> None:
         number = task.spec.task_id
