@@ -24,19 +24,14 @@ if TYPE_CHECKING:
 Describe = Callable[[int, Mapping[str, Value]], Device | None]
 #: What all workers load.
 WORKERS = ("workers.build.process_builder", "workers.measure.device_runner")
-#: Loads torch's libraries: the system needs a second for it, and the interpreter can import other
-#: modules meanwhile.
-TORCH_LIBRARIES = "& workers.torch_libraries:load"
 #: How preloads begin where tensors are torch's. Waiting threads of OpenMP must not burn the cores
 #: that a variant is timed on, and Inductor must not start compiler processes.
-BEFORE_TORCH = (
-    "OMP_WAIT_POLICY=passive",
-    "OMP_DYNAMIC=false",
-    "TORCHINDUCTOR_COMPILE_THREADS=1",
-    TORCH_LIBRARIES,
-    *WORKERS,
-)
+ENVIRONMENT = ("OMP_WAIT_POLICY=passive", "OMP_DYNAMIC=false", "TORCHINDUCTOR_COMPILE_THREADS=1")
+#: What may load while the system links torch's libraries, which takes a second, follows this.
+BEFORE_TORCH = (*ENVIRONMENT, "& workers.torch_libraries:load", *WORKERS)
 TORCH = (*BEFORE_TORCH, "torch")
+#: What the first comparison of two variants loads.
+STATISTICS = "scipy.special"
 
 
 class Node(Protocol):

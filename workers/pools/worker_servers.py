@@ -3,16 +3,16 @@
 The preloads of builders and of each kind of runner are lists. A server loads what all lists begin
 with; where they differ, branches of it load the rest. For `cuda` alone:
 
-    workers             triton, triton_key, torch
+    workers             Triton, the digest of its files, torch, workers.backends.cuda.backend
       +-- builders      workers.build.gpu, one small compilation
-      +-- cuda          workers.backends.cuda.backend
-      +-- cuda standby  Inductor, workers.backends.cuda.backend
+      +-- cuda standby  Inductor
 
 and where no kernel needs torch for its builds:
 
     workers
-      +-- builders      triton, triton_key, workers.build.gpu, one small compilation
-      +-- cuda          torch, triton, triton_key, workers.backends.cuda.backend
+      +-- builders               Triton, the digest, workers.build.gpu, one small compilation
+      +-- cuda+cuda standby      Triton, the digest, torch, workers.backends.cuda.backend
+            +-- cuda standby     Inductor
 
 `prestart` starts the servers of a pool that does not exist yet, so that libraries are imported
 while the driver imports its own.

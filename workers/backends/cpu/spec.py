@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search_spaces.records import Device, Toolchain, Value
-from workers.backend_spec import TORCH, BackendSpec, Describe
+from workers.backend_spec import STATISTICS, TORCH, BackendSpec, Describe
 from workers.records import Artifact, BuildJob, Failure
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class CpuSpec(BackendSpec):
     def preload(self) -> tuple[str, ...]:
         # Inductor has chosen the folder of its precompiled headers during its import.
         headers = "workers.build.isa:without_header_precompilation"
-        return (*_INDUCTOR, headers, "workers.backends.cpu.backend")
+        return (*_INDUCTOR, headers, "workers.backends.cpu.backend", STATISTICS)
 
     def create(self, *, index: int, cache_dir: str, **options: Value) -> Backend:
         from workers.backends.cpu.backend import CpuBackend

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, ClassVar
 from search_spaces.errors import TunerError
 from search_spaces.records import Device
 from workers import backend_kinds
-from workers.backend_spec import BEFORE_TORCH, TORCH_LIBRARIES, BackendSpec
+from workers.backend_spec import BEFORE_TORCH, ENVIRONMENT, STATISTICS, WORKERS, BackendSpec
 from workers.records import Artifact, BuildJob, Failure
 
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel
 
-#: What takes seconds before a variant is compiled or a device is opened: Triton, the digest of its
-#: own files, which is part of the name of every cached binary, and torch.
-TRITON = (*BEFORE_TORCH, "triton", "triton.runtime.cache:triton_key", "torch")
+_TRITON_KEY = "triton.runtime.cache:triton_key"
 #: What torch.compile loads. Without the variable, asking whether there is a device would open it.
 _INDUCTOR = (
     "PYTORCH_NVML_BASED_CUDA_CHECK=1",
@@ -72,17 +70,24 @@ class GpuSpec(BackendSpec):
         return {**super().environment(cache_dir), **shared}
 
     def preload(self) -> tuple[str, ...]:
-        return (*TRITON, f"workers.backends.{self.kind}.backend")
+        """Triton, the digest of its own files, which is part of the name of every cached binary,
+        and torch."""
+        return (
+            *(*BEFORE_TORCH, "triton", f"& {_TRITON_KEY}"),
+            *(f"workers.backends.{self.kind}.backend", STATISTICS, "torch"),
+        )
 
     def standby_preload(self) -> tuple[str, ...]:
-        return (*TRITON, *_INDUCTOR, f"workers.backends.{self.kind}.backend")
+        return (*self.preload(), *_INDUCTOR)
 
     def builder_preload(self) -> tuple[str, ...]:
-        return (*TRITON, "workers.build.gpu", f"{__name__}:compile_sample {self.usual_target}")
+        return (*self.preload(), *self._compiler())
 
     def torch_free_builder_preload(self) -> tuple[str, ...]:
-        of_torch = ("torch", TORCH_LIBRARIES)
-        return tuple(entry for entry in self.builder_preload() if entry not in of_torch)
+        return (*ENVIRONMENT, *WORKERS, "triton", _TRITON_KEY, *self._compiler())
+
+    def _compiler(self) -> tuple[str, ...]:
+        return "workers.build.gpu", f"{__name__}:compile_sample {self.usual_target}"
 
 
 def compile_sample(target: str) -> None:

@@ -42,6 +42,8 @@ _LOG = logging.getLogger(__name__)
 _SPIN_CYCLES = (4_000, 10_000, 20_000, 40_000)
 #: Readings shift by several quanta from one `collect` to the next, so each spin is collected often.
 _SPIN_COLLECTS = 8
+#: The device's own records do not shift, and each `collect` of them takes a profiler session.
+_CUPTI_COLLECTS = 2
 _READINGS = 1024
 _WARM_MS = 50.0
 #: Largest accepted deviation of the intercept from the overhead, in us, and of the slope from 1.
@@ -49,6 +51,7 @@ _AGREE_US = 0.5
 _AGREE_SLOPE = 0.02
 _COPY_BYTES = 256 * 2**20
 _REPEATS = 10
+_PRODUCTS = 5
 _GPU_SIDES = {"bfloat16": 8192, "float16": 8192, "tf32": 8192, "float32": 4096}
 _SPOT_WARM_MS = 20.0
 _SPOT_READINGS = 32
@@ -205,7 +208,8 @@ def _overheads(flush: torch.Tensor | None, warm_up: WarmUp) -> Mapping[str, floa
     read: dict[tuple[str, str], list[float]] = {}
     for (method, cache), timer in clocks.items():
         try:
-            read[method, cache] = _spin_means(timer)
+            collects = _CUPTI_COLLECTS if method == "cupti" else _SPIN_COLLECTS
+            read[method, cache] = _spin_means(timer, collects)
         except Exception as problem:
             _LOG.warning("cannot calibrate `%s`: %s", method, problem)
     overheads = {}
@@ -219,12 +223,12 @@ def _overheads(flush: torch.Tensor | None, warm_up: WarmUp) -> Mapping[str, floa
     return overheads
 
 
-def _spin_means(timer: Timer) -> list[float]:
+def _spin_means(timer: Timer, collects: int) -> list[float]:
     """The mean over several collects of each spin's median."""
     spins = _spins()
     order = list(range(len(spins)))
     orders = [order, order[::-1]] * 2
-    rows = [timer.collect(spins, orders) for _ in range(_SPIN_COLLECTS)]
+    rows = [timer.collect(spins, orders) for _ in range(collects)]
     return [
         statistics.fmean(statistics.median(samples[position]) for samples in rows)
         for position in order
@@ -262,7 +266,8 @@ def _flops_per_us(timer: Timer, dtype: str, side: int) -> float:
         for product in products:
             product()
         torch.cuda.synchronize()
-        return 2 * side**3 / min(min(_times(timer, product)) for product in products)
+        best_us = min(min(_times(timer, product, _PRODUCTS)) for product in products)
+        return 2 * side**3 / best_us
 
 
 @contextmanager
