@@ -1,5 +1,6 @@
 """The Inductor cache in a CPU artifact, with which another process compiles nothing."""
 
+import os
 import pickle
 import subprocess
 import sys
@@ -119,3 +120,30 @@ def test_a_fault_is_a_failure_and_leaves_no_files(cache, artifacts):
     assert "\n" not in failure.message
     assert "a fault in the traced function" in failure.detail
     assert sorted((cache / "variants").iterdir()) == before
+
+
+PROBES = """
+import json, sys
+from pathlib import Path
+from torch._inductor.cpu_vec_isa import valid_vec_isa_list
+from workers.build import isa
+
+if sys.argv[1] == "ours":
+    isa.probe_once(Path(sys.argv[2]))
+print([str(found) for found in valid_vec_isa_list()])
+"""
+
+
+@pytest.mark.slow
+def test_quick_probes_find_the_instructions_that_inductor_finds(tmp_path):
+    found = []
+    for whose in ("ours", "inductor"):
+        done = subprocess.run(
+            [sys.executable, "-c", PROBES, whose, f"{tmp_path}"],
+            env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": f"{tmp_path / whose}"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found.append(done.stdout)
+    assert found[0] == found[1]

@@ -1,8 +1,11 @@
 """Precompiled headers of Inductor's C++ backend, shared by all builders of a user.
 
-One header takes seconds to compile and 100 MB of disk. Each builder has a private folder, which is
-deleted with it. Complete headers are copied to the user's cache folder, where the next builder
-finds them. A builder that is killed while it writes a header leaves nothing there.
+One header takes six seconds to compile and 150 MB of disk; with it, a variant compiles in one
+second instead of two. Where no header is at hand, the first variants are compiled without one.
+
+Each builder has a private folder, which is deleted with it. Complete headers are copied to the
+user's cache folder, where the next builder finds them. A builder that is killed while it writes a
+header leaves nothing there.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,8 @@ from tuner.tracing import span
 from workers import user_cache
 
 _SUFFIXES = (".h", ".gch")
+#: Variants of one set of flags that are compiled without a header before one is made.
+WITHOUT_HEADER = 6
 
 
 def share(private: Path) -> None:
@@ -36,8 +42,13 @@ def share(private: Path) -> None:
     if shared is None:
         return
     _copy_in(shared, private)
+    compiled: Counter[object] = Counter()
 
     def make_and_share(*args: Any, **kwargs: Any) -> Any:
+        flags = (args, tuple(sorted(kwargs.items())))
+        compiled[flags] += 1
+        if compiled[flags] <= WITHOUT_HEADER and not any(private.glob("*.gch")):
+            return None
         with span("headers", "build", least_s=0.01):
             header = make(*args, **kwargs)
             _copy_out(private, shared)
