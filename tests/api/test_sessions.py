@@ -109,7 +109,9 @@ def test_an_interrupt_leaves_the_session_usable(simulated):
     with tuner.session(settings=QUICK) as session:
         with pytest.raises(KeyboardInterrupt):
             session.tune(**simulated, on_progress=interrupt)
-        assert len(session.tune(**simulated).trials) == 10
+        resumed = session.tune(**simulated)
+        assert len(resumed.trials) == 10
+        assert resumed.run_id == 1, "the interrupted run"
     wait_until(lambda: not children() - before)
 
 

@@ -161,6 +161,11 @@ class TuneResult:
         ]
         return found
 
+    @property
+    def run_id(self) -> int | None:
+        """The number of the run in its database; None where nothing ran."""
+        return self._origin.run_id if self._origin is not None else None
+
     def _stored(self) -> ResultOrigin:
         from search_spaces.errors import TunerError
 
