@@ -184,33 +184,51 @@ class CpuAffine(_Affine):
         return run
 
 
-class CompiledBaselines(CpuAffine):
-    """Its baselines compile in different ways; `unlaunched` fails once `own` was launched."""
+def baselines_that_compile():
+    """Baselines that compile in different ways; `unlaunched` fails once `own` was launched."""
+    launches = {}
 
-    name = "compiled_baselines"
+    def counting(x, count):
+        count.add_(1)
+        return x * 2 + 1
+
+    def broken(x):
+        y = x * 2
+        torch._dynamo.graph_break()
+        return y + 1
+
+    own, parts = torch.compile(counting), torch.compile(broken)
+
+    def run_own(inputs):
+        count = launches.setdefault("own", torch.zeros(1, device=inputs["x"].device))
+        return {"y": own(inputs["x"], count)}
+
+    def unlaunched(inputs):
+        if "own" in launches and launches["own"].item():
+            raise RuntimeError(f"launched {launches['own'].item()} times")
+        return {"y": inputs["x"] * 2 + 1}
+
+    return {
+        "compile": named("y", compiled(lambda x: x * 2 + 1), "x"),
+        "own": run_own,
+        "parts": lambda inputs: {"y": parts(inputs["x"])},
+        "unlaunched": unlaunched,
+    }
+
+
+class CpuCompiledBaselines(CpuAffine):
+    """`CpuAffine` with baselines that compile."""
+
+    name = "cpu_compiled_baselines"
 
     def baselines(self, workload):
-        launches = torch.zeros(1)
+        return {**baselines_that_compile(), **super().baselines(workload)}
 
-        def counting(x):
-            launches.add_(1)
-            return x * 2 + 1
 
-        def broken(x):
-            y = x * 2
-            torch._dynamo.graph_break()
-            return y + 1
+class TritonCompiledBaselines(TritonAffine):
+    """`TritonAffine` with baselines that compile."""
 
-        def unlaunched(inputs):
-            if launches.item():
-                raise RuntimeError(f"launched {launches.item()} times")
-            return {"y": inputs["x"] * 2 + 1}
+    name = "triton_compiled_baselines"
 
-        own, parts = torch.compile(counting), torch.compile(broken)
-        return {
-            "compile": named("y", compiled(lambda x: x * 2 + 1), "x"),
-            "own": lambda inputs: {"y": own(inputs["x"])},
-            "parts": lambda inputs: {"y": parts(inputs["x"])},
-            "unlaunched": unlaunched,
-            **super().baselines(workload),
-        }
+    def baselines(self, workload):
+        return {**baselines_that_compile(), **super().baselines(workload)}

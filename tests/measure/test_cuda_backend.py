@@ -140,7 +140,7 @@ def test_a_race_and_a_confirmation_against_baselines(child, built):
     race = _measure(child, *field, mode=Mode.RACE)
     assert race.compiled == 0
     counts = [len(timing.samples_us) for timing in race.outcomes]
-    assert counts[0] >= counts[2] == PROTOCOL.round_pairs
+    assert counts[0] >= PROTOCOL.round_pairs > counts[2]
     assert race.outcomes[0].log_ratio == 0.0
     assert _said(race.outcomes[2]) == "slower"
     names = ("eager", "wrong", "raises")

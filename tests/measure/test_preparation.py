@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from measure_child import Child
 
 from search_spaces.records import Status, Workload
@@ -14,9 +15,26 @@ TASK = Part(PartKind.TASK)
 DONE, LEFT = PartResult(done=True), PartResult(done=False)
 
 
-@pytest.fixture(scope="module")
-def child(tmp_path_factory):
-    child = Child("cpu", "CompiledBaselines", tmp_path_factory.mktemp("cache"))
+#: A variant of the kernels of each kind.
+VARIANT = {"work": 1, "block": 1024}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        ("cpu", "CpuCompiledBaselines"),
+        pytest.param(
+            ("cuda", "TritonCompiledBaselines"),
+            marks=[
+                pytest.mark.gpu,
+                pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+            ],
+        ),
+    ],
+    ids=["cpu", "cuda"],
+)
+def child(tmp_path_factory, request):
+    child = Child(*request.param, tmp_path_factory.mktemp("cache"))
     yield child
     child.close()
 
@@ -41,7 +59,7 @@ def test_an_unmarked_compilation_is_noticed_and_done_without_a_launch(child):
     for name in ("eager", "wrong", "raises", "no such baseline"):
         child.prepare_part(WORKLOAD, launching(name))
     names = ("own", "eager", "wrong", "raises")
-    found = child.measure(WORKLOAD, {"work": 1}, mode=Mode.CONFIRM, baselines=names)
+    found = child.measure(WORKLOAD, VARIANT, mode=Mode.CONFIRM, baselines=names)
     assert child.compiled_graphs() == 1
     assert isinstance(found.outcomes[0], Timing)
     assert isinstance(found.baselines["own"], Timing)
@@ -66,7 +84,7 @@ def test_a_function_that_compiles_in_parts_is_left_to_the_confirmation(child):
     child.prepare_part(WORKLOAD, TASK, upcoming_baselines=("parts",))
     assert child.prepare_part(WORKLOAD, compiling("parts")) == DONE
     assert child.prepare_part(WORKLOAD, launching("parts")) == PartResult(False, ("parts",))
-    found = child.measure(WORKLOAD, {"work": 1}, mode=Mode.CONFIRM, baselines=("parts",))
+    found = child.measure(WORKLOAD, VARIANT, mode=Mode.CONFIRM, baselines=("parts",))
     assert isinstance(found.baselines["parts"], Timing)
 
 
@@ -76,6 +94,6 @@ def test_a_marked_compilation_is_compiled_once(child):
     before = child.compiled_graphs()
     assert child.prepare_part(WORKLOAD, compiling("compile")) == DONE
     assert child.prepare_part(WORKLOAD, launching("compile")) == DONE
-    found = child.measure(WORKLOAD, {"work": 1}, mode=Mode.CONFIRM, baselines=("compile",))
+    found = child.measure(WORKLOAD, VARIANT, mode=Mode.CONFIRM, baselines=("compile",))
     assert isinstance(found.baselines["compile"], Timing)
     assert child.compiled_graphs() == before + 1

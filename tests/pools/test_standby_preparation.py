@@ -158,3 +158,14 @@ def test_a_standby_that_took_over_is_followed_by_one_that_prepares_again(runner,
     found = confirmed(runner)
     assert found.clocks["pid"] != standby
     assert sorted(found.clocks["parts"].split(", ")) == ["import", "launch 0", "task"]
+
+
+def test_a_series_of_crashes_ends_the_preparation_of_a_task(runner, folder):
+    for prepared in (2, 4, 6, 6):
+        measured(runner, job_of({"x": 1}, upcoming_baselines=("0",)))
+        wait_until(lambda prepared=prepared: parts(folder) == prepared)
+        wait_until(lambda: runner.standby_pid is not None)
+        os.kill(runner.pid, 9)
+    time.sleep(0.2)
+    assert confirmed(runner).outcomes
+    assert parts(folder) == 6

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -28,6 +28,9 @@ from workers.supervision.supervised_child import ChildError, SupervisedChild
 _log = logging.getLogger(__name__)
 #: Tasks that a standby prepares and keeps at a time.
 MOST_TASKS = 4
+#: So many standbys prepare one task. Where processes crash in series, preparing each new standby
+#: would cost more than one confirmation.
+_MOST_STANDBYS = 3
 #: The device is idle when no job has run for this long; the next job of a busy search comes sooner.
 _IDLE_S = 0.01
 #: After waiting this long for an idle device, a part takes its turn between two jobs.
@@ -68,6 +71,8 @@ class StandbyPreparation:
         #: The plans of the standby with `_planned_pid`.
         self._plans: dict[_Key, _Plan] = {}
         self._planned_pid: int | None = None
+        #: How many standbys have had a plan for a task.
+        self._standbys: Counter[_Key] = Counter()
         #: Tasks at which a standby died or was killed.
         self._given_up: set[_Key] = set()
         #: Jobs that use the device now.
@@ -179,13 +184,20 @@ class StandbyPreparation:
                 if pid != self._planned_pid:
                     self._planned_pid, self._plans = pid, {}
                 for key, job in self._tasks.items():
-                    self._plans.setdefault(key, _Plan(job.upcoming_baselines))
+                    if key not in self._plans:
+                        self._plans[key] = self._new_plan(key, job)
                 if not any(self._plans[key].parts for key in self._tasks):
                     return None
                 if not self._confirming and (found := self._possible()):
                     return child, *found
             self._changed.wait(_POLL_S if not self._jobs else _BUSY_POLL_S)
         return None
+
+    def _new_plan(self, key: _Key, job: MeasureJob) -> _Plan:
+        self._standbys[key] += 1
+        if self._standbys[key] > _MOST_STANDBYS:
+            return _Plan((), parts=[])
+        return _Plan(job.upcoming_baselines)
 
     def _possible(self) -> tuple[_Key, Part] | None:
         """A part that can be done now; parts on the device first, because it may soon be busy."""
