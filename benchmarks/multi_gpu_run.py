@@ -197,7 +197,9 @@ def _spread(answers: dict[str, Measurement]) -> dict:
             return {"ratio_spread": 1.0, "problem": f"{worker} could not time every finalist"}
         anchor = timed[0].samples_us
         anchors[worker] = round(statistics.median(anchor), 4)
-        ratios[worker] = [paired(timing.samples_us, anchor).log_ratio for timing in timed]
+        # A clearly slower finalist has fewer samples than the first one.
+        pairs = [(one.samples_us, anchor[: len(one.samples_us)]) for one in timed]
+        ratios[worker] = [paired(own, reference).log_ratio for own, reference in pairs]
     ranges = [
         math.expm1(max(column) - min(column)) for column in zip(*ratios.values(), strict=True)
     ]
