@@ -42,6 +42,23 @@ def test_the_answer_of_a_tune_is_read_from_its_process_and_its_database(keypress
     assert found["confirmed_s"] < found["whole_s"] <= found["gone_s"]
 
 
+def test_the_calls_of_a_session_are_counted_one_by_one(keypress, tmp_path):
+    calls = []
+    for seed in (1, 2):
+        path = tmp_path / f"space{seed}.json.gz"
+        synthesise(24, seed=seed).save(path, columns=True)
+        calls.append((f"recorded:{path}", {"N": 4096, "dtype": "bfloat16"}))
+    arguments = json.dumps([*calls, {"budget": 8, "seed": 1}])
+    found = keypress.timed(
+        ("-c", keypress._SESSION, arguments, "{folder}/answer.json"), ROOT, limit_s=120
+    )
+    assert "problem" not in found, found
+    first, second = found["calls"]
+    assert first["ships"] is not None
+    assert second["verdict"] == found["verdict"]
+    assert first["s"] + second["s"] < found["whole_s"]
+
+
 def test_a_process_starts_with_empty_caches_and_its_failure_is_reported(keypress):
     script = (
         "import json, os, sys;"
