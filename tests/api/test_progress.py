@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import types
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -131,9 +132,10 @@ def test_a_line_on_a_terminal_rewrites_itself_and_is_erased():
 def test_a_log_gets_a_line_for_each_stage_and_for_a_long_one():
     stream, now = io.StringIO(), [0.0]
     lines = Lines(stream, clock=lambda: now[0])
+    search = replace(Progress.of_stage("searching"), tasks_total=1)
     for second in range(12):
         now[0] = float(second)
-        lines.show(Progress.of_stage("searching"), f"searching {second}")
+        lines.show(replace(search, activity=f"{second} trials"), f"searching {second}")
     lines.show(Progress.of_stage("racing"), "racing 9")
     lines.end("done in 12 s")
     assert stream.getvalue().splitlines() == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -164,22 +165,25 @@ class Session:
             call.load_workers()
         call = call.loaded()
         assert isinstance(call.kernel, Kernel)
-        with span("compare source files", "start"):
-            files = source_changes.files_of(call.kernel)
-        changed = any(self._loaded.get(file, now) != now for file, now in files.items())
-        if changed:
+        began_ns = time.time_ns()
+        if source_changes.changed(self._loaded):
             self._loaded.clear()
-            self._workers.renew()
-        self._loaded |= files
+            with span("replace the workers", "start"):
+                self._workers.renew()
+        self._loaded = {**source_changes.imported_files(call.kernel), **self._loaded}
         try:
             return call.run(self._database, self._workers.for_run)
         finally:
-            self._note_late_files(call.kernel)
+            self._note_other_files(call.kernel, began_ns)
 
-    def _note_late_files(self, kernel: Kernel) -> None:
-        """Files that came into reach during the call, as by an edit, need other workers later."""
-        for file in source_changes.files_of(kernel):
-            self._loaded.setdefault(file, source_changes.OUTDATED)
+    def _note_other_files(self, kernel: Kernel, began_ns: int) -> None:
+        """Note the files that the kernel reaches without an import statement for them.
+
+        Those that changed during the call need other workers later.
+        """
+        for file, found in source_changes.files_of(kernel).items():
+            kept = found if found[0] < began_ns else source_changes.OUTDATED
+            self._loaded.setdefault(file, kept)
 
 
 def session(

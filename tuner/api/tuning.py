@@ -262,7 +262,7 @@ class TuneCall:
         from tuner.campaign import run_campaign
 
         settings, options = self._arguments(kernel, database)
-        files = source_changes.files_of(kernel)
+        files = source_changes.imported_files(kernel)
         outcome = run_campaign(
             settings,
             "tune",
@@ -270,7 +270,7 @@ class TuneCall:
             on_progress=self.on_progress,
             create_pool=create_pool,
         )
-        _discard_if_edited(kernel, files, database, outcome.run_id)
+        _discard_if_edited(files, database, outcome.run_id)
         return stored_results(
             database,
             outcome.run_id,
@@ -357,15 +357,12 @@ def _limits(budget: Budget) -> dict[str, Any]:
     return {"budget": limits, **whole}
 
 
-def _discard_if_edited(
-    kernel: Kernel, files: source_changes.Stamps, database: Database, run_id: int
-) -> None:
-    """Delete the trials of a run during which the kernel's files changed, and raise `TunerError`.
+def _discard_if_edited(files: source_changes.Stamps, database: Database, run_id: int) -> None:
+    """Delete the trials of a run during which one of the files changed, and raise `TunerError`.
 
     Some workers may have imported the files before the edit and others after it.
     """
-    now = source_changes.files_of(kernel)
-    edited = sorted(Path(file).name for file, found in files.items() if now.get(file) != found)
+    edited = [Path(file).name for file in source_changes.changed(files)]
     if not edited:
         return
     from results_db.records import TrialFilter

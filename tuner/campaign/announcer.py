@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Announcer:
-    """Tells a callback what a run does. The callback is dropped when its reader has left."""
+    """Reports the stages to a callback, until the callback's reader has left."""
 
     on_progress: ProgressCallback | None
     #: When the run began, by `time.monotonic`.

@@ -119,7 +119,7 @@ class CampaignRun:
         began_s = time.monotonic()
         end = driver.run(ready)
         ended_s = time.monotonic()
-        announcer.say("closing", "closing the workers")
+        announcer.say("closing", "ending the run")
         started.close(kill=self.control.killed or (expected is not None and not expected.started))
         elapsed_s = time.monotonic() - began
         announcer.say("writing", "writing the results")

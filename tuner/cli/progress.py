@@ -65,8 +65,9 @@ class Lines:
         self._open: dict[str, TaskProgress] = {}
 
     def __call__(self, progress: Progress) -> None:
-        if progress.stage != self._stage:
-            self._stage = progress.stage
+        stage = progress.stage if progress.tasks_total else progress.activity
+        if stage != self._stage:
+            self._stage = stage
             self._write(f"{inert(progress.activity)}\n")
         if progress.stage and not progress.tasks_total:  # before or after the search
             return

@@ -21,8 +21,9 @@ class Lines:
 
     def show(self, progress: Progress, text: str) -> None:
         now_s = self._clock()
-        if progress.stage != self._stage or now_s >= self._next_s:
-            self._stage, self._next_s = progress.stage, now_s + _AGAIN_S
+        stage = progress.stage if progress.tasks_total else progress.activity
+        if stage != self._stage or now_s >= self._next_s:
+            self._stage, self._next_s = stage, now_s + _AGAIN_S
             self._write(text)
 
     def end(self, text: str) -> None:

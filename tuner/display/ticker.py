@@ -81,8 +81,9 @@ class Ticker:
             self._drawn_s = now_s = time.monotonic()
             text = f"{inert(self._last.activity)}  {_seconds(now_s - self._began_s)}"
             left_s, at_s = self._left
-            if left_s is not None:
-                text += f", about {_seconds(max(0.0, left_s - (now_s - at_s)))} left"
+            left_s = None if left_s is None else left_s - (now_s - at_s)
+            if left_s is not None and left_s >= 1.0:
+                text += f", about {_seconds(left_s)} left"
             try:
                 self._screen.show(self._last, text)
             except (OSError, ValueError):

@@ -79,7 +79,7 @@ def _activity(engine: Engine) -> tuple[str, str]:
 def _activity_of(engine: Engine, task: Task) -> tuple[str, str]:
     finals = task.finals
     if task.stage is Stage.DONE:
-        return "closing", "closing the workers"
+        return "closing", "ending the run"
     if finals is not None and task.stage is Stage.CONFIRM:
         return "confirming", f"confirming against {_counted(task.spec.baselines, 'baseline')}"
     if finals is not None:
