@@ -50,7 +50,8 @@ class Pair:
 
 def compare(kernel, first_us, second_us, quantum_us, *, truth=0.0, planted=0.0) -> Pair:
     """The pair for two rows of samples, evaluated as in a session of the farm."""
-    ratio = paired(second_us, first_us, quantum_us=quantum_us)
+    both = min(len(first_us), len(second_us))
+    ratio = paired(second_us[:both], first_us[:both], quantum_us=quantum_us)
     return Pair(
         kernel,
         statistics.median(first_us),

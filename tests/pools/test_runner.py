@@ -80,8 +80,7 @@ def test_a_confirmation_has_a_process_that_has_never_seen_its_task(runner):
     assert measured(runner, confirm).clocks["pid"] == first
     standby = standby_of(runner)
     assert measured(runner, confirm).clocks["pid"] == standby
-    # The search continues in its process, which may also confirm tasks that it has not seen.
-    assert measured(runner, job_of({"x": 1})).clocks["pid"] == first
+    # Either process may also confirm tasks that it has not seen.
     assert measured(runner, replace(confirm, workload=other)).clocks["pid"] == first
     assert measured(runner, replace(confirm, workload=other)).clocks["pid"] == standby
     # Both have seen this task by now.
@@ -91,6 +90,21 @@ def test_a_confirmation_has_a_process_that_has_never_seen_its_task(runner):
     # A standby that has confirmed a task can still take over.
     kill(first)
     assert measured(runner, job_of({"x": 1})).clocks["pid"] == third
+
+
+def test_another_search_of_a_confirmed_task_starts_a_new_standby(runner):
+    search, confirm = job_of({"x": 1}), job_of({"x": 1}, mode=Mode.CONFIRM)
+    assert runner.info
+    first, standby = runner.pid, standby_of(runner)
+    assert measured(runner, search).clocks["pid"] == first
+    assert measured(runner, confirm).clocks["pid"] == standby
+    assert measured(runner, replace(search, workload=Workload.of(n=2))).clocks["pid"] == first
+    assert standby_of(runner) == standby
+    assert measured(runner, search).clocks["pid"] == first
+    wait_until(lambda: runner.standby_pid not in (None, standby))
+    third = standby_of(runner)
+    assert measured(runner, search).clocks["pid"] == first
+    assert measured(runner, confirm).clocks["pid"] == third
 
 
 def test_a_race_after_a_confirmation_starts_a_new_standby(runner):

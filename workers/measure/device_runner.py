@@ -172,6 +172,9 @@ class DeviceRunner:
         self._remember(child, job)
         if job.mode not in _UNDISTURBED:
             children.ensure_standby()
+            if self._has_seen(children.standby_pid, job):
+                # The task was confirmed before, and another confirmation follows this search.
+                children.renew_standby()
         self._preparation.add(job)
         try:
             with self._preparation.job_on(child, job):

@@ -137,10 +137,13 @@ class StandbyPreparation:
                 self._changed.notify_all()
 
     def forget(self, job: MeasureJob) -> None:
-        """The task is confirmed."""
+        """The task is confirmed. It may be searched again in a later run."""
+        key = _key(job)
         with self._changed:
-            self._tasks.pop(_key(job), None)
-            self._plans.pop(_key(job), None)
+            self._tasks.pop(key, None)
+            self._plans.pop(key, None)
+            self._standbys.pop(key, None)
+            self._given_up.discard(key)
 
     def close(self) -> None:
         """Begin no further part. The caller ends the children."""
