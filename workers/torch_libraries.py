@@ -10,10 +10,11 @@ import ctypes
 import importlib.util
 import os
 
-#: As torch loads them: what the others need is visible to all, torch itself is not.
+#: As torch loads them: what the others need is visible to all, torch itself is not. The library of
+#: torch's Python interface is left to `import torch`, because its set-up needs the lock.
 _LIBRARIES = (
     ("libtorch_global_deps.so", ctypes.RTLD_GLOBAL),
-    ("libtorch_python.so", ctypes.DEFAULT_MODE),
+    ("libtorch.so", ctypes.DEFAULT_MODE),
 )
 
 
