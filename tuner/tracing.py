@@ -16,13 +16,14 @@ nothing but the ends of its open spans. A file is a JSON array per line:
     ["process", pid, boot, name]            first line; boot identifies the machine since its start
     ["name", name]                          the process has another name from now on
     ["thread", tid, name]
-    ["begin", number, tid, ns, category, name, arguments]
-    ["end", number, ns, arguments]
-    ["span", tid, ns, duration_ns, category, name, arguments]
+    ["begin", number, tid, ns, category, name, arguments, cpu_ns]
+    ["end", number, ns, arguments, cpu_ns]
+    ["span", tid, ns, duration_ns, category, name, arguments, cpu_ns, cpu_duration_ns]
     ["exit", pid, ns]                       this process has seen the end of process pid
 
-Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share. Standard library
-only; every package may import this module.
+Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share; `cpu_ns` is the
+processor time of the thread, null where it is not known. Standard library only; every package may
+import this module.
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ def join(process: str) -> None:
 def record(name: str, category: str, start_ns: int, end_ns: int, **arguments: Argument) -> None:
     """Record a span of the current thread that is over."""
     if _recorder is not None:
-        _recorder.span(start_ns, end_ns, category, name, arguments)
+        _recorder.span(start_ns, end_ns, category, name, arguments, None, None)
 
 
 def process_ended(pid: int | None) -> None:
@@ -276,16 +277,18 @@ class _OpenSpan:
         #: Arguments that the begin has not carried.
         self._added: dict[str, Argument] = {}
         self._number, self._start_ns = -1, 0
+        self._thread, self._start_cpu_ns = 0, 0
 
     def add(self, **arguments: Argument) -> None:
         """Add arguments that are known only during the span."""
         self._added.update(arguments)
 
     def __enter__(self) -> _OpenSpan:
-        self._start_ns = time.monotonic_ns()
+        self._start_ns, self._start_cpu_ns = time.monotonic_ns(), time.thread_time_ns()
+        self._thread = threading.get_ident()
         if not self._least_ns:
             self._number = next(self._recorder.numbers)
-            facts = (self._category, self._name, self._arguments)
+            facts = (self._category, self._name, self._arguments, self._start_cpu_ns)
             self._recorder.begin(self._number, self._start_ns, *facts)
         return self
 
@@ -301,10 +304,17 @@ class _OpenSpan:
         if kind is not None:
             self._added["error"] = kind.__name__
         if self._number >= 0:
-            self._recorder.write("end", self._number, now_ns, self._added)
+            self._recorder.write("end", self._number, now_ns, self._added, self._cpu_ns())
         elif now_ns - self._start_ns >= self._least_ns:
+            cpu_ns = self._cpu_ns()
+            took_ns = None if cpu_ns is None else cpu_ns - self._start_cpu_ns
             facts = (self._category, self._name, {**self._arguments, **self._added})
-            self._recorder.span(self._start_ns, now_ns, *facts)
+            self._recorder.span(self._start_ns, now_ns, *facts, self._start_cpu_ns, took_ns)
+
+    def _cpu_ns(self) -> int | None:
+        """The thread's processor time; None in another thread than that of the begin."""
+        same = self._thread == threading.get_ident()
+        return time.thread_time_ns() if same else None
 
 
 class _TimedImports:

@@ -312,3 +312,18 @@ def test_a_process_id_that_was_used_twice_has_two_numbers(tmp_path):
     first, second = read(tmp_path)
     assert first.pid == 7
     assert second.pid != 7
+
+
+def test_waiting_and_computing_have_different_processor_times(tmp_path):
+    path = tmp_path / "trace.json"
+    with recorded(path, "test"):
+        with tracing.span("waiting", "waiting"):
+            time.sleep(0.3)
+        with tracing.span("computing", "build"):
+            until = time.thread_time() + 0.1
+            while time.thread_time() < until:
+                pass
+    trace = Trace(path)
+    (waiting,), (computing,) = trace.named("waiting"), trace.named("computing")
+    assert waiting["tdur"] < waiting["dur"] / 2
+    assert computing["tdur"] >= 100_000

@@ -45,6 +45,9 @@ class Trace:
                 assert type(event[time_us]) in (int, float), event
                 assert event[time_us] >= 0, event
             assert isinstance(event["args"], dict), event
+            assert ("tts" in event) == ("tdur" in event), event
+            # The two clocks tick differently.
+            assert 0 <= event.get("tdur", 0) <= event["dur"] * 1.01 + 20_000, event
             assert event["pid"] in self.processes, event
             assert (event["pid"], event["tid"]) in self.threads, event
         assert len(set(self.processes.values())) == len(self.processes)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tuner.traces.records import RecordedProcess
+from tuner.traces.records import RecordedProcess, RecordedSpan
 
 
 def document(processes: Sequence[RecordedProcess]) -> dict[str, Any]:
@@ -61,7 +61,15 @@ def _events(processes: Sequence[RecordedProcess], origin_ns: int) -> Iterator[di
                 "pid": pid,
                 "tid": span.tid,
                 "args": dict(span.arguments),
+                **_processor_time(span),
             }
+
+
+def _processor_time(span: RecordedSpan) -> dict[str, float]:
+    """The thread's clock at the start, and its duration, where both are known."""
+    if span.cpu_start_ns is None or span.cpu_ns is None:
+        return {}
+    return {"tts": span.cpu_start_ns / 1000, "tdur": span.cpu_ns / 1000}
 
 
 def _metadata(name: str, pid: int, tid: int, arguments: dict[str, Any]) -> dict[str, Any]:

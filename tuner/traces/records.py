@@ -29,6 +29,9 @@ class RecordedSpan:
     category: str
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    #: The processor time of the thread at the start, and of the span; None where it is not known.
+    cpu_start_ns: int | None = None
+    cpu_ns: int | None = None
 
     @property
     def duration_ns(self) -> int:
@@ -79,14 +82,16 @@ class _File:
         elif kind == "thread":
             self.threads[values[0]] = values[1]
         elif kind == "begin":
-            number, tid, start_ns, category, name, arguments = values
-            self.open[number] = RecordedSpan(tid, start_ns, start_ns, category, name, arguments)
+            number, tid, start_ns, *facts = values
+            self.open[number] = RecordedSpan(tid, start_ns, start_ns, *facts)
             self.last_ns = max(self.last_ns, start_ns)
         elif kind == "end":
-            number, end_ns, added = values
+            number, end_ns, added, cpu_end_ns = values
             begun = self.open.pop(number)
-            arguments = {**begun.arguments, **added}
-            self.spans.append(replace(begun, end_ns=end_ns, arguments=arguments))
+            arguments, started = {**begun.arguments, **added}, begun.cpu_start_ns
+            cpu_ns = None if None in (started, cpu_end_ns) else cpu_end_ns - started
+            ended = replace(begun, end_ns=end_ns, arguments=arguments, cpu_ns=cpu_ns)
+            self.spans.append(ended)
             self.last_ns = max(self.last_ns, end_ns)
         elif kind == "span":
             tid, start_ns, duration_ns, *facts = values
