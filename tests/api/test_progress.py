@@ -115,6 +115,13 @@ def test_a_screen_that_fails_is_left_alone():
     assert (len(screen.texts), screen.ended) == (1, [])
 
 
+def test_a_call_that_fails_says_after_which_time():
+    screen = Screen()
+    with pytest.raises(KeyboardInterrupt), Ticker(screen):
+        raise KeyboardInterrupt
+    assert screen.ended == ["stopped after 0 s"]
+
+
 def test_a_line_on_a_terminal_rewrites_itself_and_is_erased():
     stream = io.StringIO()
     line = TerminalLine(stream)

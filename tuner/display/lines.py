@@ -27,8 +27,7 @@ class Lines:
             self._write(text)
 
     def end(self, text: str) -> None:
-        if text:
-            self._write(text)
+        self._write(text)
 
     def _write(self, text: str) -> None:
         self._stream.write(f"{text}\n")

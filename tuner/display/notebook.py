@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+import warnings
+from contextlib import suppress
 from html import escape
 from typing import Any
 
@@ -18,10 +21,18 @@ def in_notebook() -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
+def _import_tqdm() -> None:
+    """Import tqdm, as Optuna will, without its warning that a notebook lacks ipywidgets."""
+    with warnings.catch_warnings(), suppress(ImportError):
+        warnings.simplefilter("ignore")
+        importlib.import_module("tqdm.auto")
+
+
 class Notebook:
     """A `Screen` in the output of the cell that is running."""
 
     def __init__(self) -> None:
+        _import_tqdm()
         self._handle: Any = None
         self._shown = ""
 

@@ -23,7 +23,7 @@ class Screen(Protocol):
         ...
 
     def end(self, text: str) -> None:
-        """text: what remains to be said when the work is over."""
+        """The work is over. text: how it ended, in one line."""
         ...
 
 
@@ -58,7 +58,8 @@ class Ticker:
         with self._lock:
             if self._screen is not None:
                 try:
-                    self._screen.end("" if error is not None else f"done in {elapsed}")
+                    how = "done in" if error is None else "stopped after"
+                    self._screen.end(f"{how} {elapsed}")
                 except (OSError, ValueError):
                     self._screen = None
 
