@@ -89,6 +89,8 @@ class Driver:
     events: EventLog | None = None
     #: The runners that are still to start, where the pool has described them.
     expected: ExpectedWorkers | None = None
+    #: Called once, when the first confirmation begins.
+    at_confirmation: Callable[[], None] | None = None
     #: Trials that this driver has stored.
     recorded: int = 0
     stages: StageTimes = field(default_factory=StageTimes)
@@ -237,6 +239,9 @@ class Driver:
             case Measure():
                 self.pool.submit_measure(instruction.worker_id, instruction.job)
             case SetStage(task_id, stage, note):
+                if stage is Stage.CONFIRM and self.at_confirmation is not None:
+                    self.at_confirmation()
+                    self.at_confirmation = None
                 self.stages.enter(task_id, stage, self.clock())
                 self._writes.add(partial(self.store.set_stage, task_id, stage.value, note))
             case Select(task_id, selection, baselines, finals):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tuner.campaign.options import RunOptions, RunOutcome
@@ -16,6 +18,17 @@ if TYPE_CHECKING:
     from results_db import Store
 
 _log = logging.getLogger(__name__)
+
+
+def load_libraries(options: RunOptions) -> None:
+    """Begin to import what a report is drawn with, in a thread, while the driver is idle."""
+    if options.report:
+
+        def load() -> None:
+            for module in ("pandas", "reports.page", "reports.figures", "reports.source"):
+                import_module(module)
+
+        threading.Thread(target=load, name="imports", daemon=True).start()
 
 
 def write_products(

@@ -6,6 +6,7 @@ import logging
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from results_db.errors import StoreMovedError
@@ -16,7 +17,7 @@ from tuner.campaign.announcer import Announcer
 from tuner.campaign.driver import Control, Driver
 from tuner.campaign.event_log import EventLog
 from tuner.campaign.options import RunOptions, RunOutcome
-from tuner.campaign.products import write_products
+from tuner.campaign.products import load_libraries, write_products
 from tuner.campaign.run_record import RunSpec, conclude, ensure_task
 from tuner.campaign.started_pool import StartedPool
 from tuner.campaign.task_specs import TaskSpecs
@@ -115,6 +116,7 @@ class CampaignRun:
             self.settings.database.patience,
             EventLog(self.options.events, engine) if self.options.events else None,
             expected,
+            partial(load_libraries, self.options),
         )
         began_s = time.monotonic()
         end = driver.run(ready)

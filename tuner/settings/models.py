@@ -5,6 +5,8 @@ The text under a key is its description in the JSON Schema.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
@@ -245,7 +247,8 @@ class PoolConfig(Section):
     """The pool of workers."""
 
     kind: str = "ray"
-    """`ray`, or `local` for child processes of the command."""
+    """`ray`, `local` for child processes of the command, or `auto`: `ray` where `address` or the
+    variable RAY_ADDRESS names a cluster, else `local`."""
     address: str | None = None
     """null starts Ray on this machine; `auto` or HOST:PORT joins a cluster."""
     builders: int | None = Field(default=None, gt=0, le=10_000)
@@ -264,6 +267,15 @@ class PoolConfig(Section):
     """The limit of one baseline in a confirmation."""
     connect_timeout: Seconds = 30.0
     """How long to wait for a cluster to answer."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _decided(cls, data: Any) -> Any:
+        """With `auto` replaced by the kind that it means."""
+        if not isinstance(data, Mapping) or data.get("kind") != "auto":
+            return data
+        cluster = data.get("address") or os.environ.get("RAY_ADDRESS")
+        return {**data, "kind": "ray" if cluster else "local"}
 
     def runners_of(self, kind: str) -> int | None:
         """How many runners of a kind; None when the devices decide."""
