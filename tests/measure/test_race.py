@@ -48,6 +48,13 @@ def test_long_kernels_are_screened_with_fewer_samples():
         entries = screen(timer, candidates[:-1], candidates[-1], PROTOCOL)
         assert [len(entry.samples_us) for entry in entries] == [most, most, most]
         assert 9 < sufficient_samples(PROTOCOL, us * 0.97) <= most
+    for times, counts in (
+        ([2000.0, 2020.0, 2240.0, 2500.0], [12, 12, 3, 1]),
+        ([200.0, 202.0, 224.0, 250.0], [24, 24, 9, 3]),
+    ):
+        timer, candidates = simulated(times[::-1], Noise(sigma=0.002))
+        entries = screen(timer, candidates[:-1], candidates[-1], PROTOCOL)
+        assert [len(entry.samples_us) for entry in entries[::-1]] == counts
     timer, candidates = simulated([2000.0, 1990.0], Noise(sigma=0.002))
     few = MeasurementProtocol(warm_ms=0.0, pairs=(3, 6))
     assert [len(e.samples_us) for e in screen(timer, candidates, None, few)] == [6, 6]

@@ -50,8 +50,9 @@ class Checked:
 
     #: The largest relative error of all seeds.
     error: float
-    #: Whether a repetition on the same inputs, over other poison, left the same bits.
-    deterministic: bool
+    #: Whether a repetition on the same inputs, over other poison, left the same bits; None without
+    #: a repetition.
+    deterministic: bool | None
 
 
 def check_variant(
@@ -61,6 +62,7 @@ def check_variant(
     outputs: Mapping[str, GuardedTensor] | None = None,
     scratch: Sequence[GuardedTensor] = (),
     observer: RunObserver | None = None,
+    repeat: bool = True,
 ) -> Checked | Failure:
     """Run a variant on every seed of the task and again on the first: its result or its refusal.
 
@@ -68,12 +70,14 @@ def check_variant(
     Buffers are poisoned before each run, and their guard bands are checked after it. Outputs are
     read in the order of the current stream, before anything waits for the device. observer: refuses
     variants that start threads, change the harness or reuse results; None for trusted code such as
-    a baseline. On return `task.inputs` holds the inputs of the first seed, even if the variant
-    changed them.
+    a baseline. repeat: False omits the second run on the first seed, for trusted code. On return
+    `task.inputs` holds the inputs of the first seed, even if the variant changed them.
     """
     gate = _Gate(task, run, outputs, scratch, observer)
     try:
-        outcome = gate.check()
+        outcome = gate.check(repeat=repeat)
+        if not repeat:
+            task.load(0)
     except BaseException:
         task.load(0)
         raise
@@ -114,7 +118,7 @@ class _Gate:
         #: Copies of the outputs of the first run.
         self._first: dict[str, torch.Tensor] = {}
 
-    def check(self) -> Checked | str:
+    def check(self, *, repeat: bool) -> Checked | str:
         task, worst = self._task, 0.0
         # Threads that run after the variant must have existed before its first run.
         threads = self._observer.threads() if self._observer is not None else frozenset()
@@ -126,6 +130,8 @@ class _Gate:
             if error:
                 where = f" (seed {task.seeds[position]})" if len(task.seeds) > 1 else ""
                 return error + where
+        if not repeat:
+            return self._side_effects(threads) or Checked(worst, None)
         deterministic = True
         for factor in _DELAY_FACTORS:
             delay_us = min(factor * self._host_us, _LONGEST_DELAY_US)

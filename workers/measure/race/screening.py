@@ -8,8 +8,9 @@ smallest time of all candidates and the incumbent,
 - n > 3: the confidence interval of ln(t / leader's t) lies above ln(`hopeless`), with confidence
   1 - `delta` / (checkpoints * candidates): a union bound over both.
 
-Where f >= 1 ms, the screening ends after 12 samples: times of long kernels vary less, and the race
-decides between those that are left.
+Where f >= 1 ms, times vary less, and a sample takes long. There the limit is `near` for n = 1 and
+the geometric mean of `near` and `hopeless` for n <= 3, and the screening ends after 12 samples. The
+race decides between those that are left.
 """
 
 from __future__ import annotations
@@ -105,8 +106,11 @@ def _drop_slow(
     taken = len(active[0].samples_us)
     candidates = [entry for entry in active if entry.candidate is not incumbent]
     if taken <= _MINIMUM_UP_TO:
-        limit = protocol.cap if taken == 1 else protocol.near
         fastest = min(min(entry.samples_us) for entry in active)
+        limit = protocol.cap if taken == 1 else protocol.near
+        if fastest >= _LONG_US:
+            few = math.sqrt(protocol.near * protocol.hopeless)
+            limit = protocol.near if taken == 1 else few
         for entry in candidates:
             entry.active = min(entry.samples_us) <= limit * fastest
         return
