@@ -157,3 +157,32 @@ def test_the_description_of_a_gpu_equals_the_device_that_is_opened():
     script = "from workers.device import detect; print(detect('cuda', 0))"
     opened = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert opened.stdout.strip() == f"{device}"
+
+
+_DRIVER = """
+import time
+from workers.pools import create
+from workers.records import PoolSpec, WorkerReady
+pool = create(PoolSpec(runners={"simulated": 2}, builders=2))
+pool.start()
+ready = 0
+while not (ready == 2 and pool.warm):
+    ready += sum(isinstance(event, WorkerReady) for event in pool.poll(0.1))
+print(flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_pool_whose_driver_is_killed_leaves_no_process_and_no_folder(tmp_path):
+    with subprocess.Popen(
+        [sys.executable, "-c", _DRIVER],
+        stdout=subprocess.PIPE,
+        env=os.environ | {"TMPDIR": f"{tmp_path}"},
+    ) as driver:
+        assert driver.stdout is not None
+        driver.stdout.readline()
+        family = forked(driver.pid)
+        assert len(family) == 9  # a server; a reaper and a worker of each runner and builder
+        kill(driver.pid)
+    wait_until(lambda: not any(map(alive, family)))
+    wait_until(lambda: not list(tmp_path.iterdir()))

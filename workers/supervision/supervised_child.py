@@ -202,6 +202,8 @@ class SupervisedChild:
     def _start(self) -> ChildProcess:
         if self._retired:
             raise ChildDied(self._name, "retired", "")
+        # Before the folder is made: nothing removes it if this process is killed before the order.
+        self._server.start()
         scratch = Path(tempfile.mkdtemp(prefix="tuner-"))
         try:
             environment = self._environment(scratch)
