@@ -90,6 +90,15 @@ def test_several_tasks_are_prepared_and_each_of_them_once(runner, folder):
     assert parts(folder) == 6
 
 
+def test_other_baselines_of_a_later_run_are_prepared_too(runner, folder):
+    measured(runner, job_of({"x": 1}, upcoming_baselines=("0",)))
+    wait_until(lambda: parts(folder) == 2)
+    measured(runner, job_of({"x": 1}, upcoming_baselines=("0.01", "0.02")))
+    wait_until(lambda: parts(folder) == 5)
+    done = confirmed(runner).clocks["parts"].split(", ")
+    assert done[-2:] == ["launch 0.01", "launch 0.02"]
+
+
 def test_a_task_without_a_confirmation_is_not_prepared(runner, folder):
     measured(runner, job_of({"x": 1}, mode=Mode.VERIFY, upcoming_baselines=("0",)))
     measured(runner, job_of({"x": 1}))

@@ -99,9 +99,10 @@ class StandbyPreparation:
                 self._next = (key, time.monotonic() + _CONFIRMATION_FOLLOWS_S)
             if not job.upcoming_baselines or key in self._given_up or self._closed:
                 return
-            if key not in self._tasks:
+            if key not in self._tasks or _prepared_from(self._tasks[key]) != _prepared_from(job):
                 kept = replace(job, candidates=(), mode=Mode.SCREENING, verified=frozenset())
                 self._tasks[key] = kept
+                self._plans.pop(key, None)
                 while len(self._tasks) > MOST_TASKS:
                     oldest, _ = self._tasks.popitem(last=False)
                     self._plans.pop(oldest, None)
@@ -246,6 +247,11 @@ class StandbyPreparation:
 
 def _key(job: MeasureJob) -> _Key:
     return job.kernel, job.workload
+
+
+def _prepared_from(job: MeasureJob) -> tuple[object, ...]:
+    """What a preparation depends on besides the task; it may differ in a later run."""
+    return job.upcoming_baselines, job.protocol.seeds, job.protocol.cache
 
 
 def _open_parts(plan: _Plan) -> list[Part]:
