@@ -9,7 +9,17 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, or_, select, update
 
-from results_db.models import Device, Kernel, Measurement, Run, Task, Trial
+from results_db.models import (
+    Baseline,
+    Device,
+    Finalist,
+    Kernel,
+    Measurement,
+    Run,
+    Selection,
+    Task,
+    Trial,
+)
 from results_db.models import Workload as WorkloadRow
 from results_db.query import UNFINISHED
 from results_db.records import FoundTrial, TrialFilter
@@ -42,6 +52,16 @@ class TrialStore(Transactions):
             return [_record(row) for row in ordered]
 
         return self._read(find)
+
+    def discard_run(self, run_id: int) -> None:
+        """Delete all trials and outcomes of a run, but no other run's copies or originals of them.
+
+        The tasks of an unfinished run return to the stage `search`. Each task is one transaction.
+        Raises `LeaseLostError` for a run that a driver holds.
+        """
+        query = select(Task.id).where(Task.run_id == run_id)
+        for task_id in self._read(lambda each: list(each.scalars(query))):
+            self._write_task(task_id, partial(_discard, task_id=task_id))
 
     def forget(self, trials: Sequence[FoundTrial]) -> int:
         """Delete trials with their measurements; returns the number of deleted trials.
@@ -119,6 +139,15 @@ def _related(connection: Connection, attempts: set[str]) -> set[str]:
     return known - attempts
 
 
+def _discard(connection: Connection, task_id: int) -> None:
+    of_task = select(Trial.id).where(Trial.task_id == task_id)
+    connection.execute(delete(Measurement).where(Measurement.trial_id.in_(of_task)))
+    for model in (Trial, Baseline, Finalist, Selection):
+        connection.execute(delete(model).where(model.task_id == task_id))
+    connection.execute(update(Task).where(Task.id == task_id).values(best_us=None))
+    _reopen(connection, task_id)
+
+
 def _forget(connection: Connection, task_id: int, attempts: Sequence[str]) -> int:
     deleted = 0
     for part in _parts(attempts):
@@ -129,11 +158,16 @@ def _forget(connection: Connection, task_id: int, attempts: Sequence[str]) -> in
         )
         connection.execute(delete(Measurement).where(Measurement.trial_id.in_(ids)))
         deleted += connection.execute(delete(Trial).where(Trial.id.in_(ids))).rowcount
+    _reopen(connection, task_id)
+    return deleted
+
+
+def _reopen(connection: Connection, task_id: int) -> None:
+    """Return a task of an unfinished run to its search."""
     unfinished = select(Run.id).where(Run.status.in_(UNFINISHED))
     connection.execute(
         update(Task).where(Task.id == task_id, Task.run_id.in_(unfinished)).values(stage="search")
     )
-    return deleted
 
 
 def _parts(values: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -222,25 +222,41 @@ def test_an_edited_kernel_is_never_measured_with_old_code(folder, edited, monkey
                 del sys.modules[name]
 
 
-@pytest.mark.slow
-def test_results_of_a_kernel_that_is_edited_during_the_call_are_deleted(folder):
-    (folder / "scale.py").write_text(KERNEL)
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_results_of_files_that_change_during_the_call_are_deleted(simulated, folder, interrupted):
     url = f"sqlite:///{folder / 'mine.db'}"
-    arguments = {"kernel": "scale.py:Scale", "workload": {"n": 3000}, "strategy": "grid"}
 
-    def edit(progress: object) -> None:
-        os.utime(folder / "scale.py", (time.time() + 5, time.time() + 5))
+    def edit(progress: Progress) -> None:
+        if progress.done:
+            os.utime(folder / "space.json", (time.time() + 5, time.time() + 5))
+            if interrupted:
+                raise KeyboardInterrupt
 
-    with tuner.session(settings=SETTINGS, database=url) as session:
-        with pytest.raises(tuner.TunerError, match=r"scale\.py changed while it was measured"):
-            session.tune(**arguments, on_progress=edit)
+    with tuner.session(settings=QUICK, database=url) as session:
+        session.tune(**simulated, seed=1)
+        error = KeyboardInterrupt if interrupted else tuner.TunerError
+        with pytest.raises(error, match=None if interrupted else "changed while it was measured"):
+            session.tune(**{**simulated, "budget": 40}, fresh=True, on_progress=edit)
         with tuner.Store.open(url) as store:
-            assert not store.find_trials(tuner_filter())
-        assert set(session.tune(**arguments).trials["source"]) == {"measured"}
+            first, second = (store.tasks(run_id)[0] for run_id in (1, 2))
+            assert first.selection is not None
+            assert len(store.trials(first.task_id)) == 10
+            assert second.selection is None
+            assert not store.trials(second.task_id)
+            assert not second.baselines
+        assert len(session.tune(**simulated, seed=2).trials) == 10
 
 
-def tuner_filter():
-    from results_db.records import TrialFilter
-    from search_spaces.records import Status
+def test_a_session_in_virtual_time(simulated):
+    with tuner.session(pool="virtual", settings=QUICK) as session:
+        for seed in range(2):
+            found = session.tune(**simulated, seed=seed, fresh=True)
+            assert found.ships
+            assert len(found.trials) == 10
 
-    return TrialFilter(statuses=tuple(Status))
+
+def test_a_callback_that_closes_its_session_is_refused(simulated):
+    with tuner.session(settings=QUICK) as session:
+        with pytest.raises(tuner.TunerError, match="calls its own session"):
+            session.tune(**simulated, on_progress=lambda _: session.close())
+        assert len(session.tune(**simulated).trials) == 10

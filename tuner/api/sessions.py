@@ -118,8 +118,7 @@ class Session:
         same; `fresh` measures again. target, settings, on_progress and progress replace the
         session's; settings section by section.
         """
-        if self._caller == threading.get_ident():
-            raise TunerError("on_progress calls its own session", "call tune after this call")
+        self._refuse_own_call("tune")
         with self._lock:
             if self._closed:
                 raise TunerError("this session is closed", "open another one: tuner.session()")
@@ -145,6 +144,7 @@ class Session:
 
     def close(self) -> None:
         """End the workers, after a call at work. Results stay usable. May be called twice."""
+        self._refuse_own_call("close")
         with self._lock:
             self._closed = True
             self._finalizer()
@@ -159,6 +159,12 @@ class Session:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _refuse_own_call(self, method: str) -> None:
+        if self._caller == threading.get_ident():
+            raise TunerError(
+                "on_progress calls its own session", f"call {method} when tune has returned"
+            )
 
     def _run(self, call: TuneCall) -> list[TuneResult]:
         if not self._workers.started:
@@ -203,9 +209,9 @@ def session(
             second = s.tune("softmax", {"rows": 4096, "cols": 4096, "dtype": "bfloat16"})
 
     pool, target, database, settings, on_progress and progress are those of `tuner.tune`, for all
-    calls. database: by
-    default a temporary one, which exists as long as the session or a result of it. trace: a file
-    for the trace of the whole session, written when it closes. The first call starts the workers.
+    calls. database: by default a temporary one, which exists as long as the session or a result of
+    it. trace: a file for the trace of the whole session, written when it closes. The first call
+    starts the workers.
     """
     return Session(
         pool=pool,

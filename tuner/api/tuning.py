@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
@@ -128,10 +129,14 @@ def is_one(workload: Dims | Sequence[Dims]) -> bool:
 
 
 def workloads_of(workload: Dims | Sequence[Dims]) -> tuple[Workload, ...]:
-    """The workloads of the argument; raises `TunerError` for an empty sequence."""
+    """The workloads of the argument; raises `TunerError` for an empty sequence and other types."""
     listed = [workload] if isinstance(workload, Workload | Mapping) else list(workload)
+    hint = 'pass a mapping of dims, such as {"n": 1024}, or a list of them'
     if not listed:
-        raise TunerError("there is no workload to tune", "pass a mapping of dims, or a list")
+        raise TunerError("there is no workload to tune", hint)
+    for each in listed:
+        if not isinstance(each, Workload | Mapping):
+            raise TunerError(f"{each!r} is no workload", hint)
     return tuple(
         each if isinstance(each, Workload) else Workload.from_mapping(each) for each in listed
     )
@@ -263,13 +268,18 @@ class TuneCall:
 
         settings, options = self._arguments(kernel, database)
         files = source_changes.imported_files(kernel)
-        outcome = run_campaign(
-            settings,
-            "tune",
-            options=options,
-            on_progress=self.on_progress,
-            create_pool=create_pool,
-        )
+        try:
+            outcome = run_campaign(
+                settings,
+                "tune",
+                options=options,
+                on_progress=self.on_progress,
+                create_pool=create_pool,
+            )
+        except BaseException:
+            with suppress(TunerError):  # the first error says more
+                _discard_if_edited(files, database, None)
+            raise
         _discard_if_edited(files, database, outcome.run_id)
         return stored_results(
             database,
@@ -357,19 +367,23 @@ def _limits(budget: Budget) -> dict[str, Any]:
     return {"budget": limits, **whole}
 
 
-def _discard_if_edited(files: source_changes.Stamps, database: Database, run_id: int) -> None:
-    """Delete the trials of a run during which one of the files changed, and raise `TunerError`.
+def _discard_if_edited(
+    files: source_changes.Stamps, database: Database, run_id: int | None
+) -> None:
+    """Delete the results of a run during which one of the files changed, and raise `TunerError`.
 
-    Some workers may have imported the files before the edit and others after it.
+    Some workers may have imported the files before the edit and others after it. run_id: None for
+    the run that has just been interrupted, if there is one.
     """
     edited = [Path(file).name for file in source_changes.changed(files)]
     if not edited:
         return
-    from results_db.records import TrialFilter
-    from search_spaces.records import Status
-
     with database.open() as store:
-        store.forget(store.find_trials(TrialFilter(run_id=run_id, statuses=tuple(Status))))
+        if run_id is None:
+            last = store.last_run("tune")
+            run_id = last.run_id if last is not None and last.status == "interrupted" else None
+        if run_id is not None:
+            store.discard_run(run_id)
     raise TunerError(
         f"{', '.join(edited)} changed while it was measured; the results are deleted",
         "call tune again",
