@@ -48,7 +48,7 @@ class StuckPool(DescribedPool):
         return [e for e in super().poll(timeout_s) if not isinstance(e, WorkerReady)]
 
 
-def run(folder, pool, control=None):
+def run(folder, pool, control=None, *, report=False):
     synthesise(40, seed=5).save(folder / "space.json")
     campaign = {
         "targets": ["simulated"],
@@ -64,7 +64,7 @@ def run(folder, pool, control=None):
         },
         str,
     )
-    options = RunOptions(report=False, export=False, base=folder)
+    options = RunOptions(report=report, export=report, base=folder)
     return run_campaign(settings, "c", options=options, pool=pool, control=control)
 
 
@@ -103,8 +103,9 @@ def test_a_runner_that_does_not_start_is_an_error(tmp_path):
 def test_a_run_is_stopped_while_its_runner_starts(tmp_path):
     control = Control()
     control.drain()
-    outcome = run(tmp_path, StuckPool(), control)
+    outcome = run(tmp_path, StuckPool(), control, report=True)
     assert (outcome.status, outcome.trials) == ("interrupted", 0)
+    assert (outcome.report, outcome.tables) == (None, ())
     # The same command resumes it.
     outcome = run(tmp_path, DescribedPool())
     assert (outcome.run_id, outcome.status, outcome.trials) == (1, "finished", 12)

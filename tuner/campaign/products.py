@@ -41,7 +41,10 @@ def write_products(
     """Write tables and report, also for an interrupted run, and add their paths to the outcome.
 
     A run that `options.workloads` narrows writes no tables: they would replace the complete ones.
+    A run that was stopped before its first trial writes nothing.
     """
+    if outcome.status == "interrupted" and not outcome.trials:
+        return outcome
     if options.export and not options.workloads:
         from tuner import tables
 
