@@ -3,6 +3,10 @@
 Every process gets new folders for HOME, XDG_CACHE_HOME and the caches of Triton, Inductor and
 CUDA. Packages of the user's own Python folder stay importable. `whole_s` counts from the start of
 the process to its exit, `gone_s` until no process is left that it has started.
+
+Installed packages have byte code, as pip makes it. Where this environment forbids Python to write
+any (PYTHONDONTWRITEBYTECODE, usual in container images), `compiled_packages` makes it once for all
+processes, whichever tool they run; without it every process compiles torch from its source.
 """
 
 from __future__ import annotations
@@ -16,8 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
@@ -26,6 +30,32 @@ ROOT = Path(__file__).resolve().parent.parent
 _MARK = "KEYPRESS_STEP"
 _GONE_S = 10.0
 _TAIL = 1500
+
+
+@contextmanager
+def compiled_packages(revision: Path) -> Iterator[bool]:
+    """Make byte code of all importable packages, if Python may write none, for processes inside.
+
+    revision: a checkout that processes import. Yields whether it had to be made.
+    """
+    forbidden = os.environ.pop("PYTHONDONTWRITEBYTECODE", "")
+    if not forbidden:
+        yield False
+        return
+    with tempfile.TemporaryDirectory(prefix="keypress-", ignore_cleanup_errors=True) as folder:
+        os.environ["PYTHONPYCACHEPREFIX"] = folder
+        packages = ("tuner", "workers", "search_spaces", "results_db", "reports", "benchmarks")
+        paths = [path for path in sys.path if "packages" in path or "python" in path]
+        paths += [f"{revision / name}" for name in packages]
+        paths += os.environ.get("PYTHONPATH", "").split(os.pathsep)[:1]
+        command = [sys.executable, "-m", "compileall", "-q", "-j", "0", *dict.fromkeys(paths)]
+        # Some packages carry files for other versions of Python.
+        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        try:
+            yield True
+        finally:
+            del os.environ["PYTHONPYCACHEPREFIX"]
+            os.environ["PYTHONDONTWRITEBYTECODE"] = forbidden
 
 
 def cold(folder: Path, revision: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:

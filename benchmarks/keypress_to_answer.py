@@ -36,7 +36,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from keypress_process import ROOT, timed
+from keypress_process import ROOT, compiled_packages, timed
 
 sys.path.insert(0, f"{ROOT}")
 
@@ -371,12 +371,21 @@ def _of_cpu(entry: Mapping) -> dict:
 # -- the run ---------------------------------------------------------------------------------------
 def main() -> int:
     args = _arguments()
+    if args.byte_code == "as it is":
+        return _measured(args, "as it is")
+    with compiled_packages(args.revision_path) as made:
+        return _measured(args, "made before the first step" if made else "of the installation")
+
+
+def _measured(args: argparse.Namespace, byte_code: str) -> int:
+    """Perform the planned steps. byte_code: whence the installed packages have theirs."""
     began = time.monotonic()
     document: dict = {"script": "benchmarks/keypress_to_answer.py", "steps": {}}
     for path in (args.out, args.resume):
         if path and path.exists():
             document = json.loads(path.read_text())
             break
+    document["byte_code"] = byte_code
     done, left, failed = document["steps"], [], []
     for step in planned(args):
         key = "/".join(step)
@@ -428,6 +437,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--kernel", nargs="+", choices=list(CALLS), default=list(CALLS))
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument(
+        "--byte-code",
+        choices=("made", "as it is"),
+        default="made",
+        help="whether to make byte code of installed packages where Python may write none",
+    )
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--algorithms", nargs="+", default=["LFBOPatternSearch"])
     parser.add_argument("--wheels", type=Path, help="folder that holds Helion's wheel")
