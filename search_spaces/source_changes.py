@@ -82,7 +82,7 @@ def files_of(kernel: Kernel) -> Stamps:
 
 
 def changed(files: Stamps) -> list[str]:
-    """The files whose stamps are others now, sorted."""
+    """The files that have another stamp now, sorted."""
     return sorted(file for file, found in files.items() if stamp(file) != found)
 
 

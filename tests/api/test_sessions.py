@@ -59,7 +59,7 @@ def test_results_of_earlier_calls_are_reused_and_fresh_measures_again(simulated)
         assert set(session.tune(**simulated, fresh=True).trials["source"]) == {"measured"}
 
 
-def test_several_workloads_and_one_are_told_apart(simulated):
+def test_a_list_of_one_workload_gives_a_list(simulated):
     with tuner.session(settings=QUICK) as session:
         one = session.tune(**simulated)
         (listed,) = session.tune(**{**simulated, "workload": [simulated["workload"]]})
@@ -138,7 +138,7 @@ def test_killed_workers_are_replaced(simulated):
     assert found.ships
 
 
-def test_a_session_that_nobody_closes_ends_its_workers_when_it_is_collected(simulated, scratch):
+def test_a_session_without_close_ends_its_workers_when_it_is_collected(simulated, scratch):
     before = children()
     session = tuner.session(settings=QUICK)
     found = session.tune(**simulated)

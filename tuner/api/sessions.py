@@ -51,7 +51,7 @@ class Session:
         self._pool, self._target, self._settings = pool, target, dict(settings or {})
         self._on_progress, self._progress = on_progress, progress
         self._lock = threading.Lock()
-        #: The thread whose call is at work.
+        #: The thread of the call at work.
         self._caller: int | None = None
         self._closed = False
         self._database = Database(database)
@@ -63,7 +63,7 @@ class Session:
             from tuner.traces import recorded
 
             self._trace.enter_context(recorded(Path(trace), "session", option="trace"))
-        # A session that nobody closes ends its workers when it is collected, or at exit.
+        # Without a call of `close`, the workers end when the session is collected, or at exit.
         self._finalizer = weakref.finalize(self, _end, self._workers, self._trace, os.getpid())
 
     @overload
