@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from api_kernels import KERNEL, SETTINGS
-from processes import below, wait_until
+from processes import below, parents, wait_until
 
 import tuner
 from search_spaces.recorded.kernel import synthesise
@@ -153,10 +153,15 @@ def test_a_session_without_close_ends_its_workers_when_it_is_collected(simulated
 
 
 def test_a_recording_that_changed_is_read_again(simulated, folder):
+    before = children()
     with tuner.session(settings=QUICK) as session:
         first = session.tune(**simulated)
+        old = children() - before
         synthesise(60, seed=6).save(folder / "space.json")
         second = session.tune(**simulated)
+        servers = {pid for pid, parent in parents().items() if parent == os.getpid()} - before
+        assert old & children() == servers, "the fork servers stay, all workers are new"
+    wait_until(lambda: not children() - before)
     assert "reused" not in set(second.trials["source"])
     assert first.median_us != second.median_us
 
