@@ -36,6 +36,7 @@ from tuner.cli import (
 )
 from tuner.cli.console import fail
 from tuner.cli.context import begin_command
+from tuner.cli.leaving import leave
 from tuner.cli.logs import Level, command_log
 from tuner.cli.streams import discard_stdout, secure
 from tuner.traces import keep_exit
@@ -111,7 +112,7 @@ def main() -> None:
     secure()
     keep_exit()
     # The imports before this line were computing, so processor time is the time since the start.
-    sys.exit(invoke(sys.argv[1:], started_s=time.monotonic() - time.process_time()))
+    leave(invoke(sys.argv[1:], started_s=time.monotonic() - time.process_time()))
 
 
 def invoke(arguments: Sequence[str], *, started_s: float | None = None) -> int:
