@@ -23,7 +23,7 @@ from workers import user_cache
 
 _SUFFIXES = (".h", ".gch")
 #: Variants of one set of flags that are compiled without a header before one is made.
-WITHOUT_HEADER = 6
+WITHOUT_HEADER = 12
 
 
 def share(private: Path) -> None:
