@@ -16,7 +16,7 @@ from workers import pools
 def loaded(monkeypatch):
     """The kinds whose libraries would be loaded, in place of loading them."""
     kinds: list[str] = []
-    monkeypatch.setattr(pools, "prestart", lambda found, paths=(): kinds.extend(found))
+    monkeypatch.setattr(pools, "prestart", lambda found, *_, **options: kinds.extend(found))
     return kinds
 
 

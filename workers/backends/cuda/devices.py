@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from search_spaces.records import Device
@@ -62,6 +63,11 @@ def described() -> list[Device]:
     except Exception as error:  # also NVML's, which has no common class with the others
         _log.info("the CUDA devices are not described before they are opened: %s", error)
         return []
+
+
+def has_driver() -> bool:
+    """Whether CUDA's driver has its node, on Linux or in Windows' subsystem for it."""
+    return any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg"))
 
 
 def found() -> list[Device]:

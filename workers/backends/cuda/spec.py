@@ -30,6 +30,11 @@ class CudaSpec(GpuSpec):
 
         return found()
 
+    def likely_here(self) -> bool:
+        from workers.backends.cuda.devices import has_driver
+
+        return has_driver()
+
     def detect(self, index: int) -> Device:
         from workers.backends.cuda.devices import detect
 
