@@ -114,6 +114,9 @@ def timed(
                 code = process.wait(limit_s)
             except subprocess.TimeoutExpired:
                 code = None
+            except BaseException:  # this script is stopped
+                _kill(_marked(mark))
+                raise
             whole_s = time.perf_counter() - began
         document = {"whole_s": round(whole_s, 3), "gone_s": _gone_s(mark, began)}
         if code is None:
@@ -133,12 +136,16 @@ def _gone_s(mark: str, began: float) -> float | None:
     deadline = time.perf_counter() + _GONE_S
     while left := _marked(mark):
         if time.perf_counter() > deadline:
-            for number in left:
-                with suppress(OSError):
-                    os.kill(number, signal.SIGKILL)
+            _kill(left)
             return None
         time.sleep(0.02)
     return round(time.perf_counter() - began, 3)
+
+
+def _kill(numbers: Sequence[int]) -> None:
+    for number in numbers:
+        with suppress(OSError):
+            os.kill(number, signal.SIGKILL)
 
 
 def _marked(mark: str) -> list[int]:

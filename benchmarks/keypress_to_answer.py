@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import statistics
 import sys
 import time
@@ -371,6 +372,8 @@ def _of_cpu(entry: Mapping) -> dict:
 # -- the run ---------------------------------------------------------------------------------------
 def main() -> int:
     args = _arguments()
+    # Ended by a signal, the script also ends the process that it measures.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if args.byte_code == "as it is":
         return _measured(args, "as it is")
     with compiled_packages(args.revision_path) as made:

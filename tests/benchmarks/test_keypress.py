@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -84,6 +87,32 @@ def test_a_process_that_does_not_end_is_killed_with_what_it_has_started(keypress
     found = keypress.timed(("-c", script), ROOT, limit_s=1.0)
     assert found["gone_s"] is None
     assert "did not end" in found["problem"]
+
+
+def test_a_stopped_benchmark_leaves_no_process_behind(tmp_path):
+    sleeper = "import sys; sys.path.insert(0, sys.argv[1]); import keypress_to_answer as k;"
+    sleeper += "k.planned = lambda args: [('rehearsal',)];"
+    sleeper += 'k._FACTS = \'import time; print(open("pid", "w"), time.sleep(600))\';'
+    sleeper += "sys.argv[1:] = ['--out', sys.argv[2]]; k.main()"
+    command = [sys.executable, "-c", sleeper, f"{BENCHMARKS}", f"{tmp_path / 'out.json'}"]
+    environment = {**os.environ, "TMPDIR": f"{tmp_path}"}
+    script = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("keypress-*/pid")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    script.terminate()
+    assert script.wait(60) == 143
+    while any(f"{tmp_path}" in _place(link) for link in Path("/proc").glob("[0-9]*/cwd")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _place(link: Path) -> str:
+    try:
+        return f"{link.readlink()}"
+    except OSError:
+        return ""
 
 
 def test_the_summary_compares_medians_with_bounds_and_rivals(keypress):
