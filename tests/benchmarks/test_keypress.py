@@ -93,16 +93,19 @@ def test_a_stopped_benchmark_leaves_no_process_behind(tmp_path):
     sleeper = "import sys; sys.path.insert(0, sys.argv[1]); import keypress_to_answer as k;"
     sleeper += "k.planned = lambda args: [('rehearsal',)];"
     sleeper += 'k._FACTS = \'import time; print(open("pid", "w"), time.sleep(600))\';'
-    sleeper += "sys.argv[1:] = ['--out', sys.argv[2]]; k.main()"
+    sleeper += "sys.argv[1:] = ['--byte-code', 'as it is', '--out', sys.argv[2]]; k.main()"
     command = [sys.executable, "-c", sleeper, f"{BENCHMARKS}", f"{tmp_path / 'out.json'}"]
     environment = {**os.environ, "TMPDIR": f"{tmp_path}"}
     script = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("keypress-*/pid")):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    script.terminate()
-    assert script.wait(60) == 143
+    try:
+        while not list(tmp_path.glob("keypress-*/pid")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        script.terminate()
+        assert script.wait(60) == 143
+    finally:
+        script.kill()
     while any(f"{tmp_path}" in _place(link) for link in Path("/proc").glob("[0-9]*/cwd")):
         assert time.monotonic() < deadline
         time.sleep(0.05)
