@@ -381,7 +381,7 @@ def main() -> int:
 
 
 def _measured(args: argparse.Namespace, byte_code: str) -> int:
-    """Perform the planned steps. byte_code: whence the installed packages have theirs."""
+    """Perform the planned steps. byte_code: the origin of the installed packages' byte code."""
     began = time.monotonic()
     document: dict = {"script": "benchmarks/keypress_to_answer.py", "steps": {}}
     for path in (args.out, args.resume):
