@@ -78,6 +78,14 @@ class WatchedPool:
     def runners(self) -> int:
         return self.inner.runners
 
+    @property
+    def warm(self) -> bool:
+        return self.inner.warm
+
+    def described(self) -> None:
+        """None: the campaign starts when all workers are ready."""
+        return
+
     def start(self) -> None:
         began = time.perf_counter()
         self.inner.start()

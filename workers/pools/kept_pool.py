@@ -61,7 +61,8 @@ class KeptPool:
         lacks a kind, where anything else in the spec has changed, and where it has lost a runner
         for good.
         """
-        spec = _with_kinds_of(self._spec, spec)
+        # A later run may bring kernels that need torch for their builds.
+        spec = _with_kinds_of(self._spec, replace(spec, torch_free=False))
         damaged = self._pool is not None and self._pool.runners < self._started_runners
         if spec != self._spec or damaged:
             self.end()
@@ -206,8 +207,6 @@ def _with_kinds_of(before: PoolSpec | None, spec: PoolSpec) -> PoolSpec:
     """The spec with the runners of an earlier one, where nothing else differs."""
     if before is None:
         return spec
-    # Builders that have torch build the others' kernels, too.
-    spec = replace(spec, torch_free=spec.torch_free and before.torch_free)
     both = replace(
         spec,
         runners={**before.runners, **spec.runners},
