@@ -49,6 +49,8 @@ def test_a_list_without_a_valid_workload_raises_as_one_workload_does(kernel):
         tuner.tune(kernel, [{"n": -1}, {"n": -2}], settings=SETTINGS)
     with pytest.raises(tuner.TunerError, match="there is no workload"):
         tuner.tune(kernel, [])
+    with pytest.raises(tuner.WorkloadError, match="expected a number"):
+        tuner.tune(kernel, [{"n": [1]}, {"n": 1}])
     for workload in ("n=1", ["n=1"], [1]):
         with pytest.raises(tuner.TunerError, match="is no workload"):
             tuner.tune(kernel, workload)

@@ -228,6 +228,7 @@ class TuneCall:
         A mistake in the declaration may concern one workload and end the campaign. Then the
         workloads that have one are left out.
         """
+        _refuse_other_values(self.workloads)
         errors = _refused(self.workloads, lambda each: calls.check(kernel, each))
         groups = [[each for each in dict.fromkeys(self.workloads) if each not in errors]]
         found: dict[Workload, TuneResult] = {}
@@ -316,7 +317,10 @@ class TuneCall:
 
     def _settings(self, kernel: Kernel, url: str) -> dict[str, Any]:
         """The settings of config.yaml with one campaign, `tune`."""
-        workloads = [each.as_dict() for each in dict.fromkeys(self.workloads)]
+        workloads: list[dict[str, Value]] = []
+        for each in self.workloads:  # perhaps with values that are refused and cannot be hashed
+            if each.as_dict() not in workloads:
+                workloads.append(each.as_dict())
         campaign = {
             "tasks": [{"kernel": registry.spec_of(kernel), "workloads": workloads}],
             "targets": [self.target] if self.target else list(kernel.kinds),
@@ -356,6 +360,17 @@ def _refused(
         except TunerError as error:
             errors[each] = error
     return errors
+
+
+def _refuse_other_values(workloads: Sequence[Workload]) -> None:
+    """Raise `WorkloadError` for a dim that is neither a number nor text, a boolean or None."""
+    for each in workloads:
+        for name, value in each.dims:
+            if not isinstance(value, bool | int | float | str | None):
+                raise WorkloadError(
+                    f"{name}={value!r}: expected a number, text, a boolean or None",
+                    "see the kernel's workloads with `tuner spaces show`",
+                )
 
 
 def _limits(budget: Budget) -> dict[str, Any]:
