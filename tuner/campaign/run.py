@@ -103,6 +103,8 @@ class CampaignRun:
         # Builds are ordered while the runners of a pool that has described them open their devices.
         expected = ExpectedWorkers(workers, timeout_s) if workers else None
         ready = [] if workers else await_workers(pool, self.control, timeout_s)
+        if self.control.draining:  # the run has no record yet, and needs none
+            raise KeyboardInterrupt
         run_id, specs, notes = self._prepare(tasks, workers or ready)
         engine = Engine(specs, builders=pool.builders, in_flight=self.campaign.in_flight)
         driver = Driver(
