@@ -47,7 +47,9 @@ def test_a_pass_reproduces_the_recorded_times(tuner, space):
     assert [(row["variant"], row["kind"]) for row in baselines] == [
         (name, "baseline") for name in sorted(space.baselines)
     ]
-    assert all(row["status"] == "correct" and row["pairs"] == 16 for row in rows_of(result))
+    assert all(row["status"] == "correct" for row in rows_of(result))
+    # What is clearly slower, with a narrow interval, needs fewer passes.
+    assert all(3 <= row["pairs"] <= 16 for row in rows_of(result))
     assert "these results are not stored" in result.err
 
 

@@ -129,7 +129,9 @@ def test_a_confirmation_times_baselines_and_checks_them(child):
     names = ("eager", "wrong", "raises", "missing", "no such thing")
     found = child.measure(WORKLOAD, {"work": 1}, mode=Mode.CONFIRM, baselines=names, protocol=ONCE)
     assert list(found.baselines) == list(names)
-    assert _is_timed(found.baselines["eager"], 8)
+    eager = found.baselines["eager"]
+    # Three passes where these tell that it differs clearly.
+    assert _is_timed(eager, 3) or _is_timed(eager, 8)
     assert found.baselines["eager"].name == "eager"
     assert found.baselines["wrong"].status is Status.CORRECTNESS
     assert re.fullmatch(
@@ -147,7 +149,8 @@ def test_every_candidate_runs_on_its_own_threads(child):
     field = [{"fault": "threads", "threads": count} for count in (1, 2, 1)]
     field[2]["again"] = True
     found = child.measure(WORKLOAD, *field, mode=Mode.CONFIRM, protocol=ONCE)
-    assert all(_is_timed(timing, 8) for timing in found.outcomes)
+    assert all(_is_timed(timing, len(timing.samples_us)) for timing in found.outcomes)
+    assert all(len(timing.samples_us) >= 3 for timing in found.outcomes)
 
 
 def test_what_was_built_elsewhere_is_refused_in_words(child):
