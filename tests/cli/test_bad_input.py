@@ -210,7 +210,7 @@ def test_a_ray_address_that_does_not_answer(folder):
         command, capture_output=True, text=True, env=environment, cwd=folder, timeout=120
     )
     assert result.returncode == 2
-    error, hint = result.stderr.splitlines()
+    *_, error, hint = result.stderr.splitlines()
     assert error.startswith("error: ")
     assert "127.0.0.1:1" in error
     assert hint.startswith("hint: ")
