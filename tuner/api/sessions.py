@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import threading
 import time
@@ -12,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from search_spaces import source_changes
+from search_spaces import registry, source_changes
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.registry import refuse_nested
@@ -54,6 +55,8 @@ class Session:
         #: The thread of the call at work.
         self._caller: int | None = None
         self._closed = False
+        #: Imports torch during the first call of a kernel that does not need it.
+        self._torch: threading.Thread | None = None
         self._database = Database(database)
         self._workers = KeptPool()
         #: The files of kernels that the workers may have imported, with their stamps.
@@ -168,7 +171,9 @@ class Session:
 
     def _run(self, call: TuneCall) -> list[TuneResult]:
         if not self._workers.started:
-            call.load_workers()
+            call.load_workers(kept=True)
+        if self._torch is not None:
+            self._torch.join()  # imports of kernels must not happen meanwhile
         call = call.loaded()
         assert isinstance(call.kernel, Kernel)
         began_ns = time.time_ns()
@@ -177,10 +182,19 @@ class Session:
             with span("replace the workers", "start"):
                 self._workers.renew()
         self._loaded = {**source_changes.imported_files(call.kernel), **self._loaded}
+        self._import_torch(call.kernel)
         try:
             return call.run(self._database, self._workers.for_run)
         finally:
             self._note_other_files(call.kernel, began_ns)
+
+    def _import_torch(self, kernel: Kernel) -> None:
+        """Import torch during a call that does not need it: the next kernel may."""
+        if self._torch is None and registry.compiles_without_torch(kernel.spec):
+            self._torch = threading.Thread(
+                target=importlib.import_module, args=("torch",), name="torch"
+            )
+            self._torch.start()
 
     def _note_other_files(self, kernel: Kernel, began_ns: int) -> None:
         """Note the files that the kernel reaches without an import statement for them.

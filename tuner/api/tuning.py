@@ -197,8 +197,11 @@ class TuneCall:
             for each in self.workloads
         ]
 
-    def load_workers(self) -> None:
-        """Begin to load the workers' libraries before this process loads its own."""
+    def load_workers(self, *, kept: bool = False) -> None:
+        """Begin to load the workers' libraries before this process loads its own.
+
+        kept: the workers will serve other kernels, which may need torch for their builds.
+        """
         from tuner.campaign import early_start
 
         if self.pool != "local":
@@ -207,7 +210,7 @@ class TuneCall:
         kinds = early_start.kinds_of(f"{self.kernel}") if known is None else known.kinds
         targets = [self.target] if self.target else []
         spec = self.kernel if isinstance(self.kernel, str) else self.kernel.spec
-        free = registry.compiles_without_torch(spec)
+        free = registry.compiles_without_torch(spec) and not kept
         early_start.begin([(kinds, targets)], torch_free=free)
 
     def loaded(self) -> TuneCall:
