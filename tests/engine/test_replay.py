@@ -106,7 +106,8 @@ def test_another_order_of_events_is_noticed(finished, tmp_path):
     lines[builds[3]] = json.dumps(first)
     other = tmp_path / "other.jsonl"
     other.write_text("\n".join(lines))
-    with pytest.raises(FindingError, match="another state"):
+    # Later answers may also fit no job of an engine that has decided otherwise.
+    with pytest.raises(FindingError, match=r"another state|the engine fails at this Measured"):
         replay(other)
 
 

@@ -42,9 +42,14 @@ class DescribedPool(LocalPool):
 
 
 class StuckPool(DescribedPool):
-    """Its runner never starts."""
+    """Its runner never starts, and the run is drained meanwhile."""
+
+    def __init__(self, control: Control) -> None:
+        super().__init__()
+        self._control = control
 
     def poll(self, timeout_s: float) -> Sequence[PoolEvent]:
+        self._control.drain()
         return [e for e in super().poll(timeout_s) if not isinstance(e, WorkerReady)]
 
 
@@ -102,8 +107,7 @@ def test_a_runner_that_does_not_start_is_an_error(tmp_path):
 
 def test_a_run_is_stopped_while_its_runner_starts(tmp_path):
     control = Control()
-    control.drain()
-    outcome = run(tmp_path, StuckPool(), control, report=True)
+    outcome = run(tmp_path, StuckPool(control), control, report=True)
     assert (outcome.status, outcome.trials) == ("interrupted", 0)
     assert (outcome.report, outcome.tables) == (None, ())
     # The same command resumes it.
