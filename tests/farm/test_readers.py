@@ -38,6 +38,8 @@ def without_reader(farm: Farm, *command: str, shell: str = 'exec "$@"') -> subpr
             stderr=pipe,
             text=True,
             start_new_session=True,
+            # Under nohup, children would ignore hang-ups, too.
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
         )
 
 

@@ -151,6 +151,7 @@ def test_servers_that_no_pool_takes_end_with_their_process(paths, end):
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not backend_kinds.spec("cuda").found(), reason="needs a CUDA device")
 def test_the_description_of_a_gpu_equals_the_device_that_is_opened():
     describe = backend_kinds.spec("cuda").describing()
     device = describe(0, {})
