@@ -27,6 +27,8 @@ _INTEGERS = {
     "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1,
 }  # fmt: skip
 
+_BYTES = _FLOATS | _INTEGERS
+
 
 @dataclass(frozen=True, slots=True)
 class ShapeDtype:
@@ -37,7 +39,7 @@ class ShapeDtype:
     @property
     def itemsize(self) -> int:
         """Bytes of an element."""
-        return (_FLOATS | _INTEGERS)[self.name]
+        return _BYTES[self.name]
 
     @property
     def is_floating_point(self) -> bool:
@@ -129,7 +131,7 @@ def empty_on_meta(spec: TensorSpec) -> torch.Tensor:
 
     Raises TypeError for a dtype that torch does not have.
     """
-    if "torch" not in sys.modules and spec.dtype in _FLOATS | _INTEGERS:
+    if "torch" not in sys.modules and spec.dtype in _BYTES:
         return cast("torch.Tensor", ShapeTensor(spec.shape, ShapeDtype(spec.dtype)))
     import torch
 

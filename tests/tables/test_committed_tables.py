@@ -1,0 +1,21 @@
+"""The tables in `tables/` are those of today's code; else run scripts/restamp_tables.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from search_spaces import registry
+
+TABLES = sorted((Path(__file__).parents[2] / "tables").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.name.partition("@")[0])
+def test_a_committed_table_has_the_identity_of_its_kernel(path):
+    stored = json.loads(path.read_text())["kernel"]
+    kernel = registry.load(stored["name"])
+    assert stored["launch_hash"] == kernel.launch_hash()
+    assert stored["check_hash"] == kernel.check_hash()
+    assert tuple(stored["kernel_hashes"]) == kernel.kernel_hashes()
