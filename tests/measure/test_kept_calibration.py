@@ -1,4 +1,4 @@
-"""Calibrations between runs: used after a spot check that agrees, else made anew."""
+"""A GPU keeps its calibration between runs as long as a spot check agrees with it."""
 
 from __future__ import annotations
 
