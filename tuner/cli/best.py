@@ -12,7 +12,13 @@ import typer
 from results_db.errors import NothingStoredError
 from search_spaces.near_names import did_you_mean
 from tuner.cli.console import Format, FormatOption, note
-from tuner.cli.context import ConfigOption, configured_kernels, settings_of, store_of
+from tuner.cli.context import (
+    ConfigOption,
+    WorkloadsOption,
+    configured_kernels,
+    settings_of,
+    store_of,
+)
 from tuner.cli.winners import emit_winners, winner_row
 
 if TYPE_CHECKING:
@@ -27,12 +33,7 @@ def best(
         str | None,
         typer.Argument(help="Only this kernel: its name, or file.py:object.", metavar="KERNEL"),
     ] = None,
-    workload: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Only workloads with these dims, as 'M=32 dtype=float16'; may be repeated."
-        ),
-    ] = None,
+    workload: WorkloadsOption = None,
     device: Annotated[
         str | None,
         typer.Option(help="Only devices of this kind, target or name: cuda, cuda:90, H200."),

@@ -29,6 +29,13 @@ ConfigOption = Annotated[
         show_default=False,
     ),
 ]
+WorkloadsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--workload",
+        help="Only workloads with these dims, as 'M=32 dtype=float16'; may be repeated.",
+    ),
+]
 #: Part of the folder into which Ray unpacks the `--working-dir` of a submitted job.
 _JOB_FOLDER = "/runtime_resources/working_dir_files/"
 _started_s = time.monotonic()

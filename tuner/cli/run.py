@@ -18,6 +18,7 @@ from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.context import (
     LARGEST,
     ConfigOption,
+    WorkloadsOption,
     command_started_s,
     settings_of,
     store_of,
@@ -54,12 +55,7 @@ def run(
     kernel: Annotated[
         list[str] | None, typer.Option(help="Only this kernel; may be repeated.")
     ] = None,
-    workload: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Only workloads with these dims, as 'M=32 dtype=float16'; may be repeated."
-        ),
-    ] = None,
+    workload: WorkloadsOption = None,
     trials: Annotated[
         int | None,
         typer.Option(min=1, max=1_000_000_000, help="Trials per task, in place of the budget's."),
