@@ -4,6 +4,7 @@ import json
 import pickle
 import subprocess
 import sys
+import tempfile
 import textwrap
 import zlib
 from pathlib import Path
@@ -17,8 +18,10 @@ from search_spaces.errors import KernelError, TunerError
 from search_spaces.records import Device, Status, Workload
 from workers.build import binary as binaries
 from workers.build import build, build_kernel, count_compilations, install, use_target
+from workers.build.process_builder import ProcessBuilder
 from workers.device import offline
 from workers.records import Artifact, BuildJob, Failure, KernelRef
+from workers.supervision.fork_server import ForkServer
 
 CONFIG = {"block": 512, "factor": 2.5, "num_warps": 4}
 DOT = {"bm": 128, "bn": 256, "bk": 64, "num_warps": 8, "num_stages": 3}
@@ -226,6 +229,32 @@ def test_installing_is_idempotent_and_leaves_no_partial_files(tmp_path, monkeypa
         if path.name.startswith("__grp__"):
             members = json.loads(path.read_text())["child_paths"]
             assert all(Path(member).is_file() for member in members.values())
+
+
+def test_builders_of_one_server_compile_equal_launches_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    # The width of a row is a constant of `rows_softmax` and an argument at run time of `scale`.
+    workloads = [Workload.of(n=2048), Workload.of(n=4096)]
+    server = ForkServer("builders", shared=True)
+    builders = [ProcessBuilder(server=server) for _ in workloads]
+    try:
+        artifacts = [
+            builder.build(job(CONFIG, workload=workload))
+            for builder, workload in zip(builders, workloads, strict=True)
+        ]
+        names = [path.name for path in tmp_path.rglob("*.cubin")]
+    finally:
+        for builder in builders:
+            builder.close()
+        server.close()
+    assert sorted(names) == ["rows_softmax.cubin", "rows_softmax.cubin", "scale.cubin"]
+    first, second = (
+        {name: data for name, data in artifact.files.items() if "scale" in name}
+        for artifact in artifacts
+    )
+    assert first == second
+    assert artifacts[0].binary_hash != artifacts[1].binary_hash
+    assert [len(artifact.keys) for artifact in artifacts] == [2, 2]
 
 
 def artifact_of(files):

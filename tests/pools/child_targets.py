@@ -13,6 +13,7 @@ from pathlib import Path
 
 from search_spaces.errors import KernelError
 from workers.supervision.heartbeat import heartbeat
+from workers.supervision.shared_folder import shared_folder
 
 #: The processes that have loaded this module.
 LOADED: list[int] = []
@@ -45,6 +46,13 @@ class Target:
         folder = tempfile.mkdtemp()
         started = subprocess.run(["mktemp"], capture_output=True, text=True, check=True)
         return [own, folder, started.stdout.strip()]
+
+    def share(self) -> str:
+        """Leave a file in the folder of all children of this one's server; returns the folder."""
+        folder = shared_folder()
+        assert folder is not None
+        (folder / f"{os.getpid()}").touch()
+        return f"{folder}"
 
     def start_a_pool(self) -> None:
         from workers import pools

@@ -232,13 +232,16 @@ def test_retiring_interrupts_a_request_for_good(child):
 _DRIVER = """
 import sys, threading
 sys.path.insert(0, sys.argv[1])
+from workers.supervision.fork_server import ForkServer
 from workers.supervision.supervised_child import SupervisedChild
-child = SupervisedChild("child_targets:Target", name="orphan")
+server = ForkServer("orphan", shared=True)
+child = SupervisedChild("child_targets:Target", name="orphan", server=server)
 # Started by a thread that ends: a child belongs to the process, not to the thread.
 starter = threading.Thread(target=child.start)
 starter.start(); starter.join()
 facts = child.request("facts", timeout_s=30)
 child.request("leave_files", timeout_s=30)
+child.request("share", timeout_s=30)
 print(child.request("spawn", timeout_s=30), facts["pid"], facts["cache_dir"], flush=True)
 child.request("hang", timeout_s=600)
 """

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -26,8 +27,8 @@ def servers() -> Iterator[list[ForkServer]]:
     assert not named(os.getpid(), NAME)
 
 
-def server_with(servers: list[ForkServer], *preload: str) -> ForkServer:
-    servers.append(ForkServer(NAME, paths=PATHS, preload=preload))
+def server_with(servers: list[ForkServer], *preload: str, shared: bool = False) -> ForkServer:
+    servers.append(ForkServer(NAME, paths=PATHS, preload=preload, shared=shared))
     return servers[-1]
 
 
@@ -80,6 +81,36 @@ def test_a_killed_server_is_replaced_and_its_children_live_on(servers):
     first.retire()
     assert not alive(pid)
     second.retire()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_children_share_a_folder_that_goes_with_their_server(
+    servers, tmp_path, monkeypatch, killed
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    server = server_with(servers, shared=True)
+    branch = server.branch(f"{NAME}-b")
+    first, second = child_of(server), child_of(branch)
+    other = child_of(server_with(servers, shared=True))
+    folder = Path(first.request("share", timeout_s=LIMIT_S))
+    assert folder.stat().st_mode & 0o777 == 0o700
+    first.retire()
+    assert second.request("share", timeout_s=LIMIT_S) == f"{folder}"
+    assert other.request("share", timeout_s=LIMIT_S) != f"{folder}"
+    assert len(list(folder.iterdir())) == 2
+    if killed:
+        before = server.pid
+        assert before is not None
+        kill(before)
+        wait_until(lambda: not alive(before))
+        first = child_of(server)
+        assert first.request("share", timeout_s=LIMIT_S) == f"{folder}"
+        first.retire()
+    for child in (second, other):
+        child.retire()
+    for made in (branch, *servers):
+        made.close()
+    assert not list(tmp_path.iterdir())
 
 
 def test_retiring_a_child_interrupts_a_server_that_loads_for_ever(servers):

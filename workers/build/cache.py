@@ -91,7 +91,7 @@ def install(artifact: Artifact, cache_dir: Path) -> None:
     name outside `cache_dir`, with nothing written, and for contents that cannot be unpacked.
     """
     root = cache_dir.resolve()
-    places = {name: _inside(root, name) for name in artifact.files}
+    places = _inside(root, artifact.files)
     for name in sorted(places, key=lambda name: _GROUP in name):
         content = _unpack(name, artifact.files[name])
         if places[name].name.startswith(_GROUP):
@@ -107,22 +107,31 @@ def install(artifact: Artifact, cache_dir: Path) -> None:
         isa.without_header_precompilation()
 
 
-def _inside(root: Path, name: str) -> Path:
-    """The path of `name` below `root`. Raises `TunerError` for a path outside it."""
-    relative = PurePosixPath(name)
-    unsafe = (
-        not relative.parts
-        or relative.is_absolute()
-        or ".." in relative.parts
-        or any(sign in name for sign in ("\\", "\0", ":"))
-        or not (root / relative).resolve().is_relative_to(root)
-    )
-    if unsafe:
-        raise TunerError(
-            f"artifact file {name!r} would be written outside the cache",
-            "build the variant again; do not use artifacts of unknown origin",
+def _inside(root: Path, names: Iterable[str]) -> dict[str, Path]:
+    """The paths of `names` below `root`, a resolved path. Raises `TunerError` for a path outside
+    it, by its name or through a symbolic link."""
+    checked: set[Path] = set()
+    places: dict[str, Path] = {}
+    for name in names:
+        relative = PurePosixPath(name)
+        unsafe = (
+            not relative.parts
+            or relative.is_absolute()
+            or ".." in relative.parts
+            or any(sign in name for sign in ("\\", "\0", ":"))
         )
-    return root / relative
+        # A link in place of the file itself is replaced. Most names share one folder.
+        place = root / relative
+        if not unsafe and place.parent not in checked:
+            unsafe = not place.parent.resolve().is_relative_to(root)
+            checked.add(place.parent)
+        if unsafe:
+            raise TunerError(
+                f"artifact file {name!r} would be written outside the cache",
+                "build the variant again; do not use artifacts of unknown origin",
+            )
+        places[name] = place
+    return places
 
 
 def _unpack(name: str, data: bytes) -> bytes:
@@ -139,7 +148,8 @@ def _unpack(name: str, data: bytes) -> bytes:
 def _absolute_index(name: str, content: bytes, folder: Path) -> bytes:
     try:
         members = json.loads(content)["child_paths"]
-        absolute = {child: str(_inside(folder, path)) for child, path in members.items()}
+        places = _inside(folder, members.values())
+        absolute = {child: str(places[path]) for child, path in members.items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         raise TunerError(f"artifact index {name!r} is damaged", "build it again") from None
     return json.dumps({"child_paths": absolute}).encode()

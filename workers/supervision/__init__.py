@@ -29,8 +29,8 @@
     the fork server is killed           the kernel kills its branches; reapers and workers live on,
                                         and the next child gets a new server
 
-A child has its own fork server, or shares one with others. `workers.pools.worker_servers` makes
-the servers that all workers of a local pool share.
+A child has its own fork server, or shares one with others, and a folder with it (`shared_folder`).
+`workers.pools.worker_servers` makes the servers that all workers of a local pool share.
 
 What follows a lost process is decided here too: a crash is retried once in a fresh process
 (`crash_retry`), a standby process takes over (`standby`), the candidate at fault is found

@@ -31,6 +31,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from workers.supervision import shared_folder
 from workers.supervision.captured_output import CapturedOutput
 from workers.supervision.child.messages import (
     EXIT_STATUS,
@@ -241,7 +242,8 @@ class ForkServer(Server):
 
     name: the name of its processes. paths: import paths, after Python's own. cwd: their working
     folder, if it exists; it is no import path. preload: as for `load`. shared: whether children of
-    several owners fork from it, so that the end of one does not interrupt the loading.
+    several owners fork from it, so that the end of one does not interrupt the loading; these
+    children also share a folder.
     """
 
     def __init__(
@@ -256,6 +258,8 @@ class ForkServer(Server):
         super().__init__(name, preload)
         self._paths, self._cwd, self._shared = tuple(paths), cwd, shared
         self._popen: subprocess.Popen[bytes] | None = None
+        #: The folder that all children share, also those of a later process; empty for none.
+        self._folder = ""
 
     def interrupt(self) -> None:
         process = self._popen
@@ -276,10 +280,13 @@ class ForkServer(Server):
             process.wait(_EXIT_TIMEOUT_S)
         process.kill()
         process.wait()
+        shared_folder.remove(self._folder)
         taken[1].finish()
 
     def _launch(self, control: socket.socket, output: int) -> tuple[_Process, dict[str, str]]:
         environ = _environ()
+        if self._shared:
+            self._folder = self._folder or shared_folder.new_name()
         self._popen = subprocess.Popen(
             [
                 *(sys.executable, "-u", "-m", _PROGRAM),
@@ -289,7 +296,7 @@ class ForkServer(Server):
             stdout=output,
             stderr=output,
             pass_fds=(control.fileno(),),
-            env=environ,
+            env={**environ, shared_folder.VARIABLE: self._folder},
             cwd=self._cwd if self._cwd and os.path.isdir(self._cwd) else None,
             start_new_session=True,
         )

@@ -11,6 +11,7 @@ from search_spaces.records import Device
 from workers import backend_kinds
 from workers.backend_spec import BEFORE_TORCH, ENVIRONMENT, STATISTICS, WORKERS, BackendSpec
 from workers.records import Artifact, BuildJob, Failure
+from workers.supervision.shared_folder import shared_folder
 
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel
@@ -62,7 +63,9 @@ class GpuSpec(BackendSpec):
     def compile(self, kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
         from workers.build.gpu import build_gpu
 
-        return build_gpu(kernel, job, cache_dir)
+        # A kernel with the same constants, specialisations and options has the same binary for
+        # several workloads, so that what one builder has compiled serves all builders of a pool.
+        return build_gpu(kernel, job, shared_folder() or cache_dir)
 
     def environment(self, cache_dir: Path) -> dict[str, str]:
         # Variants share the host modules that Triton generates, see `workers.build.host_modules`.

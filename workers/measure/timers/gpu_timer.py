@@ -20,11 +20,11 @@ _SPIN_CYCLES_PER_US = 2000
 LONGEST_SPIN_US = 50_000
 #: A device is steady when this many blocks in a row change by less than this share.
 _STEADY_CHANGE, _STEADY_BLOCKS = 0.005, 3
-_STEADY_BLOCK_US, _STEADY_LIMIT_S = 20_000, 0.5
+_STEADY_BLOCK_US, _STEADY_LIMIT_S = 10_000, 0.5
 #: After short jobs an H200 runs matmuls at its full clock for 0.04 to 0.11 s; then its power limit
 #: lowers the clock, and times vary by up to 10 % and ratios by 1 % within 0.2 s
 #: (benchmarks/results/h200/power_cap.json).
-_LOAD_S, _THROTTLING_WINDOW_S = 0.25, 0.2
+_LOAD_S, _THROTTLING_WINDOW_S = 0.15, 0.2
 #: Power throttling is expected where the arithmetic takes more than this share of the time at the
 #: matrix peak. Memory traffic alone stays below the power limit.
 _THROTTLING_SHARE = 0.1
@@ -70,9 +70,9 @@ class GpuTimer:
         return self._run_until_steady(candidate) if steady and warm_ms > 0 else 0.0
 
     def _run_until_steady(self, candidate: Candidate) -> float:
-        """Run in blocks of 20 ms, as the candidate will be timed, until three take equally long.
+        """Run in blocks of 10 ms, as the candidate will be timed, until three take equally long.
 
-        A run that takes longer than 20 ms is a block.
+        A run that takes longer than 10 ms is a block.
 
         A candidate that may be throttled runs for a fixed time instead: its times are steady before
         the power limit takes effect, too.

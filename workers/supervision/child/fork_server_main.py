@@ -28,6 +28,7 @@ from contextlib import suppress
 from typing import Any
 
 from tuner import tracing
+from workers.supervision import shared_folder
 from workers.supervision.child.messages import (
     DESCRIPTORS,
     EXIT_STATUS,
@@ -55,7 +56,10 @@ def main(argv: list[str]) -> None:
     append_paths(argv[1].split(os.pathsep))
     # Nothing that a server loads becomes garbage that matters; workers collect as usual.
     gc.disable()
-    Server(control, argv[2]).serve()
+    try:
+        Server(control, argv[2]).serve()
+    finally:
+        shared_folder.remove(os.environ.get(shared_folder.VARIABLE, ""))
 
 
 class Server:
