@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 from search_spaces.errors import KernelError
+from workers.supervision.folders import shared_folder
 from workers.supervision.heartbeat import heartbeat
-from workers.supervision.shared_folder import shared_folder
 
 #: The processes that have loaded this module.
 LOADED: list[int] = []

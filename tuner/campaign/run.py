@@ -124,7 +124,9 @@ class CampaignRun:
         end = driver.run(ready)
         ended_s = time.monotonic()
         announcer.say("closing", "ending the run")
-        started.close(kill=self.control.killed or (expected is not None and not expected.started))
+        # Processes end while the results are written.
+        unopened = expected is not None and not expected.started
+        started.begin_to_close(kill=self.control.killed or unopened)
         elapsed_s = time.monotonic() - began
         announcer.say("writing", "writing the results")
         outcome = conclude(self.store, run_id, end, notes, elapsed_s, driver.usage())

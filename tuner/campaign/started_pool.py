@@ -35,6 +35,17 @@ class StartedPool:
     ) -> None:
         self.close(kill=True)
 
+    def begin_to_close(self, *, kill: bool) -> None:
+        """Have the workers end while the caller continues, and leave the rest to the block's end.
+
+        A pool that cannot do that is closed.
+        """
+        condemn = getattr(self.pool, "condemn", None)
+        if condemn is not None and self._open:
+            condemn()
+        else:
+            self.close(kill=kill)
+
     def close(self, *, kill: bool) -> None:
         """Close the pool; a second call does nothing."""
         if self._open:

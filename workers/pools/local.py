@@ -185,7 +185,8 @@ class LocalPool:
         except queue.Empty:
             return events
 
-    def close(self, *, kill: bool = False) -> None:
+    def condemn(self) -> None:
+        """Begin to end all workers while the caller continues; `close` waits for their end."""
         self._closing.set()
         while not self._builds.empty():
             self._builds.get()
@@ -198,6 +199,9 @@ class LocalPool:
             worker.condemn()
         if self._servers is not None:
             self._servers.kill_if_loading()
+
+    def close(self, *, kill: bool = False) -> None:
+        self.condemn()
         for worker in self._workers():
             worker.kill()
         for thread in self._threads:

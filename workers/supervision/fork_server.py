@@ -31,7 +31,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from workers.supervision import shared_folder
+from workers.supervision import folders
 from workers.supervision.captured_output import CapturedOutput
 from workers.supervision.child.messages import (
     EXIT_STATUS,
@@ -276,17 +276,16 @@ class ForkServer(Server):
         taken, process = self._take(), self._popen
         if taken is None or process is None:
             return
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_EXIT_TIMEOUT_S)
+        _await_exit(process, _EXIT_TIMEOUT_S)
         process.kill()
         process.wait()
-        shared_folder.remove(self._folder)
+        folders.remove(self._folder)
         taken[1].finish()
 
     def _launch(self, control: socket.socket, output: int) -> tuple[_Process, dict[str, str]]:
         environ = _environ()
         if self._shared:
-            self._folder = self._folder or shared_folder.new_name()
+            self._folder = self._folder or folders.unused_name()
         self._popen = subprocess.Popen(
             [
                 *(sys.executable, "-u", "-m", _PROGRAM),
@@ -296,7 +295,7 @@ class ForkServer(Server):
             stdout=output,
             stderr=output,
             pass_fds=(control.fileno(),),
-            env={**environ, shared_folder.VARIABLE: self._folder},
+            env={**environ, folders.SHARED: self._folder},
             cwd=self._cwd if self._cwd and os.path.isdir(self._cwd) else None,
             start_new_session=True,
         )
@@ -386,6 +385,22 @@ def exit_name(code: int | None) -> str:
     if code is None:
         return "SIGKILL"
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+
+def _await_exit(process: subprocess.Popen[bytes], timeout_s: float) -> None:
+    """Wait until a process ends, for at most that time. `Popen.wait` would look every 50 ms."""
+    if process.poll() is not None:
+        return
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except OSError:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout_s)
+        return
+    try:
+        _readable(descriptor, timeout_s)
+    finally:
+        os.close(descriptor)
 
 
 def _readable(descriptor: int, timeout_s: float) -> bool:

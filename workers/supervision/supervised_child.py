@@ -16,7 +16,6 @@ import logging
 import os
 import pickle
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -27,6 +26,7 @@ from typing import Any
 from tuner import tracing
 from workers.supervision.child.messages import Setup
 from workers.supervision.child_process import ChildProcess
+from workers.supervision.folders import unused_name
 from workers.supervision.fork_server import ForkServer, Server
 from workers.supervision.response_deadline import ResponseDeadline
 
@@ -202,18 +202,10 @@ class SupervisedChild:
     def _start(self) -> ChildProcess:
         if self._retired:
             raise ChildDied(self._name, "retired", "")
-        # Before the folder is made: nothing removes it if this process is killed before the order.
-        self._server.start()
-        scratch = Path(tempfile.mkdtemp(prefix="tuner-"))
-        try:
-            environment = self._environment(scratch)
-            process = ChildProcess(
-                scratch, server=self._server, environment=environment, name=self._name
-            )
-        except OSError:
-            scratch.rmdir()
-            raise
-        self._process = process
+        scratch = Path(unused_name())
+        process = self._process = ChildProcess(
+            scratch, server=self._server, environment=self._environment(scratch), name=self._name
+        )
         if self._retired:  # by another thread, which saw no process to kill
             process.close_lifeline()
         setup = Setup(

@@ -11,7 +11,7 @@ from search_spaces.records import Device
 from workers import backend_kinds
 from workers.backend_spec import BEFORE_TORCH, ENVIRONMENT, STATISTICS, WORKERS, BackendSpec
 from workers.records import Artifact, BuildJob, Failure
-from workers.supervision.shared_folder import shared_folder
+from workers.supervision.folders import shared_folder
 
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel

@@ -20,7 +20,6 @@ import select
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Sequence
@@ -28,7 +27,7 @@ from contextlib import suppress
 from typing import Any
 
 from tuner import tracing
-from workers.supervision import shared_folder
+from workers.supervision import folders
 from workers.supervision.child.messages import (
     DESCRIPTORS,
     EXIT_STATUS,
@@ -59,7 +58,7 @@ def main(argv: list[str]) -> None:
     try:
         Server(control, argv[2]).serve()
     finally:
-        shared_folder.remove(os.environ.get(shared_folder.VARIABLE, ""))
+        folders.remove(os.environ.get(folders.SHARED, ""))
 
 
 class Server:
@@ -94,7 +93,7 @@ class Server:
             _load_all(order["entries"])
             # Forks then neither scan these objects nor copy their pages.
             gc.freeze()
-            with suppress(OSError):  # the caller has ended; its orders still have folders to remove
+            with suppress(OSError):  # the caller has ended
                 self._control.sendall(LOADED)
         elif "branch" in order:
             control, output, exit_status = descriptors
@@ -242,7 +241,7 @@ def _become_reaper(
             os.environ.pop(variable, None)
         else:
             os.environ[variable] = value
-    _use_temporary_folder_in(order["scratch"])
+    folders.use_for_temporary_files(order["scratch"])
     adopt_orphans()
     reaper = os.getpid()
     worker = os.fork()
@@ -255,17 +254,6 @@ def _become_reaper(
         os.close(requests)
         os.close(replies)
         supervise(worker, lifeline, exit_status, order["scratch"])
-
-
-def _use_temporary_folder_in(scratch: str) -> None:
-    """Put temporary files of the worker and its helpers where the reaper removes them.
-
-    Both settings are needed: `tempfile` remembers the server's folder, and it would choose another
-    folder on a full disk.
-    """
-    folder = os.path.join(scratch, "tmp")
-    os.makedirs(folder, exist_ok=True)
-    os.environ["TMPDIR"] = tempfile.tempdir = folder
 
 
 if __name__ == "__main__":

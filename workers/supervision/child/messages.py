@@ -51,7 +51,7 @@ class BranchOrder(TypedDict):
 class ForkOrder(TypedDict):
     """What a fork server is asked to start."""
 
-    #: The private folder, which the reaper removes.
+    #: The private folder, which the reaper makes and removes.
     scratch: str
     #: The name that `ps` shows.
     name: str
