@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import fnmatch
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -378,3 +379,10 @@ def test_rooms_form_layers_and_their_picture_is_current() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_pytest_passes_over_no_folder_of_tests(request):
+    patterns = request.config.getini("norecursedirs")
+    folders = {path.parent.name for path in (ROOT / "tests").rglob("test_*.py")}
+    assert "build" in folders
+    assert not [f for f in folders if any(fnmatch.fnmatch(f, one) for one in patterns)]

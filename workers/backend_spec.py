@@ -87,7 +87,8 @@ class BackendSpec:
     standby: bool = True
     #: How many runners a pool has when neither configuration nor devices say; None: one per device.
     default_runners: int | None = None
-    #: The processors that one runner keeps busy. Builders leave them free.
+    #: The processors that one runner keeps busy. Builders leave them free, but for spare builders
+    #: of a local pool, which work while no runner of a timed kind without an accelerator measures.
     processors: int = 1
     #: The GPUs that Ray reserves for one runner. Ray shows the runner these devices alone, so its
     #: device has index 0.

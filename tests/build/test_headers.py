@@ -50,8 +50,8 @@ def build(folder: Path, home: Path, variants: int = 1) -> str:
 def test_a_later_builder_uses_the_headers_of_an_earlier_one(tmp_path):
     home = tmp_path / "home"
     assert build(tmp_path / "few", home) == "[]"  # a header would take longer than it saves
-    first = build(tmp_path / "one", home, headers.WITHOUT_HEADER + 1)
+    first = build(tmp_path / "one", home, headers.WITHOUT_HEADER)  # one more was built before
     kept = home / "tuner" / "headers"
     assert first == f"{sorted(path.stat().st_ino for path in kept.glob('*.gch'))}" != "[]"
-    assert {path.suffix for path in kept.iterdir()} == {".h", ".gch"}
+    assert {path.suffix for path in kept.iterdir() if path.is_file()} == {".h", ".gch"}
     assert build(tmp_path / "two", home) == first

@@ -151,7 +151,7 @@ def test_a_module_that_cannot_be_imported_twice_is_named(library):
         registry.load("once.py:kernel", (), offline("cuda:100"))
     with pytest.raises(KernelError, match="importing it fails") as caught:
         registry.load("once.py:kernel", (), offline("cuda:120"))
-    assert "a run of its own" in caught.value.hint
+    assert "run each target separately" in caught.value.hint
 
 
 CONFIG = """version: 1

@@ -1,28 +1,35 @@
 """Precompiled headers of Inductor's C++ backend, shared by all builders of a user.
 
 One header takes six seconds to compile and 150 MB of disk; with it, a variant compiles in one
-second instead of two. Where no header is at hand, the first variants are compiled without one.
+second instead of two. Where no header is at hand, the user's first variants with a set of flags are
+compiled without one, whichever builder has them. Then one builder makes the header, while others go
+on without.
 
 Each builder has a private folder, which is deleted with it. Complete headers are copied to the
 user's cache folder, where the next builder finds them. A builder that is killed while it writes a
-header leaves nothing there.
+header leaves nothing there. For each set of flags, the folder `flags` below it has a file with a
+byte for each variant without a header, one that is locked by the maker, and one that says that the
+header was made.
 """
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import os
 import shutil
-from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from search_spaces.atomic_file import draft_of
+from search_spaces.records import digest
 from tuner.tracing import span
 from workers import user_cache
 
 _SUFFIXES = (".h", ".gch")
-#: Variants of one set of flags that are compiled without a header before one is made.
+#: Variants of one set of flags that a user's builders compile without a header before one is made.
 WITHOUT_HEADER = 12
 
 
@@ -38,23 +45,52 @@ def share(private: Path) -> None:
         return
     codecache._HEADER_DIR = str(private)
     codecache._HEADER_LOCK_DIR = str(private / "locks")
-    shared = user_cache.folder("headers")
-    if shared is None:
+    shared, flags_folder = user_cache.folder("headers"), user_cache.folder("headers/flags")
+    if shared is None or flags_folder is None:
         return
-    _copy_in(shared, private)
-    compiled: Counter[object] = Counter()
 
     def make_and_share(*args: Any, **kwargs: Any) -> Any:
-        flags = (args, tuple(sorted(kwargs.items())))
-        compiled[flags] += 1
-        if compiled[flags] <= WITHOUT_HEADER and not any(private.glob("*.gch")):
+        """Inductor's header for these flags; None to compile without one."""
+        named = sorted(f"{name}={value}" for name, value in kwargs.items())
+        flags = flags_folder / digest([*map(str, args), *named], 32)
+        made = flags.with_suffix(".made")
+        if made.exists():
+            _copy_in(shared, private)
+            return make(*args, **kwargs)
+        try:
+            if _counted(flags.with_suffix(".count")) <= WITHOUT_HEADER:
+                return None
+            with _alone(flags.with_suffix(".lock")) as alone:
+                if not alone:
+                    return None
+                with span("headers", "build", least_s=0.01):
+                    header = make(*args, **kwargs)
+                _copy_out(private, shared)
+                made.touch()
+                return header
+        except OSError:  # of the cache folder, such as a full disk
             return None
-        with span("headers", "build", least_s=0.01):
-            header = make(*args, **kwargs)
-            _copy_out(private, shared)
-        return header
 
     codecache._precompile_header = make_and_share
+
+
+def _counted(path: Path) -> int:
+    """The number of variants with these flags, this one included."""
+    with path.open("ab") as file:
+        file.write(b".")
+        return file.tell()
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[bool]:
+    """Whether this process alone holds a lock during the block. A killed process gives it up."""
+    with path.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+        else:
+            yield True
 
 
 def _copy_in(shared: Path, private: Path) -> None:

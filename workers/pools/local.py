@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from workers.device import found
 from workers.host import cpu_device
 from workers.measure.device_runner import DeviceRunner
 from workers.pools.cores import number, shares
+from workers.pools.shared_processors import SharedProcessors
 from workers.pools.worker_servers import WorkerServers, taken
 from workers.pools.worker_slots import PoolPlan, WorkerSlot
 from workers.records import (
@@ -40,6 +41,8 @@ _log = logging.getLogger(__name__)
 #: A runner that fails to start this many times in a row is given up.
 _MAX_START_FAILURES = 3
 _PAUSE_S = 1.0
+#: How long a spare builder leaves its processor to a runner after each build.
+_HANDOVER_S = 0.05
 #: The interpreter's switch interval, a tenth of the default: a device is idle until the thread with
 #: its result gets the interpreter, and the driver has a thread per worker.
 _SWITCH_S = 0.0005
@@ -68,6 +71,9 @@ class LocalPool:
         self._events: queue.Queue[PoolEvent] = queue.Queue()
         self._builds: queue.SimpleQueue[BuildJob | None] = queue.SimpleQueue()
         self._builders: list[ProcessBuilder] = []
+        #: How many of the builders, the last ones, take turns with timed CPU runners.
+        self._spares = 0
+        self._processors = SharedProcessors()
         self._runners: dict[str, _RunnerState] = {}
         self._threads: list[threading.Thread] = []
         self._servers: WorkerServers | None = None
@@ -105,15 +111,24 @@ class LocalPool:
             runner = self._runner(slot, servers, core, cores)
             self._runners[slot.worker_id] = _RunnerState(slot, runner)
         busy = sum(backend_kinds.spec(slot.kind).processors for slot in slots)
-        count = plan.builders(_usable_cpus(), cpu_device().memory_bytes, busy)
-        self._builders = [self._builder(index, servers, slots, others) for index in range(count)]
+        cpus, memory_bytes = _usable_cpus(), cpu_device().memory_bytes
+        count = plan.builders(cpus, memory_bytes, busy)
+        timed = sum(_timed_processors(slot) for slot in slots)
+        self._spares = plan.spare_builders(cpus, memory_bytes, count, timed)
+        self._builders = [
+            self._builder(index, servers, slots, others) for index in range(count + self._spares)
+        ]
         # Runners first: their device opens while builders start.
         self._threads = [
             *(
                 self._thread(self._serve_runner, state, state.slot.worker_id)
                 for state in self._runners.values()
             ),
-            *(self._thread(self._build, one, one.worker_id) for one in self._builders),
+            *(self._thread(self._build, one, one.worker_id) for one in self._builders[:count]),
+            *(
+                self._thread(self._build_in_turn, one, one.worker_id)
+                for one in self._builders[count:]
+            ),
         ]
         for thread in self._threads:
             thread.start()
@@ -168,6 +183,7 @@ class LocalPool:
 
     def submit_build(self, job: BuildJob) -> None:
         self._builds.put(job)
+        self._processors.notify()
 
     def submit_measure(self, worker_id: str, job: MeasureJob) -> None:
         state = self._runners.get(worker_id)
@@ -192,6 +208,7 @@ class LocalPool:
             self._builds.get()
         for _ in self._builders:
             self._builds.put(None)
+        self._processors.close()
         for state in self._runners.values():
             state.inbox.put(None)
         # No caller waits for jobs in flight any more; all processes end at the same time.
@@ -235,15 +252,37 @@ class LocalPool:
     # -- in the threads ----------------------------------------------------------------------------
     def _build(self, builder: ProcessBuilder) -> None:
         while (job := self._next(builder)) is not None:
-            try:
-                with span("build", "waiting", job=job.job_id):
-                    result = builder.build(job)
-                self._events.put(Built(job.job_id, result))
-            except Exception as error:
-                reason = reason_of(error)
-                _log.info("job %s is lost: %s", job.job_id, reason)
-                self._events.put(JobLost(job.job_id, reason, remedy_of(error)))
+            if not self._built(builder, job):
                 self._closing.wait(_PAUSE_S)
+
+    def _build_in_turn(self, builder: ProcessBuilder) -> None:
+        """Build as a spare builder, while no timed CPU runner measures."""
+        while not builder.warm and not self._closing.is_set():
+            builder.warm_up()
+        while self._processors.begin_build(lambda: not self._builds.empty()):
+            job, built = None, True
+            try:
+                with suppress(queue.Empty):  # another builder took it
+                    job = self._builds.get_nowait()
+                if job is not None:
+                    built = self._built(builder, job)
+            finally:
+                self._processors.end_build()
+            # A runner comes first: the driver needs a moment to send it what was built.
+            self._closing.wait(_HANDOVER_S if built else _PAUSE_S)
+
+    def _built(self, builder: ProcessBuilder, job: BuildJob) -> bool:
+        """Build and report the result; False where the job is lost."""
+        try:
+            with span("build", "waiting", job=job.job_id):
+                result = builder.build(job)
+        except Exception as error:
+            reason = reason_of(error)
+            _log.info("job %s is lost: %s", job.job_id, reason)
+            self._events.put(JobLost(job.job_id, reason, remedy_of(error)))
+            return False
+        self._events.put(Built(job.job_id, result))
+        return True
 
     def _next(self, builder: ProcessBuilder) -> BuildJob | None:
         """The next build. A builder without one warms up first."""
@@ -283,7 +322,10 @@ class LocalPool:
         worker_id = state.slot.worker_id
         while (job := state.inbox.get()) is not None:
             try:
-                with span(f"{job.mode}", "waiting", job=job.job_id):
+                turn = (
+                    self._processors.measuring() if _timed_processors(state.slot) else nullcontext()
+                )
+                with span(f"{job.mode}", "waiting", job=job.job_id), turn:
                     result = state.runner.measure(job)
             except Exception as error:
                 state.ready = False
@@ -299,6 +341,12 @@ class LocalPool:
 
     def _thread(self, target: Any, worker: object, name: str) -> threading.Thread:
         return threading.Thread(target=target, args=(worker,), name=name, daemon=True)
+
+
+def _timed_processors(slot: WorkerSlot) -> int:
+    """The processors that a runner times variants on; 0 for other runners."""
+    spec = backend_kinds.spec(slot.kind)
+    return spec.processors if spec.timed and not spec.accelerator else 0
 
 
 def _usable_cpus() -> int:

@@ -65,6 +65,16 @@ class PoolPlan:
         room = memory_bytes // _BUILDER_BYTES if memory_bytes else cpus
         return max(1, min(cpus - runners, room))
 
+    def spare_builders(self, cpus: int, memory_bytes: int, builders: int, timed: int) -> int:
+        """The number of builders, besides `builders`, that take turns with timed CPU runners.
+
+        0 where the spec says how many builders there are. timed: the processors of these runners.
+        """
+        if self._spec.builders is not None:
+            return 0
+        room = memory_bytes // _BUILDER_BYTES if memory_bytes else cpus
+        return max(0, min(timed, cpus - builders, room - builders))
+
     def close(self) -> None:
         """Remove the folder that the runners share."""
         if self._shared_dir:
