@@ -32,8 +32,10 @@ from tuner.tracing import span
 
 #: The built-in families and where each is defined.
 BUILT_IN = {
+    "activation": "search_spaces.kernels.activation.kernel:Activation",
     "attention": "search_spaces.kernels.attention.kernel:Attention",
     "cpu_pointwise": "search_spaces.kernels.cpu_pointwise.kernel:CpuPointwise",
+    "elementwise": "search_spaces.kernels.elementwise.kernel:Elementwise",
     "layer_norm": "search_spaces.kernels.normalisation.kernel:LayerNorm",
     "matmul": "search_spaces.kernels.matmul.kernel:Matmul",
     "rms_norm": "search_spaces.kernels.normalisation.kernel:RmsNorm",

@@ -104,6 +104,24 @@ def compiled(
     return run
 
 
+def scripted(fn: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """TorchScript of a function, traced when it is first called, for the shapes of that call."""
+    made: Callable[..., torch.Tensor] | None = None
+
+    def run(*tensors: torch.Tensor) -> torch.Tensor:
+        nonlocal made
+        if made is None:
+            import torch
+
+            with warnings.catch_warnings():
+                # torch advises against TorchScript; users who have it want to see its time.
+                warnings.simplefilter("ignore")
+                made = torch.jit.trace(fn, tensors, check_trace=False)  # type: ignore[no-untyped-call]
+        return made(*tensors)
+
+    return run
+
+
 def is_compiled(fn: Callable[..., object]) -> bool:
     """Whether a function is made by `compiled`, or by `named` of such a function."""
     return bool(getattr(fn, _COMPILED, False))

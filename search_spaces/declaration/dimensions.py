@@ -18,15 +18,17 @@ def check_dims(
     dtypes: Sequence[str] = (),
     optional: Sequence[str] = (),
     flags: Sequence[str] = (),
+    choices: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
     """Raise `WorkloadError` unless the workload has exactly the dims a kernel takes.
 
     sizes: integer dims, at least 1, with the largest value of each. dtypes: what `dtype` may be;
     empty for a kernel without that dim. optional: dims that may be absent, positive numbers.
-    flags: dims that are true or false.
+    flags: dims that are true or false. choices: the words that other dims may be.
     """
     where = f"{kernel} [{workload.key}]"
-    needed = [*sizes, *(["dtype"] if dtypes else []), *flags]
+    choices = choices or {}
+    needed = [*sizes, *choices, *(["dtype"] if dtypes else []), *flags]
     _check_names(where, workload, needed, optional)
     for name, largest in sizes.items():
         value = workload[name]
@@ -40,6 +42,12 @@ def check_dims(
             raise WorkloadError(
                 f"{where}: {name} is {value}, more than the {largest} this kernel takes",
                 f"give {name} of at most {largest}, or use another kernel",
+            )
+    for name, words in choices.items():
+        if workload[name] not in words:
+            guess = did_you_mean(f"{workload[name]}", words)
+            raise WorkloadError(
+                f"{where}: {name} is {workload[name]!r}{guess}", f"use {', '.join(words)}"
             )
     _check_dtype(where, workload, dtypes)
     for name in flags:

@@ -19,6 +19,7 @@ from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Workload
 from search_spaces.registry import load
 from search_spaces.shape_tensor import torch_dtype
+from workers.backends.interpreter.arithmetic import extend
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -63,6 +64,8 @@ def run(kernel: Kernel, workload: Workload, config: dict) -> dict[str, float | b
 
 
 def main() -> None:
+    # As in the farm: without it, bfloat16 is truncated.
+    extend()
     for job in json.load(sys.stdin):
         kernel = load(job["spec"])
         workload = Workload.from_mapping(job["workload"])

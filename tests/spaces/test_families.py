@@ -20,6 +20,9 @@ from search_spaces.records import Device, Workload
 from search_spaces.registry import load
 
 ROOT = Path(__file__).parent.parent.parent
+#: Families with tests of their own besides these are not listed.
+GPU_FAMILIES = ["activation", "elementwise", "matmul", "softmax"]
+FAMILIES = [*GPU_FAMILIES, "cpu_pointwise"]
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +35,7 @@ def matmul() -> Kernel:
     return load("matmul")
 
 
-@pytest.mark.parametrize("name", ["softmax", "matmul", "cpu_pointwise"])
+@pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_keeps_its_promises(name):
     kernel = load(name)
     workloads = kernel.workloads()
@@ -53,7 +56,7 @@ def test_a_family_keeps_its_promises(name):
             assert bound.size() >= 8
 
 
-@pytest.mark.parametrize("name", ["softmax", "matmul", "cpu_pointwise"])
+@pytest.mark.parametrize("name", FAMILIES)
 def test_inputs_come_from_the_seed(name):
     kernel = load(name)
     workload = kernel.small_workload(kernel.workloads()[0])
@@ -72,7 +75,7 @@ def test_inputs_come_from_the_seed(name):
     }
 
 
-@pytest.mark.parametrize("name", ["softmax", "matmul"])
+@pytest.mark.parametrize("name", GPU_FAMILIES)
 def test_variants_compute_the_reference(name):
     kernel, rng, jobs = load(name), random.Random(7), []
     for workload in kernel.workloads():
@@ -176,7 +179,7 @@ def test_precision_is_offered_by_dtype_and_admitted_by_tolerance(matmul):
     assert error < matmul.tolerance(single.with_dims(tolerance=1e-3)).relative
 
 
-@pytest.mark.parametrize("name", ["softmax", "matmul"])
+@pytest.mark.parametrize("name", GPU_FAMILIES)
 def test_kernels_compile_for_amd(name):
     kernel = load(name)
     workload = kernel.workloads()[0]
@@ -222,6 +225,17 @@ BAD = [
     ("matmul", {"M": 4, "N": 4, "K": 4, "dtype": "float32", "tolerance": -1}, "not a positive"),
     ("matmul", {"M": 4, "N": 4, "K": 4, "dtype": "float32", "tolerance": "x"}, "not a positive"),
     ("cpu_pointwise", {"rows": 4, "cols": 4, "dtype": "bfloat16"}, "use float32"),
+    ("activation", {"rows": 4, "cols": 4, "dtype": "float32"}, "function is missing"),
+    (
+        "activation",
+        {"rows": 4, "cols": 4, "dtype": "float32", "function": "relu2"},
+        "'relu2'; did you mean 'relu",
+    ),
+    (
+        "elementwise",
+        {"rows": 4, "cols": 4, "dtype": "float32", "operation": 3},
+        "use add, multiply, fma, affine, cast",
+    ),
 ]
 
 
@@ -275,7 +289,7 @@ def test_cpu_variants_compute_the_reference_within_their_tolerance():
     assert kernel.cpu_threads(workload, default) == 2
 
 
-@pytest.mark.parametrize("name", ["softmax", "matmul", "cpu_pointwise"])
+@pytest.mark.parametrize("name", FAMILIES)
 def test_the_reference_rounded_to_the_output_dtype_is_admissible(name):
     """Also for the values each workload really has, which shrink or grow with its sizes."""
     kernel = load(name)

@@ -1,0 +1,1 @@
+"""Activation functions of independent elements, and gated ones of two halves of a row."""

@@ -1,0 +1,137 @@
+# mypy: ignore-errors
+# ruff: noqa: ANN001, ANN201, ANN202
+"""Triton kernels of the activations: each element is read once, computed in float32, written once.
+
+The exponential is taken in base 2, as the hardware does.
+"""
+
+import triton
+import triton.language as tl
+
+LOG2E = tl.constexpr(1.4426950408889634)
+SQRT_HALF = tl.constexpr(0.7071067811865476)
+#: sqrt(2 / pi) and the cubic coefficient of GELU's tanh form (Hendrycks and Gimpel, 2016).
+TANH_SCALE = tl.constexpr(0.7978845608028654)
+TANH_CUBIC = tl.constexpr(0.044715)
+
+
+@triton.jit
+def _sigmoid(x):
+    return 1.0 / (1.0 + tl.exp2(-x * LOG2E))
+
+
+@triton.jit
+def _tanh(x):
+    # 1 - 2 / (1 + e^(2x)) stays in range where e^(2x) overflows.
+    return 1.0 - 2.0 / (1.0 + tl.exp2(2.0 * x * LOG2E))
+
+
+@triton.jit
+def _activated(x, FUNCTION: tl.constexpr):
+    """The activation of float32 values; NaN stays NaN."""
+    if FUNCTION == "relu":
+        y = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    elif FUNCTION == "relu1":
+        y = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
+        y = tl.minimum(y, 1.0, propagate_nan=tl.PropagateNan.ALL)
+    elif FUNCTION == "sigmoid":
+        y = _sigmoid(x)
+    elif FUNCTION == "tanh":
+        y = _tanh(x)
+    elif FUNCTION == "gelu" or FUNCTION == "geglu":
+        y = 0.5 * x * (1.0 + tl.erf(x * SQRT_HALF))
+    elif FUNCTION == "gelu_tanh":
+        y = 0.5 * x * (1.0 + _tanh((x + x * x * x * TANH_CUBIC) * TANH_SCALE))
+    else:
+        tl.static_assert(FUNCTION == "silu" or FUNCTION == "swiglu")
+        y = x * _sigmoid(x)
+    return y
+
+
+@triton.jit
+def _activate_block(
+    x_ptr, out_ptr, block, elements, BLOCK: tl.constexpr, FUNCTION: tl.constexpr,
+    STREAM: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    load_policy: tl.constexpr = "evict_first" if STREAM else ""
+    store_policy: tl.constexpr = ".cs" if STREAM else ""
+    # A large tensor has more than 2**31 elements.
+    at = tl.cast(block, tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    if MASKED:
+        x = tl.load(x_ptr + at, at < elements, 0.0, eviction_policy=load_policy)
+        y = _activated(x.to(tl.float32), FUNCTION)
+        tl.store(out_ptr + at, y.to(out_ptr.dtype.element_ty), at < elements,
+                 cache_modifier=store_policy)  # fmt: skip
+    else:
+        x = tl.load(x_ptr + at, eviction_policy=load_policy)
+        y = _activated(x.to(tl.float32), FUNCTION)
+        tl.store(out_ptr + at, y.to(out_ptr.dtype.element_ty), cache_modifier=store_policy)
+
+
+@triton.jit
+def activation_kernel(
+    x_ptr, out_ptr, elements, FUNCTION: tl.constexpr, BLOCK: tl.constexpr, EVEN: tl.constexpr,
+    LOOP: tl.constexpr, STREAM: tl.constexpr,
+):  # fmt: skip
+    """One block of BLOCK elements per program or, with LOOP, every block the grid apart.
+
+    Only the last block is masked, so that all others are read in words of 16 bytes whatever the
+    number of elements. With STREAM, lines are marked to leave the caches first.
+    """
+    blocks = tl.cdiv(elements, BLOCK)
+    block = tl.program_id(0)
+    if LOOP:
+        for each in tl.range(block, blocks, tl.num_programs(0)):
+            if EVEN or each < blocks - 1:
+                _activate_block(x_ptr, out_ptr, each, elements, BLOCK, FUNCTION, STREAM, False)
+            else:
+                _activate_block(x_ptr, out_ptr, each, elements, BLOCK, FUNCTION, STREAM, True)
+    elif EVEN or block < blocks - 1:
+        _activate_block(x_ptr, out_ptr, block, elements, BLOCK, FUNCTION, STREAM, False)
+    else:
+        _activate_block(x_ptr, out_ptr, block, elements, BLOCK, FUNCTION, STREAM, True)
+
+
+@triton.jit
+def _gate_block(
+    x_ptr, out_ptr, row, block, COLS: tl.constexpr, BLOCK: tl.constexpr, FUNCTION: tl.constexpr,
+    EVEN: tl.constexpr, STREAM: tl.constexpr,
+):  # fmt: skip
+    load_policy: tl.constexpr = "evict_first" if STREAM else ""
+    store_policy: tl.constexpr = ".cs" if STREAM else ""
+    cols = block * BLOCK + tl.arange(0, BLOCK)
+    gate_at = tl.cast(row, tl.int64) * (2 * COLS) + cols
+    out_at = tl.cast(row, tl.int64) * COLS + cols
+    if EVEN:
+        gate = tl.load(x_ptr + gate_at, eviction_policy=load_policy).to(tl.float32)
+        up = tl.load(x_ptr + gate_at + COLS, eviction_policy=load_policy).to(tl.float32)
+    else:
+        inside = cols < COLS
+        gate = tl.load(x_ptr + gate_at, inside, 0.0, eviction_policy=load_policy).to(tl.float32)
+        up = tl.load(x_ptr + gate_at + COLS, inside, 0.0, eviction_policy=load_policy)
+        up = up.to(tl.float32)
+    y = (_activated(gate, FUNCTION) * up).to(out_ptr.dtype.element_ty)
+    if EVEN:
+        tl.store(out_ptr + out_at, y, cache_modifier=store_policy)
+    else:
+        tl.store(out_ptr + out_at, y, cols < COLS, cache_modifier=store_policy)
+
+
+@triton.jit
+def gated_kernel(
+    x_ptr, out_ptr, rows, FUNCTION: tl.constexpr, COLS: tl.constexpr, BLOCK: tl.constexpr,
+    EVEN: tl.constexpr, LOOP: tl.constexpr, STREAM: tl.constexpr,
+):  # fmt: skip
+    """out[rows, COLS] = f(x[:, :COLS]) * x[:, COLS:] of a contiguous x[rows, 2 COLS].
+
+    One part of a row of BLOCK columns per program or, with LOOP, every part the grid apart.
+    """
+    parts: tl.constexpr = (COLS + BLOCK - 1) // BLOCK
+    part = tl.program_id(0)
+    if LOOP:
+        for each in tl.range(part, rows * parts, tl.num_programs(0)):
+            _gate_block(x_ptr, out_ptr, each // parts, each % parts, COLS, BLOCK, FUNCTION, EVEN,
+                        STREAM)  # fmt: skip
+    else:
+        _gate_block(x_ptr, out_ptr, part // parts, part % parts, COLS, BLOCK, FUNCTION, EVEN,
+                    STREAM)  # fmt: skip

@@ -1,0 +1,1 @@
+"""Sums, products, broadcasts and casts of independent elements."""
