@@ -38,7 +38,9 @@ BUILT_IN = {
     "elementwise": "search_spaces.kernels.elementwise.kernel:Elementwise",
     "layer_norm": "search_spaces.kernels.normalisation.kernel:LayerNorm",
     "matmul": "search_spaces.kernels.matmul.kernel:Matmul",
+    "reduction": "search_spaces.kernels.reduction.kernel:Reduction",
     "rms_norm": "search_spaces.kernels.normalisation.kernel:RmsNorm",
+    "rotary": "search_spaces.kernels.rotary.kernel:Rotary",
     "softmax": "search_spaces.kernels.softmax.kernel:Softmax",
 }
 KERNELS = PluginGroup(

@@ -84,17 +84,17 @@ def sm_count(tensor: torch.Tensor) -> int:
 
 
 def compiled(
-    fn: Callable[..., torch.Tensor], options: Mapping[str, str | int | None] | None = None
-) -> Callable[..., torch.Tensor]:
+    fn: Callable[..., Any], options: Mapping[str, str | int | None] | None = None
+) -> Callable[..., Any]:
     """`torch.compile` of a function for exactly the shapes it is called with.
 
     Each call of `compiled` makes a separate code object: torch keeps the compilations of one code
     object in one list, searches it on every call and falls back to eager beyond eight entries. The
     compiler, whose import takes seconds, is imported when the function is first called.
     """
-    made: Callable[..., torch.Tensor] | None = None
+    made: Callable[..., Any] | None = None
 
-    def run(*tensors: torch.Tensor, **by_name: torch.Tensor) -> torch.Tensor:
+    def run(*tensors: torch.Tensor, **by_name: torch.Tensor) -> Any:
         nonlocal made
         if made is None:
             made = _compiled(fn, options)
@@ -128,8 +128,8 @@ def is_compiled(fn: Callable[..., object]) -> bool:
 
 
 def _compiled(
-    fn: Callable[..., torch.Tensor], options: Mapping[str, str | int | None] | None
-) -> Callable[..., torch.Tensor]:
+    fn: Callable[..., Any], options: Mapping[str, str | int | None] | None
+) -> Callable[..., Any]:
     import torch
 
     name = f"{fn.__name__}_{next(_VARIANTS)}"
@@ -148,11 +148,19 @@ def _import_inductor() -> None:
         importlib.import_module("torch._inductor.compile_fx")
 
 
-def named(name: str, fn: Callable[..., torch.Tensor], *arguments: str) -> Callable[..., Tensors]:
-    """A function of named tensors to one tensor, as a baseline: inputs -> {name: output}."""
+def named(
+    outputs: str | tuple[str, ...], fn: Callable[..., Any], *arguments: str
+) -> Callable[..., Tensors]:
+    """A function of named tensors as a baseline: inputs -> {name of output: tensor}.
+
+    outputs: the name of the one tensor that the function returns, or the names of several.
+    """
 
     def run(inputs: Tensors) -> Mapping[str, torch.Tensor]:
-        return {name: fn(*(inputs[argument] for argument in arguments))}
+        returned = fn(*(inputs[argument] for argument in arguments))
+        if isinstance(outputs, str):
+            return {outputs: returned}
+        return dict(zip(outputs, returned, strict=True))
 
     setattr(run, _COMPILED, is_compiled(fn))
     return run

@@ -7,6 +7,7 @@ from math import isfinite
 
 from search_spaces.errors import WorkloadError
 from search_spaces.near_names import did_you_mean
+from search_spaces.params import is_member
 from search_spaces.records import Value, Workload
 
 
@@ -18,13 +19,13 @@ def check_dims(
     dtypes: Sequence[str] = (),
     optional: Sequence[str] = (),
     flags: Sequence[str] = (),
-    choices: Mapping[str, Sequence[str]] | None = None,
+    choices: Mapping[str, Sequence[Value]] | None = None,
 ) -> None:
     """Raise `WorkloadError` unless the workload has exactly the dims a kernel takes.
 
     sizes: integer dims, at least 1, with the largest value of each. dtypes: what `dtype` may be;
     empty for a kernel without that dim. optional: dims that may be absent, positive numbers.
-    flags: dims that are true or false. choices: the words that other dims may be.
+    flags: dims that are true or false. choices: the values that other dims may have.
     """
     where = f"{kernel} [{workload.key}]"
     choices = choices or {}
@@ -43,8 +44,9 @@ def check_dims(
                 f"{where}: {name} is {value}, more than the {largest} this kernel takes",
                 f"give {name} of at most {largest}, or use another kernel",
             )
-    for name, words in choices.items():
-        if workload[name] not in words:
+    for name, values in choices.items():
+        if not is_member(workload[name], values):
+            words = [f"{value}" for value in values]
             guess = did_you_mean(f"{workload[name]}", words)
             raise WorkloadError(
                 f"{where}: {name} is {workload[name]!r}{guess}", f"use {', '.join(words)}"

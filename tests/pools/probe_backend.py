@@ -41,6 +41,9 @@ class ProbeBackend:
 
     def calibration(self) -> Calibration:
         self._calibrated += 1
+        if place := os.environ.get("PROBE_CALIBRATES"):
+            Path(place).touch()
+            time.sleep(600)
         return Calibration(quantum_us=0.5, overhead_us={"times": self._calibrated})
 
     def prepare_part(self, job: MeasureJob, part: Part) -> PartResult:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from workers.records import (
     Timing,
     WorkerReady,
 )
+from workers.supervision.worker_lost import WorkerLost
 
 NAME = "probe-7"
 
@@ -238,6 +240,29 @@ def test_a_backend_is_calibrated_once_and_may_have_no_calibration(runner, plugin
     pool.close()
     found = {event.worker.worker_id: event.worker.calibration for event in ready}
     assert found == {"probe-0": expected, "simulated-0": None}
+
+
+@pytest.mark.parametrize("end", ["the pool's", "its own"])
+def test_only_a_death_of_its_own_during_the_calibration_is_a_warning(
+    plugin, tmp_path, monkeypatch, caplog, end
+):
+    calibrating = tmp_path / "calibrating"
+    monkeypatch.setenv("PROBE_CALIBRATES", f"{calibrating}")
+    made = DeviceRunner("probe", worker_id=NAME, paths=plugin)
+
+    def open_device() -> None:
+        with suppress(WorkerLost):
+            assert made.info
+
+    opening = threading.Thread(target=open_device)
+    opening.start()
+    wait_until(calibrating.exists)
+    if end == "its own":
+        kill(made.pid)
+        wait_until(lambda: "probe-7 cannot be calibrated: probe-7 died" in caplog.text)
+    made.kill()
+    opening.join()
+    assert ("cannot be calibrated" in caplog.text) == (end == "its own")
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")

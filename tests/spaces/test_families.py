@@ -21,7 +21,7 @@ from search_spaces.registry import load
 
 ROOT = Path(__file__).parent.parent.parent
 #: Families with tests of their own besides these are not listed.
-GPU_FAMILIES = ["activation", "elementwise", "matmul", "softmax"]
+GPU_FAMILIES = ["activation", "elementwise", "matmul", "reduction", "rotary", "softmax"]
 FAMILIES = [*GPU_FAMILIES, "cpu_pointwise"]
 
 
@@ -236,6 +236,23 @@ BAD = [
         {"rows": 4, "cols": 4, "dtype": "float32", "operation": 3},
         "use add, multiply, fma, affine, cast",
     ),
+    (
+        "reduction",
+        {"rows": 4, "cols": 4, "dtype": "float32", "operation": "sum", "axis": 2},
+        "axis is 2 use 0, 1",
+    ),
+    (
+        "rotary",
+        {
+            "tokens": 4,
+            "q_heads": 2,
+            "k_heads": 1,
+            "head_dim": 96,
+            "interleaved": False,
+            "dtype": "float32",
+        },
+        "head_dim is 96 use 64, 128, 256",
+    ),
 ]
 
 
@@ -294,7 +311,8 @@ def test_the_reference_rounded_to_the_output_dtype_is_admissible(name):
     """Also for the values each workload really has, which shrink or grow with its sizes."""
     kernel = load(name)
     for workload in kernel.workloads():
-        few = {"rows": 64} if "rows" in workload else {"M": 64, "N": 96}
+        few = {"rows": 64, "cols": 4096, "tokens": 64} | {"M": 64, "N": 96}
+        few = {name: size for name, size in few.items() if name in workload}
         workload = workload.with_dims(**few)
         tolerance = kernel.tolerance(workload)
         expected = kernel.reference(workload, kernel.make_inputs(workload, 1, "cpu"))

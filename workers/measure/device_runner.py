@@ -156,7 +156,8 @@ class DeviceRunner:
             found: Calibration | None = child.request("calibration", timeout_s=_PROBE_TIMEOUT_S)
         except (ChildTimeout, ChildDied, ChildError) as error:
             child.kill()
-            _log.warning("%s cannot be calibrated: %s", self._worker_id, one_line(f"{error}"))
+            if not child.retired:
+                _log.warning("%s cannot be calibrated: %s", self._worker_id, one_line(f"{error}"))
             return None
         return found
 

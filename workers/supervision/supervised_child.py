@@ -130,6 +130,11 @@ class SupervisedChild:
         return process is not None and process.alive
 
     @property
+    def retired(self) -> bool:
+        """Whether it was told to end for good, so that its death is no news."""
+        return self._retired
+
+    @property
     def last_activity(self) -> str:
         """The activity of the last heartbeat of the last request; empty without one."""
         return self._last_activity

@@ -1,0 +1,102 @@
+"""The space of the reductions: the tile of a program, and splits along the axis."""
+
+from __future__ import annotations
+
+from search_spaces.block_sizes import ceil_div, next_power_of_two
+from search_spaces.constraints import Constraint
+from search_spaces.kernels.launch_limits import (
+    MAX_THREADS,
+    integer,
+    programs_at_once,
+    threads,
+)
+from search_spaces.params import Integer, Parameter, PowerOfTwo
+from search_spaces.records import Config, Device, Workload
+from search_spaces.space import SearchSpace
+
+#: Largest tiles: kept elements and elements along the axis, for rows (axis 1) and columns (axis 0).
+_MOST_KEPT, _MOST_ALONG = {1: 64, 0: 512}, {1: 8192, 0: 128}
+#: Neighbours in memory that a tile has at least, where there are so many.
+_LEAST_CONTIGUOUS = 32
+#: Values that a thread holds at most.
+_MOST_HELD = 64
+_MOST_SPLITS = 256
+#: Programs for each multiprocessor beyond which an axis is not split.
+_ENOUGH = 8
+
+
+def sizes(workload: Workload) -> tuple[int, int]:
+    """Elements of the output, and elements along the axis."""
+    rows, cols = workload.size("rows"), workload.size("cols")
+    return (rows, cols) if workload.size("axis") == 1 else (cols, rows)
+
+
+def reduction_space(workload: Workload) -> SearchSpace:
+    """Tiles of up to 8,192 elements along a row or 512 columns side by side; up to 256 splits."""
+    axis, (kept, length) = workload.size("axis"), sizes(workload)
+    most_kept = min(_MOST_KEPT[axis], next_power_of_two(kept))
+    most_along = min(_MOST_ALONG[axis], next_power_of_two(length))
+    least_kept = 1 if axis == 1 else min(_LEAST_CONTIGUOUS, most_kept)
+    least_along = min(_LEAST_CONTIGUOUS, most_along) if axis == 1 else 1
+    splits = min(_MOST_SPLITS, next_power_of_two(length))
+    parameters: list[Parameter] = [
+        PowerOfTwo("BLOCK_KEEP", least_kept, most_kept),
+        PowerOfTwo("BLOCK_RED", least_along, most_along),
+        PowerOfTwo("splits", 1, splits),
+        PowerOfTwo("num_warps", 1, 16),
+        Integer("stages", 1, 4),
+    ]
+    return SearchSpace(parameters, CONSTRAINTS, kernel="reduction")
+
+
+def default_point(workload: Workload) -> Config:
+    """A row per program in blocks of 1,024; columns 128 at a time, 8 rows of them."""
+    axis, (kept, length) = workload.size("axis"), sizes(workload)
+    block_kept = 1 if axis == 1 else min(128, next_power_of_two(kept))
+    along = min(1024 if axis == 1 else 8, next_power_of_two(length))
+    warps = max(1, min(4, block_kept * along // 64))
+    usual = {"BLOCK_KEEP": block_kept, "BLOCK_RED": along, "splits": 1}
+    return {**usual, "num_warps": warps, "stages": 1}
+
+
+def _block_exists(config: Config, workload: Workload, device: Device) -> bool:
+    return threads(config, device) <= MAX_THREADS
+
+
+def _tile(config: Config) -> int:
+    return integer(config, "BLOCK_KEEP") * integer(config, "BLOCK_RED")
+
+
+def _fits_registers(config: Config, workload: Workload, device: Device) -> bool:
+    return _tile(config) <= threads(config, device) * _MOST_HELD
+
+
+def _keeps_threads_busy(config: Config, workload: Workload, device: Device) -> bool:
+    return config["num_warps"] == 1 or _tile(config) >= threads(config, device)
+
+
+def _splits_have_blocks(config: Config, workload: Workload, device: Device) -> bool:
+    blocks = ceil_div(sizes(workload)[1], integer(config, "BLOCK_RED"))
+    return integer(config, "splits") <= blocks
+
+
+def _needs_splits(config: Config, workload: Workload, device: Device) -> bool:
+    splits = integer(config, "splits")
+    programs = ceil_div(sizes(workload)[0], integer(config, "BLOCK_KEEP"))
+    return splits == 1 or programs * splits <= _ENOUGH * programs_at_once(device)
+
+
+def _pipelines_blocks(config: Config, workload: Workload, device: Device) -> bool:
+    blocks = ceil_div(sizes(workload)[1], integer(config, "BLOCK_RED"))
+    turns = ceil_div(blocks, integer(config, "splits"))
+    return integer(config, "stages") <= turns
+
+
+CONSTRAINTS = (
+    Constraint("block", _block_exists, "a block has at most 1024 threads"),
+    Constraint("registers", _fits_registers, "a thread would hold too many values"),
+    Constraint("busy", _keeps_threads_busy, "threads would have no element of a tile"),
+    Constraint("splits", _splits_have_blocks, "some splits would have no block"),
+    Constraint("enough", _needs_splits, "there are enough programs with fewer splits"),
+    Constraint("pipeline", _pipelines_blocks, "a program has too few blocks to load so far ahead"),
+)
