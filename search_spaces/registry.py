@@ -36,12 +36,14 @@ BUILT_IN = {
     "attention": "search_spaces.kernels.attention.kernel:Attention",
     "cpu_pointwise": "search_spaces.kernels.cpu_pointwise.kernel:CpuPointwise",
     "elementwise": "search_spaces.kernels.elementwise.kernel:Elementwise",
+    "embedding": "search_spaces.kernels.embedding.kernel:Embedding",
     "layer_norm": "search_spaces.kernels.normalisation.kernel:LayerNorm",
     "matmul": "search_spaces.kernels.matmul.kernel:Matmul",
     "reduction": "search_spaces.kernels.reduction.kernel:Reduction",
     "rms_norm": "search_spaces.kernels.normalisation.kernel:RmsNorm",
     "rotary": "search_spaces.kernels.rotary.kernel:Rotary",
     "softmax": "search_spaces.kernels.softmax.kernel:Softmax",
+    "transpose": "search_spaces.kernels.transpose.kernel:Transpose",
 }
 KERNELS = PluginGroup(
     "tuner.kernels",

@@ -12,7 +12,12 @@ from typing import Any
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.constraints import Constraint
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
-from search_spaces.kernels.launch_limits import MAX_THREADS, integer, threads
+from search_spaces.kernels.launch_limits import (
+    BLOCK_EXISTS,
+    fits_registers,
+    integer,
+    threads,
+)
 from search_spaces.params import Boolean, Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import SearchSpace
@@ -65,12 +70,8 @@ def element_constants(elements: int, config: Config) -> Mapping[str, Any]:
     }
 
 
-def _block_exists(config: Config, workload: Workload, device: Device) -> bool:
-    return threads(config, device) <= MAX_THREADS
-
-
-def _fits_registers(config: Config, workload: Workload, device: Device) -> bool:
-    return integer(config, "BLOCK") <= threads(config, device) * _MOST_HELD
+def _block(config: Config, workload: Workload) -> int:
+    return integer(config, "BLOCK")
 
 
 def _fills_words(config: Config, workload: Workload, device: Device) -> bool:
@@ -87,8 +88,8 @@ def _fills_device(config: Config, workload: Workload, device: Device) -> bool:
 
 
 CONSTRAINTS = (
-    Constraint("block", _block_exists, "a block has at most 1024 threads"),
-    Constraint("registers", _fits_registers, "a thread would hold too many elements"),
+    BLOCK_EXISTS,
+    fits_registers(_block, _MOST_HELD),
     Constraint("words", _fills_words, "threads would load less than half a word of 16 bytes"),
     Constraint("fill", _fills_device, "programs would be fewer than multiprocessors"),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from search_spaces.constraints import Constraint
 from search_spaces.params import PowerOfTwo
 from search_spaces.records import Config, Device, Workload
@@ -51,3 +53,29 @@ def _has_descriptors(config: Config, workload: Workload, device: Device) -> bool
 DESCRIPTORS = Constraint(
     "descriptors", _has_descriptors, "tensor descriptors need cuda:90 or newer"
 )
+
+
+def _block_exists(config: Config, workload: Workload, device: Device) -> bool:
+    return threads(config, device) <= MAX_THREADS
+
+
+BLOCK_EXISTS = Constraint("block", _block_exists, f"a block has at most {MAX_THREADS} threads")
+
+
+def fits_registers(held: Callable[[Config, Workload], int], most: int) -> Constraint:
+    """At most `most` elements for each thread of a program, which works on `held` at a time."""
+
+    def fits(config: Config, workload: Workload, device: Device) -> bool:
+        return held(config, workload) <= threads(config, device) * most
+
+    return Constraint("registers", fits, f"a thread would hold more than {most} elements")
+
+
+def keeps_threads_busy(held: Callable[[Config, Workload], int], least: int) -> Constraint:
+    """At least `least` elements for each thread of a program, unless it has a single warp."""
+
+    def busy(config: Config, workload: Workload, device: Device) -> bool:
+        enough = held(config, workload) >= threads(config, device) * least
+        return config["num_warps"] == 1 or enough
+
+    return Constraint("busy", busy, f"threads would hold fewer than {least} elements")

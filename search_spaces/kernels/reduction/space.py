@@ -5,10 +5,11 @@ from __future__ import annotations
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.constraints import Constraint
 from search_spaces.kernels.launch_limits import (
-    MAX_THREADS,
+    BLOCK_EXISTS,
+    fits_registers,
     integer,
+    keeps_threads_busy,
     programs_at_once,
-    threads,
 )
 from search_spaces.params import Integer, Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, Workload
@@ -18,8 +19,8 @@ from search_spaces.space import SearchSpace
 _MOST_KEPT, _MOST_ALONG = {1: 64, 0: 512}, {1: 8192, 0: 128}
 #: Neighbours in memory that a tile has at least, where there are so many.
 _LEAST_CONTIGUOUS = 32
-#: Values that a thread holds at most.
-_MOST_HELD = 64
+#: Values that a thread holds at most and at least.
+_MOST_HELD, _LEAST_HELD = 64, 1
 _MOST_SPLITS = 256
 #: Programs for each multiprocessor beyond which an axis is not split.
 _ENOUGH = 8
@@ -59,20 +60,8 @@ def default_point(workload: Workload) -> Config:
     return {**usual, "num_warps": warps, "stages": 1}
 
 
-def _block_exists(config: Config, workload: Workload, device: Device) -> bool:
-    return threads(config, device) <= MAX_THREADS
-
-
-def _tile(config: Config) -> int:
+def _tile(config: Config, workload: Workload) -> int:
     return integer(config, "BLOCK_KEEP") * integer(config, "BLOCK_RED")
-
-
-def _fits_registers(config: Config, workload: Workload, device: Device) -> bool:
-    return _tile(config) <= threads(config, device) * _MOST_HELD
-
-
-def _keeps_threads_busy(config: Config, workload: Workload, device: Device) -> bool:
-    return config["num_warps"] == 1 or _tile(config) >= threads(config, device)
 
 
 def _splits_have_blocks(config: Config, workload: Workload, device: Device) -> bool:
@@ -93,9 +82,9 @@ def _pipelines_blocks(config: Config, workload: Workload, device: Device) -> boo
 
 
 CONSTRAINTS = (
-    Constraint("block", _block_exists, "a block has at most 1024 threads"),
-    Constraint("registers", _fits_registers, "a thread would hold too many values"),
-    Constraint("busy", _keeps_threads_busy, "threads would have no element of a tile"),
+    BLOCK_EXISTS,
+    fits_registers(_tile, _MOST_HELD),
+    keeps_threads_busy(_tile, _LEAST_HELD),
     Constraint("splits", _splits_have_blocks, "some splits would have no block"),
     Constraint("enough", _needs_splits, "there are enough programs with fewer splits"),
     Constraint("pipeline", _pipelines_blocks, "a program has too few blocks to load so far ahead"),

@@ -9,11 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
-from search_spaces.constraints import Constraint
 from search_spaces.declaration.dimensions import check_dims
 from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
 from search_spaces.kernels.dtypes import ELEMENT_BYTES, ROUNDING
-from search_spaces.kernels.launch_limits import MAX_THREADS, integer, threads
+from search_spaces.kernels.launch_limits import (
+    BLOCK_EXISTS,
+    fits_registers,
+    integer,
+    keeps_threads_busy,
+)
 from search_spaces.kernels.rotary.triton_kernels import rotary_kernel
 from search_spaces.params import Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, Workload
@@ -27,8 +31,8 @@ if TYPE_CHECKING:
 
 HEAD_DIMS = (64, 128, 256)
 _LARGEST, _MOST_HEADS = 2**31 - 1, 1024
-#: Elements of q or k that a thread holds at most.
-_MOST_HELD = 64
+#: Elements of q or k that a thread holds at most and at least.
+_MOST_HELD, _LEAST_HELD = 64, 4
 
 
 class Rotary(Kernel):
@@ -196,20 +200,8 @@ def _held(config: Config, workload: Workload) -> int:
     return rows * workload.size("head_dim")
 
 
-def _block_exists(config: Config, workload: Workload, device: Device) -> bool:
-    return threads(config, device) <= MAX_THREADS
-
-
-def _fits_registers(config: Config, workload: Workload, device: Device) -> bool:
-    return _held(config, workload) <= threads(config, device) * _MOST_HELD
-
-
-def _fills_words(config: Config, workload: Workload, device: Device) -> bool:
-    return config["num_warps"] == 1 or _held(config, workload) >= 4 * threads(config, device)
-
-
 CONSTRAINTS = (
-    Constraint("block", _block_exists, "a block has at most 1024 threads"),
-    Constraint("registers", _fits_registers, "a thread would hold too many elements"),
-    Constraint("words", _fills_words, "threads would load fewer than four elements"),
+    BLOCK_EXISTS,
+    fits_registers(_held, _MOST_HELD),
+    keeps_threads_busy(_held, _LEAST_HELD),
 )

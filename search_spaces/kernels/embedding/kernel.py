@@ -1,0 +1,147 @@
+"""Gathered rows of an embedding table.
+
+Memory-bound: the least traffic is one read and one write of the gathered rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from search_spaces.block_sizes import ceil_div, next_power_of_two
+from search_spaces.declaration.dimensions import check_dims
+from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.kernels.dtypes import ELEMENT_BYTES
+from search_spaces.kernels.embedding.triton_kernels import embedding_kernel
+from search_spaces.kernels.launch_limits import (
+    BLOCK_EXISTS,
+    fits_registers,
+    integer,
+    keeps_threads_busy,
+)
+from search_spaces.params import Boolean, Parameter, PowerOfTwo
+from search_spaces.records import Config, Device, Workload
+from search_spaces.space import SearchSpace
+from search_spaces.tensors import compiled, generator, named, random_tensor
+
+if TYPE_CHECKING:
+    import torch
+
+    from search_spaces.kernel import Tensors
+
+_LARGEST = 2**31 - 1
+#: Elements that a thread holds at most and at least.
+_MOST_HELD, _LEAST_HELD = 64, 2
+_INDEX_BYTES = 8
+#: Elements are copied: any difference is an error.
+_EXACT = Tolerance(1e-12, 1e-12)
+
+
+class Embedding(Kernel):
+    """out[tokens, dim] = table[index]; dims tokens, vocab, dim and dtype.
+
+    table is [vocab, dim]; index is [tokens] of int64, uniform over the table.
+    """
+
+    name = "embedding"
+
+    def workloads(self) -> Sequence[Workload]:
+        return [
+            _workload(8192, 128256, 4096, "bfloat16"),  # Llama-3 8B
+            _workload(64, 128256, 8192, "bfloat16"),  # Llama-3 70B, decoding 64 requests
+            _workload(16384, 151936, 2048, "bfloat16"),  # Qwen3 1.7B
+            _workload(2048, 51866, 1280, "float16"),  # Whisper large-v3's decoder
+            _workload(1048576, 1000000, 64, "float32"),  # a table of DLRM
+            _workload(4095, 30522, 771, "float32"),
+        ]
+
+    def check_workload(self, workload: Workload) -> None:
+        sizes = dict.fromkeys(("tokens", "vocab", "dim"), _LARGEST)
+        check_dims(self.name, workload, sizes=sizes, dtypes=tuple(ELEMENT_BYTES))
+
+    def small_workload(self, workload: Workload) -> Workload:
+        return workload.with_dims(tokens=13, vocab=29, dim=301)
+
+    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
+        source, vocab = generator(seed, device), workload.size("vocab")
+        table = TensorSpec((vocab, workload.size("dim")), workload.text("dtype"))
+        index = TensorSpec((workload.size("tokens"),), "int64")
+        return {
+            "index": random_tensor(index, source, device, limits=(0, vocab)),
+            "table": random_tensor(table, source, device),
+        }
+
+    def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        shape = (workload.size("tokens"), workload.size("dim"))
+        return {"out": TensorSpec(shape, workload.text("dtype"))}
+
+    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
+        return {"out": inputs["table"][inputs["index"]].double()}
+
+    def tolerance(self, workload: Workload) -> Tolerance:
+        return _EXACT
+
+    def cost(self, workload: Workload) -> Cost:
+        tokens, each = workload.size("tokens"), ELEMENT_BYTES[workload.text("dtype")]
+        elements = tokens * workload.size("dim")
+        distinct = min(tokens, workload.size("vocab")) * workload.size("dim")
+        moved = (elements + distinct) * each + tokens * _INDEX_BYTES
+        return Cost(flops=float(elements), bytes=float(moved))
+
+    def space(self, workload: Workload) -> SearchSpace:
+        widest = min(8192, next_power_of_two(workload.size("dim")))
+        parameters: list[Parameter] = [
+            PowerOfTwo("BLOCK_T", 1, min(32, next_power_of_two(workload.size("tokens")))),
+            PowerOfTwo("BLOCK_D", min(64, widest), widest),
+            PowerOfTwo("num_warps", 1, 16),
+            Boolean("stream"),
+        ]
+        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name)
+
+    def default_config(self, workload: Workload, device: Device) -> Config:
+        """One token per program, its row in blocks of up to 1,024 columns by 4 warps."""
+        block = min(1024, next_power_of_two(workload.size("dim")))
+        warps = max(1, min(4, block // (_LEAST_HELD * (device.warp_size or 32))))
+        return {"BLOCK_T": 1, "BLOCK_D": block, "num_warps": warps, "stream": False}
+
+    def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
+        tokens, dim = workload.size("tokens"), workload.size("dim")
+        constants = {
+            "DIM": dim,
+            "BLOCK_T": config["BLOCK_T"],
+            "BLOCK_D": config["BLOCK_D"],
+            "STREAM": config["stream"],
+            "num_warps": config["num_warps"],
+        }
+        grid = (
+            ceil_div(tokens, integer(config, "BLOCK_T")),
+            ceil_div(dim, integer(config, "BLOCK_D")),
+        )
+        arguments = (tensors["index"], tensors["table"], tensors["out"], tokens)
+        return [Launch(embedding_kernel, grid, arguments, constants)]
+
+    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+        def eager(index: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+            import torch
+
+            return torch.nn.functional.embedding(index, table)
+
+        return {
+            "eager": named("out", eager, "index", "table"),
+            "compile": named("out", compiled(eager), "index", "table"),
+        }
+
+
+def _workload(tokens: int, vocab: int, dim: int, dtype: str) -> Workload:
+    return Workload.of(tokens=tokens, vocab=vocab, dim=dim, dtype=dtype)
+
+
+def _tile(config: Config, workload: Workload) -> int:
+    return integer(config, "BLOCK_T") * integer(config, "BLOCK_D")
+
+
+CONSTRAINTS = (
+    BLOCK_EXISTS,
+    fits_registers(_tile, _MOST_HELD),
+    keeps_threads_busy(_tile, _LEAST_HELD),
+)
