@@ -39,6 +39,7 @@ BUILT_IN = {
     "embedding": "search_spaces.kernels.embedding.kernel:Embedding",
     "layer_norm": "search_spaces.kernels.normalisation.kernel:LayerNorm",
     "matmul": "search_spaces.kernels.matmul.kernel:Matmul",
+    "pooling": "search_spaces.kernels.pooling.kernel:Pooling",
     "reduction": "search_spaces.kernels.reduction.kernel:Reduction",
     "rms_norm": "search_spaces.kernels.normalisation.kernel:RmsNorm",
     "rotary": "search_spaces.kernels.rotary.kernel:Rotary",

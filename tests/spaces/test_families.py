@@ -26,6 +26,7 @@ GPU_FAMILIES = [
     "elementwise",
     "embedding",
     "matmul",
+    "pooling",
     "reduction",
     "rotary",
     "softmax",

@@ -1,0 +1,1 @@
+"""Largest values and means of windows of images."""

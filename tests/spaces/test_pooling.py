@@ -1,0 +1,74 @@
+"""2-D pooling in both memory layouts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from spaces_devices import H200, build, meta_tensors, resources
+from spaces_interpret import interpret
+
+from search_spaces.errors import WorkloadError
+from search_spaces.kernels.pooling.kernel import LAYOUTS, OPERATIONS
+from search_spaces.records import Workload
+from search_spaces.registry import load
+
+SQUARE = {"batch": 2, "channels": 5, "height": 9, "width": 14}
+
+
+def workload(window: int, stride: int, padding: int, **dims: object) -> Workload:
+    usual = {**SQUARE, "operation": "max", "layout": "nhwc", "dtype": "float32"}
+    return Workload.of(**{**usual, "window": window, "stride": stride, "padding": padding, **dims})
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_windows_of_any_size_stride_and_padding_are_pooled(layout):
+    jobs = []
+    for operation in OPERATIONS:
+        for window, stride, padding in ((1, 1, 0), (3, 2, 1), (2, 3, 0), (5, 4, 2)):
+            small = workload(window, stride, padding, operation=operation, layout=layout)
+            jobs += [
+                ("pooling", small, {"BLOCK_P": block_p, "BLOCK_C": block_c, "num_warps": 1})
+                for block_p, block_c in ((4, 8), (16, 4), (128, 1))
+            ]
+    outcomes = interpret(jobs)
+    wrong = [(job, got) for job, got in zip(jobs, outcomes, strict=True) if not got["passed"]]
+    assert not wrong, wrong
+
+
+def test_both_layouts_hold_the_same_values():
+    kernel = load("pooling")
+    for operation in OPERATIONS:
+        last = workload(3, 2, 1, operation=operation)
+        first = last.with_dims(layout="nchw")
+        x = kernel.make_inputs(last, 1, "cpu")["x"]
+        pooled = kernel.reference(last, {"x": x})["out"]
+        assert pooled.is_contiguous()
+        other = kernel.reference(first, {"x": x.permute(0, 3, 1, 2).contiguous()})["out"]
+        assert torch.equal(pooled.permute(0, 3, 1, 2), other)
+        got = kernel.baselines(last)["eager"]({"x": x})["out"]
+        assert torch.allclose(got.double(), pooled, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("dims", "complaint"),
+    [
+        ({"padding": 2}, "over half the window"),
+        ({"height": 2}, "larger than the image"),
+        ({"layout": "nwhc"}, "did you mean"),
+    ],
+)
+def test_impossible_windows_are_refused(dims, complaint):
+    with pytest.raises(WorkloadError) as caught:
+        load("pooling").check_workload(workload(3, 1, 1).with_dims(**dims))
+    assert complaint in f"{caught.value.message} {caught.value.hint}"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_images_are_read_without_spills(layout):
+    kernel = load("pooling")
+    large = next(each for each in kernel.workloads() if each.text("layout") == layout)
+    config = kernel.default_config(large, H200)
+    (launch,) = kernel.launches(large, config, meta_tensors(kernel, large, config))
+    built = build(launch, H200)
+    assert resources(built)["LOCAL"] == 0
+    assert "max.NaN" in built.asm["ptx"]
