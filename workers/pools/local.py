@@ -71,8 +71,6 @@ class LocalPool:
         self._events: queue.Queue[PoolEvent] = queue.Queue()
         self._builds: queue.SimpleQueue[BuildJob | None] = queue.SimpleQueue()
         self._builders: list[ProcessBuilder] = []
-        #: How many of the builders, the last ones, take turns with timed CPU runners.
-        self._spares = 0
         self._processors = SharedProcessors()
         self._runners: dict[str, _RunnerState] = {}
         self._threads: list[threading.Thread] = []
@@ -114,9 +112,9 @@ class LocalPool:
         cpus, memory_bytes = _usable_cpus(), cpu_device().memory_bytes
         count = plan.builders(cpus, memory_bytes, busy)
         timed = sum(_timed_processors(slot) for slot in slots)
-        self._spares = plan.spare_builders(cpus, memory_bytes, count, timed)
+        spares = plan.spare_builders(cpus, memory_bytes, count, timed)
         self._builders = [
-            self._builder(index, servers, slots, others) for index in range(count + self._spares)
+            self._builder(index, servers, slots, others) for index in range(count + spares)
         ]
         # Runners first: their device opens while builders start.
         self._threads = [
@@ -204,11 +202,12 @@ class LocalPool:
     def condemn(self) -> None:
         """Begin to end all workers while the caller continues; `close` waits for their end."""
         self._closing.set()
+        # First, so that spare builders take no mark of the end from another builder.
+        self._processors.close()
         while not self._builds.empty():
             self._builds.get()
         for _ in self._builders:
             self._builds.put(None)
-        self._processors.close()
         for state in self._runners.values():
             state.inbox.put(None)
         # No caller waits for jobs in flight any more; all processes end at the same time.
