@@ -35,6 +35,7 @@ BUILT_IN = {
     "activation": "search_spaces.kernels.activation.kernel:Activation",
     "attention": "search_spaces.kernels.attention.kernel:Attention",
     "cpu_pointwise": "search_spaces.kernels.cpu_pointwise.kernel:CpuPointwise",
+    "cross_entropy": "search_spaces.kernels.cross_entropy.kernel:CrossEntropy",
     "elementwise": "search_spaces.kernels.elementwise.kernel:Elementwise",
     "embedding": "search_spaces.kernels.embedding.kernel:Embedding",
     "layer_norm": "search_spaces.kernels.normalisation.kernel:LayerNorm",

@@ -23,6 +23,7 @@ ROOT = Path(__file__).parent.parent.parent
 #: Families with tests of their own besides these are not listed.
 GPU_FAMILIES = [
     "activation",
+    "cross_entropy",
     "elementwise",
     "embedding",
     "matmul",

@@ -1,0 +1,61 @@
+"""The cross-entropy of rows of any length."""
+
+from __future__ import annotations
+
+import torch
+from spaces_devices import H200, build, meta_tensors, resources
+from spaces_interpret import interpret
+
+from search_spaces.records import Workload
+from search_spaces.registry import load
+
+CONFIGS = [
+    {"BLOCK": 256, "num_warps": 2, "stages": 1, "stream": False},
+    {"BLOCK": 1024, "num_warps": 4, "stages": 1, "stream": True},
+    {"BLOCK": 256, "num_warps": 1, "stages": 3, "stream": False},
+]
+
+
+def test_rows_of_any_length_have_their_loss():
+    jobs = [
+        ("cross_entropy", Workload.of(rows=rows, cols=cols, dtype=dtype), config)
+        for rows, cols, dtype in (
+            (1, 1, "float32"),
+            (5, 255, "bfloat16"),
+            (3, 1025, "float16"),
+            (2, 3000, "float32"),
+        )
+        for config in CONFIGS
+    ]
+    outcomes = interpret(jobs)
+    # A single class has the loss 0, of which no relative error exists.
+    wrong = [
+        (job, got)
+        for job, got in zip(jobs, outcomes, strict=True)
+        if not got["passed"] and job[1].size("cols") > 1
+    ]
+    assert not wrong, wrong
+
+
+def test_baselines_agree_with_the_reference():
+    kernel = load("cross_entropy")
+    small = kernel.small_workload(kernel.workloads()[0])
+    inputs = kernel.make_inputs(small, 1, "cpu")
+    expected = kernel.reference(small, inputs)["loss"]
+    got = kernel.baselines(small)["eager"](inputs)["loss"]
+    assert got.dtype == torch.float32
+    assert torch.allclose(got.double(), expected, rtol=1e-5)
+    by_hand = inputs["x"].double().logsumexp(1)
+    by_hand -= inputs["x"].double().gather(1, inputs["target"][:, None])[:, 0]
+    assert torch.allclose(expected, by_hand)
+
+
+def test_logits_are_read_in_words_of_16_bytes_without_spills():
+    kernel = load("cross_entropy")
+    large = kernel.workloads()[0]
+    config = kernel.default_config(large, H200)
+    (launch,) = kernel.launches(large, config, meta_tensors(kernel, large, config))
+    built = build(launch, H200)
+    assert resources(built)["LOCAL"] == 0
+    assert "ex2.approx" in built.asm["ptx"]
+    assert "v4.b32" in built.asm["ptx"]
