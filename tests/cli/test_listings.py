@@ -84,6 +84,13 @@ def test_inert_text_is_one_printable_line(text):
 def test_spaces(tuner, folder):
     names = {row["kernel"] for row in json.loads(tuner("spaces", "list", "-f", "json").out)}
     assert {"softmax", "matmul", "cpu_pointwise"} <= names
+    counted = tuner("spaces", "list", "--sizes", "--target", "cuda:90", "-f", "json").out
+    sizes = {row["kernel"]: row for row in json.loads(counted)}
+    assert sizes.keys() == names
+    for row in sizes.values():
+        assert row["workloads"] >= 6
+        assert row["configs"] * row["share"] == pytest.approx(row["feasible"])
+        assert row["share"] >= 0.2
     spec = kernel_file(folder, body="return config['a'] == 1")
     (row,) = json.loads(tuner("spaces", "show", spec, "-f", "json").out)
     assert (row["workload"], row["configs"], row["feasible"]) == ("n=4", 2, 1)

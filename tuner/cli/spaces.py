@@ -23,21 +23,52 @@ app = typer.Typer(
     help="The kernels that can be tuned, and their search spaces.", no_args_is_help=True
 )
 _KERNELS = ("kernel", "from", "place")
+_SIZES = ("kernel", "from", "workloads", "configs", "feasible", "share")
 _WORKLOADS = ("workload", "configs", "feasible", "default", "gflops", "mib")
 _PARAMETERS = ("parameter", "values", "when", "default")
 
 
+TargetOption = Annotated[
+    str | None,
+    typer.Option(help="The target to bind to, as cuda:90; by default a device of this machine."),
+]
+
+
 @app.command("list")
-def list_spaces(config: ConfigOption = None, style: FormatOption = Format.TABLE) -> None:
-    """List the kernels known by name and those of config.yaml, without importing them."""
+def list_spaces(
+    sizes: Annotated[
+        bool,
+        typer.Option(
+            "--sizes",
+            help="Load the kernels, and count their workloads and the configs of their spaces.",
+        ),
+    ] = False,
+    target: TargetOption = None,
+    config: ConfigOption = None,
+    style: FormatOption = Format.TABLE,
+) -> None:
+    """List the kernels known by name and those of config.yaml.
+
+    Without --sizes, none of them is imported. With it, `configs` and `feasible` are sums over all
+    workloads of a kernel, and `share` is their quotient.
+    """
     from search_spaces import registry
 
-    settings, _ = settings_of(config)
+    settings, base = settings_of(config)
+    places = {name: _origin(place) for name, place in registry.available().items()}
+    listed = {**places, **dict.fromkeys(settings.kernels, "config.yaml")}
+    if sizes:
+        counted = [
+            {"kernel": spec, "from": origin, **_counts(*_bound_to(spec, f"{base}", chosen))}
+            for spec, origin in listed.items()
+            for chosen in [_fitting(spec, target)]
+        ]
+        emit(counted, _SIZES, style)
+        return
     rows = [
-        {"kernel": name, "from": _origin(place), "place": place}
-        for name, place in registry.available().items()
+        {"kernel": spec, "from": origin, "place": registry.available().get(spec, spec)}
+        for spec, origin in listed.items()
     ]
-    rows += [{"kernel": spec, "from": "config.yaml", "place": spec} for spec in settings.kernels]
     emit(rows, _KERNELS, style)
 
 
@@ -50,12 +81,7 @@ def show(
         str | None,
         typer.Option(help="Show the parameters for the workload with these dims, as 'M=32 N=64'."),
     ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            help="The target to bind to, as cuda:90; by default a device of this machine."
-        ),
-    ] = None,
+    target: TargetOption = None,
     validate: Annotated[
         bool, typer.Option("--validate", help="Check every workload; exit with 1 on a finding.")
     ] = False,
@@ -63,15 +89,8 @@ def show(
     style: FormatOption = Format.TABLE,
 ) -> None:
     """Show a kernel's workloads with the sizes of their spaces, or one workload's parameters."""
-    from search_spaces import registry
-    from tuner.campaign.declaration_check import stand_in
-    from workers import device as devices
-
     _, base = settings_of(config)
-    likely = devices.assumed([target] if target else [])
-    found = registry.load_undecided(kernel, (str(base),), likely)
-    device = stand_in(found, target)
-    found = registry.for_device(found, device)
+    found, device = _bound_to(kernel, f"{base}", target)
     chosen = _chosen(found, workload)
     if validate:
         _validate(found, chosen, device)
@@ -84,6 +103,42 @@ def show(
         bound = calls.bind(found, chosen[0], device)
         note(f"{chosen[0].key}: {bound.size()} of {bound.cardinality()} configs are feasible "
              f"on {_named(device)}")  # fmt: skip
+
+
+def _bound_to(spec: str, folder: str, target: str | None) -> tuple[Kernel, Device]:
+    """The kernel, and the device of the target, or of this machine, that its spaces are for."""
+    from search_spaces import registry
+    from tuner.campaign.declaration_check import stand_in
+    from workers import device as devices
+
+    found = registry.load_undecided(spec, (folder,), devices.assumed([target] if target else []))
+    device = stand_in(found, target)
+    return registry.for_device(found, device), device
+
+
+def _fitting(spec: str, target: str | None) -> str | None:
+    """The target, if the kernel may run there as far as its name tells."""
+    from search_spaces import registry
+
+    kinds = registry.kinds_by_name(spec)
+    fits = target is None or kinds is None or target.partition(":")[0] in kinds
+    return target if fits else None
+
+
+def _counts(kernel: Kernel, device: Device) -> dict[str, object]:
+    """The workloads of a kernel, and the configs of all their spaces."""
+    workloads = calls.workloads(kernel)
+    bound = [calls.bind(kernel, workload, device) for workload in workloads]
+    configs, feasible = (
+        sum(space.cardinality() for space in bound),
+        sum(space.size() for space in bound),
+    )
+    return {
+        "workloads": len(workloads),
+        "configs": configs,
+        "feasible": feasible,
+        "share": feasible / configs,
+    }
 
 
 def _origin(place: str) -> str:
