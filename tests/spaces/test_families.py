@@ -16,8 +16,11 @@ from spaces_interpret import interpret
 
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Kernel
-from search_spaces.records import Device, Workload
-from search_spaces.registry import load
+from search_spaces.records import Device, Status, Workload
+from search_spaces.registry import BUILT_IN, compiles_without_torch, load
+from workers.build import build_kernel
+from workers.device import offline
+from workers.records import Artifact, BuildJob, KernelRef
 
 ROOT = Path(__file__).parent.parent.parent
 #: Families with tests of their own besides these are not listed.
@@ -199,6 +202,22 @@ def test_kernels_compile_for_amd(name):
         assert "hsaco" in build(launch, MI300X).asm
     bound = kernel.space(workload).bind(workload, MI300X)
     assert all(point.get("loads") != "descriptor" for point in bound.enumerate())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["cuda:80", "cuda:90", "cuda:100", "hip:gfx942"])
+@pytest.mark.parametrize("name", sorted(filter(compiles_without_torch, BUILT_IN)))
+def test_default_and_random_configs_compile_for_absent_targets(name, target, tmp_path):
+    kernel, device = load(name), offline(target)
+    workload = kernel.workloads()[0]
+    bound = kernel.space(workload).bind(workload, device)
+    default = kernel.default_config(workload, device)
+    assert bound.why_not(default) is None
+    for config in (default, *bound.sample(random.Random(5), 5)):
+        job = BuildJob("job", KernelRef(name), workload, config, device)
+        built = build_kernel(kernel, job, tmp_path)
+        # A binary may need more registers or shared memory than the target has.
+        assert isinstance(built, Artifact) or built.status == Status.CONSTRAINTS, built
 
 
 def test_the_matmul_spaces_hold_the_ones_they_are_compared_on(matmul):
