@@ -31,6 +31,10 @@ class Tolerance:
     elementwise: float
 
 
+#: The tolerance of outputs that are copied or are places: any difference is an error.
+EXACT = Tolerance(1e-12, 1e-12)
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
     """The least work of any correct variant."""

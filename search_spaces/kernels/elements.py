@@ -22,7 +22,6 @@ from search_spaces.params import Boolean, Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import SearchSpace
 
-DTYPES = tuple(ELEMENT_BYTES)
 #: Elements of the smallest and the largest block.
 _SMALLEST, _LARGEST = 128, 16384
 _MOST_STEPS = 8

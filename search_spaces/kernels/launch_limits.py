@@ -10,6 +10,8 @@ from search_spaces.records import Config, Device, Workload
 
 #: Threads of one block at most, on every GPU that Triton compiles for.
 MAX_THREADS = 1024
+#: The largest size that a launch takes as a 32-bit argument.
+MAX_SIZE = 2**31 - 1
 #: Multiprocessors of a device that does not say how many it has.
 _USUAL_MULTIPROCESSORS = 128
 
@@ -79,3 +81,13 @@ def keeps_threads_busy(held: Callable[[Config, Workload], int], least: int) -> C
         return config["num_warps"] == 1 or enough
 
     return Constraint("busy", busy, f"threads would hold fewer than {least} elements")
+
+
+def pipelines_blocks(blocks: Callable[[Config, Workload], int]) -> Constraint:
+    """No more `stages` than a program has blocks."""
+
+    def pipelines(config: Config, workload: Workload, device: Device) -> bool:
+        return integer(config, "stages") <= blocks(config, workload)
+
+    reason = "a program has too few blocks to load so far ahead"
+    return Constraint("pipeline", pipelines, reason)

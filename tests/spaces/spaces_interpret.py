@@ -43,6 +43,12 @@ def interpret(jobs: Sequence[tuple[str, Workload, Config]]) -> list[dict[str, ob
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+def wrong(jobs: Sequence[tuple[str, Workload, Config]]) -> list[object]:
+    """The jobs that do not pass, each with its outcome."""
+    outcomes = interpret(jobs)
+    return [(job, got) for job, got in zip(jobs, outcomes, strict=True) if not got["passed"]]
+
+
 def run(kernel: Kernel, workload: Workload, config: dict) -> dict[str, float | bool]:
     inputs = dict(kernel.make_inputs(workload, 1, "cpu"))
     before = {name: tensor.clone() for name, tensor in inputs.items()}

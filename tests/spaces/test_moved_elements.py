@@ -5,15 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from spaces_devices import H200, build, meta_tensors, resources
-from spaces_interpret import interpret
+from spaces_interpret import wrong
 
 from search_spaces.records import Workload
 from search_spaces.registry import load
-
-
-def wrong(jobs) -> list[object]:
-    outcomes = interpret(jobs)
-    return [(job, got) for job, got in zip(jobs, outcomes, strict=True) if not got["passed"]]
 
 
 def test_matrices_of_any_size_are_transposed():

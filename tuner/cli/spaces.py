@@ -55,21 +55,16 @@ def list_spaces(
     from search_spaces import registry
 
     settings, base = settings_of(config)
-    places = {name: _origin(place) for name, place in registry.available().items()}
-    listed = {**places, **dict.fromkeys(settings.kernels, "config.yaml")}
-    if sizes:
-        counted = [
-            {"kernel": spec, "from": origin, **_counts(*_bound_to(spec, f"{base}", chosen))}
-            for spec, origin in listed.items()
-            for chosen in [_fitting(spec, target)]
-        ]
-        emit(counted, _SIZES, style)
-        return
-    rows = [
-        {"kernel": spec, "from": origin, "place": registry.available().get(spec, spec)}
-        for spec, origin in listed.items()
+    rows: list[dict[str, object]] = [
+        {"kernel": name, "from": _origin(place), "place": place}
+        for name, place in registry.available().items()
     ]
-    emit(rows, _KERNELS, style)
+    rows += [{"kernel": spec, "from": "config.yaml", "place": spec} for spec in settings.kernels]
+    if sizes:
+        for row in rows:
+            spec = f"{row['kernel']}"
+            row |= _counts(*_bound_to(spec, f"{base}", _fitting(spec, target)))
+    emit(rows, _SIZES if sizes else _KERNELS, style)
 
 
 @app.command()

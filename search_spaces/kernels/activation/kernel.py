@@ -12,15 +12,14 @@ from search_spaces.block_sizes import ceil_div
 from search_spaces.declaration.dimensions import check_dims
 from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
 from search_spaces.kernels.activation.triton_kernels import activation_kernel, gated_kernel
-from search_spaces.kernels.dtypes import ELEMENT_BYTES, ROUNDING
+from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
 from search_spaces.kernels.elements import (
-    DTYPES,
     default_point,
     element_constants,
     element_grid,
     element_space,
 )
-from search_spaces.kernels.launch_limits import integer
+from search_spaces.kernels.launch_limits import MAX_SIZE, integer
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import compiled, generator, named, random_tensor, scripted
@@ -37,7 +36,6 @@ PLAIN = ("relu", "relu1", "sigmoid", "tanh", "gelu", "gelu_tanh", "silu")
 GATED = ("swiglu", "geglu")
 #: Operations of one element, roughly.
 _FLOPS = 10.0
-_LARGEST = 2**31 - 1
 _SMALL_ROWS, _SMALL_COLS = 5, 333
 
 
@@ -115,7 +113,7 @@ class Activation(Kernel):
         check_dims(
             self.name,
             workload,
-            sizes={"rows": _LARGEST, "cols": _LARGEST // 2},
+            sizes={"rows": MAX_SIZE, "cols": MAX_SIZE // 2},
             dtypes=DTYPES,
             choices={"function": (*PLAIN, *GATED)},
         )

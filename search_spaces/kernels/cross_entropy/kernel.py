@@ -9,16 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
-from search_spaces.constraints import Constraint
 from search_spaces.declaration.dimensions import check_dims
 from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
 from search_spaces.kernels.cross_entropy.triton_kernels import cross_entropy_kernel
-from search_spaces.kernels.dtypes import ELEMENT_BYTES
+from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
 from search_spaces.kernels.launch_limits import (
     BLOCK_EXISTS,
+    MAX_SIZE,
     fits_registers,
     integer,
     keeps_threads_busy,
+    pipelines_blocks,
 )
 from search_spaces.params import Boolean, Integer, Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, Workload
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from search_spaces.kernel import Tensors
 
-_LARGEST = 2**31 - 1
 #: Logits that a thread holds at most and at least.
 _MOST_HELD, _LEAST_HELD = 64, 2
 #: Exponential, sum and maximum of one logit.
@@ -59,8 +59,8 @@ class CrossEntropy(Kernel):
         ]
 
     def check_workload(self, workload: Workload) -> None:
-        sizes = {"rows": _LARGEST, "cols": _LARGEST}
-        check_dims(self.name, workload, sizes=sizes, dtypes=tuple(ELEMENT_BYTES))
+        sizes = {"rows": MAX_SIZE, "cols": MAX_SIZE}
+        check_dims(self.name, workload, sizes=sizes, dtypes=DTYPES)
 
     def small_workload(self, workload: Workload) -> Workload:
         return workload.with_dims(rows=7, cols=509)
@@ -140,14 +140,13 @@ def _block(config: Config, workload: Workload) -> int:
     return integer(config, "BLOCK")
 
 
-def _pipelines_blocks(config: Config, workload: Workload, device: Device) -> bool:
-    blocks = ceil_div(workload.size("cols"), integer(config, "BLOCK"))
-    return integer(config, "stages") <= blocks
+def _blocks(config: Config, workload: Workload) -> int:
+    return ceil_div(workload.size("cols"), integer(config, "BLOCK"))
 
 
 CONSTRAINTS = (
     BLOCK_EXISTS,
     fits_registers(_block, _MOST_HELD),
     keeps_threads_busy(_block, _LEAST_HELD),
-    Constraint("pipeline", _pipelines_blocks, "a row has too few blocks to load so far ahead"),
+    pipelines_blocks(_blocks),
 )

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 from search_spaces.declaration.dimensions import check_dims
 from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
-from search_spaces.kernels.dtypes import ELEMENT_BYTES, ROUNDING
+from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
 from search_spaces.kernels.elements import (
-    DTYPES,
     default_point,
     element_constants,
     element_grid,
     element_space,
 )
 from search_spaces.kernels.elementwise.triton_kernels import elementwise_kernel
+from search_spaces.kernels.launch_limits import MAX_SIZE
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import compiled, generator, named, random_tensor
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 #: The operands of each operation, and its operations per element.
 OPERATIONS = {"add": "ab", "multiply": "ab", "fma": "abc", "affine": "abc", "cast": "a"}
 _FLOPS = {"add": 1.0, "multiply": 1.0, "fma": 2.0, "affine": 2.0, "cast": 1.0}
-_LARGEST = 2**31 - 1
 _SMALL_ROWS, _SMALL_COLS = 5, 333
 
 
@@ -72,7 +71,7 @@ class Elementwise(Kernel):
         check_dims(
             self.name,
             workload,
-            sizes={"rows": _LARGEST, "cols": _LARGEST},
+            sizes={"rows": MAX_SIZE, "cols": MAX_SIZE},
             dtypes=DTYPES,
             choices={"operation": tuple(OPERATIONS)},
         )

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.declaration.dimensions import check_dims
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
-from search_spaces.kernels.dtypes import ELEMENT_BYTES
+from search_spaces.kernel import EXACT, Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
 from search_spaces.kernels.embedding.triton_kernels import embedding_kernel
 from search_spaces.kernels.launch_limits import (
     BLOCK_EXISTS,
+    MAX_SIZE,
     fits_registers,
     integer,
     keeps_threads_busy,
@@ -29,12 +30,9 @@ if TYPE_CHECKING:
 
     from search_spaces.kernel import Tensors
 
-_LARGEST = 2**31 - 1
 #: Elements that a thread holds at most and at least.
 _MOST_HELD, _LEAST_HELD = 64, 2
 _INDEX_BYTES = 8
-#: Elements are copied: any difference is an error.
-_EXACT = Tolerance(1e-12, 1e-12)
 
 
 class Embedding(Kernel):
@@ -56,8 +54,8 @@ class Embedding(Kernel):
         ]
 
     def check_workload(self, workload: Workload) -> None:
-        sizes = dict.fromkeys(("tokens", "vocab", "dim"), _LARGEST)
-        check_dims(self.name, workload, sizes=sizes, dtypes=tuple(ELEMENT_BYTES))
+        sizes = dict.fromkeys(("tokens", "vocab", "dim"), MAX_SIZE)
+        check_dims(self.name, workload, sizes=sizes, dtypes=DTYPES)
 
     def small_workload(self, workload: Workload) -> Workload:
         return workload.with_dims(tokens=13, vocab=29, dim=301)
@@ -79,7 +77,7 @@ class Embedding(Kernel):
         return {"out": inputs["table"][inputs["index"]].double()}
 
     def tolerance(self, workload: Workload) -> Tolerance:
-        return _EXACT
+        return EXACT
 
     def cost(self, workload: Workload) -> Cost:
         tokens, each = workload.size("tokens"), ELEMENT_BYTES[workload.text("dtype")]

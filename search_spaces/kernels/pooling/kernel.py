@@ -12,7 +12,7 @@ from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.declaration.dimensions import check_dims
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
-from search_spaces.kernels.dtypes import ELEMENT_BYTES, ROUNDING
+from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
 from search_spaces.kernels.launch_limits import (
     BLOCK_EXISTS,
     fits_registers,
@@ -64,7 +64,7 @@ class Pooling(Kernel):
             self.name,
             workload,
             sizes={**sizes, "window": _MOST_WINDOW},
-            dtypes=tuple(ELEMENT_BYTES),
+            dtypes=DTYPES,
             choices={
                 "operation": OPERATIONS,
                 "layout": LAYOUTS,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.declaration.dimensions import check_dims
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
-from search_spaces.kernels.dtypes import ELEMENT_BYTES, ROUNDING
-from search_spaces.kernels.launch_limits import integer
+from search_spaces.kernel import EXACT, Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
+from search_spaces.kernels.launch_limits import MAX_SIZE, integer
 from search_spaces.kernels.reduction.space import default_point, reduction_space, sizes
 from search_spaces.kernels.reduction.triton_kernels import combine_kernel, reduction_kernel
 from search_spaces.records import Config, Device, Workload
@@ -25,11 +25,8 @@ if TYPE_CHECKING:
     from search_spaces.kernel import Tensors
 
 OPERATIONS = ("sum", "mean", "max", "min", "argmax")
-#: A place must be exact: no two of them are so near to each other.
-_EXACT = Tolerance(1e-12, 1e-12)
 _INDEX_BYTES = 8
 _COMBINED = 256
-_LARGEST = 2**31 - 1
 
 
 class Reduction(Kernel):
@@ -59,8 +56,8 @@ class Reduction(Kernel):
         check_dims(
             self.name,
             workload,
-            sizes={"rows": _LARGEST, "cols": _LARGEST},
-            dtypes=tuple(ELEMENT_BYTES),
+            sizes={"rows": MAX_SIZE, "cols": MAX_SIZE},
+            dtypes=DTYPES,
             choices={"operation": OPERATIONS, "axis": (0, 1)},
         )
 
@@ -93,7 +90,7 @@ class Reduction(Kernel):
 
     def tolerance(self, workload: Workload) -> Tolerance:
         if _is_place(workload):
-            return _EXACT
+            return EXACT
         relative = ROUNDING[workload.text("dtype")]
         return Tolerance(relative, relative)
 

@@ -9,6 +9,7 @@ from search_spaces.kernels.launch_limits import (
     fits_registers,
     integer,
     keeps_threads_busy,
+    pipelines_blocks,
     programs_at_once,
 )
 from search_spaces.params import Integer, Parameter, PowerOfTwo
@@ -17,7 +18,7 @@ from search_spaces.space import SearchSpace
 
 #: Largest tiles: kept elements and elements along the axis, for rows (axis 1) and columns (axis 0).
 _MOST_KEPT, _MOST_ALONG = {1: 64, 0: 512}, {1: 8192, 0: 128}
-#: Neighbours in memory that a tile has at least, where there are so many.
+#: The fewest adjacent elements of a tile; a narrower matrix has fewer.
 _LEAST_CONTIGUOUS = 32
 #: Values that a thread holds at most and at least.
 _MOST_HELD, _LEAST_HELD = 64, 1
@@ -75,10 +76,9 @@ def _needs_splits(config: Config, workload: Workload, device: Device) -> bool:
     return splits == 1 or programs * splits <= _ENOUGH * programs_at_once(device)
 
 
-def _pipelines_blocks(config: Config, workload: Workload, device: Device) -> bool:
+def _blocks(config: Config, workload: Workload) -> int:
     blocks = ceil_div(sizes(workload)[1], integer(config, "BLOCK_RED"))
-    turns = ceil_div(blocks, integer(config, "splits"))
-    return integer(config, "stages") <= turns
+    return ceil_div(blocks, integer(config, "splits"))
 
 
 CONSTRAINTS = (
@@ -87,5 +87,5 @@ CONSTRAINTS = (
     keeps_threads_busy(_tile, _LEAST_HELD),
     Constraint("splits", _splits_have_blocks, "some splits would have no block"),
     Constraint("enough", _needs_splits, "there are enough programs with fewer splits"),
-    Constraint("pipeline", _pipelines_blocks, "a program has too few blocks to load so far ahead"),
+    pipelines_blocks(_blocks),
 )

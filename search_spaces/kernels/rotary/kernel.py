@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from search_spaces.block_sizes import ceil_div, next_power_of_two
 from search_spaces.declaration.dimensions import check_dims
 from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
-from search_spaces.kernels.dtypes import ELEMENT_BYTES, ROUNDING
+from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
 from search_spaces.kernels.launch_limits import (
     BLOCK_EXISTS,
+    MAX_SIZE,
     fits_registers,
     integer,
     keeps_threads_busy,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from search_spaces.kernel import Tensors
 
 HEAD_DIMS = (64, 128, 256)
-_LARGEST, _MOST_HEADS = 2**31 - 1, 1024
+_MOST_HEADS = 1024
 #: Elements of q or k that a thread holds at most and at least.
 _MOST_HELD, _LEAST_HELD = 64, 4
 
@@ -60,8 +61,8 @@ class Rotary(Kernel):
         check_dims(
             self.name,
             workload,
-            sizes={"tokens": _LARGEST, "q_heads": _MOST_HEADS, "k_heads": _MOST_HEADS},
-            dtypes=tuple(ELEMENT_BYTES),
+            sizes={"tokens": MAX_SIZE, "q_heads": _MOST_HEADS, "k_heads": _MOST_HEADS},
+            dtypes=DTYPES,
             flags=("interleaved",),
             choices={"head_dim": HEAD_DIMS},
         )

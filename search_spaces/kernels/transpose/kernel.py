@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from search_spaces.block_sizes import ceil_div
 from search_spaces.constraints import Constraint
 from search_spaces.declaration.dimensions import check_dims
-from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
-from search_spaces.kernels.dtypes import ELEMENT_BYTES
+from search_spaces.kernel import EXACT, Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
 from search_spaces.kernels.launch_limits import (
     BLOCK_EXISTS,
+    MAX_SIZE,
     block_parameter,
     fits_registers,
     fits_shared,
@@ -32,11 +33,9 @@ if TYPE_CHECKING:
 
     from search_spaces.kernel import Tensors
 
-_LARGEST, _MOST_BATCH = 2**31 - 1, 65535
+_MOST_BATCH = 65535
 #: Elements that a thread holds at most and at least.
 _MOST_HELD, _LEAST_HELD = 64, 2
-#: Elements are copied: any difference is an error.
-_EXACT = Tolerance(1e-12, 1e-12)
 
 
 class Transpose(Kernel):
@@ -55,8 +54,8 @@ class Transpose(Kernel):
         ]
 
     def check_workload(self, workload: Workload) -> None:
-        sizes = {"batch": _MOST_BATCH, "rows": _LARGEST, "cols": _LARGEST}
-        check_dims(self.name, workload, sizes=sizes, dtypes=tuple(ELEMENT_BYTES))
+        sizes = {"batch": _MOST_BATCH, "rows": MAX_SIZE, "cols": MAX_SIZE}
+        check_dims(self.name, workload, sizes=sizes, dtypes=DTYPES)
 
     def small_workload(self, workload: Workload) -> Workload:
         return workload.with_dims(batch=2, rows=37, cols=71)
@@ -73,7 +72,7 @@ class Transpose(Kernel):
         return {"out": inputs["x"].transpose(1, 2).double()}
 
     def tolerance(self, workload: Workload) -> Tolerance:
-        return _EXACT
+        return EXACT
 
     def cost(self, workload: Workload) -> Cost:
         batch, rows, cols = _shape(workload)
