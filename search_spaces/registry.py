@@ -9,6 +9,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import pkgutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
 
+from search_spaces import kernels
 from search_spaces.absent_device import answers
 from search_spaces.absent_device.module_sets import has_several, modules_of
 from search_spaces.errors import KernelError, TunerError
@@ -30,23 +32,24 @@ from search_spaces.source_reach import module_file
 from tuner.import_names import ImportClash
 from tuner.tracing import span
 
+
+def _families() -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Name, place and kinds of the kernels that the folders of `search_spaces.kernels` declare.
+
+    A folder's package has `KERNELS`, places inside the folder by name, and `KINDS` where its
+    kernels do not run on GPUs. No kernel is imported.
+    """
+    for found in pkgutil.iter_modules(kernels.__path__, f"{kernels.__name__}."):
+        if found.ispkg:
+            package = importlib.import_module(found.name)
+            kinds = getattr(package, "KINDS", Kernel.kinds)
+            for name, place in package.KERNELS.items():
+                yield name, f"{found.name}.{place}", kinds
+
+
+_FAMILIES = sorted(_families())
 #: The built-in families and where each is defined.
-BUILT_IN = {
-    "activation": "search_spaces.kernels.activation.kernel:Activation",
-    "attention": "search_spaces.kernels.attention.kernel:Attention",
-    "cpu_pointwise": "search_spaces.kernels.cpu_pointwise.kernel:CpuPointwise",
-    "cross_entropy": "search_spaces.kernels.cross_entropy.kernel:CrossEntropy",
-    "elementwise": "search_spaces.kernels.elementwise.kernel:Elementwise",
-    "embedding": "search_spaces.kernels.embedding.kernel:Embedding",
-    "layer_norm": "search_spaces.kernels.normalisation.kernel:LayerNorm",
-    "matmul": "search_spaces.kernels.matmul.kernel:Matmul",
-    "pooling": "search_spaces.kernels.pooling.kernel:Pooling",
-    "reduction": "search_spaces.kernels.reduction.kernel:Reduction",
-    "rms_norm": "search_spaces.kernels.normalisation.kernel:RmsNorm",
-    "rotary": "search_spaces.kernels.rotary.kernel:Rotary",
-    "softmax": "search_spaces.kernels.softmax.kernel:Softmax",
-    "transpose": "search_spaces.kernels.transpose.kernel:Transpose",
-}
+BUILT_IN = {name: place for name, place, _ in _FAMILIES}
 KERNELS = PluginGroup(
     "tuner.kernels",
     "kernel",
@@ -55,8 +58,7 @@ KERNELS = PluginGroup(
     otherwise="write module:object or path/to/file.py:object",
 )
 _RECORDED = "recorded:"
-#: The kinds of built-in families that do not have the usual ones.
-_KINDS = {"cpu_pointwise": ("cpu",)}
+_KINDS = {name: kinds for name, _, kinds in _FAMILIES}
 #: Kernels that load faster are in no trace.
 _LEAST_LOAD_S = 0.01
 #: The spec of the kernel whose code is being imported.
@@ -89,12 +91,12 @@ def kinds_by_name(spec: str) -> tuple[str, ...] | None:
     """The kinds of a kernel, known from its spec alone; None where only its import shows them."""
     if spec.startswith(_RECORDED):
         return ("simulated",)
-    return _KINDS.get(spec, Kernel.kinds) if spec in BUILT_IN else None
+    return _KINDS.get(spec)
 
 
 def compiles_without_torch(spec: str) -> bool:
     """Whether builds of the kernel need no torch: those of built-in families for GPUs."""
-    return spec in BUILT_IN and spec not in _KINDS
+    return _KINDS.get(spec) == Kernel.kinds
 
 
 def load(spec: str, paths: Sequence[str] = (), device: Device | None = None) -> Kernel:

@@ -23,20 +23,9 @@ from workers.device import offline
 from workers.records import Artifact, BuildJob, KernelRef
 
 ROOT = Path(__file__).parent.parent.parent
-#: Families with tests of their own besides these are not listed.
-GPU_FAMILIES = [
-    "activation",
-    "cross_entropy",
-    "elementwise",
-    "embedding",
-    "matmul",
-    "pooling",
-    "reduction",
-    "rotary",
-    "softmax",
-    "transpose",
-]
-FAMILIES = [*GPU_FAMILIES, "cpu_pointwise"]
+#: Families for GPUs, and all.
+GPU_FAMILIES = sorted(filter(compiles_without_torch, BUILT_IN))
+FAMILIES = sorted(BUILT_IN)
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +193,7 @@ def test_kernels_compile_for_amd(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["cuda:80", "cuda:90", "cuda:100", "hip:gfx942"])
-@pytest.mark.parametrize("name", sorted(filter(compiles_without_torch, BUILT_IN)))
+@pytest.mark.parametrize("name", GPU_FAMILIES)
 def test_default_and_random_configs_compile_for_absent_targets(name, target, tmp_path):
     kernel, device = load(name), offline(target)
     workload = kernel.workloads()[0]

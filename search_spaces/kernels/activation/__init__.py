@@ -1,1 +1,3 @@
 """Activation functions of independent elements, and gated ones of two halves of a row."""
+
+KERNELS = {"activation": "kernel:Activation"}

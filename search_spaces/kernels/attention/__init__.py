@@ -1,1 +1,3 @@
 """Scaled dot-product attention."""
+
+KERNELS = {"attention": "kernel:Attention"}

@@ -1,1 +1,3 @@
 """The cross-entropy of logits and targets."""
+
+KERNELS = {"cross_entropy": "kernel:CrossEntropy"}

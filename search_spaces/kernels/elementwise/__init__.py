@@ -1,1 +1,3 @@
 """Sums, products, broadcasts and casts of independent elements."""
+
+KERNELS = {"elementwise": "kernel:Elementwise"}

@@ -1,1 +1,3 @@
 """Rows of a table, gathered by their numbers."""
+
+KERNELS = {"embedding": "kernel:Embedding"}

@@ -1,1 +1,3 @@
 """Matrix multiplication."""
+
+KERNELS = {"matmul": "kernel:Matmul"}

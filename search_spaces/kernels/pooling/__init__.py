@@ -1,1 +1,3 @@
 """Largest values and means of windows of images."""
+
+KERNELS = {"pooling": "kernel:Pooling"}

@@ -1,1 +1,3 @@
 """Sums, means, extrema and their places along rows or columns."""
+
+KERNELS = {"reduction": "kernel:Reduction"}

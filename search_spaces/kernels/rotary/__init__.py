@@ -1,1 +1,3 @@
 """Rotary position embedding of queries and keys."""
+
+KERNELS = {"rotary": "kernel:Rotary"}

@@ -1,1 +1,3 @@
 """Row softmax."""
+
+KERNELS = {"softmax": "kernel:Softmax"}

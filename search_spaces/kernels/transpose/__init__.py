@@ -1,1 +1,3 @@
 """Transposed matrices."""
+
+KERNELS = {"transpose": "kernel:Transpose"}
