@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-TUTORIALS = Path(__file__).parents[2] / "docs" / "tutorials"
+ROOT = Path(__file__).parents[2]
+TUTORIALS = ROOT / "docs" / "tutorials"
 KERNELS = {
     "autotune.md": "kernels/silu.py:silu",
     "declare.md": "kernels/row_sum.py:RowSum",
@@ -70,3 +71,12 @@ def test_the_fleet_of_the_tutorial_is_a_valid_configuration(tuner, folder):
     (folder / "config.yaml").write_text(text)
     checked = tuner("config", "check")
     assert checked.code == 0, checked.err
+
+
+def test_the_family_of_the_tutorial_is_the_built_in_one():
+    folder = ROOT / "search_spaces" / "kernels" / "embedding"
+    *files, test = blocks("family.md", "python")
+    names = ("__init__.py", "triton_kernels.py", "kernel.py")
+    assert files == [(folder / name).read_text() for name in names]
+    assert sorted(path.name for path in folder.glob("*.py")) == sorted(names)
+    assert test in (ROOT / "tests" / "spaces" / "test_moved_elements.py").read_text()

@@ -83,3 +83,32 @@ def test_a_triton_kernel_without_its_gpu(tuner, folder):
         assert row["status"] in ("correct", "constraints")
         assert row["checked_by"] == ("interpreter" if row["status"] == "correct" else None)
     assert "Triton's interpreter" in result.err
+
+
+def test_all_known_kernels_are_checked_in_one_command(tuner, folder):
+    recording(folder, failures=0.4)
+    (folder / "config.yaml").write_text(f"version: 1\nkernels: ['{RECORDED}']\n")
+    result = tuner("verify", "--all", "--sample", 6, "--target", "simulated", "-f", "json")
+    rows = json.loads(result.out)
+    assert {row["kernel"] for row in rows} == {"synthetic"}
+    assert len(rows) == 6
+    wrong = [row for row in rows if row["status"] not in ("correct", "constraints")]
+    assert result.code == bool(wrong)
+    table = tuner("verify", "--all", "--sample", 6, "--target", "simulated")
+    assert table.code == result.code
+    assert ("correctness" in table.out) == any(row["status"] == "correctness" for row in wrong)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "no kernel is named"),
+        (["--sample", 3], "no kernel is named"),
+        (["--all", "--config", "default"], "belong to one kernel"),
+        (["--all", "--workload", "M=3"], "belong to one kernel"),
+    ],
+)
+def test_options_without_a_kernel_are_refused_in_one_line(tuner, folder, arguments, complaint):
+    result = tuner("verify", *arguments)
+    assert result.code == 2
+    assert complaint in result.err

@@ -10,7 +10,7 @@ from tuner.bench.named_configs import Variant, bench_variants, named_variants
 from tuner.bench.session import LocalSession, ProgressCallback
 from tuner.bench.side_by_side import Pass, Row, bench, chosen_baselines
 from tuner.bench.target import BenchTarget, bench_target
-from tuner.bench.verification import Checked, space_variants, verify
+from tuner.bench.verification import Checked, Selection, space_variants, verify
 
 __all__ = [
     "LocalSession",
@@ -18,6 +18,7 @@ __all__ = [
     "Pass",
     "ProgressCallback",
     "Row",
+    "Selection",
     "BenchTarget",
     "Variant",
     "bench",

@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import TypeAlias
 
 from search_spaces.errors import TunerError
-from tuner.bench.target import BenchTarget
 from tuner.settings.models import Settings
 from tuner.tracing import span
 from workers import pools
@@ -44,26 +43,31 @@ def no_progress(what: str, done: int, total: int) -> None:
 
 
 class LocalSession:
-    """The farm's own local pool, reduced to the builders and one runner of the target's kind.
+    """The farm's own local pool, reduced to the builders and one runner of a kind.
 
-    A context manager: the pool starts on entry and closes on exit. Methods raise `TunerError` when
-    the worker does not come up or a job is lost repeatedly.
+    paths: folders that kernels are imported from. A context manager: the pool starts on entry and
+    closes on exit. Methods raise `TunerError` when the worker does not come up or a job is lost
+    repeatedly.
     """
 
     def __init__(
-        self, settings: Settings, target: BenchTarget, on_progress: ProgressCallback = no_progress
+        self,
+        settings: Settings,
+        runner: str,
+        paths: tuple[str, ...],
+        on_progress: ProgressCallback = no_progress,
     ) -> None:
         pool = settings.pool
         self._spec = PoolSpec(
             kind="local",
-            runners={target.runner: 1},
+            runners={runner: 1},
             builders=pool.builders,
-            options={target.runner: pool.options_of(target.runner)},
-            paths=target.ref.paths,
+            options={runner: pool.options_of(runner)},
+            paths=paths,
         )
         self._pool = pools.create(self._spec)
         self._wait_s = pool.connect_timeout * 4
-        self._kind = target.runner
+        self._kind = runner
         self._on_progress = on_progress
         self._ready: dict[str, WorkerInfo] = {}
         self._built: deque[Built | JobLost] = deque()

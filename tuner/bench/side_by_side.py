@@ -104,7 +104,7 @@ def bench(
     whole.
     """
     named = {workload: chosen_baselines(target, workload, baselines) for workload in chosen}
-    with LocalSession(settings, target, on_progress) as session:
+    with LocalSession(settings, target.runner, target.ref.paths, on_progress) as session:
         for workload, variants in chosen.items():
             yield _Bench(
                 settings, target, session, workload, variants, named[workload], on_progress

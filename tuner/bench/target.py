@@ -50,7 +50,7 @@ def bench_target(
     base: Path,
     kernel: str,
     *,
-    workloads: Sequence[str] = (),
+    workloads: Sequence[str] | None = (),
     target: str | None = None,
     timed: bool = True,
 ) -> BenchTarget:
@@ -58,9 +58,9 @@ def bench_target(
 
     kernel: a name, `module:object`, `file.py:object` or `recorded:FILE`. workloads: each either
     selects some of the kernel's own by dims, as `M=32 dtype=float16`, or gives all dims of another
-    one; by default the kernel's first. target: `cuda`, `hip`, `cpu`, `cuda:90`...; by default the
-    best device of this machine. timed: whether the device must be able to time. Raises
-    `TunerError`.
+    one; by default the kernel's first, with None all its own. target: `cuda`, `hip`, `cpu`,
+    `cuda:90`...; by default the best device of this machine. timed: whether the device must be able
+    to time. Raises `TunerError`.
     """
     paths = (str(base.resolve()),)
     likely = devices.assumed([target] if target else [])
@@ -122,8 +122,10 @@ def _kinds(kernel: Kernel, target: str | None) -> Sequence[str]:
     return [kind]
 
 
-def _workloads(kernel: Kernel, texts: Sequence[str]) -> tuple[Workload, ...]:
+def _workloads(kernel: Kernel, texts: Sequence[str] | None) -> tuple[Workload, ...]:
     own = calls.workloads(kernel)
+    if texts is None:
+        return tuple(own)
     chosen: dict[Workload, None] = {}
     for text in texts:
         words = text.replace(",", " ").split()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from search_spaces.records import Config, Status, Workload
@@ -18,9 +18,23 @@ from workers.records import Artifact, BuildJob, Failure, MeasureJob, Mode, Timin
 
 
 @dataclass(frozen=True, slots=True)
+class Selection:
+    """The variants of one kernel that are to be checked, by workload."""
+
+    target: BenchTarget
+    variants: Mapping[Workload, Sequence[Variant]]
+
+    @property
+    def count(self) -> int:
+        """The number of variants."""
+        return sum(map(len, self.variants.values()))
+
+
+@dataclass(frozen=True, slots=True)
 class Checked:
     """The check of one variant."""
 
+    target: BenchTarget
     #: The config's name on the command line; empty for one that was enumerated or drawn.
     variant: str
     config: Config
@@ -48,26 +62,46 @@ def space_variants(
 
 def verify(
     settings: Settings,
-    target: BenchTarget,
-    chosen: Mapping[Workload, Sequence[Variant]],
+    selections: Sequence[Selection],
     *,
     on_progress: ProgressCallback = no_progress,
 ) -> Iterator[Checked]:
     """Build the variants of each workload and check their results, also on the check size.
 
     Where this machine has no such device, variants are compiled for it and run by Triton's
-    interpreter, on the check size alone. Yields in the order in which builds end. A wrong variant
-    is a value, not an exception.
+    interpreter, on the check size alone. Kernels with the same kind of runner share a pool. Yields
+    the checks of a workload in the order in which builds end. A wrong variant is a value, not an
+    exception.
     """
-    total = sum(map(len, chosen.values()))
+    total = sum(selection.count for selection in selections)
     done = 0
-    with LocalSession(settings, target, on_progress) as session:
-        for workload, variants in chosen.items():
-            verifier = _Verifier(settings, target, session, workload)
-            for checked in verifier.all(variants):
-                done += 1
-                on_progress("verifying", done, total)
-                yield checked
+    for (runner, paths), shared in _by_pool(selections).items():
+        with LocalSession(settings, runner, paths, on_progress) as session:
+            for target, workload, variants in _tasks(shared):
+                verifier = _Verifier(settings, target, session, workload)
+                for checked in verifier.all(variants):
+                    done += 1
+                    on_progress("verifying", done, total)
+                    yield checked
+
+
+def _by_pool(
+    selections: Iterable[Selection],
+) -> dict[tuple[str, tuple[str, ...]], list[Selection]]:
+    """The selections by what their pool is made of: the kind of the runner, and import paths."""
+    found: dict[tuple[str, tuple[str, ...]], list[Selection]] = {}
+    for selection in selections:
+        target = selection.target
+        found.setdefault((target.runner, target.ref.paths), []).append(selection)
+    return found
+
+
+def _tasks(
+    selections: Iterable[Selection],
+) -> Iterator[tuple[BenchTarget, Workload, Sequence[Variant]]]:
+    for selection in selections:
+        for workload, variants in selection.variants.items():
+            yield selection.target, workload, variants
 
 
 def _passed(checked: Checked) -> bool:
@@ -141,7 +175,7 @@ class _Verifier:
     def _checked(
         self, variant: Variant, workload: Workload, job_id: str, built: Artifact | Failure
     ) -> Checked:
-        checked = Checked(variant.name, variant.config, workload, Status.CORRECT)
+        checked = Checked(self.target, variant.name, variant.config, workload, Status.CORRECT)
         if isinstance(built, Failure):
             return replace(checked, status=built.status, message=built.message)
         limit_s = self.settings.pool.measure_timeout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,6 @@ from search_spaces.records import Status
 from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.context import LARGEST, settings_of
 from tuner.cli.variant_options import (
-    KernelArgument,
     QuietOption,
     SettingsOption,
     TargetOption,
@@ -25,18 +25,33 @@ from tuner.cli.variant_options import (
 )
 
 if TYPE_CHECKING:
-    from tuner.bench import Checked
+    from pathlib import Path
+
+    from tuner.bench import BenchTarget, Checked, Selection
+    from tuner.settings.models import Settings
 
 _COLUMNS = ("variant", "status", "checked_by", "error", "config", "note")
 _EVERYTHING = ("kernel", "workload", "device", "target", *_COLUMNS, "check_size")
+_PER_KERNEL = ("kernel", "workloads", "configs", "correct", "constraints", "wrong", "error")
 #: Statuses that are no finding for a config that was enumerated or drawn, not named.
 _HARMLESS = (Status.CORRECT, Status.CONSTRAINTS)
+#: Configs of each kernel where all kernels are checked and no number is given.
+_USUAL_SAMPLE = 20
 
 
 def verify(
-    kernel: KernelArgument,
+    kernel: Annotated[
+        str | None,
+        typer.Argument(
+            help="A name, module:object, file.py:object. Every known kernel with --all alone.",
+            metavar="[KERNEL]",
+            show_default=False,
+        ),
+    ] = None,
     config: VariantOption = None,
-    every: Annotated[bool, typer.Option("--all", help="All configs of the space.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="All configs of the space; without KERNEL, all kernels.")
+    ] = False,
     sample: Annotated[
         int | None, typer.Option(min=1, max=LARGEST, help="Number of configs, drawn at random.")
     ] = None,
@@ -51,49 +66,138 @@ def verify(
 
     Where this machine has no such GPU, configs are compiled for it and run by Triton's interpreter.
     A config that the interpreter cannot run is listed and is no error. Without --config, --all or
-    --sample, the default config is checked. Exits with 1 if a config is wrong.
+    --sample, the default config is checked. `--all` without KERNEL checks every known kernel, with
+    20 random configs (or --sample of them) over all its workloads. Exits with 1 if a config is
+    wrong.
     """
     from tuner.campaign import early_start
 
-    early_start.begin([(early_start.kinds_of(kernel), [target] if target else [])], stand_ins=True)
+    _check_options(kernel, config, every, sample, workload)
+    settings, base = settings_of(settings_file)
+    names = [kernel] if kernel else _known(settings, target)
+    targets = [target] if target else []
+    early_start.begin([(early_start.kinds_of(name), targets) for name in names], stand_ins=True)
     from tuner import bench as library
 
-    if sum((bool(config), every, sample is not None)) > 1:
-        raise TunerError("--config, --all and --sample exclude each other", "give one of them")
-    settings, base = settings_of(settings_file)
-    bench_target = library.bench_target(
-        settings, base, kernel, workloads=workload or (), target=target, timed=False
-    )
-    url, drawn = settings.database.url, every or sample is not None
-    chosen = {
-        item: library.space_variants(bench_target, item, sample, seed)
-        if drawn
-        else library.named_variants(bench_target, item, config or ["default"], url)
-        for item in bench_target.workloads
-    }
-    note_origins(chosen.values())
+    drawn = every or sample is not None
+    if kernel is None:
+        count = sample or _USUAL_SAMPLE
+        selections = [_spread(settings, base, name, target, count, seed) for name in names]
+    else:
+        found = library.bench_target(
+            settings, base, kernel, workloads=workload or (), target=target, timed=False
+        )
+        selections = [_selected(settings, found, config, drawn, sample, seed)]
     with step_progress(quiet=quiet) as on_progress:
-        checks = list(library.verify(settings, bench_target, chosen, on_progress=on_progress))
-    rows = [
-        {
-            "kernel": bench_target.kernel.name,
-            "device": bench_target.device.name,
-            "target": bench_target.device.target,
-            **_checked_row(item, style),
-        }
-        for item in checks
-    ]
-    several = ("workload",) if len(chosen) > 1 else ()
-    columns = (*several, *filled_columns(_COLUMNS, rows)) if style is Format.TABLE else _EVERYTHING
-    emit(rows, columns, style)
-    _note_checked(checks, bench_target.device.name, bench_target.runner)
+        checks = list(library.verify(settings, selections, on_progress=on_progress))
     harmless = _HARMLESS if drawn else (Status.CORRECT,)
-    if any(item.status not in harmless for item in checks):
+    findings = [item for item in checks if item.status not in harmless]
+    if kernel is None and style is Format.TABLE:
+        emit([_kernel_row(item, checks) for item in selections], _PER_KERNEL, style)
+        _emit_checks(findings, ("kernel", "workload"), style)
+    else:
+        several = ("workload",) if len(selections[0].variants) > 1 else ()
+        _emit_checks(checks, several, style)
+    for selection in selections:
+        _note_checked(selection.target, checks)
+    if findings:
         raise typer.Exit(1)
+
+
+def _check_options(
+    kernel: str | None,
+    config: Sequence[str] | None,
+    every: bool,
+    sample: int | None,
+    workload: Sequence[str] | None,
+) -> None:
+    if kernel is None:
+        if not every:
+            raise TunerError(
+                "verify: no kernel is named", "name one, or check every known kernel with --all"
+            )
+        if config or workload:
+            raise TunerError(
+                "--config and --workload belong to one kernel, and --all alone means every kernel",
+                "name the kernel",
+            )
+    elif sum((bool(config), every, sample is not None)) > 1:
+        raise TunerError("--config, --all and --sample exclude each other", "give one of them")
+
+
+def _known(settings: Settings, target: str | None) -> list[str]:
+    """The kernels known by name and those of config.yaml, as far as they may run on the target."""
+    from search_spaces import registry
+
+    kind = target.partition(":")[0] if target else None
+    names = [*registry.available(), *settings.kernels]
+    known = ((name, registry.kinds_by_name(name)) for name in names)
+    return [name for name, kinds in known if kind is None or kinds is None or kind in kinds]
+
+
+def _selected(
+    settings: Settings,
+    target: BenchTarget,
+    configs: Sequence[str] | None,
+    drawn: bool,
+    count: int | None,
+    seed: int,
+) -> Selection:
+    """The named configs of one kernel, or those drawn or enumerated."""
+    from tuner import bench as library
+
+    variants = {
+        item: library.space_variants(target, item, count, seed)
+        if drawn
+        else library.named_variants(target, item, configs or ["default"], settings.database.url)
+        for item in target.workloads
+    }
+    note_origins(variants.values())
+    return library.Selection(target, variants)
+
+
+def _spread(
+    settings: Settings, base: Path, kernel: str, target: str | None, count: int, seed: int
+) -> Selection:
+    """At least `count` random configs of a kernel, drawn in equal parts for all its workloads."""
+    from tuner import bench as library
+
+    found = library.bench_target(settings, base, kernel, workloads=None, target=target, timed=False)
+    each = -(-count // len(found.workloads))
+    return library.Selection(
+        found,
+        {item: library.space_variants(found, item, each, seed) for item in found.workloads},
+    )
+
+
+def _kernel_row(selection: Selection, checks: Sequence[Checked]) -> dict[str, object]:
+    """The checks of one kernel, counted."""
+    own = [item for item in checks if item.target is selection.target]
+    counts = Counter(item.status for item in own)
+    correct, constraints = (counts[status] for status in _HARMLESS)
+    return {
+        "kernel": selection.target.kernel.name,
+        "workloads": len(selection.variants),
+        "configs": len(own),
+        "correct": correct,
+        "constraints": constraints,
+        "wrong": len(own) - correct - constraints,
+        "error": max((item.error for item in own if item.error is not None), default=None),
+    }
+
+
+def _emit_checks(checks: Sequence[Checked], several: Sequence[str], style: Format) -> None:
+    rows = [_checked_row(item, style) for item in checks]
+    if rows or not several:
+        columns = (*several, *filled_columns(_COLUMNS, rows))
+        emit(rows, columns if style is Format.TABLE else _EVERYTHING, style)
 
 
 def _checked_row(item: Checked, style: Format) -> dict[str, object]:
     return {
+        "kernel": item.target.kernel.name,
+        "device": item.target.device.name,
+        "target": item.target.device.target,
         "workload": item.workload.key,
         "variant": item.variant or None,
         "status": f"{item.status}",
@@ -105,11 +209,13 @@ def _checked_row(item: Checked, style: Format) -> dict[str, object]:
     }
 
 
-def _note_checked(found: Sequence[Checked], device: str, runner: str) -> None:
+def _note_checked(target: BenchTarget, checks: Sequence[Checked]) -> None:
     words = [
         f"{item.status}" if item.checked_by or item.status is not Status.CORRECT else "not checked"
-        for item in found
+        for item in checks
+        if item.target is target
     ]
     counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(sorted(words)))
-    how = ", compiled, and run by Triton's interpreter" if runner == "interpreter" else ""
-    note(f"{len(found)} configs for {device}{how}: {counts}")
+    how = ", compiled, and run by Triton's interpreter" if target.runner == "interpreter" else ""
+    name = target.device.name
+    note(f"{target.kernel.name}: {len(words)} configs for {name}{how}: {counts}")

@@ -20,6 +20,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from workers.backends.interpreter.replacement import replace_once_a_launch
+
 _ARITHMETIC = (
     *(f"create_f{name}" for name in ("add", "mul", "div", "rem", "sub", "ma")),
     *(f"create_fcmp{o}{name}" for o in "OU" for name in ("LT", "GT", "LE", "GE", "EQ", "NE")),
@@ -50,6 +52,7 @@ def extend() -> None:
     reductions = interpreter.ReduceScanOpInterface
     reductions.apply = bits.reducing(reductions.apply)
     interpreter.FunctionRewriter.ast_transformer = _with_counters(interpreter.ASTTransformer)()
+    replace_once_a_launch(interpreter)
     libdevice = importlib.import_module(_LIBDEVICE)
     for name, stub in inspect.getmembers(libdevice, inspect.isfunction):
         if stub.__module__ == _LIBDEVICE:

@@ -1,0 +1,276 @@
+"""Write docs/kernels.md and its pictures: `python scripts/write_kernels_page.py [--check]`.
+
+The page lists the built-in kernels with the docstrings of their classes, their workloads and the
+sizes of their search spaces, and the figures of the campaigns that `benchmarks/campaign.py` has
+written to benchmarks/results/<device>/families*.json. Of two results of a workload on a device, the
+newer one counts. `--check` writes nothing and exits with 1 where a file is out of date.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from roofline_picture import Point, picture
+
+from reports.peaks import peak_of, roofline_us
+from search_spaces import registry
+from search_spaces.kernel import Kernel
+from search_spaces.records import Device, Workload
+from workers.backend_kinds import Peak
+from workers.device import offline
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+RESULTS = ROOT / "benchmarks" / "results"
+#: The devices whose search spaces are counted.
+GPU = offline("cuda:90")
+CPU = Device("cpu", "", "cpu:x86-64-avx512", sm_count=16, memory_bytes=64 << 30)
+HEAD = """# Kernel library
+
+The built-in kernels: what they compute, the workloads that a campaign tunes if it names none, and
+what tuning gained. `python scripts/write_kernels_page.py` writes this page from the classes and
+from the committed results; CI checks it.
+
+`tuner spaces show NAME` lists the parameters of a kernel's search space. `tuner verify NAME
+--sample 20` checks random configs, on a machine without a GPU in Triton's interpreter;
+`tuner verify --all` does so for all kernels.
+"""
+COLUMNS = """*Time* is the median of the confirmation. *Over default* and *over baselines* are the
+times of the default config and of each baseline divided by the time of the winner. *Roofline* is
+the bound by the peak rates of the device's data sheet, divided by the time.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The confirmed result of one workload on one device."""
+
+    #: The folder below benchmarks/results.
+    place: str
+    device: Device
+    date: str
+    kernel: str
+    workload: Workload
+    median_us: float
+    over_default: float | None
+    verdict: str
+    #: The time of each baseline over the winner's, the fastest baseline first.
+    over_baselines: Mapping[str, float]
+    flops: float
+    bytes: float
+    bound_us: float | None
+
+    @property
+    def over_fastest(self) -> float | None:
+        """The time of the fastest baseline over the winner's; None without a baseline."""
+        return next(iter(self.over_baselines.values()), None)
+
+    @property
+    def fastest(self) -> str:
+        """The name of the kernel, or of the baseline that is faster than its winner."""
+        name, over = next(iter(self.over_baselines.items()), ("", 1.0))
+        return name if over < 1 else self.kernel
+
+
+def main() -> int:
+    """Write the page and the pictures, or compare them with the committed ones."""
+    kernels = [registry.load(name) for name in registry.BUILT_IN]
+    found = list(newest(figures(kernels)))
+    files = {DOCS / "kernels.md": page(kernels, found)}
+    for place in places(found):
+        files[DOCS / f"roofline_{place}.svg"] = roofline(found, place)
+    stale = [file for file, text in files.items() if not file.exists() or file.read_text() != text]
+    if "--check" in sys.argv[1:]:
+        for file in stale:
+            print(f"{file.relative_to(ROOT)} is out of date: run scripts/write_kernels_page.py")
+        return int(bool(stale))
+    for file in stale:
+        file.write_text(files[file])
+        print(f"{file.relative_to(ROOT)} is written")
+    return 0
+
+
+# -- results ---------------------------------------------------------------------------------------
+def figures(kernels: Iterable[Kernel]) -> Iterator[Figures]:
+    """The results of present workloads of these kernels, oldest first."""
+    known = {(kernel.name, item): kernel for kernel in kernels for item in kernel.workloads()}
+    read = [(path, json.loads(path.read_text())) for path in RESULTS.glob("*/families*.json")]
+    for path, document in sorted(read, key=lambda pair: (pair[1]["date"], pair[0].name)):
+        for task in document["tasks"]:
+            workload = Workload.from_mapping(task["workload"])
+            kernel = known.get((task["kernel"], workload))
+            if kernel is not None and task.get("median_us"):
+                yield figures_of(kernel, workload, task, document, path.parent.name)
+
+
+def figures_of(
+    kernel: Kernel,
+    workload: Workload,
+    task: Mapping[str, object],
+    document: Mapping[str, object],
+    place: str,
+) -> Figures:
+    """The figures of one task of a campaign's document."""
+    kind = "cpu" if "cpu" in kernel.kinds else "cuda"
+    device = Device(kind, document["devices"][0], "")
+    over = {name: value for name, value in task["speedup_over"].items() if value}
+    cost = kernel.cost(workload)
+    return Figures(
+        place=place,
+        device=device,
+        date=document["date"],
+        kernel=kernel.name,
+        workload=workload,
+        median_us=task["median_us"],
+        over_default=task["speedup_over_default"],
+        verdict=task["verdict_against_default"],
+        over_baselines=dict(sorted(over.items(), key=lambda pair: pair[1])),
+        flops=cost.flops,
+        bytes=cost.bytes,
+        bound_us=roofline_us(device, workload, task["winner"], cost.flops, cost.bytes),
+    )
+
+
+def newest(found: Iterable[Figures]) -> Iterable[Figures]:
+    """The last of the results of each workload on each device."""
+    return {(item.place, item.kernel, item.workload): item for item in found}.values()
+
+
+def places(found: Iterable[Figures]) -> list[str]:
+    """The folders of the results, sorted."""
+    return sorted({item.place for item in found})
+
+
+# -- the page --------------------------------------------------------------------------------------
+def page(kernels: Sequence[Kernel], found: Sequence[Figures]) -> str:
+    """The text of docs/kernels.md."""
+    parts = [HEAD, overview(kernels, found)]
+    for place in places(found):
+        device = next(item.device for item in found if item.place == place)
+        parts.append(f"![Roofline of the workloads on {device.name}](roofline_{place}.svg)\n")
+    parts.append(COLUMNS)
+    parts += [section(kernel, [item for item in found if item.kernel == kernel.name])
+              for kernel in kernels]  # fmt: skip
+    return "\n".join(parts)
+
+
+def overview(kernels: Sequence[Kernel], found: Sequence[Figures]) -> str:
+    """One row per kernel: what it is, its space, its baselines, and means of the ratios."""
+    rows = []
+    for kernel in kernels:
+        device = CPU if "cpu" in kernel.kinds else GPU
+        bound = [kernel.space(item).bind(item, device) for item in kernel.workloads()]
+        configs, feasible = (
+            sum(space.cardinality() for space in bound),
+            sum(space.size() for space in bound),
+        )
+        baselines = sorted({name for item in kernel.workloads() for name in kernel.baselines(item)})
+        own = [item for item in found if item.kernel == kernel.name]
+        rows.append(
+            (
+                f"[`{kernel.name}`](#{kernel.name})",
+                f"{len(bound)}",
+                f"{feasible:,}",
+                f"{feasible / configs:.0%}" if feasible >= configs / 100 else "below 1%",
+                ", ".join(baselines),
+                mean(item.over_default for item in own),
+                mean(item.over_fastest for item in own),
+            )
+        )
+    heads = ("kernel", "workloads", "feasible configs", "of all", "baselines",
+             "over default", "over fastest baseline")  # fmt: skip
+    target = f"The spaces are counted for {GPU.target} and, for CPU kernels, {CPU.target}"
+    text = f"{target} with {CPU.sm_count} processors. Ratios are geometric means over workloads.\n"
+    return f"{text}\n{table(heads, rows)}"
+
+
+def section(kernel: Kernel, own: Sequence[Figures]) -> str:
+    """The docstring of a kernel, and a table of its workloads."""
+    text = inspect.getdoc(type(kernel)) or ""
+    parts = [f"## {kernel.name}\n", f"{text}\n"]
+    if not own:
+        listed = "\n".join(f"- `{item.key}`" for item in kernel.workloads())
+        return "\n".join([*parts, f"No result is committed. Workloads:\n\n{listed}\n"])
+    for place in places(own):
+        items = {item.workload: item for item in own if item.place == place}
+        first = next(iter(items.values()))
+        days = sorted({item.date for item in items.values()})
+        rows = [row(item, items.get(item)) for item in kernel.workloads()]
+        heads = ("workload", "time, us", "over default", "verdict", "over baselines",
+                 "fastest", "roofline")  # fmt: skip
+        parts.append(f"{first.device.name}, {' and '.join(days)}:\n\n{table(heads, rows)}")
+    return "\n".join(parts)
+
+
+def row(workload: Workload, item: Figures | None) -> tuple[str, ...]:
+    """The figures of one workload."""
+    if item is None:
+        return (f"`{workload.key}`", *[""] * 6)
+    bound = f"{item.bound_us / item.median_us:.0%}" if item.bound_us else ""
+    return (
+        f"`{workload.key}`",
+        f"{item.median_us:.4g}",
+        ratio(item.over_default),
+        item.verdict,
+        ", ".join(f"{name} {ratio(over)}" for name, over in item.over_baselines.items()),
+        item.fastest,
+        bound,
+    )
+
+
+def ratio(value: float | None) -> str:
+    """A ratio with two decimals; empty where there is none."""
+    return "" if value is None else f"{value:.2f}"
+
+
+def mean(ratios: Iterable[float | None]) -> str:
+    """The geometric mean of the known ratios; empty without any."""
+    logs = [math.log(value) for value in ratios if value]
+    return ratio(math.exp(sum(logs) / len(logs))) if logs else ""
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+# -- the picture -----------------------------------------------------------------------------------
+def roofline(found: Iterable[Figures], place: str) -> str:
+    """The picture of one device."""
+    own = [item for item in found if item.place == place]
+    points = [
+        Point(
+            item.kernel,
+            f"{item.kernel} {item.workload.key}",
+            item.flops / item.bytes,
+            item.flops / item.median_us / 1e6,
+        )
+        for item in own
+        if item.flops > 0 and item.bytes > 0
+    ]
+    device = own[0].device
+    return picture(f"{device.name}", points, ceilings(peak_of(device)))
+
+
+def ceilings(peak: Peak | None) -> tuple[float | None, Mapping[str, float]]:
+    """The bandwidth in TB/s and the peak rates in TFLOP/s by name."""
+    if peak is None:
+        return None, {}
+    rates = {
+        "8 bit": peak.eight_bit,
+        "16 bit": peak.half,
+        "TF32": peak.tf32,
+        "float32": peak.fp32,
+    }
+    return peak.memory_gb_s / 1e3, {name: rate for name, rate in rates.items() if rate}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
