@@ -13,8 +13,9 @@ quickstart: $(VENV)/.base  ## tune on this machine: database, report and tables 
 ALONE := slow or ray or postgres or gpu
 
 test: $(VENV)/.dev  ## the whole test suite; GPU tests run where there is a GPU
-	$(BIN)/python -m pytest -m "not ($(ALONE))" --numprocesses auto --maxprocesses 4 --dist loadfile; \
-	first=$$?; $(BIN)/python -m pytest -m "$(ALONE)" && exit $$first
+	$(BIN)/python -m pytest -m "not ($(ALONE))" --numprocesses auto --maxprocesses 4 --dist loadfile \
+	  --durations 20; \
+	first=$$?; $(BIN)/python -m pytest -m "$(ALONE)" --durations 20 && exit $$first
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

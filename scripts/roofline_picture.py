@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-WIDTH, HEIGHT = 960, 520
-LEFT, RIGHT, TOP, BOTTOM = 70, 210, 40, 50
+WIDTH, HEIGHT = 1100, 620
+LEFT, RIGHT, TOP, BOTTOM = 70, 390, 40, 50
+#: Lines of one column of the legend, and the width of a column.
+LINES, COLUMN = 34, 190
 #: Fills of the kernels in order; they repeat with another shape.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f3c8d", "#666666")
 STYLE = """<style>
@@ -121,9 +123,10 @@ def _mark(axes: Axes, point: Point, group: int) -> str:
 
 def _legend(groups: Sequence[str]) -> Iterator[str]:
     for place, name in enumerate(groups):
-        y = TOP + 16 * place
-        yield _shape(WIDTH - RIGHT + 24, y, place)
-        yield f'<text x="{WIDTH - RIGHT + 36}" y="{y + 4}">{escape(name)}</text>'
+        x = WIDTH - RIGHT + 24 + place // LINES * COLUMN
+        y = TOP + 16 * (place % LINES)
+        yield _shape(x, y, place)
+        yield f'<text x="{x + 12}" y="{y + 4}">{escape(name)}</text>'
 
 
 def _tag(group: int) -> str:

@@ -181,26 +181,23 @@ def test_precision_is_offered_by_dtype_and_admitted_by_tolerance(matmul):
 
 
 @pytest.mark.parametrize("name", GPU_FAMILIES)
-def test_kernels_compile_for_amd(name):
+def test_amd_gets_no_descriptors(name):
     kernel = load(name)
     workload = kernel.workloads()[0]
-    config = kernel.default_config(workload, MI300X)
-    for launch in kernel.launches(workload, config, meta_tensors(kernel, workload, config)):
-        assert "hsaco" in build(launch, MI300X).asm
     bound = kernel.space(workload).bind(workload, MI300X)
     assert all(point.get("loads") != "descriptor" for point in bound.enumerate())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("target", ["cuda:80", "cuda:90", "cuda:100", "hip:gfx942"])
 @pytest.mark.parametrize("name", GPU_FAMILIES)
 def test_default_and_random_configs_compile_for_absent_targets(name, target, tmp_path):
+    """`tuner verify --all --target TARGET --sample N` does so for many configs of all workloads."""
     kernel, device = load(name), offline(target)
     workload = kernel.workloads()[0]
     bound = kernel.space(workload).bind(workload, device)
     default = kernel.default_config(workload, device)
     assert bound.why_not(default) is None
-    for config in (default, *bound.sample(random.Random(5), 5)):
+    for config in (default, *bound.sample(random.Random(5), 1)):
         job = BuildJob("job", KernelRef(name), workload, config, device)
         built = build_kernel(kernel, job, tmp_path)
         # A binary may need more registers or shared memory than the target has.
