@@ -1,4 +1,4 @@
-"""cuDNN's softmax as a baseline, called by ctypes in the library that torch ships.
+"""cuDNN's softmax and its backward pass as baselines, by ctypes in the library that torch ships.
 
 Enumerators and signatures are those of `cudnn_ops.h` in cuDNN 9.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 _NCHW = 0
-_ACCURATE = 1
+_ACCURATE, _LOG = 1, 2
 _OVER_INSTANCE = 0
 _DATA_TYPES = {"torch.float32": 0, "torch.float16": 2, "torch.bfloat16": 9}
 
@@ -58,6 +58,52 @@ def _run(x: torch.Tensor, out: torch.Tensor, device: int, stream: int) -> None:
         ctypes.c_void_p(out.data_ptr()),
     )
     _check(status, "cudnnSoftmaxForward")
+
+
+def log_softmax_forward(x: torch.Tensor) -> torch.Tensor:
+    """`log_softmax(x, -1)` by cuDNN; needs and raises what `softmax_forward` does."""
+    return _pointwise("cudnnSoftmaxForward", _LOG, x)
+
+
+def softmax_backward(y: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """The gradient of x from y = softmax(x, -1) and that of y, by `cudnnSoftmaxBackward`.
+
+    Needs and raises what `softmax_forward` does.
+    """
+    return _pointwise("cudnnSoftmaxBackward", _ACCURATE, y, dy)
+
+
+def log_softmax_backward(y: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """The same of y = log_softmax(x, -1)."""
+    return _pointwise("cudnnSoftmaxBackward", _LOG, y, dy)
+
+
+def _pointwise(call: str, algorithm: int, *operands: torch.Tensor) -> torch.Tensor:
+    """A function of cuDNN over the rows of matrices of one shape and dtype, on torch's stream."""
+    import torch
+
+    first = operands[0]
+    if first.device.type != "cuda":
+        raise RuntimeError(f"{call} needs a CUDA tensor, got one on {first.device.type}")
+    known = first.dim() == 2 and str(first.dtype) in _DATA_TYPES
+    if not known or not all(operand.is_contiguous() for operand in operands):
+        raise RuntimeError(
+            f"{call} takes contiguous matrices of {', '.join(_DATA_TYPES)}, "
+            f"got {tuple(first.shape)} of {first.dtype}"
+        )
+    out = torch.empty_like(first)
+    with torch.cuda.device(first.device):
+        library, handle = _library(), _handle(first.device.index or 0)
+        descriptor = _descriptor(first.shape[0], first.shape[1], _DATA_TYPES[str(first.dtype)])
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        _check(library.cudnnSetStream(handle, stream), "cudnnSetStream")
+        one, zero = ctypes.c_float(1.0), ctypes.c_float(0.0)
+        read = [each for t in operands for each in (descriptor, ctypes.c_void_p(t.data_ptr()))]
+        written = (ctypes.byref(zero), descriptor, ctypes.c_void_p(out.data_ptr()))
+        run = getattr(library, call)
+        status = run(handle, algorithm, _OVER_INSTANCE, ctypes.byref(one), *read, *written)
+        _check(status, call)
+    return out
 
 
 @functools.cache

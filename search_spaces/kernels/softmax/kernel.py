@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Cost, Launch, TensorSpec, Tolerance
 from search_spaces.kernels.cudnn import softmax_forward
 from search_spaces.kernels.dtypes import ELEMENT_BYTES, ROUNDING
@@ -47,6 +48,16 @@ class Softmax(RowKernel):
             (131072, 128, "float16"),
             (128, 16384, "float32"),
         )
+
+    def check_workload(self, workload: Workload) -> None:
+        cols = workload.get("cols")
+        if isinstance(cols, int) and cols > self.max_cols:
+            raise WorkloadError(
+                f"{self.name} [{workload.key}]: cols is {cols}, more than the {self.max_cols} "
+                "that this kernel holds in registers",
+                "use online_softmax, which takes rows of any length",
+            )
+        super().check_workload(workload)
 
     def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
         spec = TensorSpec((workload.size("rows"), workload.size("cols")), workload.text("dtype"))

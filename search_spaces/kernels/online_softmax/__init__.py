@@ -1,0 +1,3 @@
+"""Softmax and log-softmax of rows of any length, also masked."""
+
+KERNELS = {"online_softmax": "kernel:OnlineSoftmax"}
