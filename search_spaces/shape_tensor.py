@@ -126,6 +126,16 @@ def torch_dtype(name: str) -> torch.dtype:
     return dtype
 
 
+def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of elements of one byte as unsigned integers, for targets without its dtype."""
+    if isinstance(tensor, ShapeTensor):
+        # torch names no base of a view in another dtype.
+        return cast("torch.Tensor", ShapeTensor(tensor.shape, ShapeDtype("uint8")))
+    import torch
+
+    return tensor.view(torch.uint8)
+
+
 def empty_on_meta(spec: TensorSpec) -> torch.Tensor:
     """A tensor of the spec without storage: torch's where torch is loaded, else a `ShapeTensor`.
 

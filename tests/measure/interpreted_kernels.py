@@ -16,7 +16,7 @@ N = 16
 
 
 @triton.jit
-def tile(A, B, C, N: tl.constexpr, WAY: tl.constexpr):
+def tile(A, B, C, N: tl.constexpr, WAY: tl.constexpr):  # noqa: C901
     i = tl.arange(0, N)
     at = i[:, None] * N + i[None, :]
     a = tl.load(A + at, mask=at < N * N - 1, other=1.5)
@@ -31,6 +31,10 @@ def tile(A, B, C, N: tl.constexpr, WAY: tl.constexpr):
         c = tl.zeros((N, N), tl.float32)
         for j in range(3):
             c += a * j.to(tl.float32)
+    elif WAY == "float8":
+        c = tl.dot((a * 300).to(tl.float8e4nv), b.to(tl.float8e4nv))
+    elif WAY == "fma":
+        c = tl.fma(a, b, -(a * b))
     elif WAY == "libdevice":
         c = libdevice.tanh(a.to(tl.float32))
     elif WAY == "cuda libdevice":
@@ -74,6 +78,11 @@ class Interpreted(Kernel):
             return {"c": (2.5 + b) / a - torch.maximum(a, b) ** 2}
         if way == "reductions":
             return {"c": (a * b).sum(1)[:, None] + b.cumsum(1) + a.max(0).values}
+        if way == "float8":
+            a = (a * 300).clamp_max(448).to(torch.float8_e4m3fn).double()
+            return {"c": a @ b.to(torch.float8_e4m3fn).double()}
+        if way == "fma":
+            return {"c": a * b - (a * b).float()}
         return {"c": 3 * a if way == "counter" else a @ b}
 
     def tolerance(self, workload):

@@ -1,4 +1,4 @@
-"""bfloat16 and loop counters in Triton's interpreter; what it cannot run counts as built."""
+"""Narrow floats, fma and loop counters in Triton's interpreter; what it cannot run is built."""
 
 from __future__ import annotations
 
@@ -42,6 +42,13 @@ def test_other_types_are_as_they_were(child, way):
     outcome = _outcome(child, way, "float32")
     assert isinstance(outcome, Timing), outcome
     assert 0 <= outcome.error < 1e-3
+
+
+@pytest.mark.parametrize("way", ["float8", "fma"])
+def test_float8_saturates_and_an_fma_is_rounded_once(child, way):
+    outcome = _outcome(child, way, "float32")
+    assert isinstance(outcome, Timing), outcome
+    assert 0 <= outcome.error < 1e-6
 
 
 @pytest.mark.parametrize(

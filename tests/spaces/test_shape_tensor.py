@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search_spaces import shape_tensor
-from search_spaces.shape_tensor import ShapeDtype, ShapeTensor, torch_dtype
+from search_spaces.shape_tensor import ShapeDtype, ShapeTensor, as_bytes, torch_dtype
 
 DTYPES = ["float32", "bfloat16", "float8_e4m3fn", "int8", "int64", "bool"]
 SHAPES = st.lists(st.integers(1, 7), min_size=1, max_size=4).map(tuple)
@@ -39,6 +39,13 @@ def test_a_shape_tensor_answers_as_a_meta_tensor(shape, dtype):
 def test_every_dtype_that_triton_knows_by_name_has_torchs_size():
     for name in shape_tensor._BYTES:
         assert ShapeDtype(name).itemsize == torch_dtype(name).itemsize, name
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "int8"])
+def test_elements_of_one_byte_can_be_read_as_bytes(dtype):
+    ours = ShapeTensor((3, 5), ShapeDtype(dtype))
+    theirs = torch.empty((3, 5), dtype=torch_dtype(dtype), device="meta")
+    assert described(as_bytes(ours)) == described(as_bytes(theirs))
 
 
 def test_a_view_needs_as_many_elements():

@@ -1,8 +1,10 @@
-"""Corrections of Triton's interpreter: bfloat16 arithmetic, loop counters, clear refusals.
+"""Corrections of Triton's interpreter: narrow floats, fma, loop counters, clear refusals.
 
-numpy has no bfloat16, so the interpreter stores its bits as uint16. Apart from casts to and from
-float32, the interpreter computes with these bits as if they were integers. `extend` makes every
-operation compute in float32 and round its result to bfloat16, to nearest, ties to even.
+numpy has neither bfloat16 nor float8, so the interpreter stores their bits as uint16 and uint8.
+Apart from some casts, the interpreter computes with these bits as if they were integers. `extend`
+makes every operation compute in float32 and round its result to bfloat16 or float8e4nv, to nearest,
+ties to even; float8e4nv saturates, as on devices. numpy rounds the product of an fma; `extend`
+rounds once.
 
 The counter of a `range` is a Python integer in the interpreter and an int32 tensor in compiled
 code; `extend` makes it a tensor. Functions of libdevice are empty stubs in the interpreter;
@@ -17,7 +19,7 @@ import inspect
 import linecache
 import traceback
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from workers.backends.interpreter.replacement import replace_once_a_launch
@@ -46,7 +48,9 @@ def extend() -> None:
     bits = _Bits(interpreter)
     for name in _ARITHMETIC:
         setattr(builder, name, bits.calculating(getattr(builder, name)))
+    builder.create_fma = bits.fusing(builder.create_fma)
     builder.cast_impl = bits.casting(builder.cast_impl)
+    builder.create_fp_to_fp = bits.converting(builder.create_fp_to_fp)
     builder.get_bf16 = lambda _, value: bits.constant(value)
     builder.create_atomic_rmw = bits.refusing(builder.create_atomic_rmw)
     reductions = interpreter.ReduceScanOpInterface
@@ -89,18 +93,20 @@ def uninterpretable(error: BaseException) -> str:
 
 
 class _Bits:
-    """Wraps methods of the interpreter's builder: bfloat16 to float32 and back."""
+    """Wraps methods of the interpreter's builder: narrow floats to float32 and back."""
 
     def __init__(self, interpreter: Any) -> None:
         import triton.language as tl
 
         self._tl, self._handle = tl, interpreter.TensorHandle
-        self._semantic = interpreter.interpreter_semantic
+        self._semantic, self._ir = interpreter.interpreter_semantic, interpreter._ir
+        self._stored = interpreter._get_np_dtype
 
     def constant(self, value: float) -> Any:
         import numpy
 
-        return self._narrow(self._handle(numpy.array([value], numpy.float32), self._tl.float32))
+        constant = self._handle(numpy.array([value], numpy.float32), self._tl.float32)
+        return self._narrow(constant, self._tl.bfloat16)
 
     def calculating(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """The operation in float32; the result has the type of the last operand, or is boolean."""
@@ -111,22 +117,50 @@ class _Bits:
                 return method(builder, *arguments)
             result = method(builder, *(self._wide(argument) for argument in arguments))
             rounds = self._is_narrow(operands[-1]) and result.data.dtype.kind == "f"
-            return self._narrow(result) if rounds else result
+            return self._narrow(result, operands[-1].dtype) if rounds else result
 
         return widened
 
+    def fusing(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """The fma of float32, rounded once: float64 holds the product exactly."""
+        import numpy
+
+        def fused(builder: Any, x: Any, y: Any, z: Any) -> Any:
+            if z.dtype.scalar != self._tl.float32:
+                return method(builder, x, y, z)
+            exact = (value.data.astype(numpy.float64) for value in (x, y, z))
+            first, second, third = exact
+            return self._handle((first * second + third).astype(numpy.float32), self._tl.float32)
+
+        return fused
+
     def casting(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Casts between bfloat16 and float32, to nearest; `method` does all others."""
+        """Casts between a narrow float and float32, to nearest; `method` does all others."""
 
         def cast(builder: Any, source: Any, target: Any) -> Any:
-            kinds = source.dtype.scalar, target.scalar
-            if kinds == (self._tl.bfloat16, self._tl.float32):
+            if self._is_narrow(source) and target.scalar == self._tl.float32:
                 return self._wide(source)
-            if kinds == (self._tl.float32, self._tl.bfloat16):
-                return self._narrow(source)
+            if source.dtype.scalar == self._tl.float32 and target.scalar in self._narrow_types:
+                return self._narrow(source, target)
             return method(builder, source, target)
 
         return cast
+
+    def converting(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Conversions of a narrow float to another float or back, to nearest."""
+
+        def convert(builder: Any, source: Any, target: Any, rounding: Any) -> Any:
+            known = self._is_narrow(source) or source.data.dtype.kind == "f"
+            narrow = self._is_narrow(source) or target.scalar in self._narrow_types
+            floats = known and target.scalar in (*self._narrow_types, *self._wide_types)
+            if not (narrow and floats and rounding in (None, self._ir.ROUNDING_MODE.RTNE)):
+                return method(builder, source, target, rounding)
+            wide = self._wide(source)
+            if target.scalar in self._narrow_types:
+                return self._narrow(wide, target)
+            return self._handle(wide.data.astype(self._stored(target)), target.scalar)
+
+        return convert
 
     def reducing(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """Reductions and scans; their combining functions compute in their arguments' type."""
@@ -163,26 +197,55 @@ class _Bits:
 
         return atomic
 
+    @property
+    def _narrow_types(self) -> tuple[Any, ...]:
+        return self._tl.bfloat16, self._tl.float8e4nv
+
+    @property
+    def _wide_types(self) -> tuple[Any, ...]:
+        return self._tl.float16, self._tl.float32, self._tl.float64
+
     def _is_narrow(self, value: Any) -> bool:
-        return isinstance(value, self._handle) and value.dtype.scalar == self._tl.bfloat16
+        return isinstance(value, self._handle) and value.dtype.scalar in self._narrow_types
 
     def _wide(self, value: Any) -> Any:
         import numpy
 
         if not self._is_narrow(value):
             return value
-        data = (value.data.astype(numpy.uint32) << 16).view(numpy.float32)
+        if value.dtype.scalar == self._tl.float8e4nv:
+            data = _float8_values()[value.data]
+        else:
+            data = (value.data.astype(numpy.uint32) << 16).view(numpy.float32)
         return self._handle(data, self._tl.float32)
 
-    def _narrow(self, value: Any) -> Any:
+    def _narrow(self, value: Any, dtype: Any) -> Any:
         import numpy
 
         data = numpy.ascontiguousarray(value.data, numpy.float32)
+        if dtype.scalar == self._tl.float8e4nv:
+            return self._handle(_float8_bits(data), self._tl.float8e4nv)
         bits = data.view(numpy.uint32).astype(numpy.uint64)
         rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
         quiet = (bits >> 16) | 0x40
         narrow = numpy.where(numpy.isnan(data), quiet, rounded).astype(numpy.uint16)
         return self._handle(narrow, self._tl.bfloat16)
+
+
+@cache
+def _float8_values() -> Any:
+    """The value of each of the 256 codes of float8_e4m3fn, as float32."""
+    import torch
+
+    return torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).float().numpy()
+
+
+def _float8_bits(data: Any) -> Any:
+    """The codes of float32 values, to nearest, ties to even; beyond 448 they saturate."""
+    import torch
+
+    clipped = torch.from_numpy(data.clip(-448.0, 448.0))
+    return clipped.to(torch.float8_e4m3fn).view(torch.uint8).numpy()
 
 
 def _with_counters(base: Any) -> Any:
