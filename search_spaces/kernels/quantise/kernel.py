@@ -1,0 +1,160 @@
+"""Dynamic quantisation of a matrix, with the scales that it finds.
+
+Memory-bound: the least traffic is one read of the matrix and one write of its codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING
+
+from search_spaces.declaration.dimensions import check_dims
+from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.kernels.codes import FLOAT8, LARGEST_CODE
+from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES
+from search_spaces.kernels.launch_limits import MAX_SIZE
+from search_spaces.kernels.quantise.space import (
+    SCALES,
+    check_elements,
+    convert_parameter,
+    default_conversion,
+    default_point,
+    group_launches,
+    magnitude_space,
+    part_specs,
+    scale_shape,
+    tensor_launches,
+)
+from search_spaces.kernels.quantise.torch_groups import largest_magnitudes, spread
+from search_spaces.records import Config, Device, Workload
+from search_spaces.shape_tensor import as_bytes
+from search_spaces.space import SearchSpace
+from search_spaces.tensors import compiled, generator, named, random_tensor
+
+if TYPE_CHECKING:
+    import torch
+
+    from search_spaces.kernel import Tensors
+
+_LEAST_AMAX = 1e-12
+_SCALE_BYTES = 4
+#: Magnitude, maximum, quotient with its correction, and rounding of one element.
+_FLOPS = 7.0
+#: A quotient near a tie between two codes may be rounded to either: in a group of bfloat16 up to
+#: 1 % of the elements are ties of float8, such as three quarters of the largest magnitude. A step
+#: of float8 is at most an eighth of the number and a tenth on average: sqrt(1 %) / 10. A step of
+#: int8 is 1, a thirty-fifth of the root mean square of codes of normal values, and half the
+#: largest magnitude is the only tie.
+_TOLERANCES = {FLOAT8: Tolerance(1e-2, 1 / 8), "int8": Tolerance(5e-3, 1.0)}
+
+
+class Quantise(Kernel):
+    """Codes q and scales of x[rows, cols]; dims rows, cols, scales, to and dtype.
+
+    scales: the elements that share one, `row`, `block128` (128 adjacent ones of a row) or `tensor`
+    (all, found by a launch before). to: float8_e4m3fn or int8, the dtype of the codes. A scale is
+    the largest magnitude divided by the largest code, 448 or 127, in float32; a code is the
+    quotient of element and scale, to nearest.
+    """
+
+    name = "quantise"
+
+    def workloads(self) -> Sequence[Workload]:
+        return [
+            _workload(4096, 4096, "row", FLOAT8, "bfloat16"),  # Llama-3 8B
+            _workload(4096, 14336, "row", FLOAT8, "bfloat16"),  # Llama-3 8B, gated
+            _workload(16, 28672, "row", FLOAT8, "float16"),  # Llama-3 70B, gated, decoding
+            _workload(8192, 8192, "tensor", FLOAT8, "bfloat16"),  # Llama-3 70B
+            _workload(8192, 7168, "block128", FLOAT8, "bfloat16"),  # DeepSeek-V3
+            _workload(4096, 18432, "block128", FLOAT8, "bfloat16"),  # DeepSeek-V3, gated
+            _workload(64, 7168, "block128", FLOAT8, "bfloat16"),  # DeepSeek-V3, decoding
+            _workload(4096, 5120, "row", "int8", "bfloat16"),  # Qwen3 32B
+            _workload(151936, 4096, "row", "int8", "bfloat16"),  # vocabulary of Qwen3 8B
+            _workload(14336, 4096, "tensor", "int8", "float32"),  # a weight of Llama-3 8B
+            _workload(4096, 2048, "block128", "int8", "float16"),  # an expert of DeepSeek-V3
+            _workload(999, 1003, "row", FLOAT8, "float32"),
+        ]
+
+    def check_workload(self, workload: Workload) -> None:
+        choices = {"scales": SCALES, "to": tuple(LARGEST_CODE)}
+        sizes = {"rows": MAX_SIZE, "cols": MAX_SIZE}
+        check_dims(self.name, workload, sizes=sizes, dtypes=DTYPES, choices=choices)
+        check_elements(self.name, workload)
+
+    def small_workload(self, workload: Workload) -> Workload:
+        # Several blocks of a long row; whole and cut groups of 128.
+        cols = {"row": 2501, "block128": 333, "tensor": 509}[workload.text("scales")]
+        return workload.with_dims(rows=13 if cols < 1000 else 5, cols=cols)
+
+    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
+        spec = TensorSpec((workload.size("rows"), workload.size("cols")), workload.text("dtype"))
+        return {"x": random_tensor(spec, generator(seed, device), device)}
+
+    def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        shape = (workload.size("rows"), workload.size("cols"))
+        return {
+            "q": TensorSpec(shape, workload.text("to")),
+            "scale": TensorSpec(scale_shape(workload), "float32"),
+        }
+
+    def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
+        return part_specs(workload, config)
+
+    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
+        q, scale = _quantised(inputs["x"].double(), workload)
+        return {"q": q.double(), "scale": scale.double()}
+
+    def tolerance(self, workload: Workload) -> Tolerance:
+        """One step for each code; a few codes in a hundred may be off by it."""
+        return _TOLERANCES[workload.text("to")]
+
+    def cost(self, workload: Workload) -> Cost:
+        elements = workload.size("rows") * workload.size("cols")
+        scales = prod(scale_shape(workload)) * _SCALE_BYTES
+        moved = elements * (ELEMENT_BYTES[workload.text("dtype")] + 1) + scales
+        return Cost(flops=_FLOPS * elements, bytes=float(moved))
+
+    def space(self, workload: Workload) -> SearchSpace:
+        ways = convert_parameter(workload, "to")
+        return magnitude_space(workload, self.name, ways, codes=True)
+
+    def default_config(self, workload: Workload, device: Device) -> Config:
+        codes = {"steps": 1, "reversed": False} if workload["scales"] == "tensor" else {}
+        ways = default_conversion(workload, "to", device)
+        return {**default_point(workload), **codes, **ways}
+
+    def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
+        q, largest = tensors["q"], LARGEST_CODE[workload.text("to")]
+        codes = as_bytes(q) if config.get("convert") == "bits" else q
+        if workload["scales"] == "tensor":
+            return tensor_launches(workload, config, tensors, codes, largest)
+        return group_launches(workload, config, tensors["x"], codes, tensors["scale"], largest)
+
+    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+        def eager(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return _quantised(x, workload)
+
+        outputs = ("q", "scale")
+        return {
+            "eager": named(outputs, eager, "x"),
+            "compile": named(outputs, compiled(eager), "x"),
+        }
+
+
+def _workload(rows: int, cols: int, scales: str, to: str, dtype: str) -> Workload:
+    return Workload.of(rows=rows, cols=cols, scales=scales, to=to, dtype=dtype)
+
+
+def _quantised(x: torch.Tensor, workload: Workload) -> tuple[torch.Tensor, torch.Tensor]:
+    """Codes and scales by plain torch; the quotients are rounded to float32 first."""
+    import torch
+
+    to, scales = workload.text("to"), workload.text("scales")
+    wide = x if x.dtype == torch.float64 else x.float()
+    amax = largest_magnitudes(wide, scales).clamp_min(_LEAST_AMAX)
+    scale = (amax / LARGEST_CODE[to]).float()
+    quotient = (wide / spread(scale, x.shape, scales)).float()
+    if to == "int8":
+        return quotient.round().to(torch.int8), scale
+    return quotient.to(torch.float8_e4m3fn), scale
