@@ -1,0 +1,3 @@
+"""Matrix product of float8 codes with scales."""
+
+KERNELS = {"fp8_matmul": "kernel:Fp8Matmul"}
