@@ -1,0 +1,3 @@
+"""Matrix product with weights of four bits."""
+
+KERNELS = {"int4_matmul": "kernel:Int4Matmul"}

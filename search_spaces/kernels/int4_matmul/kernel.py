@@ -1,0 +1,176 @@
+"""Matrix product with weights of four bits that are dequantised in the kernel.
+
+With few rows the weights' bytes bound the time; with many, the arithmetic. There is no vendor
+baseline: torch's own kernel (`_weight_int4pack_mm`) takes a packing of its own, which it makes from
+plain weights, and making it would be timed with every call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import sqrt
+from typing import TYPE_CHECKING
+
+import triton
+
+from search_spaces.block_sizes import alignment, ceil_div
+from search_spaces.declaration.dimensions import check_dims
+from search_spaces.errors import WorkloadError
+from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.kernels.dtypes import ELEMENT_BYTES, ROUNDING
+from search_spaces.kernels.int4_matmul.space import GROUP, default_point, int4_space, output_tiles
+from search_spaces.kernels.int4_matmul.triton_kernels import int4_matmul_kernel
+from search_spaces.kernels.launch_limits import MAX_SIZE, integer
+from search_spaces.kernels.scaled_tiles import partial_specs, sizes, sum_launch
+from search_spaces.records import Config, Device, Workload
+from search_spaces.space import SearchSpace
+from search_spaces.tensors import compiled, generator, named, random_tensor
+
+if TYPE_CHECKING:
+    import torch
+
+    from search_spaces.kernel import Tensors
+
+DTYPES = ("float16", "bfloat16")
+#: The root mean square of a uniform number of four bits less a uniform zero point.
+_USUAL_WEIGHT = 6.3
+
+
+class Int4Matmul(Kernel):
+    """out[M, N] = a[M, K] @ W[N, K]^T with W of four bits; dims M, N, K and dtype.
+
+    K is a multiple of 128, the weights of a row that share a scale and a zero point:
+    W = (q - zero) * scale, with scale and zero [K / 128, N]. w[K / 128, N, 64] has two q in a byte:
+    byte i of a group has q number i in its low half and number i + 64 in its high half. dtype: of
+    a, scale and out.
+    """
+
+    name = "int4_matmul"
+
+    def workloads(self) -> Sequence[Workload]:
+        return [
+            _workload(1, 28672, 4096, "float16"),  # Llama-3 8B, gate and up, one token
+            _workload(1, 4096, 14336, "float16"),  # Llama-3 8B, down, one token
+            _workload(16, 6144, 4096, "bfloat16"),  # Llama-3 8B, queries, keys and values
+            _workload(16, 57344, 8192, "bfloat16"),  # Llama-3 70B, gate and up, decoding
+            _workload(64, 8192, 28672, "bfloat16"),  # Llama-3 70B, down, decoding
+            _workload(64, 4096, 7168, "bfloat16"),  # DeepSeek-V3, gate and up of an expert
+            _workload(4096, 28672, 4096, "bfloat16"),  # Llama-3 8B, gate and up, prefill
+            _workload(2048, 5120, 25600, "float16"),  # Qwen3 32B, down, prefill
+            _workload(1000, 1003, 896, "float16"),
+        ]
+
+    def check_workload(self, workload: Workload) -> None:
+        largest = {"M": MAX_SIZE, "N": MAX_SIZE // GROUP, "K": MAX_SIZE}
+        check_dims(self.name, workload, sizes=largest, dtypes=DTYPES)
+        k = workload.size("K")
+        if k % GROUP:
+            raise WorkloadError(
+                f"{self.name} [{workload.key}]: K is {k}, not a multiple of {GROUP}",
+                f"give K={ceil_div(k, GROUP) * GROUP}, with zeros beyond the last weight",
+            )
+
+    def small_workload(self, workload: Workload) -> Workload:
+        return workload.with_dims(M=min(37, workload.size("M")), N=137, K=3 * GROUP)
+
+    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
+        m, n, k = sizes(workload)
+        dtype, source, groups = workload.text("dtype"), generator(seed, device), k // GROUP
+        # Outputs are of the order of one, whatever K.
+        usual = 1 / (_USUAL_WEIGHT * sqrt(k))
+        packed = TensorSpec((groups, n, GROUP // 2), "uint8")
+        zero = TensorSpec((groups, n), "uint8")
+        scale = random_tensor(TensorSpec((groups, n), dtype), source, device, scale=usual)
+        return {
+            "a": random_tensor(TensorSpec((m, k), dtype), source, device),
+            "w": random_tensor(packed, source, device, limits=(0, 256)),
+            # Positive, and none close to zero.
+            "scale": scale if device == "meta" else scale.abs_().add_(0.5 * usual),
+            "zero": random_tensor(zero, source, device, limits=(1, 16)),
+        }
+
+    def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        m, n, _ = sizes(workload)
+        return {"out": TensorSpec((m, n), workload.text("dtype"))}
+
+    def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
+        return partial_specs(workload, config)
+
+    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
+        weights = _dequantised(inputs["w"], inputs["scale"].double(), inputs["zero"].double())
+        return {"out": inputs["a"].double() @ weights.T}
+
+    def tolerance(self, workload: Workload) -> Tolerance:
+        """Rounding of the dequantised weights and of the output."""
+        relative = ROUNDING[workload.text("dtype")]
+        # Errors are roughly normal over outputs of the order of one: 8 standard deviations.
+        return Tolerance(relative, 8 * relative)
+
+    def cost(self, workload: Workload) -> Cost:
+        m, n, k = sizes(workload)
+        each, groups = ELEMENT_BYTES[workload.text("dtype")], k // GROUP
+        moved = (m * k + m * n) * each + n * k // 2 + n * groups * (each + 1)
+        return Cost(flops=2.0 * m * n * k, bytes=float(moved))
+
+    def space(self, workload: Workload) -> SearchSpace:
+        return int4_space(workload, self.name)
+
+    def default_config(self, workload: Workload, device: Device) -> Config:
+        return default_point(workload, device)
+
+    def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
+        if integer(config, "SPLIT_K") == 1:
+            return [_tile_launch(workload, config, tensors, tensors["out"])]
+        partial = tensors["partial"]
+        return [
+            _tile_launch(workload, config, tensors, partial),
+            sum_launch(partial, tensors["out"]),
+        ]
+
+    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+        def eager(
+            a: torch.Tensor, w: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor
+        ) -> torch.Tensor:
+            return a @ _dequantised(w, scale, zero.to(scale.dtype)).T
+
+        inputs = ("a", "w", "scale", "zero")
+        return {
+            "eager": named("out", eager, *inputs),
+            "compile": named("out", compiled(eager), *inputs),
+        }
+
+
+def _workload(m: int, n: int, k: int, dtype: str) -> Workload:
+    return Workload.of(M=m, N=n, K=k, dtype=dtype)
+
+
+def _dequantised(w: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor) -> torch.Tensor:
+    """The weights [N, K] in the dtype of `scale`."""
+    import torch
+
+    q = torch.cat((w & 15, w >> 4), dim=2).to(scale.dtype)
+    groups, n, _ = w.shape
+    weights = (q - zero[:, :, None]) * scale[:, :, None]
+    return weights.permute(1, 0, 2).reshape(n, groups * GROUP)
+
+
+def _tile_launch(workload: Workload, config: Config, tensors: Tensors, out: torch.Tensor) -> Launch:
+    m, n, k = sizes(workload)
+    a, splits = tensors["a"], integer(config, "SPLIT_K")
+    names = ("BLOCK_M", "BLOCK_N", "GROUP_M", "num_warps", "num_stages")
+    constants = {
+        **{name: config[name] for name in names},
+        "SPLIT_K": splits,
+        "EVEN_M": m % integer(config, "BLOCK_M") == 0,
+        "EVEN_N": n % integer(config, "BLOCK_N") == 0,
+        "ALIGN_N": min(alignment(n), alignment(out.stride(-2))),
+        # Tiles at the edge compute addresses of up to one block beyond the matrix.
+        "WIDE": max((m + 256) * k, (n + 256) * k // 2, (m + 256) * n) >= MAX_SIZE,
+        "SCALE_SUMS": config["scale_sums"],
+        # The interpreter runs no instructions of a device.
+        "PACKED": bool(config["packed"]) and not triton.knobs.runtime.interpret,
+    }
+    operands = (a, tensors["w"], tensors["scale"], tensors["zero"], out)
+    arguments = (*operands, m, n, k, a.stride(0), out.stride(-2))
+    grid = (output_tiles(config, workload), splits)
+    return Launch(int4_matmul_kernel, grid, arguments, constants)

@@ -1,0 +1,140 @@
+"""The space of products with weights of four bits. A step is one group of 128 of K."""
+
+from __future__ import annotations
+
+from math import log2
+
+from search_spaces.block_sizes import ceil_div
+from search_spaces.constraints import Constraint
+from search_spaces.kernels.features import tile_features
+from search_spaces.kernels.launch_limits import (
+    block_parameter,
+    fits_shared,
+    has_capability,
+    integer,
+    programs_at_once,
+    threads,
+)
+from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo
+from search_spaces.records import Config, Device, Workload
+from search_spaces.space import SearchSpace
+
+#: Weights of a row that share scale and zero point.
+GROUP = 128
+#: Bytes of an element of a, and of an output tile's sum.
+_WIDE_BYTES = 2
+#: Registers of a thread for sums and widened weights: of 255, addresses and operands need some.
+_MOST_REGISTERS = 192
+#: Up to so many rows, K may be split.
+_FEW_ROWS, _MOST_SPLITS = 128, 16
+_ENOUGH = 8
+
+
+def int4_space(workload: Workload, kernel: str) -> SearchSpace:
+    """Tiles of 16 to 128 rows by 32 to 256 columns; splits of K where rows are few."""
+    m, n = workload.size("M"), workload.size("N")
+    few = m <= _FEW_ROWS
+    parameters: list[Parameter] = [
+        block_parameter("BLOCK_M", m, 16 if few else 32, 128),
+        block_parameter("BLOCK_N", n, 32 if few else 64, 256),
+        Choice("GROUP_M", (1, 8)),
+        PowerOfTwo("num_warps", 2 if few else 4, 8),
+        Integer("num_stages", 2, 6),
+        Boolean("scale_sums"),
+        Boolean("packed"),
+    ]
+    if few:
+        parameters.append(PowerOfTwo("SPLIT_K", 1, _MOST_SPLITS))
+    return SearchSpace(parameters, CONSTRAINTS, kernel=kernel, features=_features)
+
+
+def default_point(workload: Workload, device: Device) -> Config:
+    """64 or 128 columns by all rows up to 64; K split until every multiprocessor has a tile."""
+    m, n, k = (workload.size(dim) for dim in "MNK")
+    few = m <= _FEW_ROWS
+    block_m = max(16, min(64, 1 << (m - 1).bit_length()))
+    block_n = max(16, min(64 if few else 128, 1 << (n - 1).bit_length()))
+    config: dict[str, int | bool] = {"BLOCK_M": block_m, "BLOCK_N": block_n, "GROUP_M": 1}
+    config |= {"num_warps": 4, "num_stages": 3, "scale_sums": False, "packed": False}
+    if not _fits_shared(config, workload, device):
+        config["num_stages"] = 2
+    if few:
+        tiles, splits = output_tiles(config, workload), 1
+        while splits < _most_splits(k) and splits * tiles < programs_at_once(device):
+            splits *= 2
+        config["SPLIT_K"] = splits
+    grouped = {**config, "GROUP_M": 8}
+    return grouped if _groups_rows(grouped, workload, device) else config
+
+
+def output_tiles(config: Config, workload: Workload) -> int:
+    """Tiles of the output."""
+    return _tiles(config, workload, "M") * _tiles(config, workload, "N")
+
+
+def _tiles(config: Config, workload: Workload, dim: str) -> int:
+    return ceil_div(workload.size(dim), integer(config, f"BLOCK_{dim}"))
+
+
+def _most_splits(k: int) -> int:
+    """The largest power of two of splits, up to 16, that have two groups each."""
+    return min(_MOST_SPLITS, 1 << max(0, (k // GROUP // 2).bit_length() - 1))
+
+
+def _stage_bytes(config: Config) -> int:
+    rows, cols = integer(config, "BLOCK_M"), integer(config, "BLOCK_N")
+    return rows * GROUP * _WIDE_BYTES + cols * GROUP // 2
+
+
+def _features(config: Config, workload: Workload, device: Device) -> tuple[float, ...]:
+    rows, cols = integer(config, "BLOCK_M"), integer(config, "BLOCK_N")
+    launch = tile_features(
+        device,
+        shared_bytes=_stage_bytes(config) * integer(config, "num_stages"),
+        sums=rows * cols,
+        warps=integer(config, "num_warps"),
+        programs=output_tiles(config, workload) * integer(config, "SPLIT_K"),
+    )
+    return *launch, log2(rows * cols / (rows + cols))
+
+
+def _fits_shared(config: Config, workload: Workload, device: Device) -> bool:
+    """All stages, and half a group of widened weights where they are not used from registers."""
+    widened = integer(config, "BLOCK_N") * GROUP // 2 * _WIDE_BYTES
+    return fits_shared(_stage_bytes(config) * integer(config, "num_stages") + widened, device)
+
+
+def _fits_registers(config: Config, workload: Workload, device: Device) -> bool:
+    cols = integer(config, "BLOCK_N")
+    sums = integer(config, "BLOCK_M") * cols * (2 if config["scale_sums"] else 1)
+    return sums + cols * GROUP // 2 <= _MOST_REGISTERS * threads(config, device)
+
+
+def _groups_rows(config: Config, workload: Workload, device: Device) -> bool:
+    rows, cols = _tiles(config, workload, "M"), _tiles(config, workload, "N")
+    queued = rows > 1 < cols and rows * cols > programs_at_once(device)
+    return config["GROUP_M"] == 1 or queued
+
+
+def _split_has_work(config: Config, workload: Workload, device: Device) -> bool:
+    return integer(config, "SPLIT_K") <= _most_splits(workload.size("K"))
+
+
+def _split_is_needed(config: Config, workload: Workload, device: Device) -> bool:
+    splits = integer(config, "SPLIT_K")
+    programs = output_tiles(config, workload) * splits
+    return splits == 1 or programs <= _ENOUGH * programs_at_once(device)
+
+
+def _has_instructions(config: Config, workload: Workload, device: Device) -> bool:
+    return not config["packed"] or has_capability(device, 80)
+
+
+CONSTRAINTS = (
+    Constraint("shared", _fits_shared, "tiles x stages do not fit into shared memory"),
+    Constraint("registers", _fits_registers, "a thread would hold too many sums and weights"),
+    Constraint("group", _groups_rows, "all tiles run at once, so their order does not matter"),
+    Constraint("split_work", _split_has_work, "each split would have fewer than two groups"),
+    Constraint("split_need", _split_is_needed, "there are tiles enough without splitting so much"),
+    Constraint("packed", _has_instructions, "these instructions need CUDA"),
+)

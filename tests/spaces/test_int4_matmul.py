@@ -1,0 +1,84 @@
+"""Products with weights of four bits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from spaces_devices import H200, MI300X, build, meta_tensors, resources
+from spaces_interpret import wrong
+
+from search_spaces.errors import WorkloadError
+from search_spaces.records import Workload
+from search_spaces.registry import load
+
+TILE = {"BLOCK_M": 16, "BLOCK_N": 32, "GROUP_M": 8, "num_warps": 2, "num_stages": 2}
+CHANGES: list[dict[str, object]]
+CHANGES = [{}, {"SPLIT_K": 2}, {"scale_sums": True}, {"packed": True}]
+TILE |= {"scale_sums": False, "packed": False, "SPLIT_K": 1}
+
+
+def workload(m: int, n: int, k: int, dtype: str = "float16") -> Workload:
+    return Workload.of(M=m, N=n, K=k, dtype=dtype)
+
+
+def test_every_way_to_scale_and_split_computes_the_product():
+    jobs = []
+    for dtype in ("float16", "bfloat16"):
+        for m, n, k in ((1, 33, 128), (19, 70, 384)):
+            small = workload(m, n, k, dtype)
+            jobs += [("int4_matmul", small, {**TILE, **changes}) for changes in CHANGES]
+    assert wrong(jobs) == []
+
+
+def test_weights_are_packed_by_halves_of_a_group():
+    kernel, small = load("int4_matmul"), workload(2, 3, 256)
+    inputs = kernel.make_inputs(small, 1, "cpu")
+    by_hand = torch.zeros(3, 256, dtype=torch.float64)
+    for row in range(3):
+        for at in range(256):
+            group, lane = divmod(at, 128)
+            byte = int(inputs["w"][group, row, lane % 64])
+            q = byte >> 4 if lane >= 64 else byte & 15
+            by_hand[row, at] = (q - int(inputs["zero"][group, row])) * float(
+                inputs["scale"][group, row]
+            )
+    assert torch.allclose(kernel.reference(small, inputs)["out"], inputs["a"].double() @ by_hand.T)
+
+
+def test_baselines_agree_with_the_reference():
+    kernel, small = load("int4_matmul"), workload(33, 48, 384, "bfloat16")
+    inputs = kernel.make_inputs(small, 1, "cpu")
+    expected = kernel.reference(small, inputs)["out"]
+    assert 0.5 < expected.std() < 4
+    got = kernel.baselines(small)["eager"](inputs)["out"]
+    assert got.dtype == torch.bfloat16
+    assert (got.double() - expected).norm() < kernel.tolerance(small).relative * expected.norm()
+
+
+def test_a_group_is_whole():
+    with pytest.raises(WorkloadError, match="not a multiple of 128") as caught:
+        load("int4_matmul").check_workload(workload(4, 4, 200))
+    assert "give K=256" in caught.value.hint
+
+
+@pytest.mark.parametrize("number", [0, 3, 6])
+@pytest.mark.parametrize("packed", [False, True])
+def test_weights_are_widened_in_registers_without_spills(number, packed):
+    kernel = load("int4_matmul")
+    large = kernel.workloads()[number]
+    config = {**kernel.default_config(large, H200), "packed": packed}
+    assert kernel.space(large).bind(large, H200).why_not(config) is None
+    launch, *_ = kernel.launches(large, config, meta_tensors(kernel, large, config))
+    built = build(launch, H200)
+    assert "wgmma.mma_async" in built.asm["ptx"]
+    assert "cvt.rn" not in built.asm["ptx"].partition("wgmma")[0]
+    assert resources(built)["LOCAL"] == 0
+
+
+def test_few_rows_split_the_weights_over_the_device():
+    kernel = load("int4_matmul")
+    few, many = kernel.workloads()[1], kernel.workloads()[6]
+    assert kernel.default_config(few, H200)["SPLIT_K"] > 1
+    assert "SPLIT_K" not in kernel.default_config(many, H200)
+    bound = kernel.space(few).bind(few, MI300X)
+    assert not any(config["packed"] for config in bound.enumerate())
