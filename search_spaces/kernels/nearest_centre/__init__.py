@@ -1,0 +1,3 @@
+"""The nearest of some centres to every point."""
+
+KERNELS = {"nearest_centre": "kernel:NearestCentre"}

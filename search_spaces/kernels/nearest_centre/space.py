@@ -1,0 +1,104 @@
+"""The space of the nearest centre: tiles, precision of the products, ranges of centres."""
+
+from __future__ import annotations
+
+from search_spaces.block_sizes import ceil_div, next_power_of_two
+from search_spaces.constraints import Constraint
+from search_spaces.declaration.dimensions import tolerance_of
+from search_spaces.kernels.features import tile_features
+from search_spaces.kernels.launch_limits import fits_shared, integer, programs_at_once
+from search_spaces.kernels.pairwise import (
+    TILE_CONSTRAINTS,
+    steps,
+    sums,
+    tile_bytes,
+    tile_parameters,
+)
+from search_spaces.params import Boolean, Choice, Integer, PowerOfTwo
+from search_spaces.records import Config, Device, Workload
+from search_spaces.space import SearchSpace
+
+_MOST_SPLITS, _LEAST_CENTRES = 16, 128
+#: Rows, and programs for each multiprocessor, beyond which centres are not split.
+_FEW_ROWS, _ENOUGH = 2**17, 4
+#: Relative error of a distance whose products are TF32, for inputs as `make_inputs` draws them.
+_TF32_ERROR = 5e-3
+
+
+def nearest_space(workload: Workload) -> SearchSpace:
+    """Points [BLOCK_M, BLOCK_K] meet centres [BLOCK_N, BLOCK_K]; few points split the centres."""
+    rows, centres = workload.size("rows"), workload.size("centres")
+    single = workload["dtype"] == "float32"
+    deepest = 128 if single else 256
+    parameters = tile_parameters(workload, rows, centres, deepest=deepest)
+    parameters.append(Integer("num_stages", 1, 4))
+    parameters.append(Choice("minimum", ("pairs", "places")))
+    if single:
+        parameters.append(Boolean("recompute"))
+    splits = min(_MOST_SPLITS, next_power_of_two(centres // _LEAST_CENTRES))
+    if splits > 1 and rows <= _FEW_ROWS:
+        parameters.append(PowerOfTwo("splits", 1, splits))
+    return SearchSpace(parameters, CONSTRAINTS, kernel="nearest_centre", features=features)
+
+
+def features(config: Config, workload: Workload, device: Device) -> tuple[float, ...]:
+    """The features of the tiles."""
+    return tile_features(
+        device,
+        shared_bytes=_shared_bytes(config, workload),
+        sums=sums(config, workload),
+        warps=integer(config, "num_warps"),
+        programs=_programs(config, workload),
+    )
+
+
+def _programs(config: Config, workload: Workload) -> int:
+    return ceil_div(workload.size("rows"), integer(config, "BLOCK_M")) * integer(config, "splits")
+
+
+def _shared_bytes(config: Config, workload: Workload) -> int:
+    """All stages of the centres and of the points, which stay where BLOCK_K holds them whole."""
+    stages, rows = integer(config, "num_stages"), integer(config, "BLOCK_M")
+    held = rows if steps(config, workload) == 1 else rows * stages
+    return tile_bytes(config, workload, held + integer(config, "BLOCK_N") * stages)
+
+
+def _fits_shared(config: Config, workload: Workload, device: Device) -> bool:
+    return fits_shared(_shared_bytes(config, workload), device)
+
+
+def _pipelines(config: Config, workload: Workload, device: Device) -> bool:
+    loads = steps(config, workload)
+    if loads == 1:
+        blocks = ceil_div(workload.size("centres"), integer(config, "BLOCK_N"))
+        loads = ceil_div(blocks, integer(config, "splits"))
+    return integer(config, "num_stages") <= loads
+
+
+def _splits_have_centres(config: Config, workload: Workload, device: Device) -> bool:
+    splits = integer(config, "splits")
+    blocks = ceil_div(workload.size("centres"), integer(config, "BLOCK_N"))
+    return splits == 1 or (splits - 1) * ceil_div(blocks, splits) < blocks
+
+
+def _needs_splits(config: Config, workload: Workload, device: Device) -> bool:
+    enough = _ENOUGH * programs_at_once(device)
+    return config.get("splits", 1) == 1 or _programs(config, workload) <= enough
+
+
+def _distance_is_precise(config: Config, workload: Workload, device: Device) -> bool:
+    if config.get("precision") != "tf32" or config.get("recompute"):
+        return True
+    return tolerance_of(workload, 0.0) >= _TF32_ERROR
+
+
+CONSTRAINTS = (
+    *TILE_CONSTRAINTS,
+    Constraint("shared", _fits_shared, "tiles x stages do not fit into shared memory"),
+    Constraint("pipeline", _pipelines, "a program has too few tiles to load so far ahead"),
+    Constraint("splits", _splits_have_centres, "some splits would have no centre"),
+    Constraint("enough", _needs_splits, "there are enough programs with fewer splits"),
+    Constraint(
+        "distance", _distance_is_precise, "a distance from TF32 products is outside the tolerance"
+    ),
+)
