@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from search_spaces.declaration.dimensions import check_dims, tolerance_of
 from search_spaces.kernel import Cost, Kernel, TensorSpec, Tolerance
+from search_spaces.kernels.cpu_forms import HAS_NARROWER, HAS_THREADS
 from search_spaces.kernels.launch_limits import integer
 from search_spaces.params import Boolean, Choice, Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, Workload
-from search_spaces.space import Constraint, SearchSpace
+from search_spaces.space import SearchSpace
 from search_spaces.tensors import compiled, generator, named, random_tensor
 
 if TYPE_CHECKING:
@@ -65,18 +66,7 @@ _FORMS = {
 }
 
 
-def _has_threads(config: Config, workload: Workload, device: Device) -> bool:
-    return integer(config, "threads") <= max(device.sm_count, 1)
-
-
-def _narrower_than_widest(config: Config, workload: Workload, device: Device) -> bool:
-    return config["simdlen"] is None or "avx512" in device.target
-
-
-CONSTRAINTS = (
-    Constraint("threads", _has_threads, "the processor has fewer cores"),
-    Constraint("simdlen", _narrower_than_widest, "only AVX-512 has wider vectors"),
-)
+CONSTRAINTS = (HAS_THREADS, HAS_NARROWER)
 
 
 class CpuPointwise(Kernel):

@@ -1,0 +1,4 @@
+"""Activation functions on a CPU."""
+
+KERNELS = {"cpu_activation": "kernel:CpuActivation"}
+KINDS = ("cpu",)
