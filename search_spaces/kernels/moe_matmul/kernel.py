@@ -1,0 +1,266 @@
+"""The products of mixture-of-experts layers in Triton, as vLLM's fused_moe kernel poses them.
+
+The order of the slots depends on BLOCK_SIZE_M. It is an input for every BLOCK_SIZE_M, and the
+baselines get theirs as an input too: a layer makes it once, in a kernel of its own, for both of its
+products. Bound by the traffic of the matrices for few tokens and by arithmetic for many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import sqrt
+from typing import TYPE_CHECKING
+
+from search_spaces.block_sizes import alignment, ceil_div
+from search_spaces.declaration.dimensions import check_dims
+from search_spaces.errors import WorkloadError
+from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.kernels.dtypes import ELEMENT_BYTES, ROUNDING
+from search_spaces.kernels.launch_limits import integer
+from search_spaces.kernels.moe_matmul.baselines import (
+    by_expert,
+    gathered,
+    grouped,
+    require_grouped,
+)
+from search_spaces.kernels.moe_matmul.routing import (
+    active_experts,
+    block_order,
+    most_blocks,
+    routed,
+    slot_count,
+    slots_by_expert,
+)
+from search_spaces.kernels.moe_matmul.space import (
+    BLOCKS,
+    GEMMS,
+    default_point,
+    moe_space,
+    slot_product,
+)
+from search_spaces.kernels.moe_matmul.triton_kernels import moe_matmul_kernel
+from search_spaces.records import Config, Device, Workload
+from search_spaces.space import SearchSpace
+from search_spaces.tensors import compiled, empty_tensors, generator, named, random_tensor
+
+if TYPE_CHECKING:
+    from search_spaces.kernel import Tensors
+
+DTYPES = ("float16", "bfloat16")
+_LARGEST = {
+    "tokens": 2**17,
+    "experts": 1024,
+    "top_k": 64,
+    "hidden": 2**15,
+    "intermediate": 2**14,
+}
+_SMALL = {"tokens": 5, "experts": 13, "hidden": 71, "intermediate": 21}
+_TABLE = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages")
+_INDEX_BYTES, _WEIGHT_BYTES = 4, 4
+
+
+class MoeMatmul(Kernel):
+    """One product of a mixture-of-experts layer; dims tokens, experts, top_k, hidden, intermediate,
+    gemm and dtype.
+
+    gemm: `gate_up` is the first product, of x[tokens, hidden] and w[experts, 2 intermediate,
+    hidden]; `gate_up_silu` ends with silu(gate) * value, which vLLM leaves to another kernel;
+    `down` is the second one, of x[tokens * top_k, intermediate] and w[experts, hidden,
+    intermediate], and multiplies its rows by the weights of the router. out is [tokens, top_k,
+    columns]. The parameters are those of vLLM's tables, whose E, N and M are experts, intermediate
+    and tokens here.
+
+    The slots in order of their experts, padded to BLOCK_SIZE_M, are inputs, as in vLLM: making
+    them is not part of the time, of variants or of baselines.
+    """
+
+    name = "moe_matmul"
+
+    def workloads(self) -> Sequence[Workload]:
+        return [
+            *_both(64, 256, 8, 7168, 256),  # DeepSeek-V3 on 8 GPUs
+            _workload(1, 256, 8, 7168, 256, "gate_up"),
+            _workload(4096, 256, 8, 7168, 256, "down"),
+            _workload(16, 128, 8, 2048, 768, "down"),  # Qwen3 30B-A3B
+            _workload(256, 128, 8, 2048, 768, "gate_up_silu"),
+            *_both(4096, 128, 8, 2048, 768),
+            _workload(512, 128, 8, 4096, 384, "gate_up"),  # Qwen3 235B-A22B on 4 GPUs
+            _workload(32, 128, 4, 2880, 2880, "gate_up"),  # GPT-OSS 120B
+            _workload(1024, 128, 4, 2880, 2880, "down"),
+            _workload(1, 8, 2, 4096, 7168, "down"),  # Mixtral 8x7B on 2 GPUs
+            _workload(4096, 8, 2, 4096, 7168, "gate_up"),
+            _workload(333, 61, 3, 1111, 517, "gate_up_silu", "float16"),
+        ]
+
+    def check_workload(self, workload: Workload) -> None:
+        check_dims(self.name, workload, sizes=_LARGEST, dtypes=DTYPES, choices={"gemm": GEMMS})
+        if workload.size("top_k") > workload.size("experts"):
+            raise WorkloadError(
+                f"{self.name} [{workload.key}]: top_k is {workload['top_k']}, more than the "
+                f"{workload['experts']} experts",
+                f"give top_k of at most {workload['experts']}",
+            )
+
+    def small_workload(self, workload: Workload) -> Workload:
+        return workload.with_dims(**_SMALL, top_k=min(3, workload.size("top_k")))
+
+    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
+        specs, source = _specs(workload), generator(seed, device)
+        if device == "meta":
+            return empty_tensors(specs, device)
+        experts, depth = workload.size("experts"), slot_product(workload).depth
+        ids = routed(workload, source, device)
+        ordered, counts = slots_by_expert(ids, experts)
+        inputs = {
+            "x": random_tensor(specs["x"], source, device),
+            # Scaled so that sums are of the order of one, whatever their length.
+            "w": random_tensor(specs["w"], source, device, scale=1 / sqrt(depth)),
+            "ids": ids,
+            "sorted_slots": ordered.int(),
+            "ends": counts.cumsum(0).int(),
+        }
+        if _is_weighted(workload):
+            drawn = random_tensor(specs["weights"], source, device)
+            inputs["weights"] = drawn.softmax(dim=1).contiguous()
+        for block in BLOCKS:
+            order, of_block = block_order(ids, experts, block, most_blocks(workload, block))
+            inputs |= {f"order_{block}": order, f"experts_{block}": of_block}
+        return inputs
+
+    def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        shape = (workload.size("tokens"), workload.size("top_k"), slot_product(workload).cols)
+        return {"out": TensorSpec(shape, workload.text("dtype"))}
+
+    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
+        import torch
+
+        looped = by_expert(workload, torch.float64)
+        return {"out": looped(*(inputs[name] for name in _looped_names(workload)))}
+
+    def tolerance(self, workload: Workload) -> Tolerance:
+        relative = ROUNDING[workload.text("dtype")]
+        # Errors are roughly normal over outputs of the order of one: 8 standard deviations.
+        return Tolerance(relative, 8 * relative)
+
+    def cost(self, workload: Workload) -> Cost:
+        """Reading x and the matrices of active experts once, writing out once."""
+        cols, depth, factors, share = slot_product(workload)
+        slots = slot_count(workload)
+        matrices = active_experts(workload) * factors * cols * depth
+        elements = slots // share * depth + matrices + slots * cols
+        index = slots * (_INDEX_BYTES + _WEIGHT_BYTES * _is_weighted(workload))
+        each = ELEMENT_BYTES[workload.text("dtype")]
+        return Cost(
+            flops=2.0 * slots * factors * cols * depth, bytes=float(elements * each + index)
+        )
+
+    def space(self, workload: Workload) -> SearchSpace:
+        return moe_space(workload)
+
+    def default_config(self, workload: Workload, device: Device) -> Config:
+        return default_point(self.space(workload).bind(workload, device))
+
+    def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
+        cols, depth, factors, share = slot_product(workload)
+        block = integer(config, "BLOCK_SIZE_M")
+        experts = tensors[f"experts_{block}"]
+        blocks = experts.shape[0]
+        constants = {
+            **{name: config[name] for name in _TABLE},
+            "SHARE": share,
+            "EVEN_N": cols % integer(config, "BLOCK_SIZE_N") == 0,
+            "EVEN_K": depth % integer(config, "BLOCK_SIZE_K") == 0,
+            "ALIGN_N": alignment(cols),
+            "ALIGN_K": alignment(depth),
+            "WEIGHTED": _is_weighted(workload),
+            "SILU": factors == 2,
+        }
+        arguments = (
+            tensors["x"],
+            tensors["w"],
+            tensors.get("weights"),
+            tensors["out"],
+            tensors[f"order_{block}"],
+            experts,
+            blocks,
+            cols,
+            depth,
+            slot_count(workload),
+        )
+        grid = (blocks * ceil_div(cols, integer(config, "BLOCK_SIZE_N")),)
+        return [Launch(moe_matmul_kernel, grid, arguments, constants)]
+
+    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+        """`compile` has grouped products where torch has them, else gathered matrices."""
+        looped, sorted_names = _looped_names(workload), _sorted_names(workload)
+        vendor = require_grouped(grouped(workload))
+        if workload["dtype"] == "bfloat16":
+            whole = named("out", compiled(grouped(workload)), *sorted_names)
+        else:
+            whole = named("out", compiled(gathered(workload)), *looped)
+        return {
+            "eager": named("out", by_expert(workload), *looped),
+            "compile": whole,
+            "grouped_mm": named("out", vendor, *sorted_names),
+        }
+
+
+def _workload(
+    tokens: int,
+    experts: int,
+    top_k: int,
+    hidden: int,
+    intermediate: int,
+    gemm: str,
+    dtype: str = "bfloat16",
+) -> Workload:
+    return Workload.of(
+        tokens=tokens,
+        experts=experts,
+        top_k=top_k,
+        hidden=hidden,
+        intermediate=intermediate,
+        gemm=gemm,
+        dtype=dtype,
+    )
+
+
+def _both(*sizes: int) -> list[Workload]:
+    """Both products of a layer as vLLM computes them."""
+    tokens, experts, top_k, hidden, inner = sizes
+    return [_workload(tokens, experts, top_k, hidden, inner, gemm) for gemm in ("gate_up", "down")]
+
+
+def _is_weighted(workload: Workload) -> bool:
+    return workload.text("gemm") == "down"
+
+
+def _specs(workload: Workload) -> dict[str, TensorSpec]:
+    """All inputs."""
+    cols, depth, factors, share = slot_product(workload)
+    tokens, experts, top_k = (workload.size(name) for name in ("tokens", "experts", "top_k"))
+    slots, dtype = slot_count(workload), workload.text("dtype")
+    specs = {
+        "x": TensorSpec((slots // share, depth), dtype),
+        "w": TensorSpec((experts, factors * cols, depth), dtype),
+        "ids": TensorSpec((tokens, top_k), "int32"),
+        "sorted_slots": TensorSpec((slots,), "int32"),
+        "ends": TensorSpec((experts,), "int32"),
+    }
+    if _is_weighted(workload):
+        specs["weights"] = TensorSpec((tokens, top_k), "float32")
+    for block in BLOCKS:
+        blocks = most_blocks(workload, block)
+        specs[f"order_{block}"] = TensorSpec((blocks * block,), "int32")
+        specs[f"experts_{block}"] = TensorSpec((blocks,), "int32")
+    return specs
+
+
+def _looped_names(workload: Workload) -> tuple[str, ...]:
+    names = ("x", "w", "ids")
+    return (*names, "weights") if _is_weighted(workload) else names
+
+
+def _sorted_names(workload: Workload) -> tuple[str, ...]:
+    names = ("x", "w", "sorted_slots", "ends")
+    return (*names, "weights") if _is_weighted(workload) else names

@@ -1,0 +1,166 @@
+"""The space of the mixture-of-experts products: the parameters of vLLM's tables."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import log2
+from typing import NamedTuple
+
+from search_spaces.block_sizes import ceil_div
+from search_spaces.bound import BoundSpace
+from search_spaces.constraints import Constraint
+from search_spaces.kernels.dtypes import ELEMENT_BYTES
+from search_spaces.kernels.features import tile_features
+from search_spaces.kernels.launch_limits import (
+    block_parameter,
+    fits_shared,
+    integer,
+    programs_at_once,
+    threads,
+)
+from search_spaces.kernels.moe_matmul.routing import most_blocks, slot_count
+from search_spaces.params import Choice, Integer, Parameter, PowerOfTwo
+from search_spaces.records import Config, Device, Workload
+from search_spaces.space import SearchSpace
+
+#: The products of a layer: gates and values side by side, these with silu(gate) * value, and the
+#: second product, whose rows are multiplied by the weights of the router.
+GEMMS = ("gate_up", "gate_up_silu", "down")
+#: Values of BLOCK_SIZE_M, for each of which the order of the slots is an input.
+BLOCKS = (16, 32, 64, 128, 256)
+#: vLLM's configs without a table: where tokens are at most as many as experts, and otherwise; a
+#: smaller tile for devices with little shared memory.
+_FEW = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1}
+_MANY = {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 8}
+_USUAL_WARPS, _USUAL_STAGES = 4, 3
+#: Float32 sums that a thread holds at most and at least.
+_MOST_SUMS, _LEAST_SUMS = 128, 4
+#: Slots of a block for each slot that an expert has on average, and the block that always is
+#: allowed: the smallest of one warp group's products.
+_MOST_PADDING, _ALWAYS = 8, 64
+
+
+class Product(NamedTuple):
+    """The product of each slot: a row of `depth` elements with `factors` matrices of `cols`."""
+
+    cols: int
+    depth: int
+    factors: int
+    #: Slots that have the same row of x.
+    share: int
+
+
+def slot_product(workload: Workload) -> Product:
+    """The product that the dim `gemm` names."""
+    hidden, inner = workload.size("hidden"), workload.size("intermediate")
+    if workload.text("gemm") == "down":
+        return Product(hidden, inner, 1, 1)
+    fused = workload.text("gemm") == "gate_up_silu"
+    return Product(inner if fused else 2 * inner, hidden, 1 + fused, workload.size("top_k"))
+
+
+def moe_space(workload: Workload) -> SearchSpace:
+    """Tiles of 16 to 256 slots and 32 to 256 columns, in steps of 32 to 256 along K."""
+    cols, depth, _, _ = slot_product(workload)
+    parameters: list[Parameter] = [
+        block_parameter("BLOCK_SIZE_M", workload.size("tokens"), BLOCKS[0], BLOCKS[-1]),
+        block_parameter("BLOCK_SIZE_N", cols, 32, 256),
+        block_parameter("BLOCK_SIZE_K", depth, 32, 256),
+        Choice("GROUP_SIZE_M", (1, 8, 16, 32, 64)),
+        PowerOfTwo("num_warps", 2, 8),
+        Integer("num_stages", 2, 5),
+    ]
+    return SearchSpace(parameters, CONSTRAINTS, kernel="moe_matmul", features=features)
+
+
+def default_point(bound: BoundSpace) -> Config:
+    """vLLM's config for a shape without a table, cut to the problem."""
+    few = bound.workload.size("tokens") <= bound.workload.size("experts")
+    usual = {**(_FEW if few else _MANY), "num_warps": _USUAL_WARPS, "num_stages": _USUAL_STAGES}
+    cut = {
+        item.name: min(usual[item.name], max(int(f"{value}") for value in item.values()))
+        for item in bound.parameters
+    }
+    others = product((cut["GROUP_SIZE_M"], 1), (_USUAL_WARPS, 2), (_USUAL_STAGES, 2))
+    for group, warps, stages in others:
+        config = {**cut, "GROUP_SIZE_M": group, "num_warps": warps, "num_stages": stages}
+        if bound.feasible(config):
+            return config
+    bound.require_feasible()
+    return next(bound.enumerate())
+
+
+def features(config: Config, workload: Workload, device: Device) -> tuple[float, ...]:
+    """The features of its tiles, and log2 of the products per operand element a tile loads."""
+    rows = integer(config, "BLOCK_SIZE_M")
+    cols = integer(config, "BLOCK_SIZE_N") * slot_product(workload).factors
+    launch = tile_features(
+        device,
+        shared_bytes=_stage_bytes(config, workload) * integer(config, "num_stages"),
+        sums=rows * cols,
+        warps=integer(config, "num_warps"),
+        programs=_programs(config, workload),
+    )
+    return *launch, log2(rows * cols / (rows + cols))
+
+
+def _sums(config: Config, workload: Workload) -> int:
+    tile = integer(config, "BLOCK_SIZE_M") * integer(config, "BLOCK_SIZE_N")
+    return tile * slot_product(workload).factors
+
+
+def _stage_bytes(config: Config, workload: Workload) -> int:
+    """Shared memory of one stage: a tile of x and one of each matrix."""
+    cols = integer(config, "BLOCK_SIZE_N") * slot_product(workload).factors
+    sides = integer(config, "BLOCK_SIZE_M") + cols
+    return sides * integer(config, "BLOCK_SIZE_K") * ELEMENT_BYTES[workload.text("dtype")]
+
+
+def _columns(config: Config, workload: Workload) -> int:
+    return ceil_div(slot_product(workload).cols, integer(config, "BLOCK_SIZE_N"))
+
+
+def _programs(config: Config, workload: Workload) -> int:
+    blocks = most_blocks(workload, integer(config, "BLOCK_SIZE_M"))
+    return blocks * _columns(config, workload)
+
+
+def _fits_shared(config: Config, workload: Workload, device: Device) -> bool:
+    return fits_shared(_stage_bytes(config, workload) * integer(config, "num_stages"), device)
+
+
+def _fits_registers(config: Config, workload: Workload, device: Device) -> bool:
+    return _sums(config, workload) <= _MOST_SUMS * threads(config, device)
+
+
+def _keeps_threads_busy(config: Config, workload: Workload, device: Device) -> bool:
+    return _sums(config, workload) >= _LEAST_SUMS * threads(config, device)
+
+
+def _has_slots(config: Config, workload: Workload, device: Device) -> bool:
+    block = integer(config, "BLOCK_SIZE_M")
+    average = slot_count(workload) / workload.size("experts")
+    return block <= max(_ALWAYS, _MOST_PADDING * average)
+
+
+def _groups_blocks(config: Config, workload: Workload, device: Device) -> bool:
+    group = integer(config, "GROUP_SIZE_M")
+    blocks = most_blocks(workload, integer(config, "BLOCK_SIZE_M"))
+    queued = _programs(config, workload) > programs_at_once(device)
+    # Beyond all blocks, a larger group is the same order.
+    return group == 1 or (queued and _columns(config, workload) > 1 and group < 2 * blocks)
+
+
+def _pipelines_steps(config: Config, workload: Workload, device: Device) -> bool:
+    steps = ceil_div(slot_product(workload).depth, integer(config, "BLOCK_SIZE_K"))
+    return integer(config, "num_stages") <= max(2, steps)
+
+
+CONSTRAINTS = (
+    Constraint("shared", _fits_shared, "tiles x stages do not fit into shared memory"),
+    Constraint("registers", _fits_registers, f"a thread would hold more than {_MOST_SUMS} sums"),
+    Constraint("busy", _keeps_threads_busy, f"threads would hold fewer than {_LEAST_SUMS} sums"),
+    Constraint("slots", _has_slots, "blocks would be padding for the most part"),
+    Constraint("group", _groups_blocks, "the order of the tiles would not differ"),
+    Constraint("pipeline", _pipelines_steps, "a tile has too few steps to load so far ahead"),
+)
