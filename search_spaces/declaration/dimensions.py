@@ -16,6 +16,7 @@ def check_dims(
     workload: Workload,
     *,
     sizes: Mapping[str, int],
+    zeros: Sequence[str] = (),
     dtypes: Sequence[str] = (),
     optional: Sequence[str] = (),
     flags: Sequence[str] = (),
@@ -23,9 +24,10 @@ def check_dims(
 ) -> None:
     """Raise `WorkloadError` unless the workload has exactly the dims a kernel takes.
 
-    sizes: integer dims, at least 1, with the largest value of each. dtypes: what `dtype` may be;
-    empty for a kernel without that dim. optional: dims that may be absent, positive numbers.
-    flags: dims that are true or false. choices: the values that other dims may have.
+    sizes: integer dims, at least 1, with the largest value of each. zeros: sizes that may be 0.
+    dtypes: what `dtype` may be; empty for a kernel without that dim. optional: dims that may be
+    absent, positive numbers. flags: dims that are true or false. choices: the values that other
+    dims may have.
     """
     where = f"{kernel} [{workload.key}]"
     choices = choices or {}
@@ -37,8 +39,8 @@ def check_dims(
             raise WorkloadError(
                 f"{where}: {name} is {value!r}, not an integer", f"give {name}=4096"
             )
-        if value < 1:
-            raise WorkloadError(f"{where}: {name} is {value}", "sizes are at least 1")
+        if value < (least := 0 if name in zeros else 1):
+            raise WorkloadError(f"{where}: {name} is {value}", f"sizes are at least {least}")
         if value > largest:
             raise WorkloadError(
                 f"{where}: {name} is {value}, more than the {largest} this kernel takes",

@@ -57,6 +57,13 @@ DESCRIPTORS = Constraint(
 )
 
 
+def _has_tensor_floats(config: Config, workload: Workload, device: Device) -> bool:
+    return config.get("precision", "ieee") == "ieee" or has_capability(device, 80)
+
+
+TENSOR_FLOATS = Constraint("tensor_floats", _has_tensor_floats, "TF32 needs cuda:80 or newer")
+
+
 def _block_exists(config: Config, workload: Workload, device: Device) -> bool:
     return threads(config, device) <= MAX_THREADS
 
