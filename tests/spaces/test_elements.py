@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from spaces_devices import H200, build, meta_tensors, resources
@@ -48,7 +53,8 @@ def test_baselines_agree_with_the_reference(name, dims):
     inputs = kernel.make_inputs(small, 1, "cpu")
     expected = kernel.reference(small, inputs)["out"]
     baselines = kernel.baselines(small)
-    assert ("clamp" in baselines) == ("relu1" in dims.values())
+    spellings = {"clamp", "clamp_", "torchscript_clamp"}
+    assert set(baselines) & spellings == (spellings if "relu1" in dims.values() else set())
     for each in set(baselines) - {"compile"}:
         got = baselines[each](inputs)["out"]
         assert str(got.dtype) == f"torch.{kernel.outputs(small)['out'].dtype}"
@@ -87,6 +93,32 @@ def test_sizes_share_a_binary_where_nothing_depends_on_them():
         (launch,) = kernel.launches(whole, USUAL, meta_tensors(kernel, whole, USUAL))
         texts.add(build(launch, H200).asm["ptx"])
     assert len(texts) == 1
+
+
+IN_PLACE = """
+import sys
+import torch
+from search_spaces.records import Workload
+from search_spaces.registry import load
+
+kernel = load("activation")
+config = {"BLOCK": 128, "num_warps": 1, "steps": 2, "stream": False}
+for name in sys.argv[1:]:
+    workload = Workload.of(rows=5, cols=333, dtype="float32", function=name)
+    x = kernel.make_inputs(workload, 1, "cpu")["x"]
+    expected = kernel.reference(workload, {"x": x})["out"]
+    for launch in kernel.launches(workload, config, {"x": x, "out": x}):
+        launch.fn[launch.grid](*launch.args, **launch.kwargs)
+    assert torch.allclose(x.double(), expected, atol=1e-5), name
+"""
+
+
+def test_activations_of_one_element_may_be_in_place():
+    subprocess.run(
+        [sys.executable, "-W", "error", "-c", IN_PLACE, *PLAIN],
+        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": f"{Path(__file__).parents[2]}"},
+        check=True,
+    )
 
 
 def test_relu1_is_relu_clamped_to_one():

@@ -49,6 +49,11 @@ def _relu1_clamp(x: torch.Tensor) -> torch.Tensor:
     return x.clamp(0.0, 1.0)
 
 
+def _relu1_clamp_(x: torch.Tensor) -> torch.Tensor:
+    # Inputs are kept for later runs, so that the update in place is one of a copy.
+    return x.clone().clamp_(0.0, 1.0)
+
+
 def _gelu_tanh(x: torch.Tensor) -> torch.Tensor:
     import torch
 
@@ -90,6 +95,9 @@ class Activation(Kernel):
 
     function: relu, relu1 (clamped to 0 and 1), sigmoid, tanh, gelu, gelu_tanh, silu; or swiglu and
     geglu, whose x is [rows, 2 cols] with the gate in front.
+
+    A function of one element may be computed in place: out may be x itself, with the same binary.
+    For relu1, the baselines are `eager` (hardtanh), `clamp` and `clamp_`, whose copy is timed too.
     """
 
     name = "activation"
@@ -175,6 +183,8 @@ class Activation(Kernel):
         }
         if name == "relu1":
             found["clamp"] = named("out", _relu1_clamp, "x")
+            found["clamp_"] = named("out", _relu1_clamp_, "x")
+            found["torchscript_clamp"] = named("out", scripted(_relu1_clamp), "x")
         return found
 
 
