@@ -1,0 +1,3 @@
+"""Tensors with their dimensions in another order."""
+
+KERNELS = {"permute": "kernel:Permute"}
