@@ -1,0 +1,3 @@
+"""Cumulative sums of rows."""
+
+KERNELS = {"cumulative_sum": "kernel:CumulativeSum"}
