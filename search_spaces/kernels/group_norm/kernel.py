@@ -1,0 +1,216 @@
+"""Group norm of images in either memory layout.
+
+Memory-bound: the least traffic is one read and one write of the images. A group that is read twice
+comes from a cache the second time, if it fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from search_spaces.block_sizes import ceil_div
+from search_spaces.declaration.dimensions import check_dims, number_of
+from search_spaces.errors import WorkloadError
+from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
+from search_spaces.kernels.group_norm.space import (
+    WORD_BYTES,
+    block,
+    default_point,
+    group_space,
+    is_last,
+    length,
+    per_group,
+    programs,
+    width,
+)
+from search_spaces.kernels.group_norm.triton_kernels import group_norm_kernel
+from search_spaces.kernels.launch_limits import MAX_SIZE, integer
+from search_spaces.records import Config, Device, Workload
+from search_spaces.space import SearchSpace
+from search_spaces.tensors import compiled, generator, named, random_tensor
+
+if TYPE_CHECKING:
+    import torch
+
+    from search_spaces.kernel import Tensors
+
+LAYOUTS = ("nchw", "nhwc")
+DEFAULT_EPS = 1e-5
+#: Elements of an image: places in it are 32-bit integers.
+_MOST_ELEMENTS = 2**30
+#: Channels of a group that are neighbours in memory: a tile has all of them.
+_MOST_PER_GROUP = 4096
+#: Moments, and scale and shift, of one element.
+_FLOPS = 7.0
+
+
+class GroupNorm(Kernel):
+    """Group norm of images x with weight[channels] and bias[channels]; dims batch, channels,
+    pixels, groups, layout, dtype and, optionally, eps (1e-5).
+
+    layout: nchw is x[batch, channels, pixels], nhwc x[batch, pixels, channels], of x and out alike.
+    The channels of an image are normalised in groups of channels / groups.
+
+    Groups can be held in registers where they are small enough (passes 1). Others are read twice
+    (passes 2), and several programs share a group where groups are few (splits).
+    """
+
+    name = "group_norm"
+
+    def workloads(self) -> Sequence[Workload]:
+        return [
+            _workload(2, 320, 4096, 32, "nchw", "float16"),  # Stable Diffusion 1.5, 64 x 64
+            _workload(2, 1280, 256, 32, "nchw", "float16"),  # Stable Diffusion 1.5, 16 x 16
+            _workload(2, 320, 16384, 32, "nhwc", "float16"),  # Stable Diffusion XL, 128 x 128
+            _workload(2, 640, 4096, 32, "nhwc", "bfloat16"),  # Stable Diffusion XL, 64 x 64
+            _workload(1, 128, 1048576, 32, "nchw", "bfloat16"),  # its decoder, 1024 x 1024
+            _workload(1, 512, 16384, 32, "nhwc", "float32"),  # its decoder, 128 x 128
+            _workload(64, 256, 3136, 32, "nchw", "float32"),  # ResNet-50 with group norm, 56 x 56
+            _workload(64, 2048, 49, 32, "nhwc", "bfloat16"),  # ResNet-50 with group norm, 7 x 7
+            _workload(3, 36, 1215, 4, "nchw", "float32"),
+        ]
+
+    def check_workload(self, workload: Workload) -> None:
+        names = ("batch", "channels", "pixels", "groups")
+        check_dims(
+            self.name,
+            workload,
+            sizes=dict.fromkeys(names, MAX_SIZE),
+            dtypes=DTYPES,
+            optional=("eps",),
+            choices={"layout": LAYOUTS},
+        )
+        where, channels = f"{self.name} [{workload.key}]", workload.size("channels")
+        if channels % workload.size("groups"):
+            raise WorkloadError(f"{where}: groups does not divide channels", "give groups=32")
+        if channels * workload.size("pixels") > _MOST_ELEMENTS:
+            raise WorkloadError(
+                f"{where}: an image has more than the {_MOST_ELEMENTS} elements this kernel takes",
+                "give fewer pixels, or another kernel",
+            )
+        if is_last(workload) and per_group(workload) > _MOST_PER_GROUP:
+            raise WorkloadError(
+                f"{where}: a group has more than the {_MOST_PER_GROUP} channels of a tile",
+                "give more groups, or layout=nchw",
+            )
+        if workload.size("batch") * workload.size("groups") > MAX_SIZE:
+            raise WorkloadError(
+                f"{where}: there are more than {MAX_SIZE} groups in all", "give a smaller batch"
+            )
+
+    def small_workload(self, workload: Workload) -> Workload:
+        # Words of 16 bytes have one channel each, or several, as in the workload.
+        pixels = 248 if workload.size("pixels") % 8 == 0 else 247
+        return workload.with_dims(batch=2, channels=30, groups=3, pixels=pixels)
+
+    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
+        dtype, source = workload.text("dtype"), generator(seed, device)
+        vector = TensorSpec((workload.size("channels"),), dtype)
+        return {
+            # Not centred at zero, so that a variant without the subtraction of the mean fails.
+            "x": random_tensor(TensorSpec(_shape(workload), dtype), source, device, 2.0).add_(1),
+            "weight": random_tensor(vector, source, device, scale=0.25).add_(1),
+            "bias": random_tensor(vector, source, device),
+        }
+
+    def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        return {"out": TensorSpec(_shape(workload), workload.text("dtype"))}
+
+    def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
+        splits = integer(config, "splits")
+        if splits == 1:
+            return {}
+        shape = (workload.size("batch"), workload.size("groups"), splits)
+        return {name: TensorSpec(shape, "float32") for name in ("mean", "spread")}
+
+    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
+        exact = [inputs[name].double() for name in ("x", "weight", "bias")]
+        return {"out": _torch(workload)(*exact)}
+
+    def tolerance(self, workload: Workload) -> Tolerance:
+        relative = ROUNDING[workload.text("dtype")]
+        # The rounding error of one element may be twice that of the whole output.
+        return Tolerance(relative, 2 * relative)
+
+    def cost(self, workload: Workload) -> Cost:
+        elements = workload.size("batch") * workload.size("channels") * workload.size("pixels")
+        moved = 2.0 * (elements + workload.size("channels"))
+        return Cost(flops=_FLOPS * elements, bytes=moved * ELEMENT_BYTES[workload.text("dtype")])
+
+    def space(self, workload: Workload) -> SearchSpace:
+        return group_space(workload, self.name)
+
+    def default_config(self, workload: Workload, device: Device) -> Config:
+        return default_point(workload)
+
+    def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
+        last, splits, places = is_last(workload), integer(config, "splits"), length(workload)
+        groups, each = workload.size("groups"), integer(config, "BLOCK_G")
+        blocked = block(config, workload)
+        part = ceil_div(places, blocked * splits) * blocked
+        lanes_exist = not last or (width(workload) == per_group(workload) and groups % each == 0)
+        constants = {
+            "CHANNELS": workload.size("channels"),
+            "PIXELS": workload.size("pixels"),
+            "GROUPS": groups,
+            "WIDTH": width(workload),
+            "BLOCK": blocked,
+            "BLOCK_G": each,
+            "VEC": WORD_BYTES // ELEMENT_BYTES[workload.text("dtype")],
+            "PART": part,
+            "SPLITS": splits,
+            "LAST": last,
+            "EVEN": lanes_exist and part * splits == places,
+            "STREAM": config["stream"],
+            "EPS": number_of(workload, "eps", DEFAULT_EPS),
+            "LOAD_STAGES": config.get("block_stages", 1),
+            "num_warps": config["num_warps"],
+        }
+        names = ("x", "weight", "bias", "out")
+        moments = (tensors.get("mean"), tensors.get("spread"))
+        arguments = (*(tensors[name] for name in names), *moments)
+        phases = ("sum", "write") if splits > 1 else ("held" if config["passes"] == 1 else "whole",)
+        grid = (programs(config, workload), splits)
+        return [
+            Launch(group_norm_kernel, grid, arguments, {**constants, "PHASE": phase})
+            for phase in phases
+        ]
+
+    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+        eager, names = _torch(workload), ("x", "weight", "bias")
+        return {
+            "eager": named("out", eager, *names),
+            "compile": named("out", compiled(eager), *names),
+        }
+
+
+def _workload(
+    batch: int, channels: int, pixels: int, groups: int, layout: str, dtype: str
+) -> Workload:
+    return Workload.of(
+        batch=batch, channels=channels, pixels=pixels, groups=groups, layout=layout, dtype=dtype
+    )
+
+
+def _shape(workload: Workload) -> tuple[int, int, int]:
+    channels, pixels = workload.size("channels"), workload.size("pixels")
+    image = (pixels, channels) if is_last(workload) else (channels, pixels)
+    return (workload.size("batch"), *image)
+
+
+def _torch(workload: Workload) -> Callable[..., torch.Tensor]:
+    """The operation as users of torch write it, on images in the layout of x."""
+    groups, last = workload.size("groups"), is_last(workload)
+    eps = number_of(workload, "eps", DEFAULT_EPS)
+
+    def group_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        # torch knows channels that come last in images of four dimensions only.
+        images = x[:, :, None, :].permute(0, 3, 1, 2) if last else x
+        out = torch.nn.functional.group_norm(images, groups, weight, bias, eps)
+        return out.permute(0, 2, 3, 1).reshape(x.shape) if last else out
+
+    return group_norm

@@ -1,0 +1,167 @@
+"""The space of the group norm: groups held in registers, or read twice in tiles."""
+
+from __future__ import annotations
+
+from search_spaces.block_sizes import ceil_div, next_power_of_two
+from search_spaces.constraints import Constraint
+from search_spaces.kernels.dtypes import ELEMENT_BYTES
+from search_spaces.kernels.launch_limits import (
+    BLOCK_EXISTS,
+    fits_shared,
+    integer,
+    keeps_threads_busy,
+    programs_at_once,
+    threads,
+)
+from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo
+from search_spaces.records import Config, Device, Workload
+from search_spaces.space import SearchSpace
+
+#: Values of the largest tile that a program holds as a whole.
+_MOST_HELD = 32768
+#: Values of a tile and running moments: what a thread holds of each.
+_MOST_OF_TILE, _LEAST_OF_TILE = 32, 2
+#: 32-bit registers of a multiprocessor, and what a thread needs besides its values.
+_REGISTERS, _OTHER_REGISTERS = 65536, 24
+_LEAST_PIXELS, _MOST_PIXELS, _MOST_GROUPS, _MOST_SPLITS = 4, 512, 32, 64
+_SHORTEST, _LONGEST = 1024, 8192
+#: Programs for each multiprocessor beyond which a group is not split.
+_ENOUGH = 8
+_USUAL_TILE = 4096
+WORD_BYTES = 16
+
+
+def is_last(workload: Workload) -> bool:
+    """Whether the channels of a pixel are neighbours in memory."""
+    return workload.text("layout") == "nhwc"
+
+
+def per_group(workload: Workload) -> int:
+    """Channels of a group."""
+    return workload.size("channels") // workload.size("groups")
+
+
+def length(workload: Workload) -> int:
+    """Places of a group: its pixels, or its elements where they are one stretch of memory."""
+    pixels = workload.size("pixels")
+    return pixels if is_last(workload) else pixels * per_group(workload)
+
+
+def width(workload: Workload) -> int:
+    """Values of a place in a tile."""
+    return next_power_of_two(per_group(workload)) if is_last(workload) else 1
+
+
+def block(config: Config, workload: Workload) -> int:
+    """Places of a tile."""
+    held = next_power_of_two(length(workload))
+    if not is_last(workload):
+        held = max(held, WORD_BYTES // ELEMENT_BYTES[workload.text("dtype")])
+    return integer(config, "BLOCK", held)
+
+
+def tile(config: Config, workload: Workload) -> int:
+    """Values of a tile."""
+    return block(config, workload) * integer(config, "BLOCK_G") * width(workload)
+
+
+def group_space(workload: Workload, kernel: str) -> SearchSpace:
+    """`passes` 1 holds groups in registers; 2 reads them twice, in tiles of `BLOCK` places."""
+    places, two = next_power_of_two(length(workload)), {"passes": (2,)}
+    held = places * width(workload) <= _MOST_HELD
+    parameters: list[Parameter] = [
+        Choice("passes", (1, 2) if held else (2,)),
+        PowerOfTwo("num_warps", 1, 32),
+    ]
+    if is_last(workload):
+        most = min(_MOST_GROUPS, next_power_of_two(workload.size("groups")))
+        parameters.append(PowerOfTwo("BLOCK_G", 1, most))
+        largest = min(_MOST_PIXELS, places)
+        least = min(_LEAST_PIXELS, largest, max(1, _USUAL_TILE // width(workload)))
+        blocks = PowerOfTwo("BLOCK", least, largest, when=two)
+    else:
+        longest = max(_SHORTEST, min(_LONGEST, places))
+        blocks = PowerOfTwo("BLOCK", _SHORTEST, longest, when=two)
+    parameters += [
+        blocks,
+        Integer("block_stages", 1, 3, when=two),
+        PowerOfTwo("splits", 1, min(_MOST_SPLITS, places), when=two),
+        Boolean("stream"),
+    ]
+    return SearchSpace(parameters, CONSTRAINTS, kernel=kernel)
+
+
+def default_point(workload: Workload) -> Config:
+    """Groups of up to 16,384 values in registers, by a thread for each 16; others in tiles of
+    4,096. Channels that are neighbours are read 64 at a time."""
+    config: dict[str, bool | int] = {}
+    places = next_power_of_two(length(workload))
+    if is_last(workload):
+        groups = next_power_of_two(workload.size("groups"))
+        config["BLOCK_G"] = min(groups, _MOST_GROUPS, max(1, 64 // width(workload)))
+    values = places * width(workload) * config.get("BLOCK_G", 1)
+    if values <= (_USUAL_TILE if is_last(workload) else 4 * _USUAL_TILE):
+        warps = max(1, min(16, values // 512))
+        return {**config, "passes": 1, "num_warps": warps, "stream": False}
+    each = values // places
+    blocks = max(1, _USUAL_TILE // each)
+    if is_last(workload):
+        blocks = min(blocks, _MOST_PIXELS, places)
+    warps = max(1, min(8, blocks * each // 512))
+    streamed = {"BLOCK": blocks, "block_stages": 1, "splits": 1, "stream": False}
+    return {**config, "passes": 2, "num_warps": warps, **streamed}
+
+
+def _fits_thread(config: Config, workload: Workload, device: Device) -> bool:
+    lanes = threads(config, device)
+    share = _REGISTERS // lanes - _OTHER_REGISTERS
+    if config["passes"] == 2:
+        return tile(config, workload) <= lanes * min(_MOST_OF_TILE, share // 3)
+    return tile(config, workload) <= lanes * min(2 * _MOST_OF_TILE, share)
+
+
+def _fits_in_flight(config: Config, workload: Workload, device: Device) -> bool:
+    ahead = integer(config, "block_stages") - 1
+    needed = ahead * tile(config, workload) * ELEMENT_BYTES[workload.text("dtype")]
+    return fits_shared(needed, device)
+
+
+def _tiles(config: Config, workload: Workload) -> int:
+    return ceil_div(length(workload), block(config, workload))
+
+
+def _tile_of_many(config: Config, workload: Workload, device: Device) -> bool:
+    held = next_power_of_two(length(workload)) * width(workload) <= _MOST_HELD
+    return config["passes"] == 1 or _tiles(config, workload) >= 2 or not held
+
+
+def _splits_have_tiles(config: Config, workload: Workload, device: Device) -> bool:
+    return integer(config, "splits") <= _tiles(config, workload)
+
+
+def _pipelines(config: Config, workload: Workload, device: Device) -> bool:
+    each = ceil_div(_tiles(config, workload), integer(config, "splits"))
+    return integer(config, "block_stages") <= each
+
+
+def programs(config: Config, workload: Workload) -> int:
+    """Programs of a launch that does not split groups."""
+    across = ceil_div(workload.size("groups"), integer(config, "BLOCK_G"))
+    return workload.size("batch") * across
+
+
+def _needs_splits(config: Config, workload: Workload, device: Device) -> bool:
+    splits, most = integer(config, "splits"), _ENOUGH * programs_at_once(device)
+    return splits == 1 or programs(config, workload) * splits <= most
+
+
+CONSTRAINTS = (
+    BLOCK_EXISTS,
+    Constraint("thread", _fits_thread, "a thread has too few registers for its values"),
+    keeps_threads_busy(tile, _LEAST_OF_TILE),
+    Constraint("in_flight", _fits_in_flight, "tiles in flight do not fit into shared memory"),
+    Constraint("streaming", _tile_of_many, "a group of one tile need not be read twice"),
+    Constraint("pipeline", _pipelines, "there are too few tiles to load so far ahead"),
+    Constraint("splits", _splits_have_tiles, "some splits would have no tile"),
+    Constraint("enough", _needs_splits, "there are enough programs with fewer splits"),
+)
