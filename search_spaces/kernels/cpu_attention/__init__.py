@@ -1,0 +1,4 @@
+"""Scaled dot-product attention on a CPU."""
+
+KERNELS = {"cpu_attention": "kernel:CpuAttention"}
+KINDS = ("cpu",)

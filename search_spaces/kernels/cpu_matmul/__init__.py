@@ -1,0 +1,4 @@
+"""Matrix multiplication on a CPU."""
+
+KERNELS = {"cpu_matmul": "kernel:CpuMatmul"}
+KINDS = ("cpu",)

@@ -1,0 +1,36 @@
+"""Linear layers with an activation on a CPU, in one kernel and in two."""
+
+from __future__ import annotations
+
+import pytest
+from spaces_cpu import PLAIN, compiled_outcomes, wrong_forms
+
+from search_spaces.errors import WorkloadError
+from search_spaces.records import Workload
+from search_spaces.registry import load
+
+NAME = "cpu_linear_activation"
+TEMPLATE = {**PLAIN, "form": "template", "divide": "auto", "blocking": "auto"}
+
+
+def workload(function: str, dtype: str = "float32") -> Workload:
+    return Workload.of(M=37, N=71, K=130, function=function, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_every_form_is_right(dtype):
+    for function in ("relu", "relu1", "gelu", "silu"):
+        assert wrong_forms(NAME, workload(function, dtype)) == []
+
+
+def test_the_template_contains_the_activation():
+    jobs = [(NAME, workload("silu", dtype), TEMPLATE) for dtype in ("float32", "bfloat16")]
+    for outcome in compiled_outcomes(jobs):
+        assert outcome["passed"]
+        assert "micro_gemm" in outcome["code"]
+        assert "extern_kernels." not in outcome["code"]
+
+
+def test_other_functions_are_refused():
+    with pytest.raises(WorkloadError, match="function is 'tanh'"):
+        load(NAME).check_workload(workload("tanh"))
