@@ -16,10 +16,12 @@ import math
 import sys
 import time
 from collections import Counter
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
 from results_db import Store
+from search_spaces.statistics import verdict
 from tuner import settings, tables
 from tuner.campaign import RunOptions, run_campaign
 
@@ -40,6 +42,13 @@ class Watch:
 
 def ratio(log):
     return None if log is None else round(math.exp(log), 4)
+
+
+def verdict_over(baseline):
+    """The verdict on the winner against a baseline; None for a baseline without a time."""
+    if baseline.log_ratio is None:
+        return None
+    return verdict(-baseline.log_ratio, -baseline.log_ratio_high, -baseline.log_ratio_low)
 
 
 def task_entry(store, task):
@@ -73,6 +82,7 @@ def task_entry(store, task):
         "confirm_compiled": chosen.compiled,
         "clocks": dict(chosen.clocks),
         "speedup_over": {b.name: ratio(b.log_ratio) for b in task.baselines},
+        "verdict_over": {b.name: verdict_over(b) for b in task.baselines},
         "baseline_us": {b.name: b.median_us for b in task.baselines},
         "baseline_problems": {b.name: b.message for b in task.baselines if b.message},
     }
@@ -105,12 +115,7 @@ def main():
                 "campaign": name,
                 "date": datetime.now(UTC).strftime("%Y-%m-%d"),
                 "devices": sorted({t.key.device.name for t in tasks}),
-                "toolchain": {
-                    field: getattr(tasks[0].key.toolchain, field)
-                    for field in ("python", "torch", "triton", "cuda", "ptxas", "driver")
-                }
-                if tasks
-                else {},
+                "toolchain": asdict(tasks[0].key.toolchain) if tasks else {},
                 "environment": dict(run.environment),
                 "wall_s": round(outcome.elapsed_s, 1),
                 "device_busy_share": round(watch.last.busy_share, 3) if watch.last else None,
@@ -122,6 +127,7 @@ def main():
         path.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
         for task in document["tasks"]:
             print(name, task["workload"], task.get("median_us"), task.get("speedup_over"))
+            print("    ", task.get("verdict_over"))
         print(f"{name}: {outcome.summary} in {outcome.elapsed_s:.0f} s -> {path}")
 
 
