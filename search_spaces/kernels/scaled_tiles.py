@@ -56,6 +56,8 @@ _USUAL: tuple[dict[str, int], ...] = (
     {"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 128, "num_warps": 8, "num_stages": 2},
     {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "num_warps": 4, "num_stages": 2},
 )
+#: The first choice for few rows, which wait for b: more of it on its way.
+_USUAL_FEW = {"BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": 128, "num_warps": 4, "num_stages": 4}
 
 
 def sizes(workload: Workload) -> tuple[int, int, int]:
@@ -138,26 +140,47 @@ def features(config: Config, workload: Workload, device: Device) -> tuple[float,
 
 
 def default_point(bound: BoundSpace) -> Config:
-    """The config without tuning: a usual tile, cut to the problem and the device."""
-    for tile in _USUAL:
+    """The config without tuning: a usual tile, cut to the problem and the device.
+
+    Few rows get transposed tiles, for the large instructions, and splits of K for all
+    multiprocessors.
+    """
+    few = bound.workload.size("M") <= _FEW_ROWS
+    for tile in (_USUAL_FEW, *_USUAL) if few else _USUAL:
         for dot in ("float8", "float16"):
             for group in (8, 1):
-                usual = {**tile, "GROUP_M": group}
-                values = {
-                    item.name: _nearest(item, usual[item.name])
-                    for item in bound.parameters
-                    if item.name in usual
-                }
-                if any(item.name == "dot" for item in bound.parameters):
-                    values["dot"] = dot
-                config = bound.complete(values)
+                usual = {**tile, "GROUP_M": group, "dot": dot}
+                config = bound.complete(
+                    {
+                        item.name: _nearest(item, usual[item.name])
+                        for item in bound.parameters
+                        if item.name in usual
+                    }
+                )
                 if bound.feasible(config):
-                    return config
+                    return _spread(bound, config)
     bound.require_feasible()
     return next(bound.enumerate())
 
 
-def _nearest(parameter: Parameter, usual: int) -> Value:
+def _spread(bound: BoundSpace, config: Config) -> Config:
+    """The config transposed and split, as far as that is feasible and there are too few tiles."""
+    swapped = {**config, "swap": True}
+    if has_capability(bound.device, 90) and "swap" in config and bound.feasible(swapped):
+        config = swapped
+    while "SPLIT_K" in config:
+        splits = integer(config, "SPLIT_K")
+        split = {**config, "SPLIT_K": 2 * splits}
+        programs = _output_tiles(config, bound.workload) * splits
+        if programs >= programs_at_once(bound.device) or not bound.feasible(split):
+            break
+        config = split
+    return config
+
+
+def _nearest(parameter: Parameter, usual: Value) -> Value:
+    if not isinstance(usual, int):
+        return usual
     return min(parameter.values(), key=lambda value: abs(int(str(value)) - usual))
 
 

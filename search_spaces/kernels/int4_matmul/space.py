@@ -24,10 +24,15 @@ GROUP = 128
 #: Bytes of an element of a, and of an output tile's sum.
 _WIDE_BYTES = 2
 #: Registers of a thread for sums and widened weights: of 255, addresses and operands need some.
-_MOST_REGISTERS = 192
+_MOST_REGISTERS = 176
 #: Up to so many rows, K may be split.
 _FEW_ROWS, _MOST_SPLITS = 128, 16
 _ENOUGH = 8
+#: BLOCK_M, BLOCK_N, num_warps and num_stages without tuning; the first that fits is the default.
+_USUAL = ((128, 128, 8, 3), (64, 128, 4, 3), (64, 128, 4, 2), (64, 64, 4, 2))
+_USUAL_FEW = ((64, 64, 4, 4), (64, 64, 4, 2))
+#: Programs for each multiprocessor that the default splits K for.
+_USUAL_PROGRAMS = 4
 
 
 def int4_space(workload: Workload, kernel: str) -> SearchSpace:
@@ -49,18 +54,23 @@ def int4_space(workload: Workload, kernel: str) -> SearchSpace:
 
 
 def default_point(workload: Workload, device: Device) -> Config:
-    """64 or 128 columns by all rows up to 64; K split until every multiprocessor has a tile."""
+    """128 x 128 tiles or, where rows are few, all rows by 64 columns, with K split until every
+    multiprocessor has several programs to wait for weights."""
     m, n, k = (workload.size(dim) for dim in "MNK")
     few = m <= _FEW_ROWS
-    block_m = max(16, min(64, 1 << (m - 1).bit_length()))
-    block_n = max(16, min(64 if few else 128, 1 << (n - 1).bit_length()))
-    config: dict[str, int | bool] = {"BLOCK_M": block_m, "BLOCK_N": block_n, "GROUP_M": 1}
-    config |= {"num_warps": 4, "num_stages": 3, "scale_sums": False, "packed": False}
-    if not _fits_shared(config, workload, device):
-        config["num_stages"] = 2
+    config: dict[str, int | bool] = {}
+    for rows, cols, warps, stages in _USUAL_FEW if few else _USUAL:
+        block_m = max(16, min(rows, 1 << (m - 1).bit_length()))
+        block_n = max(16, min(cols, 1 << (n - 1).bit_length()))
+        config = {"BLOCK_M": block_m, "BLOCK_N": block_n, "GROUP_M": 1, "num_warps": warps}
+        config |= {"num_stages": stages, "scale_sums": False, "packed": False}
+        if _fits_shared(config, workload, device):
+            break
     if few:
         tiles, splits = output_tiles(config, workload), 1
-        while splits < _most_splits(k) and splits * tiles < programs_at_once(device):
+        while splits < _most_splits(k) and splits * tiles < _USUAL_PROGRAMS * programs_at_once(
+            device
+        ):
             splits *= 2
         config["SPLIT_K"] = splits
     grouped = {**config, "GROUP_M": 8}

@@ -18,6 +18,38 @@ _GROUP = tl.constexpr(128)
 _BYTES = tl.constexpr(64)
 
 
+def _instructions(pair: str, exponent: str, one: str, *, scaled: bool) -> str:
+    """PTX for the four bytes of $4, whose eight numbers become $0 and $1 (low halves), $2 and $3.
+
+    The bytes are placed below the exponents of two numbers at once. $5 and $6 are added to numbers,
+    $7 and $8 multiply them. Results are moved last, since an output may share its register with an
+    input.
+    """
+    halves = (("a", "$4", "0x4140"), ("b", "$4", "0x4342"), ("c", "h", "0x4140"))
+    lines = [
+        ".reg .b32 one, zero, h, a, b, c, d;",
+        # Adding a negative zero changes no product.
+        f"mov.b32 one, {one}; mov.b32 zero, 0x80008000;",
+        "shr.b32 h, $4, 4;",
+    ]
+    for name, source, bytes_ in (*halves, ("d", "h", "0x4342")):
+        offset, factor = ("$5", "$7") if bytes_ == "0x4140" else ("$6", "$8")
+        lines += [
+            f"prmt.b32 {name}, {source}, {exponent}, {bytes_};",
+            f"and.b32 {name}, {name}, 0xFF0FFF0F;",
+            f"fma.rn.{pair} {name}, {name}, one, {offset};",
+        ]
+        lines += [f"fma.rn.{pair} {name}, {name}, {factor}, zero;"] if scaled else []
+    moves = [f"mov.b32 ${at}, {name};" for at, name in enumerate("abcd")]
+    return "{ " + " ".join([*lines, *moves]) + " }"
+
+
+_BFLOAT16 = tl.constexpr(_instructions("bf16x2", "0x43", "0x3F803F80", scaled=False))
+_BFLOAT16_SCALED = tl.constexpr(_instructions("bf16x2", "0x43", "0x3F803F80", scaled=True))
+_FLOAT16 = tl.constexpr(_instructions("f16x2", "0x64", "0x3C003C00", scaled=False))
+_FLOAT16_SCALED = tl.constexpr(_instructions("f16x2", "0x64", "0x3C003C00", scaled=True))
+
+
 @triton.jit
 def _offset(q, dtype: tl.constexpr):
     """128 + q in bfloat16, or 1024 + q in float16; q: uint8 below 16."""
@@ -26,33 +58,32 @@ def _offset(q, dtype: tl.constexpr):
 
 
 @triton.jit
-def _halves(w, dtype: tl.constexpr, PACKED: tl.constexpr):
-    """The low and the high half of each byte as `_offset` gives them.
+def _weights(
+    w, zero, scale, dtype: tl.constexpr, SCALED: tl.constexpr, PACKED: tl.constexpr
+):  # fmt: skip
+    """q - zero of the low and of the high half of each byte of w, with SCALED times `scale`.
 
-    PACKED: four bytes at a time by instructions of CUDA, which place two bytes below two exponents
-    at once.
+    zero: as `_offset` gives it. PACKED: by instructions of CUDA for four bytes at a time.
     """
     if PACKED:
-        exponent: tl.constexpr = "0x43" if dtype == tl.bfloat16 else "0x64"
-        low, high = tl.inline_asm_elementwise(
-            asm="{ .reg .b32 h, a, b, c, d; shr.b32 h, $4, 4;"
-            + " prmt.b32 a, $4, " + exponent + ", 0x4140;"
-            + " prmt.b32 b, $4, " + exponent + ", 0x4342;"
-            + " prmt.b32 c, h, " + exponent + ", 0x4140;"
-            + " prmt.b32 d, h, " + exponent + ", 0x4342;"
-            + " and.b32 $0, a, 0xFF0FFF0F; and.b32 $1, b, 0xFF0FFF0F;"
-            + " and.b32 $2, c, 0xFF0FFF0F; and.b32 $3, d, 0xFF0FFF0F; }",
-            constraints="=r,=r,=r,=r,r",
-            args=[w],
-            dtype=(tl.uint16, tl.uint16),
-            is_pure=True,
-            pack=4,
-        )  # fmt: skip
+        if SCALED:
+            asm: tl.constexpr = _BFLOAT16_SCALED if dtype == tl.bfloat16 else _FLOAT16_SCALED
+            low, high = tl.inline_asm_elementwise(
+                asm, "=r,=r,=r,=r,r,r,r,r,r", [w, -zero, scale], (tl.uint16, tl.uint16), True, 4
+            )
+        else:
+            asm: tl.constexpr = _BFLOAT16 if dtype == tl.bfloat16 else _FLOAT16
+            low, high = tl.inline_asm_elementwise(
+                asm, "=r,=r,=r,=r,r,r,r", [w, -zero], (tl.uint16, tl.uint16), True, 4
+            )
         low = low.to(dtype, bitcast=True)
         high = high.to(dtype, bitcast=True)
     else:
-        low = _offset(w & 0xF, dtype)
-        high = _offset(w >> 4, dtype)
+        low = _offset(w & 0xF, dtype) - zero
+        high = _offset(w >> 4, dtype) - zero
+        if SCALED:
+            low *= scale
+            high *= scale
     return low, high
 
 
@@ -111,17 +142,15 @@ def int4_matmul_kernel(
         scale_next, zero_next = _group_values(
             scale_ptr, zero_ptr, step + 1, w_rows, groups, N, WIDE
         )
-        low, high = _halves(w, dtype, PACKED)
-        low -= zero
-        high -= zero
+        low, high = _weights(w, zero, scale, dtype, not SCALE_SUMS, PACKED)
         a_low = tl.trans(tl.load(a_ptrs))
         a_high = tl.trans(tl.load(a_ptrs + _BYTES))
         if SCALE_SUMS:
             partial = tl.dot(high, a_high, tl.dot(low, a_low))
             acc += partial * scale.to(tl.float32)
         else:
-            acc = tl.dot(low * scale, a_low, acc)
-            acc = tl.dot(high * scale, a_high, acc)
+            acc = tl.dot(low, a_low, acc)
+            acc = tl.dot(high, a_high, acc)
         a_ptrs += _GROUP
         w_ptrs += N * _BYTES
 

@@ -102,17 +102,28 @@ def magnitude_space(
         if codes:
             parameters += [PowerOfTwo("steps", 1, _MOST_STEPS), Boolean("reversed")]
     else:
-        if scales == "row":
-            whole = min(_LARGEST, next_power_of_two(workload.size("cols")))
-            parameters.append(PowerOfTwo("BLOCK", min(_SMALLEST, whole), whole))
-        fitting = min(_MOST_GROUPS, next_power_of_two(groups(workload)))
-        parameters += [
-            PowerOfTwo("GROUPS", 1, fitting),
-            PowerOfTwo("steps", 1, min(_MOST_STEPS, next_power_of_two(groups(workload)))),
-            Integer("stages", 1, _DEEPEST),
-            Boolean("stream"),
-        ]
+        parameters += _group_parameters(workload)
     return SearchSpace([*parameters, *more], CONSTRAINTS, kernel=kernel)
+
+
+def _group_parameters(workload: Workload) -> list[Parameter]:
+    """Steps and stages of programs that hold whole groups; stages alone for longer rows."""
+    most, several = groups(workload), _MOST_GROUPS
+    parameters: list[Parameter] = []
+    when = None
+    if workload["scales"] == "row":
+        whole = next_power_of_two(workload.size("cols"))
+        largest = min(_LARGEST, whole)
+        parameters.append(PowerOfTwo("BLOCK", min(_SMALLEST, largest), largest))
+        several = max(1, min(several, _LARGEST // whole))
+        when = {"BLOCK": (whole,)}
+    if when is None or whole == largest:
+        parameters += [
+            PowerOfTwo("GROUPS", 1, min(several, next_power_of_two(most)), when=when),
+            PowerOfTwo("steps", 1, min(_MOST_STEPS, next_power_of_two(most)), when=when),
+            Boolean("stream", when=when),
+        ]
+    return [*parameters, Integer("stages", 1, _DEEPEST)]
 
 
 def default_point(workload: Workload) -> Config:
@@ -124,13 +135,15 @@ def default_point(workload: Workload) -> Config:
         fitting = max(_LEAST_PARTS, next_power_of_two(blocks + 1) // 2)
         parts = min(_USUAL_PARTS, fitting, _most_parts(workload))
         return {"num_warps": 4, "BLOCK": _USUAL_BLOCK, "parts": parts, "stages": 1}
-    step = {"steps": 1, "stages": 1, "stream": False}
+    whole: dict[str, int | bool] = {"steps": 1, "stream": False}
     if scales == "row":
-        block = min(8192, next_power_of_two(workload.size("cols")))
+        cols = workload.size("cols")
+        block = min(8192, next_power_of_two(cols))
         warps = max(1, min(8, block // (_USUAL_HELD * 32)))
-        return {"num_warps": warps, "BLOCK": block, "GROUPS": 1, **step}
+        more = {"GROUPS": 1, **whole} if block >= cols else {}
+        return {"num_warps": warps, "BLOCK": block, "stages": 1, **more}
     fitting = min(_USUAL_GROUPS, next_power_of_two(groups(workload)))
-    return {"num_warps": max(1, fitting // 4), "GROUPS": fitting, **step}
+    return {"num_warps": max(1, fitting // 4), "GROUPS": fitting, "stages": 1, **whole}
 
 
 def _most_parts(workload: Workload) -> int:
@@ -161,11 +174,6 @@ def _loops(config: Config, workload: Workload) -> int:
     if _is_whole(config, workload):
         return integer(config, "steps")
     return ceil_div(workload.size("cols"), integer(config, "BLOCK"))
-
-
-def _groups_are_whole(config: Config, workload: Workload, device: Device) -> bool:
-    several = integer(config, "GROUPS") * integer(config, "steps") > 1 or config.get("stream")
-    return workload["scales"] == "tensor" or _is_whole(config, workload) or not several
 
 
 def _fills_device(config: Config, workload: Workload, device: Device) -> bool:
@@ -209,11 +217,6 @@ CONSTRAINTS = (
     BLOCK_EXISTS,
     fits_registers(_held, _MOST_HELD),
     keeps_threads_busy(_held, _LEAST_HELD),
-    Constraint(
-        "whole",
-        _groups_are_whole,
-        "a row longer than BLOCK is the only one of a program, and is read twice",
-    ),
     Constraint("fill", _fills_device, "programs would be fewer than multiprocessors"),
     Constraint("parts", _parts_have_blocks, "some parts would have no block"),
     pipelines_blocks(_loops),
@@ -278,7 +281,7 @@ def group_launches(
         "GROUPS": each,
         "EVEN": length == constants["BLOCK"] and cols % length == 0 and count % each == 0,
         "LOOP": integer(config, "steps") > 1,
-        "STREAM": config["stream"],
+        "STREAM": bool(config.get("stream")),
     }
     grid = (ceil_div(ceil_div(count, each), integer(config, "steps")),)
     return [Launch(group_kernel, grid, (x, q, scale, count), constants)]
