@@ -20,14 +20,14 @@ _INTEGER_BASE = tl.constexpr(12582912.0)
 
 
 @triton.jit
-def _scale_of(amax, LARGEST: tl.constexpr):
+def scale_of(amax, LARGEST: tl.constexpr):
     """Scale and its reciprocal."""
     scale = tl.div_rn(tl.maximum(amax, LEAST_AMAX), tl.full(amax.shape, LARGEST, tl.float32))
     return scale, tl.div_rn(tl.full(amax.shape, 1.0, tl.float32), scale)
 
 
 @triton.jit
-def _codes(x, scale, reciprocal, q_ptr):
+def codes_of(x, scale, reciprocal, q_ptr):
     """x / scale as codes of the type of q_ptr.
 
     The quotient is corrected by its remainder and so correctly rounded (Markstein, Computation of
@@ -65,8 +65,8 @@ def _group_step(
         x = tl.load(x_ptr + at, inside, 0.0, eviction_policy=load_policy).to(tl.float32)
     amax = tl.max(tl.abs(x), 1)
     if CODES:
-        scale, reciprocal = _scale_of(amax, LARGEST)
-        codes = _codes(x, scale[:, None], reciprocal[:, None], q_ptr)
+        scale, reciprocal = scale_of(amax, LARGEST)
+        codes = codes_of(x, scale[:, None], reciprocal[:, None], q_ptr)
         if EVEN:
             tl.store(q_ptr + at, codes)
         else:
@@ -121,12 +121,12 @@ def row_kernel(
     # A row of the tile, so that scales have the same shape as in `group_kernel`.
     amax = tl.max(largest[None, :], 1)
     if CODES:
-        scale, reciprocal = _scale_of(amax, LARGEST)
+        scale, reciprocal = scale_of(amax, LARGEST)
         q_ptr += row * COLS
         for start in tl.range(0, COLS, BLOCK, num_stages=LOAD_STAGES):
             at = start + lanes
             x = tl.load(x_ptr + at, at < COLS, 0.0, eviction_policy="evict_first").to(tl.float32)
-            tl.store(q_ptr + at, _codes(x, scale, reciprocal, q_ptr), at < COLS)
+            tl.store(q_ptr + at, codes_of(x, scale, reciprocal, q_ptr), at < COLS)
         amax = scale
     tl.store(scale_ptr + row + tl.arange(0, 1), amax)
 
@@ -164,7 +164,7 @@ def tensor_codes_kernel(
     `amax_parts_kernel` has read last.
     """
     parts = tl.load(part_ptr + tl.arange(0, PARTS))
-    scale, reciprocal = _scale_of(tl.max(parts[None, :], 1), LARGEST)
+    scale, reciprocal = scale_of(tl.max(parts[None, :], 1), LARGEST)
     if tl.program_id(0) == 0:
         tl.store(scale_ptr + tl.arange(0, 1), scale)
     lanes = tl.arange(0, BLOCK)
@@ -173,7 +173,7 @@ def tensor_codes_kernel(
         block = blocks - 1 - step if REVERSED else step
         at = tl.cast(block, tl.int64) * BLOCK + lanes
         x = tl.load(x_ptr + at, at < elements, 0.0, eviction_policy="evict_first").to(tl.float32)
-        tl.store(q_ptr + at, _codes(x, scale, reciprocal, q_ptr), at < elements)
+        tl.store(q_ptr + at, codes_of(x, scale, reciprocal, q_ptr), at < elements)
 
 
 @triton.jit
