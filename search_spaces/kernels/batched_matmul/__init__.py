@@ -1,0 +1,3 @@
+"""Batches of matrix products."""
+
+KERNELS = {"batched_matmul": "kernel:BatchedMatmul"}
