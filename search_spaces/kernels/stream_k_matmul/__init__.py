@@ -1,0 +1,3 @@
+"""Matrix multiplication whose last tiles are shared by all programs (stream-K)."""
+
+KERNELS = {"stream_k_matmul": "kernel:StreamKMatmul"}
