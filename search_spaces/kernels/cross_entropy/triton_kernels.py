@@ -45,3 +45,31 @@ def cross_entropy_kernel(
     target = tl.load(target_ptr + row)
     chosen = tl.load(x_ptr + row * stride + target).to(tl.float32)
     tl.store(loss_ptr + row, (top + tl.log2(total)) * LN2 - chosen)
+
+
+@triton.jit
+def cross_entropy_backward_kernel(
+    x_ptr, target_ptr, lse_ptr, grad_ptr, out_ptr, COLS: tl.constexpr, BLOCK: tl.constexpr,
+    STEPS: tl.constexpr, LOAD_STAGES: tl.constexpr, STREAM: tl.constexpr,
+):  # fmt: skip
+    """out[r] = grad[r] (exp(x[r] - lse[r]) - onehot(target[r])), STEPS blocks of a row per program.
+
+    Rows are contiguous. LOAD_STAGES blocks are in flight. With STREAM, lines are marked to leave
+    the caches first.
+    """
+    load_policy: tl.constexpr = "evict_first" if STREAM else ""
+    store_policy: tl.constexpr = ".cs" if STREAM else ""
+    row = tl.program_id(0).to(tl.int64)
+    target = tl.load(target_ptr + row).to(tl.int32)
+    lse = tl.load(lse_ptr + row) * LOG2E
+    grad = tl.load(grad_ptr + row)
+    first = tl.program_id(1) * (STEPS * BLOCK)
+    last = tl.minimum(first + STEPS * BLOCK, COLS)
+    for start in tl.range(first, last, BLOCK, num_stages=LOAD_STAGES):
+        cols = start + tl.arange(0, BLOCK)
+        at = row * COLS + cols
+        x = tl.load(x_ptr + at, cols < COLS, 0.0, eviction_policy=load_policy)
+        share = tl.exp2(x.to(tl.float32) * LOG2E - lse)
+        value = tl.where(cols == target, share - 1.0, share) * grad
+        value = value.to(out_ptr.dtype.element_ty)
+        tl.store(out_ptr + at, value, cols < COLS, cache_modifier=store_policy)

@@ -1,0 +1,194 @@
+"""The gradient of the cross-entropy of each row of logits.
+
+Memory-bound: the least traffic is one read of the logits and one write of their gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from search_spaces.block_sizes import ceil_div, next_power_of_two
+from search_spaces.constraints import Constraint
+from search_spaces.declaration.dimensions import check_dims
+from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.kernels.cross_entropy.triton_kernels import cross_entropy_backward_kernel
+from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
+from search_spaces.kernels.launch_limits import (
+    BLOCK_EXISTS,
+    MAX_SIZE,
+    fits_registers,
+    integer,
+    keeps_threads_busy,
+)
+from search_spaces.params import Boolean, Integer, Parameter, PowerOfTwo
+from search_spaces.records import Config, Device, Workload
+from search_spaces.space import SearchSpace
+from search_spaces.tensors import compiled, generator, named, random_tensor
+
+if TYPE_CHECKING:
+    import torch
+
+    from search_spaces.kernel import Tensors
+
+#: Logits that a thread holds at most and at least.
+_MOST_HELD, _LEAST_HELD = 64, 2
+_LEAST_BLOCK, _MOST_BLOCK, _MOST_STEPS = 256, 16384, 64
+#: The longest row whose smallest blocks fit into the second axis of a grid.
+_LONGEST = 2**23
+#: Difference, exponential, product and the target's difference of one logit.
+_FLOPS = 4.0
+#: Target, logarithm of the sum and gradient of a row.
+_ROW_BYTES = 8 + 4 + 4
+_INPUTS = ("x", "target", "lse", "grad")
+
+
+class CrossEntropyBackward(Kernel):
+    """out[rows, cols] = grad (softmax(x) - onehot(target)) of logits x[rows, cols]; dims rows, cols
+    and dtype.
+
+    lse is the logarithm of the sum of exponentials of each row, as the forward pass leaves it, and
+    grad the gradient of each row's loss; both are float32. out has the dtype of the logits.
+    """
+
+    name = "cross_entropy_backward"
+
+    def workloads(self) -> Sequence[Workload]:
+        return [
+            _workload(8192, 128256, "bfloat16"),  # Llama-3
+            _workload(4096, 151936, "bfloat16"),  # Qwen3
+            _workload(4096, 128256, "float32"),
+            _workload(2048, 50257, "float16"),  # GPT-2
+            _workload(65536, 1000, "float32"),  # ImageNet's classes
+            _workload(16384, 32000, "bfloat16"),  # Mixtral
+            _workload(100, 30522, "float32"),  # BERT
+        ]
+
+    def check_workload(self, workload: Workload) -> None:
+        sizes = {"rows": MAX_SIZE, "cols": _LONGEST}
+        check_dims(self.name, workload, sizes=sizes, dtypes=DTYPES)
+
+    def small_workload(self, workload: Workload) -> Workload:
+        return workload.with_dims(rows=7, cols=509)
+
+    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
+        rows, cols = workload.size("rows"), workload.size("cols")
+        source, logits = generator(seed, device), TensorSpec((rows, cols), workload.text("dtype"))
+        x = random_tensor(logits, source, device, scale=2.0)
+        target = random_tensor(TensorSpec((rows,), "int64"), source, device, limits=(0, cols))
+        grad = random_tensor(TensorSpec((rows,), "float32"), source, device)
+        lse = random_tensor(TensorSpec((rows,), "float32"), None, device)
+        if device != "meta":
+            lse = x.float().logsumexp(1)
+        return {"x": x, "target": target, "lse": lse, "grad": grad}
+
+    def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        shape = (workload.size("rows"), workload.size("cols"))
+        return {"out": TensorSpec(shape, workload.text("dtype"))}
+
+    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
+        x, target, lse, grad = (inputs[name] for name in _INPUTS)
+        shares = x.double().sub_(lse.double()[:, None])
+        return {"out": _in_place(shares, target, grad.double())}
+
+    def tolerance(self, workload: Workload) -> Tolerance:
+        relative = ROUNDING[workload.text("dtype")]
+        return Tolerance(relative, relative)
+
+    def cost(self, workload: Workload) -> Cost:
+        rows = workload.size("rows")
+        logits = rows * workload.size("cols")
+        moved = 2 * logits * ELEMENT_BYTES[workload.text("dtype")]
+        return Cost(flops=_FLOPS * logits, bytes=float(moved + rows * _ROW_BYTES))
+
+    def space(self, workload: Workload) -> SearchSpace:
+        cols = workload.size("cols")
+        widest = min(_MOST_BLOCK, next_power_of_two(cols))
+        narrowest = min(_LEAST_BLOCK, widest)
+        steps = min(_MOST_STEPS, next_power_of_two(ceil_div(cols, narrowest)))
+        parameters: list[Parameter] = [
+            PowerOfTwo("BLOCK", narrowest, widest),
+            PowerOfTwo("num_warps", 1, 16),
+            PowerOfTwo("steps", 1, steps),
+            Integer("stages", 1, 4),
+            Boolean("stream"),
+        ]
+        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name)
+
+    def default_config(self, workload: Workload, device: Device) -> Config:
+        """One block of 4,096 logits by 8 warps, fewer where rows are shorter."""
+        block = min(4096, next_power_of_two(workload.size("cols")))
+        warps = max(1, min(8, block // (_LEAST_HELD * (device.warp_size or 32))))
+        return {"BLOCK": block, "num_warps": warps, "steps": 1, "stages": 1, "stream": False}
+
+    def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
+        constants = {
+            "COLS": workload.size("cols"),
+            "BLOCK": config["BLOCK"],
+            "STEPS": config["steps"],
+            "LOAD_STAGES": config["stages"],
+            "STREAM": config["stream"],
+            "num_warps": config["num_warps"],
+        }
+        parts = ceil_div(_blocks(config, workload), integer(config, "steps"))
+        arguments = tuple(tensors[name] for name in (*_INPUTS, "out"))
+        grid = (workload.size("rows"), parts)
+        return [Launch(cross_entropy_backward_kernel, grid, arguments, constants)]
+
+    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+        """`eager` works in place; `compile` has no scattered write and fuses all."""
+
+        def eager(
+            x: torch.Tensor, target: torch.Tensor, lse: torch.Tensor, grad: torch.Tensor
+        ) -> torch.Tensor:
+            return _in_place(x - lse[:, None], target, grad).to(x.dtype)
+
+        def fused(
+            x: torch.Tensor, target: torch.Tensor, lse: torch.Tensor, grad: torch.Tensor
+        ) -> torch.Tensor:
+            import torch
+
+            places = torch.arange(x.shape[1], device=x.device)
+            shares = (x.float() - lse[:, None]).exp() - (places == target[:, None]).float()
+            return (shares * grad[:, None]).to(x.dtype)
+
+        return {
+            "eager": named("out", eager, *_INPUTS),
+            "compile": named("out", compiled(fused), *_INPUTS),
+        }
+
+
+def _workload(rows: int, cols: int, dtype: str) -> Workload:
+    return Workload.of(rows=rows, cols=cols, dtype=dtype)
+
+
+def _in_place(shares: torch.Tensor, target: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
+    """grad (exp(shares) - onehot(target)), in the memory of `shares`."""
+    shares.exp_()
+    shares.scatter_add_(1, target[:, None], shares.new_full((len(target), 1), -1.0))
+    return shares.mul_(grad[:, None])
+
+
+def _block(config: Config, workload: Workload) -> int:
+    return integer(config, "BLOCK")
+
+
+def _blocks(config: Config, workload: Workload) -> int:
+    return ceil_div(workload.size("cols"), integer(config, "BLOCK"))
+
+
+def _has_steps(config: Config, workload: Workload, device: Device) -> bool:
+    return integer(config, "steps") < 2 * _blocks(config, workload)
+
+
+def _pipelines_steps(config: Config, workload: Workload, device: Device) -> bool:
+    return integer(config, "stages") <= integer(config, "steps")
+
+
+CONSTRAINTS = (
+    BLOCK_EXISTS,
+    fits_registers(_block, _MOST_HELD),
+    keeps_threads_busy(_block, _LEAST_HELD),
+    Constraint("steps", _has_steps, "a row has fewer blocks"),
+    Constraint("pipeline", _pipelines_steps, "a program has too few blocks to load so far ahead"),
+)
