@@ -1,0 +1,3 @@
+"""The product of four matrices."""
+
+KERNELS = {"matrix_chain": "kernel:MatrixChain"}
