@@ -1,0 +1,111 @@
+"""What the linear cross-entropy has in common forward and backward: workloads and inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import log, sqrt
+from typing import TYPE_CHECKING, ClassVar
+
+from search_spaces.declaration.dimensions import check_dims
+from search_spaces.kernel import Kernel, TensorSpec
+from search_spaces.kernels.dtypes import ELEMENT_BYTES, ROUNDING
+from search_spaces.records import Workload
+from search_spaces.tensors import generator, random_tensor
+
+if TYPE_CHECKING:
+    import torch
+
+    from search_spaces.kernel import Tensors
+
+DTYPES = ("float16", "bfloat16")
+_LARGEST = {"tokens": 2**24, "dim": 2**16, "vocab": 2**24}
+#: The standard deviation of the logits: some words are likely, so that all parts of a gradient
+#: count.
+_SPREAD = 2.0
+#: Logits that inputs and references hold at a time.
+_LOGITS = 2**28
+INDEX_BYTES, FLOAT_BYTES = 8, 4
+
+
+class LinearCrossEntropyKernel(Kernel):
+    """A kernel of hidden[tokens, dim], weight[vocab, dim] and target[tokens]."""
+
+    #: Names of the float32 inputs that a kernel has besides, one number for each token.
+    per_token: ClassVar[tuple[str, ...]] = ()
+
+    def workloads(self) -> Sequence[Workload]:
+        return [
+            _workload(8192, 4096, 128256, "bfloat16"),  # Llama-3 8B
+            _workload(4096, 8192, 128256, "bfloat16"),  # Llama-3 70B
+            _workload(8192, 2048, 151936, "bfloat16"),  # Qwen3 1.7B
+            _workload(4096, 7168, 129280, "bfloat16"),  # DeepSeek-V3
+            _workload(4096, 2880, 201088, "bfloat16"),  # GPT-OSS 120B
+            _workload(4096, 4096, 32000, "bfloat16"),  # Mixtral
+            _workload(1024, 1280, 51866, "float16"),  # Whisper large-v3
+            _workload(333, 771, 30522, "float16"),
+        ]
+
+    def check_workload(self, workload: Workload) -> None:
+        check_dims(self.name, workload, sizes=_LARGEST, dtypes=DTYPES)
+
+    def small_workload(self, workload: Workload) -> Workload:
+        return workload.with_dims(tokens=21, dim=39, vocab=301)
+
+    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
+        tokens, dim, vocab = sizes(workload)
+        source, dtype = generator(seed, device), workload.text("dtype")
+        scale = sqrt(_SPREAD / sqrt(dim))
+        inputs = {
+            "hidden": random_tensor(TensorSpec((tokens, dim), dtype), source, device, scale),
+            "weight": random_tensor(TensorSpec((vocab, dim), dtype), source, device, scale),
+            "target": random_tensor(
+                TensorSpec((tokens,), "int64"), source, device, limits=(0, vocab)
+            ),
+        }
+        for name in self.per_token:
+            inputs[name] = random_tensor(TensorSpec((tokens,), "float32"), source, device)
+        if "lse" in self.per_token and device != "meta":
+            weight = inputs["weight"].float()
+            for rows in token_blocks(workload):
+                logits = inputs["hidden"][rows].float() @ weight.T
+                inputs["lse"][rows] = logits.logsumexp(1)
+        return inputs
+
+
+def sizes(workload: Workload) -> tuple[int, int, int]:
+    """tokens, dim and vocab."""
+    return workload.size("tokens"), workload.size("dim"), workload.size("vocab")
+
+
+def moved_bytes(workload: Workload) -> int:
+    """Bytes of hidden and weight, read or written once."""
+    tokens, dim, vocab = sizes(workload)
+    return (tokens + vocab) * dim * ELEMENT_BYTES[workload.text("dtype")]
+
+
+def product_flops(workload: Workload) -> float:
+    """Operations of one product of all tokens, words and elements of a row."""
+    tokens, dim, vocab = sizes(workload)
+    return 2.0 * tokens * dim * vocab
+
+
+def logit_rounding(workload: Workload) -> float:
+    """Relative error of a loss whose logits, of the order of `_SPREAD`, are rounded to the dtype,
+    as those of torch's linear layer are. The loss is of the order of the vocabulary's logarithm."""
+    return _SPREAD * ROUNDING[workload.text("dtype")] / max(1.0, log(workload.size("vocab")))
+
+
+def token_blocks(workload: Workload) -> Iterator[slice]:
+    """Tokens, as many at a time as have 2**28 logits."""
+    tokens, _, vocab = sizes(workload)
+    rows = max(1, _LOGITS // vocab)
+    return (slice(first, min(first + rows, tokens)) for first in range(0, tokens, rows))
+
+
+def exact(tensors: Mapping[str, torch.Tensor], *names: str) -> tuple[torch.Tensor, ...]:
+    """These tensors in float64."""
+    return tuple(tensors[name].double() for name in names)
+
+
+def _workload(tokens: int, dim: int, vocab: int, dtype: str) -> Workload:
+    return Workload.of(tokens=tokens, dim=dim, vocab=vocab, dtype=dtype)
