@@ -227,7 +227,8 @@ def _gradients(workload: Workload) -> Callable[..., tuple[torch.Tensor, ...]]:
 
 
 def _autograd(workload: Workload) -> Callable[..., tuple[torch.Tensor, ...]]:
-    """What autograd calls: torch's own kernels; on a CPU the formula for RMS norm."""
+    """What autograd calls: torch's own kernels. On a CPU it is the formula where torch has none, or
+    saves the statistics of a row in the dtype of x."""
     shape, formula = [workload.size("cols")], _gradients(workload)
 
     def rms_norm(
@@ -249,6 +250,8 @@ def _autograd(workload: Workload) -> Callable[..., tuple[torch.Tensor, ...]]:
     ) -> tuple[torch.Tensor, ...]:
         import torch
 
+        if not x.is_cuda and x.dtype != mean.dtype:
+            return formula(x, dy, weight, rstd, mean)
         backward, statistics = torch.ops.aten.native_layer_norm_backward, (mean, rstd)
         # Of the bias torch needs the shape alone, which is that of the weight.
         saved = (each[:, None] for each in statistics)
