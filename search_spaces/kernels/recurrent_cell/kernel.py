@@ -1,0 +1,250 @@
+"""One step of an LSTM or GRU: the products of inputs and states, and the gates, in one launch.
+
+Bound by reading the weights for small batches, by arithmetic for large ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import triton
+
+from search_spaces.block_sizes import ceil_div
+from search_spaces.bound import BoundSpace
+from search_spaces.constraints import Constraint
+from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
+from search_spaces.kernels.dtypes import ELEMENT_BYTES
+from search_spaces.kernels.features import tile_features
+from search_spaces.kernels.launch_limits import (
+    BLOCK_EXISTS,
+    TENSOR_FLOATS,
+    block_parameter,
+    fits_shared,
+    integer,
+    threads,
+)
+from search_spaces.kernels.recurrent_cell.problem import (
+    Cudnn,
+    check_recurrent,
+    gates,
+    has_cell_state,
+    make_inputs,
+    names,
+    rounding,
+    step,
+    vendors,
+)
+from search_spaces.kernels.recurrent_cell.triton_kernels import cell_kernel
+from search_spaces.params import Choice, Integer, Parameter, PowerOfTwo
+from search_spaces.records import Config, Device, Workload
+from search_spaces.space import SearchSpace
+from search_spaces.tensors import compiled, named
+
+if TYPE_CHECKING:
+    import torch
+
+    from search_spaces.kernel import Tensors
+
+_MOST_BATCH, _MOST_SIZE = 2**20, 16384
+#: float32 sums that a thread holds at most: of a warp group, whose operands stay in shared memory,
+#: and of warps that load operands into registers.
+_MOST_SUMS, _MOST_WITH_OPERANDS = 128, 64
+#: Usual tiles without tuning: rows, units and terms at a time, warps and stages.
+_USUAL = ((64, 32, 64, 4, 3), (32, 32, 64, 4, 2), (16, 16, 32, 2, 2))
+
+
+class RecurrentCell(Kernel):
+    """One step of a recurrent cell from x[batch, input] and states [batch, hidden]; dims batch,
+    input, hidden, cell, dtype and, optionally, tolerance (relative error).
+
+    cell: lstm, which has a second state c, or gru. Weights and biases are those of torch's
+    LSTMCell and GRUCell: w_ih[gates * hidden, input], w_hh[gates * hidden, hidden], b_ih and b_hh,
+    with 4 or 3 gates.
+    """
+
+    name = "recurrent_cell"
+
+    def workloads(self) -> Sequence[Workload]:
+        return [
+            _workload(64, 1024, 1024, "lstm", "float16"),  # GNMT
+            _workload(512, 1024, 1024, "lstm", "float16"),
+            _workload(16, 640, 640, "lstm", "bfloat16"),  # Parakeet RNN-T's prediction network
+            _workload(32, 768, 1024, "lstm", "float16"),  # Tacotron 2's attention
+            _workload(64, 2560, 2560, "gru", "float16"),  # Deep Speech 2
+            _workload(1, 896, 896, "gru", "bfloat16"),  # WaveRNN, one voice
+            _workload(256, 4096, 4096, "lstm", "bfloat16"),  # OpenAI Five
+            _workload(512, 100, 100, "gru", "float32"),  # GRU4Rec
+            _workload(80, 400, 1150, "lstm", "float32"),  # AWD-LSTM
+        ]
+
+    def check_workload(self, workload: Workload) -> None:
+        sizes = {"batch": _MOST_BATCH, "input": _MOST_SIZE, "hidden": _MOST_SIZE}
+        check_recurrent(self.name, workload, sizes)
+
+    def small_workload(self, workload: Workload) -> Workload:
+        return workload.with_dims(batch=19, input=83, hidden=37)
+
+    def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
+        return make_inputs(workload, seed, device)
+
+    def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
+        shape = (workload.size("batch"), workload.size("hidden"))
+        spec = TensorSpec(shape, workload.text("dtype"))
+        return dict.fromkeys(_outputs(workload), spec)
+
+    def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
+        exact = (inputs[name].double() for name in names(workload))
+        return dict(zip(_outputs(workload), step(*exact), strict=True))
+
+    def tolerance(self, workload: Workload) -> Tolerance:
+        return rounding(workload)
+
+    def cost(self, workload: Workload) -> Cost:
+        batch, inner, hidden = (workload.size(name) for name in ("batch", "input", "hidden"))
+        rows, states = gates(workload) * hidden, len(_outputs(workload))
+        elements = rows * (inner + hidden + 2) + batch * (inner + 2 * states * hidden)
+        return Cost(
+            flops=2.0 * batch * rows * (inner + hidden),
+            bytes=float(elements * ELEMENT_BYTES[workload.text("dtype")]),
+        )
+
+    def space(self, workload: Workload) -> SearchSpace:
+        longest = max(workload.size("input"), workload.size("hidden"))
+        single = workload["dtype"] == "float32"
+        parameters: list[Parameter] = [
+            block_parameter("BLOCK_M", workload.size("batch"), 16, 128),
+            block_parameter("BLOCK_N", workload.size("hidden"), 16, 64),
+            block_parameter("BLOCK_K", longest, 16 if single else 32, 32 if single else 128),
+            PowerOfTwo("num_warps", 2, 8),
+            Integer("num_stages", 2, 5),
+        ]
+        if single:
+            parameters.append(Choice("precision", ("ieee", "tf32x3", "tf32")))
+        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name, features=features)
+
+    def default_config(self, workload: Workload, device: Device) -> Config:
+        return _default_point(self.space(workload).bind(workload, device))
+
+    def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
+        pointers = (
+            *(tensors[name] for name in ("x", "h")),
+            tensors.get("c"),
+            *(tensors[name] for name in ("w_ih", "w_hh", "b_ih", "b_hh", "h_out")),
+            tensors.get("c_out"),
+        )
+        constants = {
+            "INPUT": workload.size("input"),
+            "HIDDEN": workload.size("hidden"),
+            "LSTM": has_cell_state(workload),
+            **{name: config[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K")},
+            "PRECISION": config.get("precision", "ieee"),
+            "INTERPRETED": bool(triton.knobs.runtime.interpret),
+            **{name: config[name] for name in ("num_warps", "num_stages")},
+        }
+        arguments = (*pointers, workload.size("batch"))
+        return [Launch(cell_kernel, (_programs(config, workload),), arguments, constants)]
+
+    def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
+        outputs, arguments = _outputs(workload), names(workload)
+
+        def eager(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return step(*inputs)
+
+        def one_step(cudnn: Cudnn) -> Callable[..., tuple[torch.Tensor, ...]]:
+            def run(x: torch.Tensor, *rest: torch.Tensor) -> tuple[torch.Tensor, ...]:
+                out, *states = cudnn(x[None], *rest)
+                return (out[0], *states)
+
+            return run
+
+        return {
+            "eager": named(outputs, eager, *arguments),
+            "compile": named(outputs, compiled(eager), *arguments),
+            "cell": named(outputs, _torch_cell, *arguments),
+            **vendors(workload, outputs, one_step),
+        }
+
+
+def features(config: Config, workload: Workload, device: Device) -> tuple[float, ...]:
+    """The features of a launch's tiles."""
+    return tile_features(
+        device,
+        shared_bytes=_stage_bytes(config, workload) * integer(config, "num_stages"),
+        sums=_sums(config, workload),
+        warps=integer(config, "num_warps"),
+        programs=_programs(config, workload),
+    )
+
+
+def _workload(batch: int, inner: int, hidden: int, cell: str, dtype: str) -> Workload:
+    return Workload.of(batch=batch, input=inner, hidden=hidden, cell=cell, dtype=dtype)
+
+
+def _outputs(workload: Workload) -> tuple[str, ...]:
+    return ("h_out", "c_out") if has_cell_state(workload) else ("h_out",)
+
+
+def _torch_cell(x: torch.Tensor, h: torch.Tensor, *rest: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """torch's own cell, which has two products and one kernel for all gates."""
+    import torch
+
+    weights, c = rest[:4], rest[4:]
+    if c:
+        new_h, new_c = torch.lstm_cell(x, (h, c[0]), *weights)
+        return new_h, new_c
+    return (torch.gru_cell(x, h, *weights),)
+
+
+def _default_point(bound: BoundSpace) -> Config:
+    """The first usual tile that is feasible, cut to the problem."""
+    most = {item.name: item.values()[-1] for item in bound.parameters}
+    for tile in _USUAL:
+        blocks = dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K"), tile[:3], strict=True))
+        cut = {name: min(size, int(str(most[name]))) for name, size in blocks.items()}
+        config = bound.complete({**cut, "num_warps": tile[3], "num_stages": tile[4]})
+        if bound.feasible(config):
+            return config
+    bound.require_feasible()
+    return next(bound.enumerate())
+
+
+def _programs(config: Config, workload: Workload) -> int:
+    rows = ceil_div(workload.size("batch"), integer(config, "BLOCK_M"))
+    return rows * ceil_div(workload.size("hidden"), integer(config, "BLOCK_N"))
+
+
+def _sums(config: Config, workload: Workload) -> int:
+    """Sums of a program: those of a GRU's new gate are two."""
+    return 4 * integer(config, "BLOCK_M") * integer(config, "BLOCK_N")
+
+
+def _stage_bytes(config: Config, workload: Workload) -> int:
+    """Shared memory of one stage: a tile of the inputs, and one of each gate's weights."""
+    rows = integer(config, "BLOCK_M") + gates(workload) * integer(config, "BLOCK_N")
+    return rows * integer(config, "BLOCK_K") * ELEMENT_BYTES[workload.text("dtype")]
+
+
+def _fits_shared(config: Config, workload: Workload, device: Device) -> bool:
+    return fits_shared(_stage_bytes(config, workload) * integer(config, "num_stages"), device)
+
+
+def _fits_registers(config: Config, workload: Workload, device: Device) -> bool:
+    grouped = integer(config, "num_warps") >= 4 and workload["dtype"] != "float32"
+    most = _MOST_SUMS if grouped else _MOST_WITH_OPERANDS
+    return _sums(config, workload) <= most * threads(config, device)
+
+
+def _pipelines(config: Config, workload: Workload, device: Device) -> bool:
+    longest = max(workload.size("input"), workload.size("hidden"))
+    steps = ceil_div(longest, integer(config, "BLOCK_K"))
+    return integer(config, "num_stages") <= max(2, steps)
+
+
+CONSTRAINTS = (
+    BLOCK_EXISTS,
+    Constraint("shared", _fits_shared, "tiles x stages do not fit into shared memory"),
+    Constraint("registers", _fits_registers, "a thread would hold too many sums"),
+    Constraint("pipeline", _pipelines, "a program has too few steps to load so far ahead"),
+    TENSOR_FLOATS,
+)
