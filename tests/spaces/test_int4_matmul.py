@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
+import numpy as np
 import pytest
 import torch
 from spaces_devices import H200, MI300X, build, meta_tensors, resources
 from spaces_interpret import wrong
 
 from search_spaces.errors import WorkloadError
+from search_spaces.kernels.int4_matmul.triton_kernels import _FLOAT16, _FLOAT16_SCALED
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
@@ -43,6 +47,52 @@ def test_weights_are_packed_by_halves_of_a_group():
                 inputs["scale"][group, row]
             )
     assert torch.allclose(kernel.reference(small, inputs)["out"], inputs["a"].double() @ by_hand.T)
+
+
+def executed(assembly: str, registers: dict[str, int]) -> list[int]:
+    """$0 to $3 after the few instructions of 32 bits that widen weights, on float16 pairs."""
+    known = dict(registers)
+
+    def value(name: str) -> int:
+        return int(name, 16) if name.startswith("0x") else known.get(name, -1)
+
+    def halves(name: str) -> np.ndarray:
+        return np.array([value(name)], np.uint32).view(np.float16)
+
+    body = assembly.strip("{ }").split(";")
+    for line in filter(None, map(str.strip, body)):
+        name, *operands = re.findall(r"[\w.$]+", line)
+        if name == ".reg":
+            continue
+        target, *sources = operands
+        if name == "prmt.b32":
+            first, second, selector = map(value, sources)
+            every = first.to_bytes(4, "little") + second.to_bytes(4, "little")
+            chosen = [every[selector >> 4 * at & 0xF] for at in range(4)]
+            known[target] = int.from_bytes(bytes(chosen), "little")
+        elif name.startswith("fma"):
+            a, b, c = map(halves, sources)
+            known[target] = int((a * b + c).view(np.uint32)[0])
+        elif name == "mov.b32":
+            known[target] = value(sources[0])
+        else:
+            left, right = map(lambda one: value(one) if one in known else int(one, 0), sources)
+            known[target] = left >> right if name == "shr.b32" else left & right
+    return [known[f"${at}"] for at in range(4)]
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_packed_instructions_widen_four_bytes(scaled):
+    word, zero, scale = 0x8F3A701E, 5, 0.5
+    pair = np.array([-1024 - zero] * 2, np.float16).view(np.uint32)
+    factors = np.array([scale] * 2, np.float16).view(np.uint32)
+    registers = {"$4": word, "$5": int(pair[0]), "$6": int(pair[0])}
+    registers |= {"$7": int(factors[0]), "$8": int(factors[0])}
+    assembly = _FLOAT16_SCALED if scaled else _FLOAT16
+    results = np.array(executed(assembly.value, registers), np.uint32).view(np.float16)
+    data = word.to_bytes(4, "little")
+    numbers = [byte & 15 for byte in data] + [byte >> 4 for byte in data]
+    assert results.tolist() == [(q - zero) * (scale if scaled else 1.0) for q in numbers]
 
 
 def test_baselines_agree_with_the_reference():
