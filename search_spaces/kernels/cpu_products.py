@@ -60,19 +60,29 @@ def precisions(tolerance: Tolerance) -> list[Parameter]:
 
 
 # -- the template ----------------------------------------------------------------------------------
-def template_parameters(rows: int, cols: int) -> list[Parameter]:
+def template_parameters(rows: int, cols: int, *, packed: bool) -> list[Parameter]:
     """How the template divides a product of that size among threads and into blocks of a cache.
 
-    divide: by Inductor's rule, or all threads along M or along N. blocking: by Inductor's rule from
-    the caches' sizes, or M_BLOCKS x N_BLOCKS x K_BLOCKS tiles of the micro-kernel. A product with a
-    vector is a plain loop, without parameters.
+    divide: by Inductor's rule, or all threads along M or along N. packed: whether the template
+    packs the second operand, which it does where that is not contiguous. Then blocking is by
+    Inductor's rule from the caches' sizes, or M_BLOCKS x N_BLOCKS x K_BLOCKS tiles of the
+    micro-kernel. Otherwise blocks are always given and N_BLOCKS is 1, because torch 2.13 reads the
+    wrong columns of an unpacked operand in all blocks of N but the first. A product with a vector
+    is a plain loop, without parameters.
     """
     if min(rows, cols) == 1:
         return []
     when = {"form": (TEMPLATE,)}
+    divide = Choice("divide", ("auto", "M", "N"), when=when)
+    if not packed:
+        return [
+            divide,
+            PowerOfTwo("M_BLOCKS", 1, 16, when=when),
+            PowerOfTwo("K_BLOCKS", 8, 256, when=when),
+        ]
     given = {"blocking": ("given",)}
     return [
-        Choice("divide", ("auto", "M", "N"), when=when),
+        divide,
         Choice("blocking", ("auto", "given"), when=when),
         PowerOfTwo("M_BLOCKS", 1, 16, when=given),
         PowerOfTwo("N_BLOCKS", 1, 16, when=given),
@@ -102,7 +112,7 @@ def template_options(config: Config) -> dict[str, Any]:
 def template_settings(config: Config) -> dict[str, str]:
     """Inductor's settings that `torch.compile` does not take as options: their default is None."""
     settings = {}
-    if config.get("blocking") == "given":
+    if "K_BLOCKS" in config:
         blocks = ",".join(f"{integer(config, name)}" for name in _BLOCKS)
         settings["cpp.gemm_cache_blocking"] = blocks
     if config.get("divide", "auto") != "auto":

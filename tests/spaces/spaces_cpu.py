@@ -65,7 +65,8 @@ def wrong_forms(spec: str, workload: Workload, without: Sequence[str] = ()) -> l
     """The configs whose form is wrong, run without Inductor, whose parameters do not count."""
     kernel = load(spec)
     space = kernel.space(workload)
-    of_inductor = {"threads": [1], "simdlen": [None], "blocking": ["auto"], "divide": ["auto"]}
+    of_inductor = {"threads": [1], "simdlen": [None], "divide": ["auto"]}
+    of_inductor |= {"blocking": ["auto"], "M_BLOCKS": [1], "K_BLOCKS": [8]}
     names = {parameter.name for parameter in space.parameters}
     narrowed = {name: allowed for name, allowed in of_inductor.items() if name in names}
     inputs = dict(kernel.make_inputs(workload, 1, "cpu"))

@@ -11,6 +11,7 @@ from search_spaces.registry import load
 
 NAME = "cpu_linear_activation"
 TEMPLATE = {**PLAIN, "form": "template", "divide": "auto", "blocking": "auto"}
+GIVEN = {"blocking": "given", "M_BLOCKS": 2, "N_BLOCKS": 2, "K_BLOCKS": 8}
 
 
 def workload(function: str, dtype: str = "float32") -> Workload:
@@ -24,7 +25,9 @@ def test_every_form_is_right(dtype):
 
 
 def test_the_template_contains_the_activation():
-    jobs = [(NAME, workload("silu", dtype), TEMPLATE) for dtype in ("float32", "bfloat16")]
+    wide = workload("gelu").with_dims(N=192)
+    jobs = [(NAME, wide, {**TEMPLATE, **GIVEN, "threads": 2, "divide": "M"})]
+    jobs += [(NAME, workload("silu", "bfloat16"), TEMPLATE)]
     for outcome in compiled_outcomes(jobs):
         assert outcome["passed"]
         assert "micro_gemm" in outcome["code"]

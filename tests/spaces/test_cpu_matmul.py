@@ -11,8 +11,7 @@ from search_spaces.errors import WorkloadError
 from search_spaces.records import Device, Workload
 from search_spaces.registry import load
 
-GIVEN = {"blocking": "given", "M_BLOCKS": 2, "N_BLOCKS": 1, "K_BLOCKS": 8}
-AUTO = {"form": "template", "divide": "auto", "blocking": "auto"}
+TEMPLATE = {**PLAIN, "form": "template", "divide": "auto", "M_BLOCKS": 2, "K_BLOCKS": 8}
 
 
 def workload(dtype: str = "float32", m: int = 37, n: int = 71, k: int = 130) -> Workload:
@@ -27,9 +26,9 @@ def test_every_form_is_right(dtype):
 
 def test_the_template_computes_the_product_with_any_blocks():
     chosen = [
-        (workload(), {**PLAIN, **AUTO, **GIVEN, "threads": 2, "divide": "N"}),
-        (workload("bfloat16"), {**PLAIN, **AUTO, **GIVEN, "threads": 2, "divide": "M"}),
-        (workload("bfloat16", k=131), {**PLAIN, **AUTO}),
+        (workload(n=192), {**TEMPLATE, "threads": 2, "divide": "N"}),
+        (workload("bfloat16", n=192), {**TEMPLATE, "threads": 2, "divide": "M"}),
+        (workload("bfloat16", k=131), TEMPLATE),
         (workload(m=1), {**PLAIN, "form": "template"}),
     ]
     outcomes = compiled_outcomes([("cpu_matmul", *job) for job in chosen])
@@ -58,10 +57,10 @@ def test_a_tolerance_admits_operands_of_bfloat16():
 def test_threads_are_divided_only_where_there_are_several():
     kernel, usual = load("cpu_matmul"), workload()
     bound = kernel.space(usual).bind(usual, CPU)
-    assert "single thread" in bound.why_not({**PLAIN, **AUTO, "divide": "M"})
-    assert bound.why_not({**PLAIN, **AUTO, "divide": "M", "threads": 2}) is None
+    assert "single thread" in bound.why_not({**TEMPLATE, "divide": "M"})
+    assert bound.why_not({**TEMPLATE, "divide": "M", "threads": 2}) is None
     arm = Device("cpu", "Neoverse V2", "cpu:aarch64-sve2", 72, 64 << 30)
-    assert "AVX" in kernel.space(usual).bind(usual, arm).why_not({**PLAIN, **AUTO})
+    assert "AVX" in kernel.space(usual).bind(usual, arm).why_not(TEMPLATE)
 
 
 def test_other_dtypes_are_refused():

@@ -23,6 +23,7 @@ def test_every_order_and_form_is_right(dtype):
 
 def test_a_chain_is_compiled_whole():
     config = {**PLAIN, "form": "template", "order": "(ab)(cd)"}
+    config |= {"divide": "auto", "M_BLOCKS": 2, "K_BLOCKS": 8}
     jobs = [("cpu_matrix_chain", workload(), config)]
     jobs += [("cpu_matrix_chain", workload(), name) for name in ("eager", "multi_dot")]
     outcomes = compiled_outcomes(jobs)

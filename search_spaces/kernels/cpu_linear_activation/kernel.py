@@ -106,7 +106,7 @@ class CpuLinearActivation(CpuProduct):
 
     def space(self, workload: Workload) -> SearchSpace:
         forms = ("library", ATEN, ONEDNN, TEMPLATE)
-        parameters = template_parameters(workload.size("M"), workload.size("N"))
+        parameters = template_parameters(workload.size("M"), workload.size("N"), packed=True)
         return form_space(self.name, forms, parameters, [HAS_TEMPLATE, DIVIDED])
 
     def eager(self, workload: Workload) -> Form:

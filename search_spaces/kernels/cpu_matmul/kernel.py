@@ -137,7 +137,8 @@ class CpuMatmul(CpuProduct):
             return form_space(self.name, _with_sum(workload, ATEN, _EXACT), [block])
         single = workload["dtype"] == "float32"
         forms = _with_sum(workload, ATEN, ONEDNN if single else WIDENED, TEMPLATE)
-        parameters = template_parameters(workload.size("M"), workload.size("N"))
+        rows, cols, _ = _sizes(workload)
+        parameters = template_parameters(rows, cols, packed=False)
         if single:
             parameters += precisions(self.tolerance(workload))
         return form_space(self.name, forms, parameters, [HAS_TEMPLATE, DIVIDED])

@@ -22,6 +22,7 @@ from search_spaces.kernels.cpu_forms import (
     rounding,
 )
 from search_spaces.kernels.cpu_products import (
+    DIVIDED,
     HAS_TEMPLATE,
     ONEDNN,
     TEMPLATE,
@@ -31,6 +32,7 @@ from search_spaces.kernels.cpu_products import (
     blas,
     onednn,
     precisions,
+    template_parameters,
     widened,
 )
 from search_spaces.kernels.launch_limits import MAX_SIZE
@@ -139,10 +141,13 @@ class CpuMatrixChain(CpuProduct):
     def space(self, workload: Workload) -> SearchSpace:
         single = workload["dtype"] == "float32"
         forms = (ATEN, ONEDNN if single else WIDENED, TEMPLATE)
-        parameters: list[Parameter] = [Choice("order", tuple(_ORDERS))]
+        order = Choice("order", tuple(_ORDERS))
+        largest = max(_sizes(workload))
+        blocks = template_parameters(largest, largest, packed=False)
+        parameters: list[Parameter] = [order, *blocks]
         if single:
             parameters += precisions(self.tolerance(workload))
-        return form_space(self.name, forms, parameters, [HAS_TEMPLATE])
+        return form_space(self.name, forms, parameters, [HAS_TEMPLATE, DIVIDED])
 
     def default_config(self, workload: Workload, device: Device) -> Config:
         """The order of the fewest operations, as `torch.linalg.multi_dot` chooses it."""
