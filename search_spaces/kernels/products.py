@@ -134,7 +134,9 @@ def product_constraints(product_of: ProductOf) -> tuple[Constraint, ...]:
     def registers(config: Config, workload: Workload, device: Device) -> bool:
         sums = integer(config, "BLOCK_M") * integer(config, "BLOCK_N")
         held = sums * product_of(config, workload).factors
-        return held <= _MOST_SUMS * threads(config, device)
+        # Other precisions of float32 than TF32 hold more of the factors.
+        most = _MOST_SUMS if config.get("precision", "tf32") == "tf32" else _MOST_SUMS // 2
+        return held <= most * threads(config, device)
 
     def warps(config: Config, workload: Workload, device: Device) -> bool:
         sums = integer(config, "BLOCK_M") * integer(config, "BLOCK_N")
@@ -177,6 +179,7 @@ def product_constraints(product_of: ProductOf) -> tuple[Constraint, ...]:
         Constraint("persistent", persistent, "all tiles run at once, one per program"),
         DESCRIPTORS,
         TENSOR_FLOATS,
+        _OPERANDS,
     )
 
 
@@ -189,4 +192,11 @@ def _has_tensor_floats(config: Config, workload: Workload, device: Device) -> bo
     return config.get("precision", "ieee") == "ieee" or has_capability(device, 80)
 
 
+def _has_operands(config: Config, workload: Workload, device: Device) -> bool:
+    return config.get("precision") != "ieee" or config.get("loads") != "descriptor"
+
+
+_OPERANDS = Constraint(
+    "operands", _has_operands, "without tensor cores, whole tiles of descriptors fill registers"
+)
 TENSOR_FLOATS = Constraint("tensor_floats", _has_tensor_floats, "TF32 needs cuda:80 or newer")
