@@ -70,3 +70,43 @@ def test_images_are_read_without_spills(layout):
     built = build(launch, H200)
     assert resources(built)["LOCAL"] == 0
     assert "max.NaN" in built.asm["ptx"]
+
+
+def adaptive(out_height: int, out_width: int, **dims: object) -> Workload:
+    usual = {"batch": 2, "channels": 5, "height": 6, "width": 8}
+    usual |= {"operation": "max", "layout": "nhwc", "dtype": "float32"}
+    return Workload.of(**{**usual, "out_height": out_height, "out_width": out_width, **dims})
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_images_are_pooled_to_any_size(layout):
+    jobs = []
+    for operation in OPERATIONS:
+        for out_height, out_width in ((1, 1), (4, 5), (3, 1), (7, 11)):
+            small = adaptive(out_height, out_width, operation=operation, layout=layout)
+            few = {"BLOCK_P": 16, "BLOCK_R": 2, "BLOCK_C": 8, "num_warps": 1}
+            jobs.append(("adaptive_pooling", small, few))
+        small = adaptive(2, 3, operation=operation, layout=layout)
+        many = {"BLOCK_P": 2, "BLOCK_R": 16, "BLOCK_C": 4, "num_warps": 1}
+        jobs.append(("adaptive_pooling", small, many))
+    assert wrong(jobs) == []
+
+
+def test_adaptive_windows_of_equal_sizes_are_windows():
+    kernel, small = load("adaptive_pooling"), adaptive(3, 7, operation="average", **SQUARE)
+    inputs = kernel.make_inputs(small, 1, "cpu")
+    out = kernel.reference(small, inputs)["out"]
+    means = inputs["x"].double().reshape(2, 3, 3, 7, 2, 5).mean((2, 4))
+    assert torch.allclose(out, means)
+    got = kernel.baselines(small)["eager"](inputs)["out"]
+    assert torch.allclose(got.double(), out, atol=1e-5)
+
+
+def test_global_pooling_reads_rows_in_words_of_16_bytes_without_spills():
+    kernel = load("adaptive_pooling")
+    for large in kernel.workloads()[1:3]:
+        config = kernel.default_config(large, H200)
+        (launch,) = kernel.launches(large, config, meta_tensors(kernel, large, config))
+        built = build(launch, H200)
+        assert resources(built)["LOCAL"] == 0
+        assert "v4.b32" in built.asm["ptx"]

@@ -1,3 +1,3 @@
 """Largest values and means of windows of images."""
 
-KERNELS = {"pooling": "kernel:Pooling"}
+KERNELS = {"adaptive_pooling": "adaptive:AdaptivePooling", "pooling": "kernel:Pooling"}
