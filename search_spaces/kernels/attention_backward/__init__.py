@@ -1,0 +1,3 @@
+"""Gradients of attention."""
+
+KERNELS = {"attention_backward": "kernel:AttentionBackward"}
