@@ -102,10 +102,11 @@ def scaled_space(workload: Workload, kernel: str, scales: str) -> SearchSpace:
         block_parameter("BLOCK_M", m, 64 if large else 16 if few else 32, 64 if few else 256),
         block_parameter("BLOCK_N", n, 64 if large else 32, 256),
         depth if scales == "block128" else _depth(k, shallowest, deepest),
-        Choice("GROUP_M", (1, 8)),
         PowerOfTwo("num_warps", 4 if large else 2, 8),
         Integer("num_stages", 2, 5 if large else 6),
     ]
+    if not few:
+        parameters.append(Choice("GROUP_M", (1, 8)))
     if takes_descriptors(workload):
         parameters.append(Choice("loads", ("pointer", "descriptor")))
         parameters.append(Boolean("persistent", when={"loads": ("descriptor",)}))
@@ -221,7 +222,7 @@ def _fits_registers(config: Config, workload: Workload, device: Device) -> bool:
 def _groups_rows(config: Config, workload: Workload, device: Device) -> bool:
     rows, cols = _tiles(config, workload, "M"), _tiles(config, workload, "N")
     queued = rows > 1 < cols and rows * cols > programs_at_once(device)
-    return config["GROUP_M"] == 1 or queued
+    return integer(config, "GROUP_M") == 1 or queued
 
 
 def _split_has_work(config: Config, workload: Workload, device: Device) -> bool:
@@ -349,12 +350,13 @@ def _operands(config: Config, tensors: Tensors) -> tuple[Any, Any]:
 
 def _tile_constants(workload: Workload, config: Config, scales: str) -> dict[str, Any]:
     m, n, k = sizes(workload)
-    names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_warps", "num_stages")
+    names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
     even = {
         f"EVEN_{dim}": workload.size(dim) % integer(config, f"BLOCK_{dim}") == 0 for dim in "MNK"
     }
     return {
         **{name: config[name] for name in names},
+        "GROUP_M": integer(config, "GROUP_M"),
         "SPLIT_K": integer(config, "SPLIT_K"),
         **even,
         "ALIGN_K": alignment(k),
