@@ -202,17 +202,20 @@ def hidden_gradient_kernel(
     slice_ptrs = slice_ptr + (known * SLICE)[:, None] + k[None, :]
     in_dim = (at < DIM)[None, :]
     inside = (token < tokens)[:, None] if EVEN_DIM else (token < tokens)[:, None] & in_dim
-    out = (token.to(tl.int64) * DIM)[:, None] + at[None, :]
-    acc = tl.load(sum_ptr + out, inside & (first > 0), 0.0)
+    # Offsets inside a tile fit into 32 bits, which halves the registers that they take.
+    start = (row * BLOCK_M).to(tl.int64) * DIM
+    out = (tl.arange(0, BLOCK_M) * DIM)[:, None] + at[None, :]
+    acc = tl.load(sum_ptr + start + out, inside & (first > 0), 0.0)
     for step in tl.range(0, tl.cdiv(words, BLOCK_K)):
         # Beyond the last word the slice is 0, whatever the weights.
         gradient = tl.load(slice_ptrs)
-        word = first + tl.minimum(step * BLOCK_K + k, words - 1)
-        weight_ptrs = weight_ptr + (word.to(tl.int64) * DIM)[:, None] + at[None, :]
+        word = tl.minimum(k, words - 1 - step * BLOCK_K)
+        block = weight_ptr + (first + step * BLOCK_K).to(tl.int64) * DIM
+        weight_ptrs = block + (word * DIM)[:, None] + at[None, :]
         weight = tl.load(weight_ptrs) if EVEN_DIM else tl.load(weight_ptrs, in_dim, 0.0)
         acc = tl.dot(gradient, weight, acc)
         slice_ptrs += BLOCK_K
     if first + SLICE < vocab:
-        tl.store(sum_ptr + out, acc, inside)
+        tl.store(sum_ptr + start + out, acc, inside)
     else:
-        tl.store(out_ptr + out, acc.to(out_ptr.dtype.element_ty), inside)
+        tl.store(out_ptr + start + out, acc.to(out_ptr.dtype.element_ty), inside)
