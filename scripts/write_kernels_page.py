@@ -2,8 +2,8 @@
 
 The page lists the built-in kernels with the docstrings of their classes, their workloads and the
 sizes of their search spaces, and the figures of the campaigns that `benchmarks/campaign.py` has
-written to benchmarks/results/<device>/families*.json. Of two results of a workload on a device, the
-newer one counts. `--check` writes nothing and exits with 1 where a file is out of date.
+written to benchmarks/results/<device>/*families*.json. Of two results of a workload on a device,
+the newer one counts. `--check` writes nothing and exits with 1 where a file is out of date.
 """
 
 from __future__ import annotations
@@ -98,25 +98,23 @@ def main() -> int:
 
 # -- results ---------------------------------------------------------------------------------------
 def figures(kernels: Iterable[Kernel]) -> Iterator[Figures]:
-    """The results of present workloads of these kernels, oldest first."""
-    known = {(kernel.name, item): kernel for kernel in kernels for item in kernel.workloads()}
-    read = [(path, json.loads(path.read_text())) for path in RESULTS.glob("*/families*.json")]
+    """The results of these kernels, oldest first."""
+    known = {kernel.name: kernel for kernel in kernels}
+    read = [(path, json.loads(path.read_text())) for path in RESULTS.glob("*/*families*.json")]
     for path, document in sorted(read, key=lambda pair: (pair[1]["date"], pair[0].name)):
         for task in document["tasks"]:
-            workload = Workload.from_mapping(task["workload"])
-            kernel = known.get((task["kernel"], workload))
-            if kernel is not None and task.get("median_us"):
-                yield figures_of(kernel, workload, task, document, path.parent.name)
+            if task["kernel"] in known and task.get("median_us"):
+                yield figures_of(known[task["kernel"]], task, document, path.parent.name)
 
 
 def figures_of(
     kernel: Kernel,
-    workload: Workload,
     task: Mapping[str, object],
     document: Mapping[str, object],
     place: str,
 ) -> Figures:
     """The figures of one task of a campaign's document."""
+    workload = Workload.from_mapping(task["workload"])
     kind = "cpu" if "cpu" in kernel.kinds else "cuda"
     device = Device(kind, document["devices"][0], "")
     over = {name: value for name, value in task["speedup_over"].items() if value}
@@ -201,7 +199,8 @@ def section(kernel: Kernel, own: Sequence[Figures]) -> str:
         items = {item.workload: item for item in own if item.place == place}
         first = next(iter(items.values()))
         days = sorted({item.date for item in items.values()})
-        rows = [row(item, items.get(item)) for item in kernel.workloads()]
+        listed = dict.fromkeys([*kernel.workloads(), *items])
+        rows = [row(item, items.get(item)) for item in listed]
         heads = ("workload", "time, us", "over default", "verdict", "over baselines",
                  "fastest", "roofline")  # fmt: skip
         parts.append(f"{first.device.name}, {' and '.join(days)}:\n\n{table(heads, rows)}")

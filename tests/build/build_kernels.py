@@ -100,8 +100,9 @@ class TwoLaunches(_Base):
         options = {"num_warps": config["num_warps"]}
         if config.get("fault") == "ptxas":
             options["ptx_options"] = "--no-such-option"
+        own = {**options, "num_warps": config.get("first_warps", config["num_warps"])}
         return [
-            Launch(first, (64 * n // block,), args, {"BLOCK": block, **options}),
+            Launch(first, (64 * n // block,), args, {"BLOCK": block, **own}),
             Launch(rows_softmax, (64,), (tensors["s"], tensors["y"], n), {"BLOCK": n, **options}),
         ]
 

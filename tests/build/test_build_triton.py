@@ -7,6 +7,7 @@ import sys
 import tempfile
 import textwrap
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import build_kernels
@@ -47,6 +48,18 @@ def binaries_of(artifact):
         for name, data in artifact.files.items()
         if name.endswith((".cubin", ".hsaco"))
     ]
+
+
+def test_each_launch_fits_by_itself(tmp_path):
+    """The registers of one launch do not count for the threads of another."""
+    config = {**CONFIG, "block": 4096, "first_warps": 1, "num_warps": 8}
+    registers = -(-built(tmp_path, config).facts.registers // 8) * 8
+    device = replace(offline("cuda:90"), registers=registers * 8 * 32 - 1)
+    assert built(tmp_path, config, device=device).facts.registers <= registers
+    few = replace(device, registers=registers * 32 - 1)
+    refused = build_kernel(build_kernels.two_launches, job(config, device=few), tmp_path)
+    assert refused.status == Status.CONSTRAINTS
+    assert f"{registers} registers x 32 threads" in refused.message
 
 
 def test_targets_do_not_leak_into_one_another(tmp_path):

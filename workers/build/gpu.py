@@ -40,6 +40,7 @@ def build_gpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fail
     files: dict[str, bytes] = {}
     keys: list[LaunchKey] = []
     facts = StaticFacts()
+    exceeded: str | None = None
     identity = hashlib.sha256()
     with (
         environment(TRITON_CACHE_DIR=str(cache_dir / TRITON)),
@@ -48,18 +49,20 @@ def build_gpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fail
         tensors = meta_tensors(kernel, job)
         for launch in kernel.launches(job.workload, job.config, tensors):
             requested = StaticFacts(num_warps=int(launch.kwargs.get("num_warps") or 0))
-            if exceeded := refusal(requested, device):
-                return Failure(Status.CONSTRAINTS, exceeded, facts=requested)
+            if too_wide := refusal(requested, device):
+                return Failure(Status.CONSTRAINTS, too_wide, facts=requested)
             with count_compilations(import_inductor=False) as compilations:
                 binaries = compile_launch(launch, driver)
             keys += compilations.keys
             for compiled in binaries:
-                facts = _worst(facts, _facts(compiled))
+                own = _facts(compiled)
+                # Each launch must fit, not the most registers of one with the threads of another.
+                exceeded = exceeded or refusal(own, device)
+                facts = _worst(facts, own)
                 identity.update(_identity(launch, compiled, tensors).encode())
                 files.update(pack_group(compiled.metadata_group, _KEEP))
     if not files:
         raise KernelError(f"{kernel.name} has no launch for {job.workload.key}")
-    exceeded = refusal(facts, device)
     if exceeded is not None:
         return Failure(Status.CONSTRAINTS, exceeded, facts=facts, binary_hash=identity.hexdigest())
     return Artifact(
