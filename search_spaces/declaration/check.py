@@ -49,6 +49,9 @@ class DeclarationCheck:
         """
         if device.kind not in ("cpu", "cuda", "hip"):
             return
+        # Inputs are torch's own tensors only where torch is loaded, and the reference needs them.
+        import torch  # noqa: F401
+
         with answering_if_used(device):
             with calls.asking(kernel, "make_inputs", workload):
                 inputs = kernel.make_inputs(workload, 0, "meta")

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
 from cli_samples import campaign_file
+
+from search_spaces.registry import BUILT_IN
 
 ADOPTED = """
 import torch
@@ -241,3 +245,16 @@ def test_a_reference_that_needs_a_gpu_is_no_mistake(tuner, folder, wrong):
     shown = tuner("spaces", "show", "k.py:example", "--validate", "--target", "cuda:90")
     if not torch.cuda.is_available():
         assert shown.code == 0, shown.out
+
+
+@pytest.mark.parametrize("name", sorted(BUILT_IN))
+def test_built_in_families_are_declared_well(tuner, folder, name):
+    shown = tuner("spaces", "show", name, "--validate")
+    assert shown.code == 0, shown.out
+    assert "workloads are fine" in shown.err
+
+
+def test_a_process_without_torch_checks_built_in_families():
+    command = [sys.executable, "-m", "tuner", "spaces", "show", "embedding", "--validate"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
