@@ -12,10 +12,14 @@ import torch
 
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.records import Config, Device, Workload
+from search_spaces.registry import BUILT_IN, compiles_without_torch
 from search_spaces.shape_tensor import torch_dtype
+from workers.build.binary import cubin_resources
 
 H200 = Device("cuda", "NVIDIA H200", "cuda:90", 132, 141 << 30, 232448, 65536)
 MI300X = Device("hip", "AMD Instinct MI300X", "hip:gfx942", 304, 192 << 30, 65536, 131072, 64)
+#: The built-in families that run on GPUs.
+GPU_FAMILIES = sorted(filter(compiles_without_torch, BUILT_IN))
 CPU = Device("cpu", "EPYC", "cpu:x86-64-avx512", 2, 8 << 30)
 CPU_AVX2 = Device("cpu", "EPYC", "cpu:x86-64-avx2", 2, 8 << 30)
 
@@ -64,7 +68,7 @@ def build(launch: Launch, device: Device) -> Any:
 
 
 def resources(built: Any) -> dict[str, int]:
-    """REG, STACK and LOCAL (bytes spilled) of a cubin."""
+    """REG (registers), STACK and LOCAL (bytes) of a cubin."""
     import triton
 
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
@@ -74,3 +78,8 @@ def resources(built: Any) -> dict[str, int]:
         command = [str(tool), "--dump-resource-usage", file.name]
         text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return {name: int(value) for name, value in re.findall(r"(REG|STACK|LOCAL):(\d+)", text)}
+
+
+def spilled_bytes(built: Any) -> int:
+    """Bytes of a thread's values that a cubin keeps in memory; ptxas counts them as stack."""
+    return cubin_resources(built.asm["cubin"]).spill_bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spaces_devices import H200, build, meta_tensors, resources
+from spaces_devices import H200, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
 from search_spaces.errors import WorkloadError
@@ -83,7 +83,7 @@ def test_float8_codes_are_written_in_words_of_the_targets_own_conversion():
     config = kernel.default_config(large, H200)
     (launch,) = kernel.launches(large, config, meta_tensors(kernel, large, config))
     built = build(launch, H200)
-    assert resources(built)["LOCAL"] == 0
+    assert spilled_bytes(built) == 0
     assert "cvt.rn.satfinite.e4m3x2" in built.asm["ptx"]
 
 
@@ -102,7 +102,7 @@ def test_rows_are_read_in_words_of_16_bytes_without_spills(kind, rows, cols, dty
     assert kernel.space(large).bind(large, H200).why_not(config) is None
     (launch,) = kernel.launches(large, config, meta_tensors(kernel, large, config))
     built = build(launch, H200)
-    assert resources(built)["LOCAL"] == 0
+    assert spilled_bytes(built) == 0
     assert ".v4.b32" in built.asm["ptx"]
     assert "ld.global.b16" not in built.asm["ptx"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spaces_devices import H200, build, meta_tensors, resources
+from spaces_devices import H200, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
 from search_spaces.errors import WorkloadError
@@ -96,7 +96,7 @@ def test_defaults_use_tensor_cores_and_do_not_spill(at):
     assert len(launches) == 3
     for launch in launches[1:]:
         built = build(launch, H200)
-        assert resources(built)["LOCAL"] == 0
+        assert spilled_bytes(built) == 0
         assert built.metadata.shared <= H200.shared_bytes
         assert "wgmma.mma_async" in built.asm["ptx"]
 

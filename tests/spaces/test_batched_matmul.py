@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 import torch
-from spaces_devices import H200, build, meta_tensors, resources
+from spaces_devices import H200, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
 from search_spaces.errors import WorkloadError
@@ -49,7 +49,7 @@ def test_default_and_descriptor_tiles_use_tensor_cores_and_do_not_spill(transpos
         (launch,) = kernel.launches(large, config, meta_tensors(kernel, large, config))
         built = build(launch, H200)
         assert "wgmma.mma_async" in built.asm["ptx"]
-        assert resources(built)["LOCAL"] == 0
+        assert spilled_bytes(built) == 0
         assert built.metadata.shared <= H200.shared_bytes
 
 

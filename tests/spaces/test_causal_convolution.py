@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spaces_devices import H200, build, meta_tensors, resources
+from spaces_devices import H200, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
 from search_spaces.errors import WorkloadError
@@ -83,7 +83,7 @@ def test_sequences_are_moved_in_words_of_16_bytes_without_spills(layout):
     config = kernel.default_config(large, H200)
     (launch,) = kernel.launches(large, config, meta_tensors(kernel, large, config))
     built = build(launch, H200)
-    assert resources(built)["LOCAL"] == 0
+    assert spilled_bytes(built) == 0
     text = built.asm["ptx"]
     assert "ld.global.v4.b32" in text
     assert "st.global.v4.b32" in text

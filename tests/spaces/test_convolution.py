@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spaces_devices import H200, MI300X, build, meta_tensors, resources
+from spaces_devices import H200, MI300X, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
 from search_spaces.errors import WorkloadError
@@ -141,7 +141,7 @@ def test_the_default_and_the_described_tiles_use_tensor_cores_and_do_not_spill()
         (launch,) = kernel.launches(large, config, meta_tensors(kernel, large, config))
         built = build(launch, H200)
         text = built.asm["ptx"]
-        assert resources(built)["LOCAL"] == 0
+        assert spilled_bytes(built) == 0
         assert "wgmma.mma_async" in text
         assert ("cp.async.bulk.tensor" if change else "cp.async.cg") in text
         assert built.metadata.shared <= H200.shared_bytes

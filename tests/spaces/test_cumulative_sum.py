@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from spaces_devices import H200, build, meta_tensors, resources
+from spaces_devices import H200, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
 from search_spaces.records import Workload
@@ -56,7 +56,7 @@ def test_rows_are_moved_in_words_of_16_bytes_without_spills():
         config = kernel.default_config(large, H200)
         for launch in kernel.launches(large, config, meta_tensors(kernel, large, config)):
             built = build(launch, H200)
-            assert resources(built)["LOCAL"] == 0
+            assert spilled_bytes(built) == 0
             assert "ld.global.v4.b32" in built.asm["ptx"]
         assert "st.global.v4.b32" in built.asm["ptx"]
 

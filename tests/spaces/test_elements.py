@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from spaces_devices import H200, build, meta_tensors, resources
+from spaces_devices import H200, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
 from search_spaces.kernels.activation.kernel import GATED, PLAIN
@@ -82,7 +82,7 @@ def test_elements_are_read_in_words_of_16_bytes(name, dims, dtype):
         built = build(launch, H200)
         assert "ld.global.v4.b32" in built.asm["ptx"]
         assert "st.global.v4.b32" in built.asm["ptx"]
-        assert resources(built)["LOCAL"] == 0
+        assert spilled_bytes(built) == 0
 
 
 def test_sizes_share_a_binary_where_nothing_depends_on_them():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spaces_devices import H200, MI300X, build, meta_tensors, resources
+from spaces_devices import H200, MI300X, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
 from search_spaces.kernels.codes import FLOAT8
@@ -77,7 +77,7 @@ def test_the_default_uses_tensor_cores_of_float8_and_does_not_spill(number):
         built = build(launch, H200)
         assert ".f32.e4m3.e4m3" in built.asm["ptx"]
         assert "wgmma.mma_async" in built.asm["ptx"]
-        assert resources(built)["LOCAL"] == 0
+        assert spilled_bytes(built) == 0
         assert built.metadata.shared <= H200.shared_bytes
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spaces_devices import H200, build, meta_tensors, resources
+from spaces_devices import H200, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
 from search_spaces.errors import WorkloadError
@@ -55,7 +55,7 @@ def test_weights_are_read_in_words_of_16_bytes_without_spills():
         assert config["product"] == "multiply_add"
         (launch,) = kernel.launches(large, config, meta_tensors(kernel, large, config))
         built = build(launch, H200)
-        assert resources(built)["LOCAL"] == 0
+        assert spilled_bytes(built) == 0
         assert ".v4.b32" in built.asm["ptx"]
         assert "ld.global.b16" not in built.asm["ptx"]
         assert "mma" not in built.asm["ptx"]
@@ -76,7 +76,7 @@ def test_tiles_of_weights_are_the_first_factor_of_tensor_cores(rows, instruction
     (launch,) = kernel.launches(large, config, meta_tensors(kernel, large, config))
     built = build(launch, H200)
     assert instruction in built.asm["ptx"]
-    assert resources(built)["LOCAL"] == 0
+    assert spilled_bytes(built) == 0
 
 
 def test_baselines_agree_with_the_reference():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spaces_devices import H200, build, meta_tensors, resources
+from spaces_devices import H200, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
 from search_spaces.errors import WorkloadError
@@ -73,7 +73,7 @@ def test_images_are_read_in_wide_words_without_spills(at):
     config = kernel.default_config(large, H200)
     (launch,) = kernel.launches(large, config, meta_tensors(kernel, large, config))
     built = build(launch, H200)
-    assert resources(built)["LOCAL"] == 0
+    assert spilled_bytes(built) == 0
     # Groups of 10 float16 channels begin at multiples of 4 bytes only.
     between = large.text("layout") == "nhwc" and large.size("channels") == 320
     assert ("ld.global.b32" if between else ".v4.b32") in built.asm["ptx"]

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 import torch
-from spaces_devices import H200, MI300X, build, meta_tensors, resources
+from spaces_devices import H200, MI300X, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
 from search_spaces.errors import WorkloadError
@@ -165,7 +165,7 @@ def test_defaults_use_tensor_cores_and_do_not_spill(name, at, changes):
     assert kernel.space(workload).bind(workload, H200).why_not(config) is None
     (launch,) = kernel.launches(workload, config, meta_tensors(kernel, workload, config))
     built = build(launch, H200)
-    assert resources(built)["LOCAL"] == 0
+    assert spilled_bytes(built) == 0
     assert built.metadata.shared <= H200.shared_bytes
     ptx = built.asm["ptx"]
     assert "wgmma.mma_async" in ptx
@@ -182,7 +182,7 @@ def test_few_queries_share_a_block_of_matrix_instructions():
     (launch,) = kernel.launches(workload, config, meta_tensors(kernel, workload, config))
     built = build(launch, H200)
     assert "mma.sync" in built.asm["ptx"]
-    assert resources(built)["LOCAL"] == 0
+    assert spilled_bytes(built) == 0
 
 
 def test_what_a_target_lacks_is_no_point_of_its_space():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spaces_devices import H200, build, meta_tensors, resources
+from spaces_devices import H200, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
 from search_spaces.records import Workload
@@ -80,7 +80,7 @@ def test_rows_are_read_in_words_of_16_bytes_without_spills(method):
     launches = kernel.launches(large, config, meta_tensors(kernel, large, config))
     for launch in launches:
         built = build(launch, H200)
-        assert resources(built)["LOCAL"] == 0
+        assert spilled_bytes(built) == 0
         if launch.fn.__name__ not in ("empty_lists_kernel", "link_kernel"):
             assert "ld.global.v4.b32" in built.asm["ptx"]
     if method == "atomic":

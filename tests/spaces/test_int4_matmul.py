@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from spaces_devices import H200, MI300X, build, meta_tensors, resources
+from spaces_devices import H200, MI300X, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
 from search_spaces.errors import WorkloadError
@@ -122,7 +122,7 @@ def test_weights_are_widened_in_registers_without_spills(number, packed):
     built = build(launch, H200)
     assert "wgmma.mma_async" in built.asm["ptx"]
     assert "cvt.rn" not in built.asm["ptx"].partition("wgmma")[0]
-    assert resources(built)["LOCAL"] == 0
+    assert spilled_bytes(built) == 0
 
 
 def test_few_rows_split_the_weights_over_the_device():

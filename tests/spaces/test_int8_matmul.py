@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spaces_devices import H200, build, meta_tensors, resources
+from spaces_devices import H200, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
 from search_spaces.errors import WorkloadError
@@ -59,4 +59,4 @@ def test_the_default_uses_tensor_cores_of_int8_and_does_not_spill():
         built = build(launch, H200)
         assert "wgmma.mma_async" in built.asm["ptx"]
         assert ".s32.s8.s8" in built.asm["ptx"]
-        assert resources(built)["LOCAL"] == 0
+        assert spilled_bytes(built) == 0

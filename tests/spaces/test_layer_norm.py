@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spaces_devices import H200, MI300X, build, meta_tensors, resources
+from spaces_devices import H200, MI300X, build, meta_tensors, spilled_bytes
 from spaces_interpret import ROOT, interpret
 
 from search_spaces.errors import WorkloadError
@@ -131,7 +131,7 @@ def test_the_default_reads_and_writes_whole_words(at):
     config = kernel.default_config(workload, H200)
     (launch,) = kernel.launches(workload, config, meta_tensors(kernel, workload, config))
     built = build(launch, H200)
-    assert resources(built)["LOCAL"] == resources(built)["STACK"] == 0
+    assert spilled_bytes(built) == 0
     assert ".v4.b32" in built.asm["ptx"]
     assert "ld.global.b16" not in built.asm["ptx"]
     assert "rsqrt.approx" in built.asm["ptx"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spaces_devices import H200, build, meta_tensors, resources
+from spaces_devices import H200, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
 from search_spaces.errors import WorkloadError
@@ -82,7 +82,7 @@ def test_default_configs_use_tensor_cores_and_do_not_spill():
         built = build(launch, H200)
         tall = config["BLOCK_M"] >= 64
         assert ("wgmma.mma_async" if tall else "mma.sync") in built.asm["ptx"], large.key
-        assert resources(built)["LOCAL"] == 0, large.key
+        assert spilled_bytes(built) == 0, large.key
         assert built.metadata.shared <= H200.shared_bytes
 
 
@@ -97,7 +97,7 @@ def test_descriptor_tiles_with_epilogues_do_not_spill(epilogue, keeps):
     (launch,) = kernel.launches(large, config, meta_tensors(kernel, large, config))
     built = build(launch, H200)
     assert "wgmma.mma_async" in built.asm["ptx"]
-    assert resources(built)["LOCAL"] == 0
+    assert spilled_bytes(built) == 0
     assert built.metadata.shared <= H200.shared_bytes
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spaces_devices import H200, build, meta_tensors, resources
+from spaces_devices import H200, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
 from search_spaces.records import Workload
@@ -93,7 +93,7 @@ def test_products_use_tensor_cores_without_spills(name):
     assert len(first) == (2 if name == NAMES[0] else 3)
     for function, launch in first.items():
         built = build(launch, H200)
-        assert resources(built)["LOCAL"] == 0
+        assert spilled_bytes(built) == 0
         if function != "combine_loss_kernel":
             assert "wgmma.mma_async" in built.asm["ptx"]
             assert "cp.async.cg" in built.asm["ptx"]

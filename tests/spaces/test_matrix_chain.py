@@ -6,7 +6,7 @@ import random
 
 import pytest
 import torch
-from spaces_devices import H200, build, meta_tensors, resources
+from spaces_devices import H200, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
 from search_spaces.errors import WorkloadError
@@ -90,7 +90,7 @@ def test_products_are_those_of_the_matmul_family():
     assert len(launches) == 3
     built = build(launches[0], H200)
     assert "wgmma.mma_async" in built.asm["ptx"]
-    assert resources(built)["LOCAL"] == 0
+    assert spilled_bytes(built) == 0
 
 
 def test_small_products_cut_the_tiles():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spaces_devices import H200, build, meta_tensors, resources
+from spaces_devices import H200, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
 from search_spaces.errors import WorkloadError
@@ -109,7 +109,7 @@ def test_tiles_use_tensor_cores_without_spills(gemm):
         built = build(launch, H200)
         assert instruction in built.asm["ptx"]
         assert "cp.async.cg.shared.global [ %r" in built.asm["ptx"]
-        assert resources(built)["LOCAL"] == 0
+        assert spilled_bytes(built) == 0
         assert built.metadata.shared <= H200.shared_bytes
 
 

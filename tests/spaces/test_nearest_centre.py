@@ -6,7 +6,7 @@ import random
 
 import pytest
 import torch
-from spaces_devices import H200, MI300X, build, meta_tensors, resources
+from spaces_devices import H200, MI300X, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
 from search_spaces.errors import WorkloadError
@@ -91,7 +91,7 @@ def test_products_use_tensor_cores_without_spills():
         built = build(launch, H200)
         assert "wgmma.mma_async" in built.asm["ptx"]
         assert "cp.async" in built.asm["ptx"]
-        assert resources(built)["LOCAL"] == 0
+        assert spilled_bytes(built) == 0
         assert built.metadata.shared <= H200.shared_bytes
 
 

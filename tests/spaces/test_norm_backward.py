@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spaces_devices import H200, build, meta_tensors, resources
+from spaces_devices import H200, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
 from search_spaces.kernels.norm_backward.kernel import KINDS_OF_NORM
@@ -60,7 +60,7 @@ def test_the_default_reads_words_of_16_bytes_without_spills(at):
     assert len(launches) == 1 + config["passes"]
     for launch in launches:
         built = build(launch, H200)
-        assert resources(built)["LOCAL"] == 0
+        assert spilled_bytes(built) == 0
         if launch is not launches[-1]:
             assert ".v4.b32" in built.asm["ptx"] or "cp.async" in built.asm["ptx"]
             assert "ld.global.b16" not in built.asm["ptx"]

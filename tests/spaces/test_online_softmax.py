@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spaces_devices import H200, build, meta_tensors, resources
+from spaces_devices import H200, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
 from search_spaces.errors import WorkloadError
@@ -74,7 +74,7 @@ def test_rows_are_read_in_words_of_16_bytes_without_spills(rows, cols, dtype, di
     assert kernel.space(large).bind(large, H200).why_not(config) is None
     (launch,) = kernel.launches(large, config, meta_tensors(kernel, large, config))
     built = build(launch, H200)
-    assert resources(built)["LOCAL"] == 0
+    assert spilled_bytes(built) == 0
     lines = built.asm["ptx"].splitlines()
     for access in ("ld.global", "st.global"):
         assert any(access in line and ".v4.b32" in line for line in lines)
@@ -87,7 +87,7 @@ def test_split_rows_are_normalised_by_a_second_launch():
     first, second = kernel.launches(few, config, meta_tensors(kernel, few, config))
     assert first.grid == second.grid == (1, 64)
     for launch in (first, second):
-        assert resources(build(launch, H200))["LOCAL"] == 0
+        assert spilled_bytes(build(launch, H200)) == 0
     many = few.with_dims(rows=8192)
     bound = kernel.space(many).bind(many, H200)
     assert {point.get("splits", 1) for point in bound.enumerate()} == {1}

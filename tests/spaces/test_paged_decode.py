@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spaces_devices import H200, build, meta_tensors, resources
+from spaces_devices import H200, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
 from search_spaces.errors import WorkloadError
@@ -84,7 +84,7 @@ def test_defaults_load_words_ahead_and_do_not_spill():
         assert kernel.space(workload).bind(workload, H200).why_not(config) is None
         launches = kernel.launches(workload, config, meta_tensors(kernel, workload, config))
         built = build(launches[0], H200)
-        assert resources(built)["LOCAL"] == 0
+        assert spilled_bytes(built) == 0
         ptx = built.asm["ptx"]
         assert "cp.async" in ptx
         assert ("mma.sync" in ptx) == (config["heads"] > 1)

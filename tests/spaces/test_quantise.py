@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spaces_devices import H200, MI300X, build, meta_tensors, resources
+from spaces_devices import H200, MI300X, build, meta_tensors, spilled_bytes
 from spaces_interpret import interpret, wrong
 
 from search_spaces.errors import WorkloadError
@@ -122,7 +122,7 @@ def test_words_are_whole_and_nothing_spills(scales):
     config = kernel.default_config(large, H200)
     *_, launch = kernel.launches(large, config, meta_tensors(kernel, large, config))
     built = build(launch, H200)
-    assert resources(built)["LOCAL"] == 0
+    assert spilled_bytes(built) == 0
     assert ".v4.b32" in built.asm["ptx"]
     assert "cvt.rn.satfinite.e4m3x2.f32" in built.asm["ptx"]
     # A division for each scale, none for an element.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spaces_devices import H200, build, meta_tensors, resources
+from spaces_devices import H200, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
 from search_spaces.errors import WorkloadError
@@ -71,7 +71,7 @@ def test_products_use_tensor_cores_without_spills():
         assert "wgmma.mma_async" in built.asm["ptx"]
         assert "ex2.approx" in built.asm["ptx"]
         assert "st.global.v4.b32" in built.asm["ptx"]
-        assert resources(built)["LOCAL"] == 0
+        assert spilled_bytes(built) == 0
         assert built.metadata.shared <= H200.shared_bytes
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spaces_devices import H200, build, meta_tensors, resources
+from spaces_devices import H200, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
 from search_spaces.errors import WorkloadError
@@ -129,7 +129,7 @@ def test_a_step_uses_tensor_cores_without_spills():
         (launch,) = kernel.launches(large, config, meta_tensors(kernel, large, config))
         built = build(launch, H200)
         assert "wgmma.mma_async" in built.asm["ptx"]
-        assert resources(built)["LOCAL"] == 0
+        assert spilled_bytes(built) == 0
 
 
 @pytest.mark.parametrize("at", [0, 2])
@@ -141,7 +141,7 @@ def test_a_sequence_keeps_its_weights_on_chip(at):
     built = build(launch, H200)
     text = built.asm["ptx"]
     assert "mma" in text
-    assert resources(built)["LOCAL"] == 0
+    assert spilled_bytes(built) == 0
     # In the loop, the only values from memory are the products of the inputs, in float32.
     loop = text[text.rindex("mma.sync") if "wgmma" not in text else text.rindex("wgmma") :]
     assert "ld.global.b16" not in loop

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spaces_devices import H200, build, meta_tensors, resources
+from spaces_devices import H200, build, meta_tensors, spilled_bytes
 from spaces_interpret import interpret, wrong
 
 from search_spaces.kernels.reduction.kernel import OPERATIONS
@@ -60,7 +60,7 @@ def test_matrices_are_read_in_words_of_16_bytes_without_spills(axis):
             config = {**COLUMNS, "BLOCK_KEEP": 256, "BLOCK_RED": 16, "stages": 3}
         (launch,) = kernel.launches(large, config, meta_tensors(kernel, large, config))
         built = build(launch, H200)
-        assert resources(built)["LOCAL"] == 0
+        assert spilled_bytes(built) == 0
         assert ".v4.b32" in built.asm["ptx"] or "cp.async" in built.asm["ptx"]
 
 

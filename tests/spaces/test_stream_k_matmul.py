@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from spaces_devices import H200, build, meta_tensors, resources
+from spaces_devices import H200, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
 from search_spaces.errors import WorkloadError
@@ -75,7 +75,7 @@ def test_tiles_use_tensor_cores_and_do_not_spill(loads):
         launches = kernel.launches(large, config, meta_tensors(kernel, large, config))
         built = [build(launch, H200) for launch in launches]
         assert "wgmma.mma_async" in built[0].asm["ptx"]
-        assert [resources(one)["LOCAL"] for one in built] == [0, 0]
+        assert [spilled_bytes(one) for one in built] == [0, 0]
         assert all(one.metadata.shared <= H200.shared_bytes for one in built)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spaces_devices import H200, build, meta_tensors, resources
+from spaces_devices import H200, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
 from search_spaces.errors import WorkloadError
@@ -71,7 +71,7 @@ def test_logits_are_read_in_wide_words_without_spills(method):
     config = {**kernel.default_config(large, H200), "method": method}
     (launch,) = kernel.launches(large, config, meta_tensors(kernel, large, config))
     built = build(launch, H200)
-    assert resources(built)["LOCAL"] == 0
+    assert spilled_bytes(built) == 0
     assert "ld.global.v4.b32" in built.asm["ptx"]
 
 

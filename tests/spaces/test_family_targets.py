@@ -1,0 +1,38 @@
+"""Every family for GPUs compiles for targets that this machine does not have."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from spaces_devices import GPU_FAMILIES, MI300X
+
+from search_spaces.records import Status
+from search_spaces.registry import load
+from workers.build import build_kernel
+from workers.device import offline
+from workers.records import Artifact, BuildJob, KernelRef
+
+
+@pytest.mark.parametrize("name", GPU_FAMILIES)
+def test_amd_gets_no_descriptors(name):
+    kernel = load(name)
+    workload = kernel.workloads()[0]
+    bound = kernel.space(workload).bind(workload, MI300X)
+    assert all(point.get("loads") != "descriptor" for point in bound.enumerate())
+
+
+@pytest.mark.parametrize("target", ["cuda:80", "cuda:90", "cuda:100", "hip:gfx942"])
+@pytest.mark.parametrize("name", GPU_FAMILIES)
+def test_default_and_random_configs_compile_for_absent_targets(name, target, tmp_path):
+    """`tuner verify --all --target TARGET --sample N` does so for many configs of all workloads."""
+    kernel, device = load(name), offline(target)
+    workload = kernel.workloads()[0]
+    bound = kernel.space(workload).bind(workload, device)
+    default = kernel.default_config(workload, device)
+    assert bound.why_not(default) is None
+    for config in (default, *bound.sample(random.Random(5), 1)):
+        job = BuildJob("job", KernelRef(name), workload, config, device)
+        built = build_kernel(kernel, job, tmp_path)
+        # A binary may need more registers or shared memory than the target has.
+        assert isinstance(built, Artifact) or built.status == Status.CONSTRAINTS, built

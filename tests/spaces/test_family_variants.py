@@ -1,0 +1,22 @@
+"""Variants of every family for GPUs compute the reference, in Triton's interpreter."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from spaces_devices import GPU_FAMILIES, H200
+from spaces_interpret import wrong
+
+from search_spaces.registry import load
+
+
+@pytest.mark.parametrize("name", GPU_FAMILIES)
+def test_variants_compute_the_reference(name):
+    kernel, rng, jobs = load(name), random.Random(7), []
+    for workload in kernel.workloads():
+        small = kernel.small_workload(workload)
+        bound = kernel.space(workload).bind(workload, H200)
+        configs = [kernel.default_config(workload, H200), *bound.sample(rng, 2)]
+        jobs += [(name, small, config) for config in configs]
+    assert wrong(jobs) == []
