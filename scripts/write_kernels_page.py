@@ -151,7 +151,8 @@ def page(kernels: Sequence[Kernel], found: Sequence[Figures]) -> str:
     parts = [HEAD, overview(kernels, found)]
     for place in places(found):
         device = next(item.device for item in found if item.place == place)
-        parts.append(f"![Roofline of the workloads on {device.name}](roofline_{place}.svg)\n")
+        what = "Roofline" if peak_of(device) else "Rates"
+        parts.append(f"![{what} of the workloads on {device.name}](roofline_{place}.svg)\n")
     parts.append(COLUMNS)
     parts += [section(kernel, [item for item in found if item.kernel == kernel.name])
               for kernel in kernels]  # fmt: skip
