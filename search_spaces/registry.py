@@ -94,6 +94,12 @@ def kinds_by_name(spec: str) -> tuple[str, ...] | None:
     return _KINDS.get(spec)
 
 
+def may_run_on(spec: str, target: str | None) -> bool:
+    """Whether the kernel may run on the target (None: any), as far as its spec alone tells."""
+    kinds = kinds_by_name(spec)
+    return target is None or kinds is None or target.partition(":")[0] in kinds
+
+
 def compiles_without_torch(spec: str) -> bool:
     """Whether builds of the kernel need no torch: those of built-in families for GPUs."""
     return _KINDS.get(spec) == Kernel.kinds

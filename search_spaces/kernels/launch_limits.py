@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from search_spaces.constraints import Constraint
-from search_spaces.params import PowerOfTwo
-from search_spaces.records import Config, Device, Workload
+from search_spaces.params import Parameter, PowerOfTwo
+from search_spaces.records import Config, Device, Value, Workload
 
 #: Threads of one block at most, on every GPU that Triton compiles for.
 MAX_THREADS = 1024
@@ -25,6 +25,11 @@ def block_parameter(name: str, size: int, low: int, high: int) -> PowerOfTwo:
     """Blocks up to the power of two that holds the whole size; tensor cores need at least 16."""
     top = max(16, min(high, 1 << (size - 1).bit_length()))
     return PowerOfTwo(name, min(low, top), top)
+
+
+def nearest(parameter: Parameter, usual: int) -> Value:
+    """The value of a parameter of numbers that is nearest to the usual one."""
+    return min(parameter.values(), key=lambda value: abs(int(str(value)) - usual))
 
 
 def threads(config: Config, device: Device) -> int:

@@ -19,6 +19,7 @@ from search_spaces.kernels.launch_limits import (
     block_parameter,
     has_capability,
     integer,
+    nearest,
     threads,
 )
 from search_spaces.kernels.pairwise_triton import squared_norms_kernel
@@ -84,7 +85,7 @@ def default_point(bound: BoundSpace) -> Config:
     for tile in _USUAL_FLOAT32 if single else _USUAL:
         for precision in precisions:
             config: dict[str, Value] = {
-                item.name: _nearest(item, tile[item.name])
+                item.name: nearest(item, tile[item.name])
                 for item in bound.parameters
                 if item.name in tile
             }
@@ -95,10 +96,6 @@ def default_point(bound: BoundSpace) -> Config:
                 return complete
     bound.require_feasible()
     return next(bound.enumerate())
-
-
-def _nearest(parameter: Parameter, usual: int) -> Value:
-    return min(parameter.values(), key=lambda value: abs(int(str(value)) - usual))
 
 
 # -- constraints -----------------------------------------------------------------------------------

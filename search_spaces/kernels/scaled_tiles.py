@@ -25,6 +25,7 @@ from search_spaces.kernels.launch_limits import (
     fits_shared,
     has_capability,
     integer,
+    nearest,
     programs_at_once,
     threads,
 )
@@ -46,7 +47,7 @@ GROUP = 128
 #: Sums of a thread at most: it has 255 registers, and operands and addresses need some.
 _MOST_SUMS = 192
 _SUM_BLOCK = 1024
-#: Up to so many rows of a, the tile may be computed transposed.
+#: The most rows of a for which the tile may be computed transposed.
 _FEW_ROWS = 64
 #: Programs for each multiprocessor beyond which K is not split.
 _ENOUGH = 8
@@ -182,7 +183,7 @@ def _spread(bound: BoundSpace, config: Config) -> Config:
 def _nearest(parameter: Parameter, usual: Value) -> Value:
     if not isinstance(usual, int):
         return usual
-    return min(parameter.values(), key=lambda value: abs(int(str(value)) - usual))
+    return nearest(parameter, usual)
 
 
 def _tiles(config: Config, workload: Workload, dim: str) -> int:
@@ -208,7 +209,7 @@ def _fits_shared(config: Config, workload: Workload, device: Device) -> bool:
 
 
 def _promotes(config: Config, workload: Workload, device: Device) -> bool:
-    """Whether a thread keeps sums of the instructions beside those in float32."""
+    """Whether a thread keeps both the sums of the instructions and sums in float32."""
     blocked = workload.get("scales") == "block128"
     return blocked or (config.get("fast") is False and _has_short_sums(device))
 

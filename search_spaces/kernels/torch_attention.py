@@ -70,7 +70,7 @@ def varlen_attention(arguments: tuple[str, ...]) -> Callable[..., Any]:
 
 
 class _MaskTensor:
-    """The mask as torch takes it beside `is_causal`: a tensor that is made once, or None."""
+    """The mask that torch takes in addition to `is_causal`: a tensor that is made once, or None."""
 
     def __init__(self, mask: Mask, queries: int, keys: int) -> None:
         self._mask, self._queries, self._keys = mask, queries, keys

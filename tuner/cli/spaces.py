@@ -115,9 +115,7 @@ def _fitting(spec: str, target: str | None) -> str | None:
     """The target, if the kernel may run there as far as its name tells."""
     from search_spaces import registry
 
-    kinds = registry.kinds_by_name(spec)
-    fits = target is None or kinds is None or target.partition(":")[0] in kinds
-    return target if fits else None
+    return target if registry.may_run_on(spec, target) else None
 
 
 def _counts(kernel: Kernel, device: Device) -> dict[str, object]:

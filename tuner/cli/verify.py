@@ -129,10 +129,8 @@ def _known(settings: Settings, target: str | None) -> list[str]:
     """The kernels known by name and those of config.yaml, as far as they may run on the target."""
     from search_spaces import registry
 
-    kind = target.partition(":")[0] if target else None
     names = [*registry.available(), *settings.kernels]
-    known = ((name, registry.kinds_by_name(name)) for name in names)
-    return [name for name, kinds in known if kind is None or kinds is None or kind in kinds]
+    return [name for name in names if registry.may_run_on(name, target)]
 
 
 def _selected(

@@ -18,10 +18,11 @@ from search_spaces.kernels.launch_limits import (
     fits_registers,
     fits_shared,
     integer,
+    nearest,
     programs_at_once,
 )
 from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo, When
-from search_spaces.records import Config, Device, Value, Workload
+from search_spaces.records import Config, Device, Workload
 from search_spaces.space import SearchSpace
 
 #: Usual tiles without tuning; the default config is the first that is feasible.
@@ -85,7 +86,7 @@ def takes_descriptors(workload: Workload) -> bool:
 
 @cache
 def tile_sides(pixels: int, batch: int, height: int, width: int) -> tuple[int, int]:
-    """Height and width of the tile of so many pixels that wastes the fewest.
+    """Height and width of the tile of `pixels` pixels that wastes the fewest.
 
     What is left of `pixels` is a number of images. All three are powers of two; of equally good
     tiles, the widest is taken.
@@ -157,7 +158,7 @@ def default_point(bound: BoundSpace) -> Config:
     usual = _USUAL_FLOAT32 if bound.workload["dtype"] == "float32" else _USUAL
     for tile in usual:
         cut = {
-            item.name: _nearest(item, tile[item.name])
+            item.name: nearest(item, tile[item.name])
             for item in bound.parameters
             if item.name in tile
         }
@@ -170,10 +171,6 @@ def default_point(bound: BoundSpace) -> Config:
             return config
     bound.require_feasible()
     return next(bound.enumerate())
-
-
-def _nearest(parameter: Parameter, usual: int) -> Value:
-    return min(parameter.values(), key=lambda value: abs(int(str(value)) - usual))
 
 
 def _few_tiles(workload: Workload) -> bool:

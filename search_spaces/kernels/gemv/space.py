@@ -177,6 +177,6 @@ CONSTRAINTS = (
     Constraint("rows", _warps_have_rows, "warps would multiply the same rows"),
     Constraint("shared", _fits_shared, "tiles x stages do not fit into shared memory"),
     Constraint("split_work", _split_has_work, "each split would have fewer than two steps of K"),
-    Constraint("split_need", _split_is_needed, "there are programs enough without so many splits"),
+    Constraint("split_need", _split_is_needed, "there are enough programs with fewer splits"),
     Constraint("pipeline", _pipelines, "a program has too few steps to load so far ahead"),
 )

@@ -25,7 +25,7 @@ GROUP = 128
 _WIDE_BYTES = 2
 #: Registers of a thread for sums and widened weights: of 255, addresses and operands need some.
 _MOST_REGISTERS = 176
-#: Up to so many rows, K may be split.
+#: The most rows for which K may be split, and the most splits.
 _FEW_ROWS, _MOST_SPLITS = 128, 16
 _ENOUGH = 8
 #: BLOCK_M, BLOCK_N, num_warps and num_stages without tuning; the first that fits is the default.

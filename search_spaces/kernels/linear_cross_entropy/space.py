@@ -14,11 +14,12 @@ from search_spaces.kernels.launch_limits import (
     block_parameter,
     fits_shared,
     integer,
+    nearest,
     programs_at_once,
     threads,
 )
 from search_spaces.params import Choice, Integer, Parameter, PowerOfTwo
-from search_spaces.records import Config, Device, Value, Workload
+from search_spaces.records import Config, Device, Workload
 from search_spaces.space import SearchSpace
 
 #: Usual tiles without tuning; the default config is the first that is feasible.
@@ -74,15 +75,11 @@ def default_point(bound: BoundSpace) -> Config:
     for tile in _USUAL:
         for group in (8, 1):
             usual = {**tile, "GROUP_M": group, "steps": 1, "slices": _USUAL_SLICES}
-            config = {item.name: _nearest(item, usual[item.name]) for item in bound.parameters}
+            config = {item.name: nearest(item, usual[item.name]) for item in bound.parameters}
             if bound.feasible(config):
                 return config
     bound.require_feasible()
     return next(bound.enumerate())
-
-
-def _nearest(parameter: Parameter, usual: int) -> Value:
-    return min(parameter.values(), key=lambda value: abs(int(str(value)) - usual))
 
 
 def _tiles(workload: Workload) -> list[Parameter]:
@@ -101,8 +98,7 @@ def _tiles(workload: Workload) -> list[Parameter]:
 def _features(
     columns: Callable[[Workload, Config], int],
 ) -> Callable[[Config, Workload, Device], tuple[float, ...]]:
-    """The features of a tile of the logits of so many words, and log2 of the products per element
-    it loads."""
+    """The features of a tile of logits, and log2 of the products per element that it loads."""
 
     def features(config: Config, workload: Workload, device: Device) -> tuple[float, ...]:
         rows, cols = integer(config, "BLOCK_M"), integer(config, "BLOCK_N")

@@ -16,6 +16,7 @@ from search_spaces.kernels.launch_limits import (
     fits_shared,
     has_capability,
     integer,
+    nearest,
     programs_at_once,
     threads,
 )
@@ -93,7 +94,7 @@ def default_point(bound: BoundSpace) -> Config:
     order = cheapest_order(bound.workload)
     for tile in _USUAL:
         usual: dict[str, Value] = {
-            item.name: _nearest(item, tile[item.name])
+            item.name: nearest(item, tile[item.name])
             for item in bound.parameters
             if item.name in tile
         }
@@ -103,10 +104,6 @@ def default_point(bound: BoundSpace) -> Config:
                 return config
     bound.require_feasible()
     return next(bound.enumerate())
-
-
-def _nearest(parameter: Parameter, usual: int) -> Value:
-    return min(parameter.values(), key=lambda value: abs(int(str(value)) - usual))
 
 
 @cache

@@ -36,7 +36,7 @@ def gates(workload: Workload) -> int:
 
 
 def has_cell_state(workload: Workload) -> bool:
-    """Whether there is a state c beside the hidden state."""
+    """Whether the cell has a state c as well as the hidden state."""
     return workload.text("cell") == "lstm"
 
 
