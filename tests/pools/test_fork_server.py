@@ -177,6 +177,7 @@ def test_a_branch_has_what_its_server_loaded_and_more(servers):
 
 @pytest.mark.parametrize("killed", [NAME, f"{NAME}-b"])
 def test_a_killed_server_or_branch_is_replaced_and_its_children_live_on(servers, killed):
+    kept = set(forked(os.getpid()))  # by a pool that an earlier test in this process kept warm
     server = server_with(servers, "child_targets:add_loaded 1")
     branch = server.branch(f"{NAME}-b")
     branch.load("child_targets:add_loaded 2")
@@ -194,7 +195,7 @@ def test_a_killed_server_or_branch_is_replaced_and_its_children_live_on(servers,
     second.retire()
     branch.close()
     server.close()
-    assert not forked(os.getpid())
+    assert set(forked(os.getpid())) <= kept
 
 
 def test_children_see_what_the_environment_is_when_they_start(servers, monkeypatch):
