@@ -62,11 +62,15 @@ def varlen_attention(arguments: tuple[str, ...]) -> Callable[..., Any]:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError as error:
         raise RuntimeError("torch.nn.attention.varlen needs torch 2.10 or newer") from error
-    taken = inspect.signature(varlen_attn).parameters
     for name in arguments:
-        if name not in taken:
+        if not takes(varlen_attn, name):
             raise RuntimeError(f"this torch's varlen_attn takes no {name}; a newer torch does")
     return varlen_attn
+
+
+def takes(function: Callable[..., Any], argument: str) -> bool:
+    """Whether a function has an argument of that name."""
+    return argument in inspect.signature(function).parameters
 
 
 class _MaskTensor:

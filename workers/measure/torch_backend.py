@@ -54,6 +54,9 @@ from workers.records import (
 if TYPE_CHECKING:
     import torch
 
+#: A baseline may be this many times less accurate than a variant: it is what a user runs today, and
+#: its calls round their intermediate results to the dtype. Other results are still refused.
+_BASELINE_SLACK = 4.0
 #: A baseline is called this often before its check, while the calls take less than the time.
 _WARM_CALLS, _WARM_S = 3, 0.05
 #: The largest share of the device's memory that inputs and references of kept tasks take; the
@@ -243,7 +246,9 @@ class TorchBackend(ABC):
             self._observer.synchronize()
             if time.monotonic() - started > _WARM_S:
                 break
-        checked = check_variant(task, lambda: function(task.inputs), repeat=False)
+        checked = check_variant(
+            task, lambda: function(task.inputs), repeat=False, slack=_BASELINE_SLACK
+        )
         if isinstance(checked, Checked):
             task.checked_baselines[name] = checked
         return checked

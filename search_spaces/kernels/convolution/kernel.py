@@ -237,7 +237,13 @@ def _described_launch(
     row = width * channels
     x_desc = TensorDescriptor(
         tensors["x"],
-        [windows.batch, height // stride, stride, width // stride, stride * channels],
+        [
+            windows.batch,
+            ceil_div(height, stride),
+            min(stride, height),  # an image of one row has no other phase
+            width // stride,
+            stride * channels,
+        ],
         [height * row, stride * row, row, stride * channels, 1],
         [block_m // (high * wide), high, 1, wide, block_k],
     )

@@ -186,6 +186,16 @@ def _pipelines_keys(config: Config, workload: Workload, device: Device) -> bool:
     return stages == 1 or ceil_div(keys, integer(config, "BLOCK_N")) >= stages
 
 
+def _parts_are_pipelined(config: Config, workload: Workload, device: Device) -> bool:
+    """A head dim in two parts needs a pipelined loop.
+
+    Triton 3.6 builds code for cuda:90 from the other that accesses illegal addresses (seen with a
+    head dim of 96 in all 36 such configs, and in none of 196 with more stages).
+    """
+    dim = problem_of(workload).head_dim
+    return integer(config, "num_stages") > 1 or next_power_of_two(dim) == dim
+
+
 def _can_specialize(config: Config, workload: Workload, device: Device) -> bool:
     """Where Triton gives loads, products and exponentials of a loop to warps of their own.
 
@@ -202,6 +212,7 @@ CONSTRAINTS = (
     Constraint("warps", _warps_have_rows, "each of eight warps needs 16 queries"),
     Constraint("rows", _block_has_rows, "a block would have more rows than there are queries"),
     Constraint("pipeline", _pipelines_keys, "there are too few blocks of keys to load ahead"),
+    Constraint("parts", _parts_are_pipelined, "a head dim in two parts needs two stages or more"),
     Constraint(
         "specialize", _can_specialize, "specialised warps need cuda:100 and a loop of stages"
     ),

@@ -11,7 +11,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from search_spaces.kernels.masked_attention import Mask
-from search_spaces.kernels.torch_attention import flash_window, require_cuda, varlen_attention
+from search_spaces.kernels.torch_attention import (
+    flash_window,
+    require_cuda,
+    takes,
+    varlen_attention,
+)
 from search_spaces.tensors import compiled, named
 
 if TYPE_CHECKING:
@@ -77,11 +82,14 @@ class _VarlenAttn:
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: torch.Tensor
     ) -> torch.Tensor:
         require_cuda("varlen_attn", q)
-        varlen_attn = varlen_attention(("window_size", "enable_gqa"))
+        varlen_attn = varlen_attention(("window_size",))
         settings = flash_window(self._mask)
         window = (settings.get("window_size_left", -1), 0 if self._mask.causal else -1)
+        # torch before 2.12 has no such argument and takes groups of heads without it.
+        grouped = {"enable_gqa": q.shape[1] != k.shape[1]}
+        if not takes(varlen_attn, "enable_gqa"):
+            grouped = {}
         out: torch.Tensor = varlen_attn(
-            q, k, v, bounds, bounds, self._longest, self._longest,
-            window_size=window, enable_gqa=q.shape[1] != k.shape[1],
-        )  # fmt: skip
+            q, k, v, bounds, bounds, self._longest, self._longest, window_size=window, **grouped
+        )
         return out

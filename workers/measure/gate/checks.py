@@ -63,6 +63,7 @@ def check_variant(
     scratch: Sequence[GuardedTensor] = (),
     observer: RunObserver | None = None,
     repeat: bool = True,
+    slack: float = 1.0,
 ) -> Checked | Failure:
     """Run a variant on every seed of the task and again on the first: its result or its refusal.
 
@@ -70,10 +71,11 @@ def check_variant(
     Buffers are poisoned before each run, and their guard bands are checked after it. Outputs are
     read in the order of the current stream, before anything waits for the device. observer: refuses
     variants that start threads, change the harness or reuse results; None for trusted code such as
-    a baseline. repeat: False omits the second run on the first seed, for trusted code. On return
-    `task.inputs` holds the inputs of the first seed, even if the variant changed them.
+    a baseline. repeat: False omits the second run on the first seed, for trusted code.
+    slack: the tolerance is multiplied by it. On return `task.inputs` holds the inputs of the first
+    seed, even if the variant changed them.
     """
-    gate = _Gate(task, run, outputs, scratch, observer)
+    gate = _Gate(task, run, outputs, scratch, observer, slack)
     try:
         outcome = gate.check(repeat=repeat)
         if not repeat:
@@ -105,8 +107,9 @@ class _Gate:
         outputs: Mapping[str, GuardedTensor] | None,
         scratch: Sequence[GuardedTensor],
         observer: RunObserver | None,
+        slack: float,
     ) -> None:
-        self._task, self._run, self._observer = task, run, observer
+        self._task, self._run, self._observer, self._slack = task, run, observer, slack
         self._outputs = dict(outputs or {})
         self._buffers = (*self._outputs.values(), *scratch)
         self._times_us: list[float] = []
@@ -155,7 +158,7 @@ class _Gate:
         if self._observer is not None and (alive := self._observer.threads() - self._threads):
             return f"left {len(alive)} thread(s) running"
         results = self._results(returned)
-        comparisons = Comparisons(task, position, results)
+        comparisons = Comparisons(task, position, results, self._slack)
         if comparisons.problem:
             return comparisons.problem
         self._host_us = 1e6 * (time.perf_counter() - started)

@@ -108,13 +108,16 @@ class Comparison:
 class Comparisons:
     """Enqueues the comparison of all outputs of a task with the references of one seed."""
 
-    def __init__(self, task: TaskData, position: int, results: Any) -> None:
+    def __init__(self, task: TaskData, position: int, results: Any, slack: float = 1.0) -> None:
+        """slack: the task's tolerance is multiplied by it."""
         #: Why the results are not valid outputs; empty otherwise.
         self.problem = invalid_outputs(task, results)
         self._parts: list[Comparison] = []
         if not self.problem:
+            tolerance = task.tolerance
+            allowed = Tolerance(slack * tolerance.relative, slack * tolerance.elementwise)
             self._parts = [
-                Comparison(name, results[name], task.expected[position][name], task.tolerance)
+                Comparison(name, results[name], task.expected[position][name], allowed)
                 for name in task.specs
             ]
 
