@@ -5,7 +5,8 @@
 
 Writes DIR/<campaign>.json with one entry per task (winner, confirmed times, baselines, verdict, tie
 set, trials by status, launches that compiled on the device). The database, the report and the
-tables lie in DIR as well.
+tables lie in DIR as well. Of an interrupted run, the file has the tasks as far as they are; with
+--stored, nothing runs, and the file is written from the database in DIR.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import sys
 import time
 from collections import Counter
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 
 from results_db import Store
@@ -88,12 +88,45 @@ def task_entry(store, task):
     }
 
 
+def document(store, run_id, busy_share):
+    """What the database knows about a run."""
+    run, tasks = store.run(run_id), store.tasks(run_id)
+    return {
+        "script": "benchmarks/campaign.py",
+        "campaign": run.campaign,
+        "date": run.started_at.strftime("%Y-%m-%d"),
+        "finished": run.finished_at.isoformat(timespec="seconds") if run.finished_at else None,
+        "devices": sorted({t.key.device.name for t in tasks}),
+        "toolchain": asdict(tasks[0].key.toolchain) if tasks else {},
+        "calibrations": [asdict(item.calibration) for item in store.calibrations()],
+        "environment": dict(run.environment),
+        "wall_s": round((run.finished_at - run.started_at).total_seconds(), 1)
+        if run.finished_at
+        else None,
+        "device_busy_share": busy_share,
+        "status": run.status,
+        "summary": run.summary.get("summary", ""),
+        "tasks": [task_entry(store, task) for task in tasks],
+    }
+
+
+def write(store, run_id, path, busy_share=None):
+    """Write the document of a run and print its tasks."""
+    found = document(store, run_id, busy_share)
+    path.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    for task in found["tasks"]:
+        print(found["campaign"], task["workload"], task.get("median_us"), task.get("speedup_over"))
+        print("    ", task.get("verdict_over"))
+    print(f"{found['campaign']}: {found['summary']} in {found['wall_s']} s -> {path}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("config", type=Path)
     parser.add_argument("campaigns", nargs="+")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--fresh", action="store_true")
+    parser.add_argument("--stored", action="store_true", help="run nothing, read the database")
     parser.add_argument("--export", help="also export each campaign in this format")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -103,32 +136,19 @@ def main():
     }
     loaded, base = settings.load(args.config, overrides)
     for name in args.campaigns:
-        watch = Watch()
-        options = RunOptions(fresh=args.fresh, base=base)
-        outcome = run_campaign(loaded, name, options=options, on_progress=watch)
-        with Store.open(loaded.database.url) as store:
-            if args.export:
-                tables.export(store, outcome.run_id, args.out / args.export, args.export)
-            run, tasks = store.run(outcome.run_id), store.tasks(outcome.run_id)
-            document = {
-                "script": "benchmarks/campaign.py",
-                "campaign": name,
-                "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-                "devices": sorted({t.key.device.name for t in tasks}),
-                "toolchain": asdict(tasks[0].key.toolchain) if tasks else {},
-                "environment": dict(run.environment),
-                "wall_s": round(outcome.elapsed_s, 1),
-                "device_busy_share": round(watch.last.busy_share, 3) if watch.last else None,
-                "status": outcome.status,
-                "summary": outcome.summary,
-                "tasks": [task_entry(store, task) for task in tasks],
-            }
-        path = args.out / f"{name}.json"
-        path.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
-        for task in document["tasks"]:
-            print(name, task["workload"], task.get("median_us"), task.get("speedup_over"))
-            print("    ", task.get("verdict_over"))
-        print(f"{name}: {outcome.summary} in {outcome.elapsed_s:.0f} s -> {path}")
+        path, watch, run_id = args.out / f"{name}.json", Watch(), None
+        try:
+            if not args.stored:
+                options = RunOptions(fresh=args.fresh, base=base)
+                run_id = run_campaign(loaded, name, options=options, on_progress=watch).run_id
+        finally:
+            with Store.open(loaded.database.url) as store:
+                found = run_id or max(r.run_id for r in store.runs() if r.campaign == name)
+                busy = round(watch.last.busy_share, 3) if watch.last else None
+                write(store, found, path, busy)
+        if args.export:
+            with Store.open(loaded.database.url) as store:
+                tables.export(store, found, args.out / args.export, args.export)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernel_goals import rows as goal_rows
 from roofline_picture import Point, picture
 
 from reports.peaks import peak_of, roofline_us
@@ -31,6 +32,8 @@ RESULTS = ROOT / "benchmarks" / "results"
 #: The devices whose search spaces are counted.
 GPU = offline("cuda:90")
 CPU = Device("cpu", "", "cpu:x86-64-avx512", sm_count=16, memory_bytes=64 << 30)
+#: The H200's calibration in benchmarks/results/h200/families_rows.json.
+COPY_BYTES_PER_US = 4_303_264.0
 HEAD = """# Kernel library
 
 The built-in kernels: what they compute, the workloads that a campaign tunes if it names none, and
@@ -101,10 +104,16 @@ def figures(kernels: Iterable[Kernel]) -> Iterator[Figures]:
     """The results of these kernels, oldest first."""
     known = {kernel.name: kernel for kernel in kernels}
     read = [(path, json.loads(path.read_text())) for path in RESULTS.glob("*/*families*.json")]
-    for path, document in sorted(read, key=lambda pair: (pair[1]["date"], pair[0].name)):
+    for path, document in sorted(read, key=_order):
         for task in document["tasks"]:
             if task["kernel"] in known and task.get("median_us"):
                 yield figures_of(known[task["kernel"]], task, document, path.parent.name)
+
+
+def _order(read: tuple[Path, Mapping[str, str]]) -> tuple[str, str]:
+    """By the end of the run; before files recorded that, by its day."""
+    path, document = read
+    return document.get("finished") or document["date"], path.name
 
 
 def figures_of(
@@ -153,7 +162,7 @@ def page(kernels: Sequence[Kernel], found: Sequence[Figures]) -> str:
         device = next(item.device for item in found if item.place == place)
         what = "Roofline" if peak_of(device) else "Rates"
         parts.append(f"![{what} of the workloads on {device.name}](roofline_{place}.svg)\n")
-    parts.append(COLUMNS)
+    parts += [against_goals(found), COLUMNS]
     parts += [section(kernel, [item for item in found if item.kernel == kernel.name])
               for kernel in kernels]  # fmt: skip
     return "\n".join(parts)
@@ -175,6 +184,7 @@ def overview(kernels: Sequence[Kernel], found: Sequence[Figures]) -> str:
             (
                 f"[`{kernel.name}`](#{kernel.name})",
                 f"{len(bound)}",
+                f"{len(own)}",
                 f"{feasible:,}",
                 f"{feasible / configs:.0%}" if feasible >= configs / 100 else "below 1%",
                 ", ".join(baselines),
@@ -182,11 +192,22 @@ def overview(kernels: Sequence[Kernel], found: Sequence[Figures]) -> str:
                 mean(item.over_fastest for item in own),
             )
         )
-    heads = ("kernel", "workloads", "feasible configs", "of all", "baselines",
+    heads = ("kernel", "workloads", "measured", "feasible configs", "of all", "baselines",
              "over default", "over fastest baseline")  # fmt: skip
     target = f"The spaces are counted for {GPU.target} and, for CPU kernels, {CPU.target}"
     text = f"{target} with {CPU.sm_count} processors. Ratios are geometric means over workloads.\n"
     return f"{text}\n{table(heads, rows)}"
+
+
+def against_goals(found: Sequence[Figures]) -> str:
+    """What the results on an H200 show against the goals of the library."""
+    own = [item for item in found if item.place == "h200"]
+    heads = ("geometric mean", "goal", "reached", "workloads", "met")
+    text = f"""## Against the goals
+
+On an {own[0].device.name}, whose copies move {COPY_BYTES_PER_US / 1e3:,.0f} GB/s, read and written.
+"""
+    return f"{text}\n{table(heads, goal_rows(own, COPY_BYTES_PER_US))}"
 
 
 def section(kernel: Kernel, own: Sequence[Figures]) -> str:

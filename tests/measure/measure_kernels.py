@@ -99,11 +99,13 @@ class _Affine(Kernel):
         def raises(inputs):
             raise RuntimeError("this library has no such kernel\nfor this shape")
 
+        allowed = self.tolerance(workload).relative
         return {
             "eager": lambda inputs: {"y": inputs["x"] * 2 + 1},
             "wrong": lambda inputs: {"y": inputs["x"] * 2},
             "raises": raises,
             "missing": lambda inputs: {},
+            "rounded": lambda inputs: {"y": (inputs["x"] * 2 + 1) * (1 + 3 * allowed)},
         }
 
 

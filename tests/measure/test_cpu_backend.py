@@ -127,12 +127,15 @@ def test_a_race_ranks_its_field_and_keeps_failures_in_place(child):
 
 
 def test_a_confirmation_times_baselines_and_checks_them(child):
-    names = ("eager", "wrong", "raises", "missing", "no such thing")
+    names = ("eager", "rounded", "wrong", "raises", "missing", "no such thing")
     found = child.measure(WORKLOAD, {"work": 1}, mode=Mode.CONFIRM, baselines=names, protocol=ONCE)
     assert list(found.baselines) == list(names)
     eager = found.baselines["eager"]
     # Three passes where these tell that it differs clearly.
     assert _is_timed(eager, 3) or _is_timed(eager, 8)
+    # A baseline rounds as it does, and less than four times what a variant may be off.
+    rounded = found.baselines["rounded"]
+    assert _is_timed(rounded, 3) or _is_timed(rounded, 8)
     assert found.baselines["eager"].name == "eager"
     assert found.baselines["wrong"].status is Status.CORRECTNESS
     assert re.fullmatch(

@@ -314,7 +314,8 @@ class TorchBackend(ABC):
         note: str = "",
     ) -> PreparedCandidate:
         """checked: None for a variant that is known to be correct."""
-        check = TimedRunCheck(task, outputs, self._observer)
+        slack = _BASELINE_SLACK if candidate.baseline else 1.0
+        check = TimedRunCheck(task, outputs, self._observer, slack)
         return PreparedCandidate(
             replace(
                 candidate,

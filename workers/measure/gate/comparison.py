@@ -28,12 +28,19 @@ class Comparison:
     """Enqueues the comparison of one output with its reference; `evaluate` decides on it."""
 
     def __init__(
-        self, name: str, actual: torch.Tensor, expected: Expected, tolerance: Tolerance
+        self,
+        name: str,
+        actual: torch.Tensor,
+        expected: Expected,
+        tolerance: Tolerance,
+        slack: float = 1.0,
     ) -> None:
+        """slack: the tolerance and the bound of each element are multiplied by it."""
         import torch
 
         self._name, self._actual = name, actual
-        self._expected, self._tolerance = expected, tolerance
+        self._expected, self._slack = expected, slack
+        self._tolerance = Tolerance(slack * tolerance.relative, slack * tolerance.elementwise)
         promoted = actual
         if str(actual.dtype).removeprefix("torch.") not in _PROMOTED:
             promoted = actual.to(expected.values.dtype)
@@ -85,9 +92,10 @@ class Comparison:
         # The bound of an element is at least `elementwise`, so most outputs need no second pass.
         outside = 0
         if largest > tolerance.elementwise:
-            outside = int((difference.abs() > self._expected.bound).sum())
+            bound = self._expected.bound if self._slack == 1 else self._slack * self._expected.bound
+            outside = int((difference.abs() > bound).sum())
         if outside:
-            worst = self._worst(difference, difference.abs() - self._expected.bound)
+            worst = self._worst(difference, difference.abs() - bound)
             return (
                 f"{outside} of {difference.numel()} elements of `{self._name}` are off by more "
                 f"than {tolerance.elementwise:.2g} of 1 + |reference|, {worst}"
@@ -114,10 +122,10 @@ class Comparisons:
         self.problem = invalid_outputs(task, results)
         self._parts: list[Comparison] = []
         if not self.problem:
-            tolerance = task.tolerance
-            allowed = Tolerance(slack * tolerance.relative, slack * tolerance.elementwise)
             self._parts = [
-                Comparison(name, results[name], task.expected[position][name], allowed)
+                Comparison(
+                    name, results[name], task.expected[position][name], task.tolerance, slack
+                )
                 for name in task.specs
             ]
 

@@ -18,7 +18,7 @@ class TimedRunCheck:
     that returns them. Call `before` right before the run and `after` right after it, both untimed.
     Neither waits for the device nor allocates memory, so a CUDA graph can capture both. Storage for
     one set of outputs is held until `problem`. Where memory is short, candidates share one storage,
-    and only the last of them is compared.
+    and only the last of them is compared. The tolerance is multiplied by `slack`.
     """
 
     def __init__(
@@ -26,8 +26,9 @@ class TimedRunCheck:
         task: TaskData,
         outputs: Mapping[str, GuardedTensor] | None = None,
         observer: RunObserver | None = None,
+        slack: float = 1.0,
     ) -> None:
-        self._task = task
+        self._task, self._slack = task, slack
         self._outputs = dict(outputs) if outputs is not None else None
         self._observer = observer
         self._storage, self._shared = task.storage()
@@ -72,7 +73,7 @@ class TimedRunCheck:
             return problem
         if not done or (self._shared and self._task.last_check is not self):
             return ""
-        comparisons = Comparisons(self._task, 0, storage)
+        comparisons = Comparisons(self._task, 0, storage, self._slack)
         outcome = comparisons.evaluate(fetch(comparisons.scalars))
         if not isinstance(outcome, str):
             return ""
