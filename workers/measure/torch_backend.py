@@ -62,6 +62,9 @@ _WARM_CALLS, _WARM_S = 3, 0.05
 #: The largest share of the device's memory that inputs and references of kept tasks take; the
 #: standby process has as much.
 _TASKS_SHARE = 0.2
+#: The share of the device's memory that a process may hold between jobs without using it: what the
+#: last job's references and baselines took, which the standby process may need.
+_UNUSED_SHARE = 0.05
 #: How many tasks of check sizes are kept. They are small.
 _CHECK_SIZES = 8
 #: The copies of the cache policy `rotate` are together this many times the last-level cache.
@@ -119,6 +122,7 @@ class TorchBackend(ABC):
         finally:
             self._tasks.drop_suspects()
             self._check_sizes.drop_suspects()
+            self._release_unused_memory(_UNUSED_SHARE)
 
     def prepare_part(self, job: MeasureJob, part: Part) -> PartResult:
         """Do a part of preparing the confirmation of a job's task. No variant is launched.
@@ -135,7 +139,7 @@ class TorchBackend(ABC):
             self._failed(error)
             return PartResult(done=False)
         finally:
-            self._release_unused_memory()
+            self._release_unused_memory(0.0)
 
     def close(self) -> None:
         self._clear_tasks()
@@ -195,8 +199,9 @@ class TorchBackend(ABC):
         """Whether there is memory for a task that is not measured yet."""
         return True
 
-    def _release_unused_memory(self) -> None:  # noqa: B027
-        """Give memory back that this process holds and does not use."""
+    def _release_unused_memory(self, share: float) -> None:  # noqa: B027
+        """Give memory back that this process holds without using it, if it is more than this share
+        of the device's."""
 
     def _enter_baseline(self) -> None:  # noqa: B027
         """Untimed switch to a baseline, such as its thread count."""

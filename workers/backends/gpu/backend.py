@@ -14,7 +14,7 @@ from tuner.tracing import span
 from workers.build import count_compilations
 from workers.build.launch_key import LaunchKey, difference
 from workers.measure.failures import failure_of
-from workers.measure.gate.checks import check_variant
+from workers.measure.gate.checks import Checked, check_variant
 from workers.measure.monitor import Monitor, Sample
 from workers.measure.roofline import at_peak_us, roofline_us
 from workers.measure.session_backend import PreparedCandidate
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: The last candidates of a job, whose times choose the timing method.
 _TRIED = 4
-#: The most memory that a process holds without using it while another one measures.
+#: Unused memory that is not worth giving back.
 _UNUSED_BYTES = 2**30
 
 
@@ -220,12 +220,22 @@ class GpuBackend(TorchBackend):
         free, total = torch.cuda.mem_get_info()
         return free > total / 2
 
-    def _release_unused_memory(self) -> None:
+    def _release_unused_memory(self, share: float) -> None:
         import torch
 
         unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-        if not self.poisoned and unused > _UNUSED_BYTES:
+        most = max(_UNUSED_BYTES, share * self._device.memory_bytes)
+        if not self.poisoned and unused > most:
             torch.cuda.empty_cache()
+
+    def _check_baseline(self, task: TaskData, name: str) -> Checked | Failure:
+        import torch
+
+        try:
+            return super()._check_baseline(task, name)
+        except torch.OutOfMemoryError:
+            self._make_room(task)
+            return super()._check_baseline(task, name)
 
     def _preload(self, task: TaskData) -> None:
         """Run the gate on a variant that does nothing, which loads what the gate calls."""
