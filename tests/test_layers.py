@@ -55,7 +55,8 @@ ROOMS = {
     "tuner.traces": {"tuner.tracing"},
     "tuner.strategies": {"tuner.import_names", "tuner.tracing"},
     "tuner.engine": {"tuner.strategies", "tuner.progress", "tuner.tracing"},
-    "tuner.tables": {"tuner.runtime", "tuner.strategies"},
+    "tuner.integrations": set[str](),
+    "tuner.tables": {"tuner.integrations", "tuner.runtime", "tuner.strategies"},
     "tuner.settings": {"tuner.strategies", "tuner.schedule"},
     "tuner.schedule": {"tuner.campaign", "tuner.settings"},
     "tuner.campaign": {

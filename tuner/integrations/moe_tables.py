@@ -1,0 +1,99 @@
+"""What MoE tables of vLLM and SGLang share: keys of E and N, rows by tokens, our `moe_matmul`.
+
+E is the number of experts of one device and N the intermediate size of one device, both read from
+the shape of the second weights. Hidden size, experts per token and activation are not in the name:
+two models may need the same file. One row configures both products of a layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from search_spaces.errors import TunerError
+from search_spaces.records import Config, Workload
+from tuner.integrations.adapter import Adapter, Place, Shape, TableKey
+from tuner.integrations.file_names import split_name
+from tuner.integrations.models import (
+    Experts,
+    Quantisation,
+    divided,
+    experts_of,
+    quantisation_of,
+)
+
+#: The products that the libraries launch; `gate_up_silu` is a kernel of our own.
+GEMMS = ("gate_up", "down")
+_DTYPE = "bfloat16"
+
+
+def moe_key(experts: int, intermediate: int, found: Quantisation) -> TableKey:
+    """The key of a layer on one device."""
+    sizes = (("E", experts), ("N", intermediate))
+    return TableKey(sizes, found.dtype, found.block_shape)
+
+
+class MoeAdapter(Adapter):
+    """Tables of the fused MoE kernel that vLLM wrote and SGLang took over."""
+
+    kernels = ("moe_matmul",)
+    required = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")
+
+    def shapes(
+        self, model: Mapping[str, Any], tensor_parallel: int = 1, expert_parallel: int = 1
+    ) -> list[Shape]:
+        """expert_parallel: experts are divided over devices whole; 1: each over tensor_parallel."""
+        experts, found = experts_of(model), quantisation_of(model)
+        if experts is None or found is None:
+            return []
+        count = divided(experts.count, expert_parallel, "the number of experts")
+        by = 1 if expert_parallel > 1 else tensor_parallel
+        inner = divided(experts.intermediate, by, "the intermediate size of an expert")
+        return [self._shape(one, inner, found) for one in self._variants(experts, count)]
+
+    def _variants(self, experts: Experts, count: int) -> list[Experts]:
+        return [Experts(count, experts.top_k, experts.hidden, experts.intermediate)]
+
+    def _shape(self, experts: Experts, inner: int, found: Quantisation) -> Shape:
+        dims = {
+            "experts": experts.count,
+            "top_k": min(experts.top_k, experts.count),
+            "hidden": experts.hidden,
+            "intermediate": inner,
+        }
+        return Shape(self._key(experts.count, inner, found), "experts", dims)
+
+    def _key(self, count: int, inner: int, found: Quantisation) -> TableKey:
+        return moe_key(count, inner, found)
+
+    def workloads(self, shape: Shape, size: int) -> list[tuple[str, Workload]]:
+        """Both products of the layer in bfloat16; none for quantised weights."""
+        if shape.key.dtype or shape.key.block_shape or shape.key.marks:
+            return []
+        dims = {"tokens": size, **shape.dims, "dtype": _DTYPE}
+        return [("moe_matmul", Workload.of(**dims, gemm=gemm)) for gemm in GEMMS]
+
+    def place(self, kernel: str, workload: Workload) -> Place | None:
+        if kernel != "moe_matmul" or workload.text("gemm") not in GEMMS:
+            return None
+        key = moe_key(workload.size("experts"), workload.size("intermediate"), Quantisation())
+        rest = (
+            ("top_k", workload.size("top_k")),
+            ("hidden", workload.size("hidden")),
+            ("dtype", workload.text("dtype")),
+        )
+        return Place(key, workload.size("tokens"), workload.text("gemm"), rest)
+
+    def parsed_name(self, name: str) -> tuple[TableKey, str] | None:
+        return split_name(name, ("E", "N"))
+
+    def translated(self, kernel: str, config: Config) -> Config:
+        """`moe_matmul` has the libraries' parameters; any other one has no place in a row."""
+        if reason := self.refusal(config):
+            raise TunerError(f"{self.name}: {reason}", f"export {kernel} as `tuner` or `triton`")
+        return dict(config)
+
+    def returned(self, kernel: str, config: Config) -> Config:
+        names = (*self.required, "num_warps", "num_stages")
+        usual = {"num_warps": 4, "num_stages": 3}
+        return {name: config.get(name, usual.get(name)) for name in names}
