@@ -13,7 +13,6 @@ import argparse
 import ast
 import functools
 import json
-import logging
 import os
 import sys
 import types
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 DATA = Path(__file__).parents[1] / "tests" / "integrations" / "data"
-DEVICES = ("NVIDIA H200", "NVIDIA H200 NVL", "NVIDIA H100 80GB HBM3", "AMD Instinct MI300X/OAM")
+DEVICES = ("NVIDIA H200", "NVIDIA H200 NVL", "NVIDIA H100 80GB HBM3", "AMD Instinct MI300X")
 SIZES = (1, 2, 3, 4, 5, 8, 9, 16, 17, 20, 32, 33, 40, 64, 65, 96, 97, 128, 129, 300, 512, 513)
 SIZES = (*SIZES, 1025, 1280, 2000, 4096, 16385, 100_000)
 #: The order of a config's values in the recorded facts.
@@ -30,6 +29,10 @@ PARAMETERS = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "n
 PARAMETERS = (*PARAMETERS, "num_stages", "SPLIT_K", "USE_TMA", "SWAP_AB")
 EXPERTS = (8, 64, 256)
 KINDS = (("", None), ("fp8_w8a8", None), ("fp8_w8a8", [128, 128]), ("fp8_w8a8", [32, 32]))
+VLLM_PRODUCTS = ((4096, 7168, (128, 128)),)
+SGLANG_PRODUCTS = ((3072, 1536, (128, 128)), (5120, 2048, (32, 32)))
+#: The folder of the package that is read.
+PACKAGES: list[Path] = []
 KINDS = (*KINDS, ("int8_w8a16", None), ("int8_w8a8", None), ("int8_w8a8", [128, 128]))
 
 
@@ -46,8 +49,8 @@ def functions(path: Path, names: tuple[str, ...], scope: dict[str, Any]) -> type
     return types.SimpleNamespace(**{name: scope[name] for name in names})
 
 
-class Silent(logging.Logger):
-    """A logger with the further methods that the libraries call."""
+class Silent:
+    """Takes all calls of a logger."""
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *args, **options: None
@@ -60,7 +63,7 @@ def stand_ins(device: list[str]) -> dict[str, Any]:
     )
     dynamo = types.SimpleNamespace(is_compiling=lambda: False)
     platform = types.SimpleNamespace(is_rocm=lambda: False, is_cuda=lambda: True)
-    logger = Silent("library")
+    logger = Silent()
     return {
         "current_platform": platform,
         "envs": settings,
@@ -135,20 +138,108 @@ def vllm(package: Path) -> dict[str, Any]:
     keys = [("NVIDIA H200", 128, 768, "", ()), ("NVIDIA H200", 128, 512, "", ())]
     keys += [("NVIDIA H200 NVL", 256, 512, "fp8_w8a8", (128, 128))]
     keys += [("NVIDIA H100 80GB HBM3", 16, 800, "fp8_w8a8", ())]
-    tables = []
-    for one, experts, inner, dtype, block in keys:
-        device[0] = one
-        rows = functools.partial(moe.get_moe_configs, experts, inner, dtype or None, *block)
-        tables.append([one, experts, inner, dtype, list(block) or None, list(choices_of(rows))])
+    default = moe.get_default_config
+    product = package / "model_executor/layers/quantization/utils/fp8_utils.py"
     return {
         "vllm-moe": {
             "names": list(names_of(moe.get_config_file_name, device, flags=False)),
-            "defaults": list(
-                defaults_of(lambda m, e, d, b: moe.get_default_config(m, e, 768, 2048, 8, d, b))
-            ),
-            "choices": tables,
-        }
+            "defaults": list(defaults_of(lambda m, e, d, b: default(m, e, 768, 2048, 8, d, b))),
+            "choices": moe_choices(moe.get_moe_configs, device, keys),
+        },
+        "vllm-block-fp8": block_fp8(
+            product, "w8a8_triton_block_scaled_mm", scope, device, VLLM_PRODUCTS, DATA / "vllm"
+        ),
     }
+
+
+def sglang(package: Path) -> dict[str, Any]:
+    device = [""]
+    scope = stand_ins(device)
+    folder = "srt/layers/moe/moe_runner/triton_utils"
+    names = ("get_config_file_name", "get_moe_configs", "get_default_config")
+    moe = functions(package / folder / "fused_moe_triton_config.py", names, scope)
+    os.environ["SGLANG_MOE_CONFIG_DIR"] = str(DATA / "sglang" / folder)
+    keys = [("NVIDIA H200", 128, 768, "", (0, 0)), ("NVIDIA H200", 128, 704, "", (0, 0))]
+    default = moe.get_default_config
+    product = package / "kernels/ops/gemm/fp8_kernel.py"
+    return {
+        "sglang-moe": {
+            "names": list(names_of(moe.get_config_file_name, device, flags=True)),
+            "defaults": list(
+                defaults_of(lambda m, e, d, b: default(m, e, 768, 2048, 8, d, False, b))
+            ),
+            "choices": moe_choices(moe.get_moe_configs, device, keys),
+        },
+        "sglang-block-fp8": block_fp8(
+            product,
+            "w8a8_block_fp8_matmul_triton",
+            scope,
+            device,
+            SGLANG_PRODUCTS,
+            DATA / "sglang",
+        ),
+    }
+
+
+def moe_choices(
+    configs: Callable[..., dict[int, Any]], device: list[str], keys: list[tuple[Any, ...]]
+) -> list[Any]:
+    tables = []
+    for one, experts, inner, dtype, block in keys:
+        device[0] = one
+        rows = functools.partial(configs, experts, inner, dtype or None, *block)
+        tables.append([one, experts, inner, dtype, sides(block), list(choices_of(rows))])
+    return tables
+
+
+def sides(block: tuple[int, ...]) -> list[int] | None:
+    return list(block) if any(block) else None
+
+
+def block_fp8(
+    path: Path,
+    launcher: str,
+    scope: dict[str, Any],
+    device: list[str],
+    products: tuple[tuple[int, int, tuple[int, int]], ...],
+    data: Path,
+) -> dict[str, Any]:
+    """Facts of the block-scaled product; its default config is a literal in the launching code."""
+    name = "get_w8a8_block_fp8_configs"
+    tree = ast.parse(path.read_text())
+    (body,) = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == launcher]
+    literal = next(
+        node.value
+        for node in ast.walk(body)
+        if isinstance(node, ast.Assign)
+        and ast.unparse(node.targets[0]) == "config"
+        and isinstance(node.value, ast.Dict)
+        and "BLOCK_SIZE_M" in ast.unparse(node.value)
+    )
+    asked: list[str] = []
+    paths = types.SimpleNamespace(
+        path=types.SimpleNamespace(
+            **{k: getattr(os.path, k) for k in ("join", "dirname", "realpath")},
+            exists=lambda one: asked.append(os.path.basename(one)) or os.path.exists(one),
+        )
+    )
+    found = functions(path, (name,), {**scope, "os": paths})
+    configs = getattr(found, name)
+    facts: dict[str, Any] = {"names": [], "defaults": [], "choices": []}
+    for one in DEVICES:
+        device[0] = one
+        configs(128, 768, 32, 32)
+        facts["names"].append([one, "fp8_w8a8", [32, 32], [], asked[-1]])
+    for size in (1, 100, 4096):
+        config = eval(ast.unparse(literal), {"block_size": (128, 64)})
+        facts["defaults"].append([128, "fp8_w8a8", [128, 64], size, values(config)])
+    configs.__globals__["__file__"] = str(data / path.relative_to(PACKAGES[0]))
+    device[0] = "NVIDIA H200"
+    for cols, depth, block in products:
+        rows = functools.partial(configs, cols, depth, *block)
+        row = [device[0], cols, depth, "fp8_w8a8", list(block), list(choices_of(rows))]
+        facts["choices"].append(row)
+    return facts
 
 
 def text_of(document: dict[str, Any]) -> str:
@@ -169,7 +260,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("package", type=Path)
     package = parser.parse_args().package
-    sys.stdout.write(text_of({"vllm": vllm}[package.name](package)))
+    PACKAGES.append(package)
+    sys.stdout.write(text_of({"vllm": vllm, "sglang": sglang}[package.name](package)))
 
 
 if __name__ == "__main__":

@@ -5,19 +5,26 @@ from __future__ import annotations
 import json
 
 import pytest
-from adapter_contract import H200, AdapterContract
-from model_configs import DEEPSEEK_V3, LLAMA3_8B, MIXTRAL, QWEN3_30B
+from adapter_contract import DATA, H200, AdapterContract
+from model_configs import DEEPSEEK_V3, FP8_BLOCKS, LLAMA3_8B, MIXTRAL, QWEN3_30B
 
 from search_spaces.errors import TunerError
 from search_spaces.registry import load as load_kernel
 from tuner.integrations import SizeTable, TableKey, adapter, load_model
 
 MOE = adapter("vllm-moe")
+PRODUCT = adapter("vllm-block-fp8")
 
 
 class TestMoe(AdapterContract):
     name = "vllm-moe"
     model = QWEN3_30B
+
+
+class TestBlockFp8(AdapterContract):
+    name = "vllm-block-fp8"
+    letters = ("N", "K")
+    model = DEEPSEEK_V3
 
 
 def names(model, **parallel):
@@ -33,6 +40,12 @@ def test_shapes_of_models():
     assert names(LLAMA3_8B) == []
     nested = {"text_config": QWEN3_30B, "model_type": "vl"}
     assert names(nested) == names(QWEN3_30B)
+
+
+def test_slashes_and_spaces_of_a_device_name_become_underscores():
+    (shape,) = MOE.shapes(QWEN3_30B)
+    name = MOE.file_name(shape.key, "AMD Instinct  MI300X/OAM")
+    assert name == "E=128,N=768,device_name=AMD_Instinct_MI300X_OAM.json"
 
 
 def test_quantisations_have_the_librarys_words():
@@ -120,6 +133,58 @@ def test_config_files_are_read_or_refused_in_one_line(tmp_path):
         load_model(path)
     path.write_text(json.dumps(QWEN3_30B))
     assert load_model(path) == QWEN3_30B
+
+
+def test_products_of_a_model_are_those_of_the_shipped_tables():
+    found = {(s.key.size("N"), s.key.size("K")) for s in PRODUCT.shapes(DEEPSEEK_V3, 8)}
+    # All products of DeepSeek-V3 on eight H200 for which vLLM ships a table.
+    assert found == {
+        (2112, 7168),  # fused_qkv_a_proj
+        (3072, 1536),  # q_b_proj
+        (4096, 512),  # kv_b_proj
+        (7168, 2048),  # o_proj
+        (512, 7168),  # shared experts, gate and up
+        (7168, 256),  # shared experts, down
+    }
+    dense = {**DEEPSEEK_V3, "first_k_dense_replace": 3}
+    more = {(s.key.size("N"), s.key.size("K")) for s in PRODUCT.shapes(dense, 8)} - found
+    assert more == {(4608, 7168), (7168, 2304)}
+    llama = {**LLAMA3_8B, "quantization_config": FP8_BLOCKS}
+    assert [(s.layer, s.dims["N"], s.dims["K"]) for s in PRODUCT.shapes(llama, 16)] == [
+        ("qkv_proj", (2 + 2) * 128, 4096),
+        ("o_proj", 4096, 256),
+        ("mlp.gate_up_proj", 2 * 896, 4096),
+        ("mlp.down_proj", 4096, 896),
+    ]
+    assert PRODUCT.shapes(LLAMA3_8B) == []
+
+
+def test_configs_of_our_product_are_expressed_or_refused():
+    ours = {"BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": 128, "num_warps": 4, "num_stages": 3}
+    row = PRODUCT.translated("fp8_matmul", {**ours, "loads": "pointer", "SPLIT_K": 1})
+    assert row == {
+        "BLOCK_SIZE_M": 64,
+        "BLOCK_SIZE_N": 128,
+        "BLOCK_SIZE_K": 128,
+        "GROUP_SIZE_M": 1,
+        "num_warps": 4,
+        "num_stages": 3,
+    }
+    for name, value in {"loads": "descriptor", "SPLIT_K": 4, "swap": True}.items():
+        with pytest.raises(TunerError, match=f"vllm-block-fp8 cannot express {name}={value}"):
+            PRODUCT.translated("fp8_matmul", {**ours, name: value})
+    swapped = adapter("sglang-block-fp8").translated("fp8_matmul", {**ours, "swap": True})
+    assert swapped == {**row, "SWAP_AB": True, "SPLIT_K": 1}
+
+
+def test_shipped_rows_come_back_from_our_parameters():
+    key = TableKey((("N", 4096), ("K", 7168)), "fp8_w8a8", (128, 128))
+    path = PRODUCT.find(DATA / "vllm", key, "NVIDIA H200")
+    table = PRODUCT.read(path.read_text(), path.name)
+    for config in table.rows.values():
+        ours = PRODUCT.returned("fp8_matmul", config)
+        assert ours["BLOCK_M"] == config["BLOCK_SIZE_M"]
+        assert PRODUCT.translated("fp8_matmul", ours) == config
 
 
 def test_an_unknown_library_is_refused_with_the_known_ones():

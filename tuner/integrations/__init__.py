@@ -39,6 +39,9 @@ ADAPTERS = PluginGroup(
     "tuner.integrations",
     "adapter",
     {
+        "sglang-block-fp8": "tuner.integrations.sglang:SglangBlockFp8",
+        "sglang-moe": "tuner.integrations.sglang:SglangMoe",
+        "vllm-block-fp8": "tuner.integrations.vllm:VllmBlockFp8",
         "vllm-moe": "tuner.integrations.vllm:VllmMoe",
     },
 )

@@ -12,6 +12,7 @@ import re
 from search_spaces.errors import TunerError
 from search_spaces.records import Config, Device
 from tuner.integrations.adapter import TableKey
+from tuner.integrations.block_fp8_tables import BlockFp8Adapter
 from tuner.integrations.file_names import joined_name
 from tuner.integrations.models import Quantisation
 from tuner.integrations.moe_tables import MoeAdapter, moe_key
@@ -114,3 +115,29 @@ def _row(rows: int, cols: int, step: int, group: int, warps: int, stages: int) -
         "num_warps": warps,
         "num_stages": stages,
     }
+
+
+class VllmBlockFp8(BlockFp8Adapter):
+    """`N=,K=,device_name=,dtype=fp8_w8a8,block_shape=.json` of the block-scaled product.
+
+    The library reads these from its package only; VLLM_TUNED_CONFIG_FOLDER does not apply, and a
+    name that is no number, such as triton_version, makes it fail.
+    """
+
+    name = "vllm-block-fp8"
+    library = distribution = "vllm"
+    version = "0.33.0"
+    folder = "model_executor/layers/quantization/utils/configs"
+    optional = (
+        "num_warps",
+        "num_stages",
+        "num_ctas",
+        "waves_per_eu",
+        "matrix_instr_nonkdim",
+        "kpack",
+    )
+    default_stages = 2
+
+    def file_name(self, key: TableKey, device: str) -> str:
+        """Unlike tables of experts, a card of the H200 family keeps its own name."""
+        return joined_name(key, device_word(device), "")
