@@ -33,7 +33,8 @@ def export(
         typer.Option(
             "--format",
             "-f",
-            help="tuner, triton, t4, csv, parquet, optuna, space or another exporter's name.",
+            help="tuner, triton, vllm, sglang, t4, csv, parquet, optuna, space or the name of "
+            "another exporter.",
         ),
     ] = "tuner",
     output: Annotated[

@@ -101,6 +101,10 @@ class Adapter(ABC):
     environment: ClassVar[str] = ""
     #: Our kernels that tune the files' rows.
     kernels: ClassVar[tuple[str, ...]]
+    #: Parts of a problem that a row configures together; empty: the problem has one part.
+    parts: ClassVar[tuple[str, ...]] = ()
+    #: The dim of each of our kernels that is the size.
+    size_dims: ClassVar[Mapping[str, str]]
     #: Parameters that every row needs, and those it may have.
     required: ClassVar[tuple[str, ...]]
     optional: ClassVar[tuple[str, ...]] = ()
@@ -161,6 +165,15 @@ class Adapter(ABC):
         name = self.file_name(key, device)
         paths = (folder / name for folder in self.folders(package, triton, environment))
         return next((path for path in paths if path.is_file()), None)
+
+    def export_name(self, key: TableKey, device: str, triton: str) -> str:
+        """Where an export writes a file, below its folder.
+
+        The folder itself can be named by the library's variable. Files that the library reads only
+        from its own package are below `package/`, to be copied there.
+        """
+        name = self.file_name(key, device)
+        return name if self.environment else f"package/{self.library}/{self.folder}/{name}"
 
     def read(self, text: str, where: str) -> SizeTable:
         """Parse a file; where: its path, for errors. Raises TunerError for a malformed file."""

@@ -41,6 +41,7 @@ class BlockFp8Adapter(Adapter):
     """Tables of `w8a8_block_fp8_matmul`, which SGLang wrote and vLLM took over."""
 
     kernels = (_KERNEL,)
+    size_dims: ClassVar[Mapping[str, str]] = {_KERNEL: "M"}
     required = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")
     #: Parameters of ours that rows may have beyond the tile, with their names there.
     more_names: ClassVar[Mapping[str, str]] = {}

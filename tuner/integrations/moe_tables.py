@@ -8,7 +8,7 @@ two models may need the same file. One row configures both products of a layer.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from search_spaces.errors import TunerError
 from search_spaces.records import Config, Workload
@@ -37,6 +37,8 @@ class MoeAdapter(Adapter):
     """Tables of the fused MoE kernel that vLLM wrote and SGLang took over."""
 
     kernels = ("moe_matmul",)
+    parts = GEMMS
+    size_dims: ClassVar[Mapping[str, str]] = {"moe_matmul": "tokens"}
     required = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")
 
     def shapes(

@@ -74,6 +74,11 @@ class SglangMoe(MoeAdapter):
     def file_name(self, key: TableKey, device: str) -> str:
         return joined_name(key, device_word(device), _BETWEEN)
 
+    def export_name(self, key: TableKey, device: str, triton: str) -> str:
+        """In the folder of a Triton version, which the export is for."""
+        folder = f"configs/{_VERSION}{triton.replace('.', '_')}"
+        return f"{folder}/{self.file_name(key, device)}"
+
     def unread(self, key: TableKey) -> str:
         if key.dtype not in _DTYPES:
             return f"SGLang {self.version} looks for no file of dtype {key.dtype}"

@@ -24,10 +24,12 @@ EXPORTERS = PluginGroup(
         "csv": "tuner.tables.trial_files:Csv",
         "optuna": "tuner.tables.optuna_study:OptunaStudies",
         "parquet": "tuner.tables.trial_files:Parquet",
+        "sglang": "tuner.tables.library_tables:Sglang",
         "space": "tuner.tables.recorded_spaces:Recorded",
         "t4": "tuner.tables.t4:T4",
         "triton": "tuner.tables.table_files:TritonConfigs",
         "tuner": "tuner.tables.table_files:Tables",
+        "vllm": "tuner.tables.library_tables:Vllm",
     },
 )
 _UNWRITABLE = "free some space or choose another folder with --output; results are kept"

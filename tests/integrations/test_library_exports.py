@@ -1,0 +1,141 @@
+"""`tuner export --format vllm` and `sglang`: files that the libraries load, or one clear line."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+from tuned_runs import H200, add_result, moe, tile
+
+from results_db import Store
+from search_spaces.errors import TunerError
+from search_spaces.records import Workload
+from tuner import tables
+from tuner.integrations import TableKey, adapter
+
+NAME = "E=128,N=768,device_name=NVIDIA_H200.json"
+DEFAULT, WIDE, TALL = tile(16), tile(16, 128), tile(64)
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store.open(f"sqlite:///{tmp_path / 'tuner.db'}") as opened:
+        opened.begin_run("nightly", "ff", 0, {}, {})
+        yield opened
+
+
+def exported(store, tmp_path, library="vllm"):
+    out = tmp_path / "out"
+    paths = tables.export(store, 1, out, library)
+    return {f"{path.relative_to(out)}": json.loads(path.read_text()) for path in paths}
+
+
+def test_all_sizes_of_a_problem_become_rows_of_one_file_that_the_library_finds(store, tmp_path):
+    for tokens, winner in ((1, WIDE), (64, TALL), (4096, TALL)):
+        for gemm in ("gate_up", "down"):
+            add_result(store, 1, "moe_matmul", moe(tokens, gemm), [(DEFAULT, 20.0), (winner, 10.0)])
+    assert exported(store, tmp_path) == {
+        NAME: {"triton_version": "3.6.0", "1": WIDE, "64": TALL, "4096": TALL}
+    }
+    found = adapter("vllm-moe")
+    key = TableKey((("E", 128), ("N", 768)))
+    variables = {found.environment: str(tmp_path / "out")}
+    path = found.find(tmp_path / "vllm", key, "NVIDIA H200", environment=variables)
+    table = found.read(path.read_text(), path.name)
+    assert found.choice(table, key, 30, H200) == {**WIDE, "SPLIT_K": 1}
+
+
+def test_sglang_gets_the_same_rows_in_the_folder_of_the_triton_version(store, tmp_path):
+    for gemm in ("gate_up", "down"):
+        add_result(store, 1, "moe_matmul", moe(8, gemm), [(DEFAULT, 20.0), (WIDE, 10.0)])
+    assert exported(store, tmp_path, "sglang") == {f"configs/triton_3_6_0/{NAME}": {"8": WIDE}}
+    found = adapter("sglang-moe")
+    key = TableKey((("E", 128), ("N", 768)))
+    variables = {found.environment: str(tmp_path / "out")}
+    assert found.find(tmp_path, key, "NVIDIA H200", "3.6.0", variables)
+
+
+def test_a_row_has_the_config_with_the_least_time_of_both_products(store, tmp_path):
+    first = [(DEFAULT, 20.0), (WIDE, 10.0), (TALL, 11.0)]
+    second = [(DEFAULT, 20.0), (WIDE, 14.0), (TALL, 12.0)]
+    add_result(store, 1, "moe_matmul", moe(8, "gate_up"), first)
+    add_result(store, 1, "moe_matmul", moe(8, "down"), second)
+    assert exported(store, tmp_path)[NAME]["8"] == TALL
+
+
+def test_problems_that_share_a_file_share_its_rows(store, tmp_path):
+    for hidden, fast in ((2048, WIDE), (4096, TALL)):
+        slow = [(config, 10.0 if config == fast else 30.0) for config in (WIDE, TALL)]
+        for gemm in ("gate_up", "down"):
+            both = [(DEFAULT, 12.0), *slow]
+            add_result(store, 1, "moe_matmul", moe(8, gemm, hidden=hidden), both)
+    # Each problem's winner is three times slower for the other one; the default is good for both.
+    assert exported(store, tmp_path)[NAME]["8"] == DEFAULT
+
+
+def test_a_product_that_was_not_tuned_is_named(store, tmp_path, caplog):
+    add_result(store, 1, "moe_matmul", moe(8, "gate_up"), [(DEFAULT, 20.0), (WIDE, 10.0)])
+    with caplog.at_level(logging.WARNING):
+        assert exported(store, tmp_path)[NAME]["8"] == WIDE
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "size 8 configures gate_up and down, of which only gate_up was tuned" in line
+
+
+def test_a_winner_that_may_be_slower_does_not_ship(store, tmp_path):
+    times = [(DEFAULT, 9.9), (WIDE, 9.8)]
+    add_result(store, 1, "moe_matmul", moe(8, "gate_up"), times, verdict="slower")
+    assert exported(store, tmp_path)[NAME]["8"] == DEFAULT
+
+
+def test_a_kernel_without_a_place_is_refused_in_one_line(store, tmp_path):
+    add_result(store, 1, "softmax", Workload.of(rows=8, cols=8), [(DEFAULT, 2.0), (WIDE, 1.0)])
+    with pytest.raises(TunerError, match="run 1 has nothing for vllm") as caught:
+        exported(store, tmp_path)
+    assert "no table of vllm has configs of softmax, only of fp8_matmul, moe_m" in f"{caught.value}"
+    assert "\n" not in caught.value.message
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_product_that_the_library_does_not_launch_is_left_out(store, tmp_path, caplog):
+    times = [(DEFAULT, 20.0), (WIDE, 10.0)]
+    add_result(store, 1, "moe_matmul", moe(8, "gate_up_silu"), times)
+    with pytest.raises(TunerError, match=r"vllm-moe cannot express moe_matmul \[.*gate_up_silu"):
+        exported(store, tmp_path)
+    for gemm in ("gate_up", "down"):
+        add_result(store, 1, "moe_matmul", moe(8, gemm), times)
+    assert list(exported(store, tmp_path)) == [NAME]
+    assert "cannot express" in caplog.text
+
+
+PRODUCT = Workload.of(M=16, N=4096, K=7168, scales="block128", dtype="float8_e4m3fn")
+TILE = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 128, "num_warps": 4, "num_stages": 3}
+
+
+def test_a_block_scaled_product_has_the_fastest_config_that_the_library_can_launch(store, tmp_path):
+    plain = {**TILE, "loads": "pointer", "SPLIT_K": 1, "swap": False, "dot": "float8"}
+    times = [(plain, 20.0), ({**plain, "BLOCK_N": 128}, 15.0), ({**plain, "SPLIT_K": 4}, 10.0)]
+    add_result(store, 1, "fp8_matmul", PRODUCT, times)
+    name = "N=4096,K=7168,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json"
+    folder = "package/vllm/model_executor/layers/quantization/utils/configs"
+    row = exported(store, tmp_path)[f"{folder}/{name}"]["16"]
+    assert (row["BLOCK_SIZE_N"], "SPLIT_K" in row) == (128, False)
+    (rows,) = exported(store, tmp_path, "sglang").values()
+    assert (rows["16"]["SPLIT_K"], rows["16"]["SWAP_AB"]) == (4, False)
+
+
+def test_a_product_without_an_expressible_config_is_refused_with_the_parameter(store, tmp_path):
+    split = {**TILE, "SPLIT_K": 4}
+    add_result(store, 1, "fp8_matmul", PRODUCT, [(split, 20.0), ({**split, "BLOCK_N": 128}, 10.0)])
+    with pytest.raises(TunerError, match="vllm-block-fp8 cannot express SPLIT_K=4") as caught:
+        exported(store, tmp_path)
+    assert "fix that parameter" in caught.value.hint
+
+
+def test_an_export_is_checked_against_the_files(store, tmp_path):
+    for gemm in ("gate_up", "down"):
+        add_result(store, 1, "moe_matmul", moe(8, gemm), [(DEFAULT, 20.0), (WIDE, 10.0)])
+    exported(store, tmp_path)
+    assert tables.check_export(store, 1, tmp_path / "out", "vllm") == []
+    (tmp_path / "out" / NAME).write_text("{}")
+    assert "differs" in tables.check_export(store, 1, tmp_path / "out", "vllm")[0]

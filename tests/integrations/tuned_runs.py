@@ -1,0 +1,58 @@
+"""Runs with results of our kernels, as a campaign on an H200 leaves them in a database."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from results_db import SelectionRecord, TaskKey, TrialRecord
+from search_spaces.records import Device, Status, Toolchain, Workload
+
+H200 = Device("cuda", "NVIDIA H200", "cuda:90", 132, 150_000_000_000, 232_448, 65_536)
+TOOLCHAIN = Toolchain(python="3.12", torch="2.11.0", triton="3.6.0")
+MOMENT = datetime(2026, 1, 2, tzinfo=UTC)
+MOE = {"experts": 128, "top_k": 8, "hidden": 2048, "intermediate": 768, "dtype": "bfloat16"}
+
+
+def moe(tokens, gemm, **dims):
+    return Workload.of(**{**MOE, "tokens": tokens, "gemm": gemm, **dims})
+
+
+def tile(rows, cols=64, **others):
+    """A config of `moe_matmul`, which is one of the libraries too."""
+    sides = {"BLOCK_SIZE_M": rows, "BLOCK_SIZE_N": cols, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1}
+    return {**sides, "num_warps": 4, "num_stages": 3, **others}
+
+
+def add_result(store, run_id, kernel, workload, times, *, verdict="faster", device=H200):
+    """A finished task. times: pairs of a config and its time in us; the first one is the default,
+    the fastest one wins."""
+    code = ("0123456789abcdef", "89abcdef01234567", "abcd")
+    key = TaskKey(kernel, *code, workload, device, TOOLCHAIN, "aa", ())
+    task = store.ensure_task(run_id, key, flops=1e6, bytes=2e6, tolerance=1e-3)
+    for number, (config, median_us) in enumerate(times):
+        trial = TrialRecord(
+            f"{task.task_id}-{number}",
+            number,
+            config,
+            Status.CORRECT,
+            median_us=median_us,
+            samples_us=(median_us,),
+            finished_at=MOMENT,
+        )
+        store.record_trial(task.task_id, trial)
+    winner, median_us = min(times, key=lambda pair: pair[1])
+    default, default_us = times[0]
+    selection = SelectionRecord(
+        winner,
+        (winner,),
+        verdict,
+        default=default,
+        median_us=median_us,
+        default_us=default_us,
+        log_ratio=0.1,
+        log_ratio_low=0.05,
+        log_ratio_high=0.15,
+        confirmed_at=MOMENT,
+    )
+    store.record_selection(task.task_id, selection, [])
+    return task

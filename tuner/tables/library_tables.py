@@ -1,0 +1,235 @@
+"""Exporters of the tables that libraries load: one file per problem and device, rows by size.
+
+Notation: t[c, p, l] is the time of config c for part p of problem l. A row's config minimises
+sum_l ln sum_p t[c, p, l], because the parts of a problem (both products of a layer) run one after
+the other with the same config, and problems that share a file count alike.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from results_db.records import TaskInfo
+from results_db.shipped import shipped
+from search_spaces.errors import TunerError
+from search_spaces.records import Config, Device, Status, config_key
+from tuner import integrations
+from tuner.integrations import Adapter, Place, SizeTable, TableKey
+from tuner.tables.exporters import File
+from tuner.tables.results import Results
+from workers import backend_kinds
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryTable:
+    """One file to be: the rows that a run found for a key on a device."""
+
+    adapter: Adapter
+    key: TableKey
+    device: Device
+    triton: str
+    #: The tasks of each row.
+    tasks: Mapping[int, Sequence[tuple[Place, TaskInfo]]]
+    rows: Mapping[int, Config]
+
+    @property
+    def file(self) -> File:
+        text = self.adapter.text_of(SizeTable(self.rows, self.triton))
+        name = self.adapter.export_name(self.key, self.device.name, self.triton)
+        found = {task.task_id for pairs in self.tasks.values() for _, task in pairs}
+        return File(name, text.encode(), tuple(sorted(found)))
+
+
+class LibraryTables:
+    """The tables of one library."""
+
+    library = ""
+
+    def files(self, results: Results) -> Iterator[File]:
+        for table in self.tables(results):
+            yield table.file
+
+    def tables(self, results: Results) -> list[LibraryTable]:
+        """The tables of a run; raises TunerError where none of its tasks has a place in one."""
+        groups: dict[tuple[str, ...], _Group] = {}
+        refused: dict[str, str] = {}
+        for task in results.tasks:
+            if task.selection is None or task.selection.median_us is None:
+                continue
+            if not backend_kinds.spec_of_stored(task.key.device.kind).timed:
+                continue
+            found = self._place(task)
+            if isinstance(found, str):
+                refused.setdefault(found, task.key.workload.key)
+                continue
+            adapter, place = found
+            same = (adapter.name, f"{place.key}", task.key.device.fingerprint)
+            code = (task.key.toolchain.triton, task.key.launch_hash)
+            group = groups.setdefault((*same, *code), _Group(adapter, place.key, task))
+            group.rows[place.size].append((place, task))
+        for reason in refused:
+            _log.warning("left out of the tables for %s: %s", self.library, reason)
+        if not groups:
+            raise self._nothing(results, refused)
+        newest: dict[str, _Group] = {}
+        for _, group in sorted(groups.items(), key=lambda pair: pair[1].latest):
+            newest[group.file_name] = group
+        return [newest[name].table(results) for name in sorted(newest)]
+
+    def _place(self, task: TaskInfo) -> tuple[Adapter, Place] | str:
+        """The adapter and row of a task, or why it has none."""
+        kernel, workload = task.key.kernel, task.key.workload
+        adapters = integrations.adapters(self.library)
+        fitting = [adapter for adapter in adapters if kernel in adapter.kernels]
+        for adapter in fitting:
+            if place := adapter.place(kernel, workload):
+                return adapter, place
+        if fitting:
+            return f"{fitting[0].name} cannot express {kernel} [{workload.key}]"
+        known = sorted({name for adapter in adapters for name in adapter.kernels})
+        return f"no table of {self.library} has configs of {kernel}, only of {', '.join(known)}"
+
+    def _nothing(self, results: Results, refused: Mapping[str, str]) -> TunerError:
+        if refused:
+            reason = next(iter(refused))
+            return TunerError(
+                f"run {results.run_id} has nothing for {self.library}: {reason}",
+                "export it as `tuner` or `triton`, or tune one of these kernels",
+            )
+        return TunerError(
+            f"run {results.run_id} has nothing to export as {self.library}",
+            "only tasks with a confirmed winner go into tables; see `tuner status`",
+        )
+
+
+class Vllm(LibraryTables):
+    """`vllm`: files for VLLM_TUNED_CONFIG_FOLDER, and below `package/` for vLLM's own folders."""
+
+    library = "vllm"
+
+
+class Sglang(LibraryTables):
+    """`sglang`: a folder for SGLANG_MOE_CONFIG_DIR, and below `package/` for SGLang's own ones."""
+
+    library = "sglang"
+
+
+class _Group:
+    """The tasks of one file."""
+
+    def __init__(self, adapter: Adapter, key: TableKey, task: TaskInfo) -> None:
+        self.adapter, self.key = adapter, key
+        self.device, self.triton = task.key.device, task.key.toolchain.triton
+        self.rows: dict[int, list[tuple[Place, TaskInfo]]] = defaultdict(list)
+
+    @property
+    def latest(self) -> int:
+        """The newest task; of groups for one file, as after a change of the code, that one wins."""
+        return max(task.task_id for pairs in self.rows.values() for _, task in pairs)
+
+    @property
+    def file_name(self) -> str:
+        return self.adapter.export_name(self.key, self.device.name, self.triton)
+
+    def table(self, results: Results) -> LibraryTable:
+        self._warn_of_missing_parts()
+        rows = {
+            size: row_config(self.adapter, results, pairs)
+            for size, pairs in sorted(self.rows.items())
+        }
+        return LibraryTable(self.adapter, self.key, self.device, self.triton, self.rows, rows)
+
+    def _warn_of_missing_parts(self) -> None:
+        """One line for the first row of which a part was not tuned."""
+        for size, pairs in sorted(self.rows.items()):
+            for rest in {place.rest for place, _ in pairs}:
+                parts = {place.part for place, _ in pairs if place.rest == rest}
+                if parts.issuperset(self.adapter.parts):
+                    continue
+                _log.warning(
+                    "%s [%s]: the row of size %s configures %s, of which only %s was tuned",
+                    *(self.adapter.name, self.key, size, " and ".join(self.adapter.parts)),
+                    ", ".join(sorted(parts)),
+                )
+                return
+
+
+def row_config(
+    adapter: Adapter, results: Results, pairs: Sequence[tuple[Place, TaskInfo]]
+) -> Config:
+    """The config of a row, in the library's parameters.
+
+    A single task keeps the config that its table would ship. Raises TunerError where no config that
+    was timed for all tasks can be expressed.
+    """
+    newest = {place: task for place, task in sorted(pairs, key=lambda pair: pair[1].task_id)}
+    timed = [_times(adapter, results, task) for task in newest.values()]
+    common = [key for key in timed[0] if all(key in times for times in timed)]
+    if not common:
+        raise _no_config(adapter, results, list(newest.values()))
+    preferred = [_finalists(adapter, task) for task in newest.values()]
+    if len(newest) == 1 and preferred[0][0] in common:
+        return timed[0][preferred[0][0]][0]
+    finalists = [key for key in common if any(key in found for found in preferred)]
+    # Where a shipped config cannot be expressed, the search's own times decide.
+    ships = all(found[0] for found in preferred)
+
+    def score(key: str) -> tuple[float, str]:
+        problems: dict[object, float] = defaultdict(float)
+        for place, times in zip(newest, timed, strict=True):
+            problems[place.rest] += times[key][1]
+        return sum(map(math.log, problems.values())), key
+
+    return timed[0][min(finalists if ships and finalists else common, key=score)][0]
+
+
+def _times(adapter: Adapter, results: Results, task: TaskInfo) -> dict[str, tuple[Config, float]]:
+    """The configs that the library can launch, in its parameters, with their times in us."""
+    found: dict[str, tuple[Config, float]] = {}
+    for trial in results.trials(task.task_id):
+        row = _row(adapter, task, trial.config)
+        if row is not None and trial.status is Status.CORRECT and trial.median_us:
+            known = found.get(config_key(row))
+            if known is None or trial.median_us < known[1]:
+                found[config_key(row)] = row, trial.median_us
+    return found
+
+
+def _finalists(adapter: Adapter, task: TaskInfo) -> list[str]:
+    """The keys of the configs of a task's finals, the one that ships first; "" for a config that
+    the library cannot launch."""
+    assert task.selection is not None
+    ships = shipped(task.selection)
+    configs = [ships.config, *ships.ties, task.selection.runner_up, task.selection.default]
+    rows = [_row(adapter, task, config) for config in configs if config is not None]
+    return [config_key(row) if row is not None else "" for row in rows]
+
+
+def _row(adapter: Adapter, task: TaskInfo, config: Config) -> Config | None:
+    try:
+        return adapter.translated(task.key.kernel, config)
+    except TunerError:
+        return None
+
+
+def _no_config(adapter: Adapter, results: Results, tasks: Sequence[TaskInfo]) -> TunerError:
+    task = tasks[0]
+    assert task.selection is not None
+    for one in tasks:
+        try:
+            adapter.translated(one.key.kernel, shipped(one.selection or task.selection).config)
+        except TunerError as error:
+            return TunerError(
+                f"{one.key.kernel} [{one.key.workload.key}]: {error.message}", error.hint
+            )
+    return TunerError(
+        f"{adapter.name}: no config was timed for all of "
+        + ", ".join(f"{one.key.kernel} [{one.key.workload.key}]" for one in tasks),
+        "run the campaign again: it tries winners of neighbouring workloads first",
+    )
