@@ -238,6 +238,14 @@ def find_file(place: str, paths: Sequence[str] = ()) -> Path | None:
     return None
 
 
+def import_file(file: str) -> ModuleType:
+    """The module of a Python file, imported once; raises `KernelError` in one line."""
+    found = find_file(file)
+    if found is None:
+        raise KernelError(f"there is no file {file}", "it was there when a call was captured")
+    return _import_file(found, file)
+
+
 def _file_module(file: Path) -> str:
     """The import name of a kernel's file; the same in every process."""
     tag = hashlib.sha256(str(file).encode()).hexdigest()[:8]

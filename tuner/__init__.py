@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from search_spaces.tensors import compiled, generator, named, random_tensor
     from tuner.api import Session, TuneResult, session, tune
     from tuner.campaign import RunOptions, RunOutcome, run_campaign
+    from tuner.capturing import Calls, CapturedKernel, capture, load_calls
     from tuner.strategies.discrete_gp_sampler import DiscreteGPSampler
 
 __version__ = "0.1.0"
@@ -41,6 +42,8 @@ DISTRIBUTION = "kernel-tuning-farm"
 __all__ = [
     "Boolean",
     "BoundSpace",
+    "Calls",
+    "CapturedKernel",
     "Choice",
     "Config",
     "Constraint",
@@ -72,9 +75,11 @@ __all__ = [
     "__version__",
     "adopt",
     "available_kernels",
+    "capture",
     "check_dims",
     "compiled",
     "generator",
+    "load_calls",
     "load_kernel",
     "named",
     "random_tensor",
@@ -94,6 +99,8 @@ __getattr__ = lazy_names(
     {
         "Boolean": "search_spaces.params",
         "BoundSpace": "search_spaces.bound",
+        "Calls": "tuner.capturing",
+        "CapturedKernel": "tuner.capturing",
         "Choice": "search_spaces.params",
         "Config": "search_spaces.records",
         "Constraint": "search_spaces.constraints",
@@ -125,9 +132,11 @@ __getattr__ = lazy_names(
         "WorkloadError": "search_spaces.errors",
         "adopt": "search_spaces.adoption.adopt",
         "available_kernels": "search_spaces.registry:available",
+        "capture": "tuner.capturing.context",
         "check_dims": "search_spaces.declaration.dimensions",
         "compiled": "search_spaces.tensors",
         "generator": "search_spaces.tensors",
+        "load_calls": "tuner.capturing.context",
         "load_kernel": "search_spaces.registry:load",
         "named": "search_spaces.tensors",
         "random_tensor": "search_spaces.tensors",

@@ -96,6 +96,10 @@ class Autotuned:
                 found[name] = rule({**given, **found})
         return found
 
+    def plain(self, item: Any) -> Config:
+        """A `triton.Config` as plain values."""
+        return _plain_config(item)[0]
+
     def parameters(self) -> list[Parameter]:
         """One parameter per tuned name: powers of two where all its values are, else a choice."""
         names = list(dict.fromkeys(name for config in self.configs for name in config))
@@ -201,8 +205,13 @@ def _is_tuner(fn: Any) -> bool:
     return hasattr(fn, "configs") and hasattr(fn, "keys")
 
 
-def take_apart(autotuned: Any, name: str, keywords: Sequence[str] = ()) -> Autotuned:
-    """The parts of an autotuned kernel; raises `KernelError` for what cannot be adopted."""
+def take_apart(
+    autotuned: Any, name: str, keywords: Sequence[str] = (), *, hooks: bool = False
+) -> Autotuned:
+    """The parts of an autotuned kernel; raises `KernelError` for what cannot be adopted.
+
+    hooks: whether the caller does the work of pre_hooks and post_hooks; otherwise they are refused.
+    """
     tuner, fn = None, autotuned
     outer: list[Rules] = []
     inner: list[Rules] = []
@@ -221,7 +230,8 @@ def take_apart(autotuned: Any, name: str, keywords: Sequence[str] = ()) -> Autot
             "adopt the decorated kernel itself, give configs=[triton.Config(...), ...] for a plain "
             "@triton.jit kernel, or declare a Kernel",
         )
-    _refuse_hooks(tuner, name)
+    if not hooks:
+        _refuse_hooks(tuner, name)
     unknown = [argument for argument in keywords if argument not in fn.arg_names]
     if unknown:
         raise KernelError(

@@ -1,0 +1,81 @@
+# mypy: ignore-errors
+"""Kernels under every stacking of decorators, for Triton's interpreter."""
+
+import triton
+import triton.language as tl
+
+from tuner import runtime
+
+
+def measured(call, quantiles):
+    """A benchmark without a GPU: every config takes equally long."""
+    call()
+    return [1.0, 1.0, 1.0]
+
+
+CONFIGS = [
+    triton.Config({"BLOCK": block}, num_warps=warps) for block in (64, 128) for warps in (4, 8)
+]
+
+
+@triton.jit
+def plain(x, y, out, n, scale, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, at < n) + scale * tl.load(y + at, at < n), at < n)
+
+
+@triton.autotune(CONFIGS, key=["n"], do_bench=measured)
+@triton.jit
+def tuned(x, y, out, n, scale, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, at < n) + scale * tl.load(y + at, at < n), at < n)
+
+
+@triton.autotune(CONFIGS, key=["n"], do_bench=measured)
+@triton.heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})
+@triton.jit
+def tuned_over_heuristics(x, y, out, n, scale, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, at < n) + scale * tl.load(y + at, at < n), at < n)
+
+
+@triton.heuristics({"SCALED": lambda args: args["scale"] != 1})
+@triton.autotune(CONFIGS, key=["n"], do_bench=measured)
+@triton.jit
+def heuristics_over_tuned(x, y, out, n, scale, BLOCK: tl.constexpr, SCALED: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, at < n) + scale * tl.load(y + at, at < n), at < n)
+
+
+@triton.heuristics({"BLOCK": lambda args: 64 if args["n"] < 1000 else 128})
+@triton.jit
+def heuristics_alone(x, y, out, n, scale, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, at < n) + scale * tl.load(y + at, at < n), at < n)
+
+
+@runtime.autotune(CONFIGS, key=["n"], do_bench=measured)
+@triton.jit
+def from_table(x, y, out, n, scale, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, at < n) + scale * tl.load(y + at, at < n), at < n)
+
+
+@triton.jit
+def gathered(x, index, out, n, optional, pair, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    rows = tl.load(index + at, at < n, 0)
+    tl.store(out + at, tl.load(x + rows, at < n), at < n)
+
+
+@triton.jit
+def failing(x, BLOCK: tl.constexpr):
+    tl.static_assert(BLOCK < 0)
+
+
+def made_inside():
+    @triton.jit
+    def local(x, BLOCK: tl.constexpr):
+        tl.store(x + tl.arange(0, BLOCK), 1.0)
+
+    return local

@@ -1,0 +1,307 @@
+"""Recording: which launches are seen, what a record holds, and that nothing else changes."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+import torch
+from triton.runtime.jit import JITFunction, KernelInterface
+
+import tuner
+from search_spaces.errors import TunerError
+
+STACKINGS = {
+    "plain": (),
+    "tuned": ("autotune",),
+    "tuned_over_heuristics": ("autotune", "heuristics"),
+    "heuristics_over_tuned": ("heuristics", "autotune"),
+    "heuristics_alone": ("heuristics",),
+    "from_table": ("autotune",),
+}
+
+
+def tensors(n=1000, dtype=torch.float32):
+    torch.manual_seed(0)
+    return torch.randn(n).to(dtype), torch.randn(n).to(dtype), torch.zeros(n, dtype=dtype)
+
+
+def launch(kernel, x, y, out, scale=2.0, **more):
+    n = out.numel()
+    kernel[lambda meta: (-(-n // meta["BLOCK"]),)](x, y, out, n, scale, **more)
+
+
+def options(name):
+    return {"BLOCK": 128} if name == "plain" else {}
+
+
+@pytest.mark.filterwarnings("ignore:kernel from_table")
+@pytest.mark.parametrize("name", STACKINGS)
+def test_every_stacking_is_one_call_and_computes_what_it_did(kernels, name):
+    x, y, out = tensors()
+    kernel = getattr(kernels, name)
+    with tuner.capture() as calls:
+        for _ in range(3):
+            launch(kernel, x, y, out, **options(name))
+    assert torch.equal(out, x + 2.0 * y)
+    (call,) = calls.records
+    assert (call.kernel, call.count, call.problem) == (name, 3, "")
+    assert call.decorators == STACKINGS[name]
+    assert call.configs == (4 if "autotune" in STACKINGS[name] else 0)
+    assert call.arguments["n"] == 1000
+    assert call.arguments["scale"] == 2.0
+    assert [view.shape for view in call.views] == [(1000,)] * 3
+    block = {**call.default, **call.arguments}.get("BLOCK", 128)
+    assert call.grid.sizes == (-(-1000 // block),)
+    assert call.place == f"capture_kernels:{name}"
+
+
+def test_launches_that_triton_specialises_differently_are_different_calls(kernels):
+    x, y, out = tensors()
+    longer = torch.randn(1001)
+    with tuner.capture() as calls:
+        launch(kernels.plain, x, y, out, BLOCK=128)
+        launch(kernels.plain, x, y, out, BLOCK=64)  # another constant
+        launch(kernels.plain, x, y, out, 1, BLOCK=128)  # an integer 1
+        launch(kernels.plain, x, y, out, BLOCK=128, num_warps=8)  # an option
+        launch(kernels.plain, longer[1:], y, out, BLOCK=128)  # not aligned to 16 bytes
+        launch(kernels.plain, x, x, out, BLOCK=128)  # two arguments are one tensor
+        launch(kernels.plain, *tensors(999), BLOCK=128)  # other sizes
+        launch(kernels.plain, *tensors(1000, torch.float16), BLOCK=128)  # another dtype
+        launch(kernels.plain, torch.randn(2000)[::2], y, out, BLOCK=128)  # other strides
+        launch(kernels.plain, x, y, out, BLOCK=128)  # the first again
+    assert len(calls) == 9
+    assert [call.count for call in calls.records] == [2, *[1] * 8]
+    assert calls.records[4].buffers[0].misalignment == 4
+    shared = calls.records[5]
+    assert [view.buffer for view in shared.views] == [0, 0, 1]
+    assert calls.records[8].views[0].strides == (2,)
+
+
+def test_values_that_are_equal_in_python_and_not_in_triton_are_different_calls(kernels):
+    x, _, out = tensors(64)
+    index = torch.arange(64)
+    with tuner.capture() as calls:
+        for value in (1, 1.0, None, 1, float("nan")):
+            kernels.gathered[(1,)](x, index, out, 64, value, (x, 3), 64)
+    assert [call.count for call in calls.records] == [2, 1, 1, 1]
+    found = [call.arguments["optional"] for call in calls.records]
+    assert [repr(value) for value in found] == ["1", "1.0", "None", "{'float': 'nan'}"]
+
+
+def test_views_of_one_storage_share_a_buffer_only_where_they_overlap(kernels):
+    whole = torch.randn(3000)
+    apart = whole[:1000], whole[1000:2000], whole[2000:]
+    overlapping = whole[:1000], whole[4:1004], whole[2000:]
+    with tuner.capture() as calls:
+        launch(kernels.plain, *apart, BLOCK=128)
+        launch(kernels.plain, *overlapping, BLOCK=128)
+    first, second = calls.records
+    assert [view.buffer for view in first.views] == [0, 1, 2]
+    assert [(view.buffer, view.offset) for view in second.views] == [(0, 0), (0, 16), (1, 0)]
+    assert second.buffers[0].bytes == 4016
+
+
+def test_a_callable_grid_is_kept_for_all_blocks_and_a_tuple_is_noted(kernels):
+    x, y, out = tensors()
+    with tuner.capture() as calls:
+        launch(kernels.tuned, x, y, out)
+        kernels.plain[(8,)](x, y, out, 1000, 2.0, BLOCK=128)
+    tuned, plain = calls.records
+    assert tuned.grid.callable
+    assert tuned.grid.reads == ("BLOCK",)
+    for block in (16, 64, 128, 512):
+        assert tuned.grid.of({"BLOCK": block, "num_warps": 4}) == (-(-1000 // block),)
+    assert tuned.grid.of({"BLOCK": 96}) is None
+    assert (plain.grid.sizes, plain.grid.callable) == ((8,), False)
+    assert "tuple grid" in f"{calls}"
+
+
+def test_contents_of_integers_are_kept_and_of_others_on_request_only(kernels):
+    x, _, out = tensors()
+    index = torch.randperm(1000)
+    arguments = (x, index, out, 1000, None, (x, 3), 128)
+    with tuner.capture() as calls, tuner.capture(contents="keep") as everything:
+        kernels.gathered[(8,)](*arguments)
+    (call,), (kept,) = calls.records, everything.records
+    assert call.arguments["optional"] is None
+    assert call.arguments["pair"] == {"tuple": [{"view": 3}, 3]}
+    by_name = {buffer.name: buffer for buffer in call.buffers}
+    assert calls[0].contents[by_name["index"].contents] == index.numpy().tobytes()
+    assert not by_name["x"].contents
+    values = by_name["x"].values
+    assert values.mean == pytest.approx(float(x.mean()), abs=1e-6)
+    assert (values.low, values.high) == (float(x.min()), float(x.max()))
+    assert everything[0].contents[kept.buffers[0].contents] == x.numpy().tobytes()
+
+
+def test_contents_are_those_before_the_launch(kernels):
+    index = torch.arange(64)
+    with tuner.capture() as calls:
+        kernels.gathered[(1,)](index.flip(0).contiguous(), index, index, 64, None, (1,), 64)
+    assert torch.equal(index, torch.arange(64).flip(0))
+    shared = calls.records[0].buffers[1]
+    assert calls[0].contents[shared.contents] == torch.arange(64).numpy().tobytes()
+
+
+def test_hooks_are_gone_after_the_block_also_after_an_exception(kernels):
+    before = JITFunction.run, KernelInterface.__dict__.get("__init_subclass__")
+
+    def work(calls):
+        launch(kernels.plain, *tensors(), BLOCK=128)
+        assert JITFunction.run is not before[0]
+        raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"), tuner.capture() as calls:
+        work(calls)
+    assert (JITFunction.run, KernelInterface.__dict__.get("__init_subclass__")) == before
+    launch(kernels.plain, *tensors(), BLOCK=128)
+    assert [call.count for call in calls.records] == [1]
+
+
+def test_nested_blocks_each_see_their_launches(kernels):
+    with tuner.capture() as outer:
+        launch(kernels.plain, *tensors(), BLOCK=128)
+        with tuner.capture() as inner:
+            launch(kernels.plain, *tensors(), BLOCK=128)
+        launch(kernels.plain, *tensors(), BLOCK=128)
+    assert [call.count for call in outer.records] == [3]
+    assert [call.count for call in inner.records] == [1]
+
+
+def test_launches_of_all_threads_are_counted(kernels):
+    def work():
+        for _ in range(5):
+            launch(kernels.plain, *tensors(64), BLOCK=64)
+
+    # The interpreter itself serves one launch at a time.
+    one = threading.Lock()
+    run = kernels.plain.__class__.run
+
+    def serial(self, *args, **kwargs):
+        with one:
+            return run(self, *args, **kwargs)
+
+    kernels.plain.__class__.run = serial
+    try:
+        with tuner.capture() as calls:
+            threads = [threading.Thread(target=work) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    finally:
+        kernels.plain.__class__.run = run
+    assert [call.count for call in calls.records] == [20]
+
+
+def test_a_launch_that_fails_is_recorded_with_its_reason_and_raises_as_before(kernels):
+    x, *_ = tensors()
+    with tuner.capture() as calls, pytest.raises(Exception, match="Assertion"):
+        kernels.failing[(1,)](x, BLOCK=4)
+    (call,) = calls.records
+    assert call.problem.startswith("its launch raises ")
+    assert "\n" not in call.problem
+
+
+def test_a_kernel_made_inside_a_function_says_why_it_cannot_be_tuned(kernels):
+    x, *_ = tensors()
+    with tuner.capture() as calls:
+        kernels.made_inside()[(1,)](x, 64)
+    assert "made inside a function" in calls.records[0].problem
+    assert "cannot be tuned" in f"{calls}"
+
+
+def test_further_kinds_of_launch_are_counted_and_not_recorded(kernels):
+    x, y, out = tensors(64)
+    with tuner.capture() as calls:
+        for step in range(70):
+            launch(kernels.plain, x, y, out, step + 2, BLOCK=64)
+    assert len(calls) == 64
+    assert dict(calls.dropped) == {"plain": 6}
+    assert "plain: 6 launches" in f"{calls}"
+
+
+def test_kernels_are_found_by_name_and_by_row(kernels):
+    with tuner.capture() as calls:
+        launch(kernels.plain, *tensors(), BLOCK=128)
+        launch(kernels.tuned, *tensors())
+        launch(kernels.plain, *tensors(999), BLOCK=128)
+    assert calls.names == ("plain", "tuned")
+    assert [call.count for call in calls["plain"].calls] == [1, 1]
+    assert calls["capture_kernels:tuned"].name == "tuned"
+    assert calls[-1].calls == calls["plain"][1].calls
+    assert len(list(calls)) == 3
+    with pytest.raises(TunerError, match="did you mean 'plain'") as unknown:
+        calls["plane"]
+    assert unknown.value.hint == "the kernels are plain, tuned"
+    with pytest.raises(TunerError, match="there is no call 3"):
+        calls[3]
+
+
+def test_two_kernels_of_one_name_are_told_apart_by_their_places(kernels, tmp_path, monkeypatch):
+    text = "import triton\n\n@triton.jit\ndef plain(x):\n    pass\n"
+    (tmp_path / "other_capture_kernels.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    import other_capture_kernels as other
+
+    with tuner.capture() as calls:
+        launch(kernels.plain, *tensors(), BLOCK=128)
+        other.plain[(1,)](torch.zeros(4))
+    with pytest.raises(TunerError, match="2 captured kernels are named 'plain'") as several:
+        calls["plain"]
+    assert "other_capture_kernels:plain" in several.value.hint
+    assert len(calls["other_capture_kernels:plain"]) == 1
+
+
+def test_the_html_table_escapes_what_a_kernel_is_called(kernels):
+    with tuner.capture() as calls:
+        launch(kernels.plain, *tensors(), BLOCK=128)
+    renamed = tuner.CapturedKernel([replace(calls.records[0], kernel="<b>")], {})
+    assert "&lt;b&gt;" in renamed._repr_html_()
+    assert "<b>" not in renamed._repr_html_()
+    assert "<td>plain</td>" in calls._repr_html_()
+
+
+def test_calls_survive_a_file(kernels, tmp_path):
+    x, y, out = tensors()
+    with tuner.capture(contents="keep") as calls:
+        launch(kernels.tuned, x, y, out)
+        kernels.gathered[(8,)](x, torch.randperm(1000), out, 1000, None, (x, float("inf")), 128)
+    file = tmp_path / "calls.json"
+    calls.save(file)
+    loaded = tuner.load_calls(file)
+    assert loaded.records == calls.records
+    assert f"{loaded}" == f"{calls}"
+    for buffer in (buffer for call in calls.records for buffer in call.buffers):
+        assert loaded[0].contents[buffer.contents] == calls[0].contents[buffer.contents]
+    again = tmp_path / "again.json"
+    loaded.save(again)
+    assert again.read_bytes() == file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "it is damaged"),
+        ("[]", "no file of captured calls"),
+        ('{"format": "tuner calls", "version": 9}', "version 9 of captured calls is unknown"),
+        ('{"format": "tuner calls", "version": 1, "calls": [{}], "contents": {}}', "damaged"),
+        ('{"format": "tuner calls", "version": 1, "calls": [], "contents": {"a": "eJw="}}', "dam"),
+    ],
+)
+def test_a_bad_file_is_refused_in_one_line(tmp_path, text, message):
+    file = tmp_path / "calls.json"
+    file.write_text(text)
+    with pytest.raises(TunerError, match=message) as refused:
+        tuner.load_calls(file)
+    assert "\n" not in refused.value.message
+    assert "tuner capture -o" in refused.value.hint
+
+
+def test_missing_files_and_wrong_options_are_refused_in_one_line(tmp_path):
+    with pytest.raises(TunerError, match="No such file"):
+        tuner.load_calls(tmp_path / "none.json")
+    with pytest.raises(TunerError, match="contents is 'all'"), tuner.capture(contents="all"):
+        pass

@@ -1,0 +1,110 @@
+"""Arguments of a launch as records, and records as arguments.
+
+None, true, 3, "text"                     themselves
+{"float": "inf"}                          a float that JSON lacks
+{"view": 0}                               a tensor, by its position in the call's views
+{"tuple": [...]}, {"list": [...]}         their parts
+{"descriptor": {...}}                     a TensorDescriptor made by the host
+{"dtype": "float16"}                      a dtype of triton.language
+{"function": "module:object"}             a function under @triton.jit
+{"constexpr": ...}                        a tl.constexpr
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tuner.capturing.places import NoPlace, load_place, place_of
+from tuner.capturing.records import Encoded
+
+
+class Uncapturable(Exception):
+    """An argument that cannot be recorded; the text says why in one line."""
+
+
+def encode(name: str, value: Any, view_of: Callable[[str, Any], int]) -> Encoded:
+    """An argument as a record. view_of: adds a tensor to the views and returns its position."""
+    if value is None or type(value) in (bool, int, str):
+        return value
+    if type(value) is float:
+        return value if math.isfinite(value) else {"float": f"{value}"}
+    if is_tensor(value):
+        return {"view": view_of(name, value)}
+    if type(value) in (tuple, list):
+        parts = [encode(f"{name}_{at}", part, view_of) for at, part in enumerate(value)]
+        return {type(value).__name__: parts}
+    if is_descriptor(value):
+        return {"descriptor": _descriptor(name, value, view_of)}
+    kind = type(value).__module__.partition(".")[0], type(value).__name__
+    if kind == ("triton", "constexpr"):
+        return {"constexpr": encode(name, value.value, view_of)}
+    if kind == ("triton", "dtype"):
+        return {"dtype": value.name}
+    if hasattr(value, "arg_names") or hasattr(value, "signature"):
+        try:
+            return {"function": place_of(value)}
+        except NoPlace as problem:
+            raise Uncapturable(f"its argument {name} is a function, and {problem}") from None
+    if isinstance(value, int | float | str):  # an enumeration, a torch.Size member, numpy's
+        return value.item() if hasattr(value, "item") else type(value).__mro__[-2](value)
+    raise Uncapturable(f"its argument {name} is a {type(value).__name__}, which has no record")
+
+
+def decode(encoded: Encoded, tensors: Sequence[Any]) -> Any:
+    """The argument of a record. tensors: one per view."""
+    if not isinstance(encoded, Mapping):
+        return encoded
+    ((kind, given),) = encoded.items()
+    if kind == "float":
+        return float(given)
+    if kind == "view":
+        return tensors[given]
+    if kind in ("tuple", "list"):
+        parts = [decode(part, tensors) for part in given]
+        return tuple(parts) if kind == "tuple" else parts
+    if kind == "descriptor":
+        from triton.tools.tensor_descriptor import TensorDescriptor
+
+        more = {name: value for name, value in given.items() if name != "base"}
+        return TensorDescriptor(tensors[given["base"]], **more)
+    if kind == "function":
+        return load_place(given)
+    import triton.language as tl
+
+    if kind == "dtype":
+        return tl.dtype(given)
+    return tl.constexpr(decode(given, tensors))
+
+
+def views_in(encoded: Encoded) -> list[int]:
+    """Positions of the views that an argument consists of."""
+    if not isinstance(encoded, Mapping):
+        return []
+    ((kind, given),) = encoded.items()
+    if kind == "view":
+        return [given]
+    if kind == "descriptor":
+        return [given["base"]]
+    if kind in ("tuple", "list"):
+        return [view for part in given for view in views_in(part)]
+    return []
+
+
+def is_tensor(value: Any) -> bool:
+    return hasattr(value, "data_ptr") and hasattr(value, "untyped_storage")
+
+
+def is_descriptor(value: Any) -> bool:
+    return type(value).__name__ == "TensorDescriptor" and hasattr(value, "block_shape")
+
+
+def _descriptor(name: str, value: Any, view_of: Callable[[str, Any], int]) -> Encoded:
+    sizes = {key: [int(size) for size in getattr(value, key)] for key in _SIZES}
+    more = {key: getattr(value, key) for key in _MORE if hasattr(value, key)}
+    return {"base": view_of(name, value.base), **sizes, **more}
+
+
+_SIZES = ("shape", "strides", "block_shape")
+_MORE = ("padding", "round_f32_to_tf32")

@@ -1,0 +1,124 @@
+"""The grid of a launch as a table over the tuned parameters that it reads.
+
+A callable grid lives in the library's process only, and the variables that it captures may change
+after the launch. So it is evaluated at once, for every value that the parameters may have.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from search_spaces.adoption.autotuned import Autotuned
+from search_spaces.params import is_member, is_power_of_two
+from tuner.capturing.records import Grid
+
+#: The most rows of a table.
+_MOST = 4096
+#: How far a table reaches beyond the listed powers of two, as a factor.
+_REACH = 8
+
+
+def tabulated(
+    grid: Any, parts: Autotuned, arguments: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> Grid:
+    """The grid of a launch. `sizes` is that of the first config.
+
+    arguments: those of the launch. defaults: of the parameters that were not passed.
+    """
+    first = parts.launch_values(parts.configs[0])
+    if not callable(grid):
+        return Grid(_sizes(grid))
+    names = set(parts.arg_names)
+
+    def bound(values: Mapping[str, Any]) -> dict[str, Any]:
+        computed = parts.constants(arguments, {**first, **values})
+        everything = {**defaults, **arguments, **first, **values, **computed}
+        return {name: value for name, value in everything.items() if name in names}
+
+    seen = _Reads(bound({}))
+    sizes = _sizes(grid(seen))
+    tunable = tunable_values(parts, {**defaults, **arguments})
+    computed = set(parts.constants(arguments, first))
+    reads = [name for name in tunable if name in seen.names]
+    if computed & seen.names:
+        reads = [name for name in tunable if any(name in config for config in parts.configs)]
+    rows = _rows(reads, tunable, parts, lambda values: _sizes(grid(bound(values))))
+    return Grid(sizes, True, tuple(reads), rows)
+
+
+def tunable_values(parts: Autotuned, arguments: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Values that constexprs may have: those of the configs, and powers of two near them."""
+    found: dict[str, list[Any]] = {}
+    for name in parts.arg_names:
+        listed = [config[name] for config in parts.configs if name in config]
+        if not listed and name in constexprs(parts) and type(arguments.get(name)) is int:
+            listed = [arguments[name]]
+        if listed:
+            found[name] = _widened(listed)
+    return found
+
+
+def constexprs(parts: Autotuned) -> frozenset[str]:
+    """Names of the kernel's parameters that are compiled in."""
+    annotations = getattr(parts.fn.fn, "__annotations__", {})
+    return frozenset(name for name, kind in annotations.items() if "constexpr" in f"{kind}")
+
+
+def _widened(listed: Sequence[Any]) -> list[Any]:
+    found = [value for at, value in enumerate(listed) if not is_member(value, listed[:at])]
+    powers = [value for value in found if type(value) is int and is_power_of_two(value)]
+    if powers:
+        size = max(1, min(powers) // _REACH)
+        while size <= max(powers) * _REACH:
+            found += [size] if size not in found else []
+            size *= 2
+    return found
+
+
+def _rows(
+    reads: Sequence[str],
+    values: Mapping[str, Sequence[Any]],
+    parts: Autotuned,
+    evaluate: Callable[[Mapping[str, Any]], tuple[int, ...]],
+) -> tuple[tuple[tuple[Any, ...], tuple[int, ...]], ...]:
+    rows: dict[tuple[Any, ...], tuple[int, ...]] = {}
+    for row in itertools.islice(_combinations(reads, values, parts), _MOST):
+        if row not in rows:
+            try:
+                rows[row] = evaluate(dict(zip(reads, row, strict=True)))
+            except Exception:  # a combination that the library never uses
+                continue
+    return tuple(rows.items()) if reads else ()
+
+
+def _combinations(
+    reads: Sequence[str], values: Mapping[str, Sequence[Any]], parts: Autotuned
+) -> Iterator[tuple[Any, ...]]:
+    """The listed combinations first, then all others."""
+    for config in parts.configs:
+        given = parts.launch_values(config)
+        if all(name in given for name in reads):
+            yield tuple(given[name] for name in reads)
+    yield from itertools.product(*(values[name] for name in reads))
+
+
+def _sizes(grid: Any) -> tuple[int, ...]:
+    return tuple(int(size) for size in grid)
+
+
+class _Reads(dict[str, Any]):
+    """Arguments that note which of them are read."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.names.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.names.add(name)
+        return super().get(name, default)

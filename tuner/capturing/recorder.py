@@ -1,0 +1,226 @@
+"""The recorder behind `tuner.capture()`: one record per distinct specialised launch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from search_spaces.adoption.autotuned import Autotuned, take_apart, under_autotuner
+from search_spaces.errors import TunerError
+from search_spaces.records import Config, Value
+from search_spaces.source_positions import one_line
+from tuner.capturing.arguments import Uncapturable, encode
+from tuner.capturing.gpu_time import GpuTime
+from tuner.capturing.grids import tabulated
+from tuner.capturing.launch_key import Plan
+from tuner.capturing.places import NoPlace, base_of, place_of
+from tuner.capturing.records import Call, Grid
+from tuner.capturing.snapshot import Contents, Snapshot
+
+#: The most distinct launches of one kernel, and of all kernels, that are recorded.
+MOST_PER_KERNEL = 64
+MOST_CALLS = 2048
+
+
+class _Known:
+    """A recorded launch, and what must stay alive for its key to stay unique."""
+
+    __slots__ = ("alive", "call", "count", "time")
+
+    def __init__(self, call: Call, *alive: Any) -> None:
+        self.call, self.alive = call, alive
+        self.count = 1
+        self.time = GpuTime()
+
+
+class Recorder:
+    """Records the launches of all threads while its hooks are active. It never raises."""
+
+    def __init__(self, contents: Contents) -> None:
+        self.contents = contents
+        #: Launches of further kinds that are not recorded, by kernel.
+        self.dropped: dict[str, int] = {}
+        self._plans: dict[Any, Plan] = {}
+        self._all: list[_Known] = []
+        self._kinds: dict[int, int] = {}
+        self._lock = threading.Lock()
+
+    def calls(self) -> Iterator[Call]:
+        """The records, in the order of their first launches."""
+        for known in list(self._all):
+            yield replace(known.call, count=known.count, gpu_us=known.time.total_us(known.count))
+
+    def launch(
+        self, kernel: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run a launch and record it."""
+        names = tuple(kwargs)
+        values = (*args, *kwargs.values())
+        try:
+            form = (id(kernel), names, *map(type, values))
+            plan = self._plans.get(form)
+            if plan is None:
+                plan = self._plans[form] = Plan(values, names)
+            key = plan.key(values)
+            known = plan.known.get(key)
+        except Exception:  # such as an argument without a hash
+            plan = self._plans.setdefault(("unhashable", id(kernel)), Plan((), ()))
+            key, known = None, plan.known.get(None)
+        if known is None:
+            return self._first(plan, key, kernel, run, args, kwargs)
+        with self._lock:
+            known.count += 1
+        if known.time.complete:
+            return run(kernel, *args, **kwargs)
+        return known.time.timed(lambda: run(kernel, *args, **kwargs))
+
+    def _first(
+        self,
+        plan: Plan,
+        key: Any,
+        kernel: Any,
+        run: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        if not self._has_room(kernel):
+            return run(kernel, *args, **kwargs)
+        given = {name: value for name, value in kwargs.items() if name not in ("grid", "warmup")}
+        grid = kwargs["grid"]
+        call = _recorded(kernel, grid, args, given, self.contents)
+        try:
+            result = run(kernel, *args, **kwargs)
+        except BaseException as error:
+            call = call.with_problem(f"its launch raises {one_line(error)}")
+            self._add(plan, key, call, kernel, grid)
+            raise
+        self._add(plan, key, _launched(call, kernel), kernel, grid)
+        return result
+
+    def _has_room(self, kernel: Any) -> bool:
+        with self._lock:
+            kinds = self._kinds.get(id(kernel), 0)
+            if kinds < MOST_PER_KERNEL and len(self._all) < MOST_CALLS:
+                return True
+            name = name_of(kernel)
+            self.dropped[name] = self.dropped.get(name, 0) + 1
+            return False
+
+    def _add(self, plan: Plan, key: Any, call: Call, kernel: Any, grid: Any) -> None:
+        with self._lock:
+            known = plan.known.get(key)
+            if known is None:
+                known = plan.known[key] = _Known(call, kernel, grid)
+                self._all.append(known)
+                self._kinds[id(kernel)] = self._kinds.get(id(kernel), 0) + 1
+            else:  # another thread was as early
+                known.count += 1
+
+
+def name_of(kernel: Any) -> str:
+    base = base_of(kernel)
+    return f"{getattr(base, '__name__', type(kernel).__name__)}"
+
+
+def _recorded(
+    kernel: Any, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], contents: Contents
+) -> Call:
+    """The record of a launch before it runs; its problem says why it cannot be tuned."""
+    name = name_of(kernel)
+    empty = Call(name, "", decorators_of(kernel), {}, (), {}, (), (), Grid(()))
+    try:
+        place = place_of(kernel)
+        if not hasattr(kernel, "arg_names"):
+            raise Uncapturable(f"{type(kernel).__name__} around it is no decorator of Triton")
+        return _bound(replace(empty, place=place), kernel, grid, args, kwargs, contents)
+    except (NoPlace, Uncapturable) as problem:
+        return empty.with_problem(f"{problem}")
+    except TunerError as problem:
+        return empty.with_problem(problem.message)
+    except Exception as problem:
+        return empty.with_problem(f"recording it fails with {one_line(problem)}")
+
+
+def _bound(
+    call: Call,
+    kernel: Any,
+    grid: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    contents: Contents,
+) -> Call:
+    names = list(kernel.arg_names)
+    passed = {**dict(zip(names, args, strict=False)), **kwargs}
+    arguments = {name: value for name, value in passed.items() if name in names}
+    options: dict[str, Value] = {}
+    for name, value in passed.items():
+        if name not in names:
+            if not isinstance(value, bool | int | float | str | None):
+                raise Uncapturable(f"its option {name} is a {type(value).__name__}")
+            options[name] = value
+    snapshot = Snapshot()
+    encoded = {name: encode(name, value, snapshot.add) for name, value in arguments.items()}
+    keywords = tuple(name for name in kwargs if name in names)
+    call = replace(call, arguments=encoded, keywords=keywords, options=options)
+    parts = parts_of(kernel, call)
+    table = tabulated(grid, parts, arguments, defaults_of(parts))
+    buffers, views = snapshot.taken(contents)
+    configs = len(parts.tuner.configs) if "autotune" in call.decorators else 0
+    return replace(call, buffers=buffers, views=views, grid=table, configs=configs)
+
+
+def parts_of(kernel: Any, call: Call) -> Autotuned:
+    """A launched kernel taken apart; one without an autotuner has the options of the call as its
+    only config."""
+    if "autotune" not in call.decorators:
+        import triton
+
+        options = {name: call.options[name] for name in _IN_CONFIG if name in call.options}
+        kernel = under_autotuner(kernel, [triton.Config({}, **options)], (), call.kernel)
+    return take_apart(kernel, call.kernel, hooks=True)
+
+
+def defaults_of(parts: Autotuned) -> dict[str, Any]:
+    """The defaults of a kernel's parameters."""
+    import inspect
+
+    parameters = inspect.signature(parts.fn.fn).parameters
+    return {
+        name: parameter.default
+        for name, parameter in parameters.items()
+        if parameter.default is not inspect.Parameter.empty
+    }
+
+
+#: Compiler options that a `triton.Config` has.
+_IN_CONFIG = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+
+
+def decorators_of(kernel: Any) -> tuple[str, ...]:
+    """The decorators of Triton around a function, outermost first."""
+    found = []
+    while hasattr(kernel, "fn"):
+        if hasattr(kernel, "configs") and hasattr(kernel, "keys"):
+            found.append("autotune")
+        elif isinstance(getattr(kernel, "values", None), dict):
+            found.append("heuristics")
+        kernel = kernel.fn
+    return tuple(found)
+
+
+def _launched(call: Call, kernel: Any) -> Call:
+    """The record after the launch, with the config that the library chose."""
+    if call.problem:
+        return call
+    try:
+        parts = parts_of(kernel, call)
+        config: Config = parts.configs[0]
+        best = getattr(parts.tuner, "best_config", None)
+        if "autotune" in call.decorators and best is not None:
+            config = parts.plain(best)
+        sizes = call.grid.of(parts.launch_values(config)) or call.grid.sizes
+        return replace(call, default=config, grid=replace(call.grid, sizes=sizes))
+    except Exception as problem:
+        return call.with_problem(f"its config is unknown: {one_line(problem)}")
