@@ -6,9 +6,9 @@ where the config `best` is named, and never write to it.
 
 from __future__ import annotations
 
-from tuner.bench.named_configs import Variant, bench_variants, named_variants
+from tuner.bench.named_configs import Variant, bench_variants, default_of, named_variants
 from tuner.bench.session import LocalSession, ProgressCallback
-from tuner.bench.side_by_side import Pass, Row, bench, chosen_baselines
+from tuner.bench.side_by_side import Pass, Row, bench, chosen_baselines, one_pass
 from tuner.bench.target import BenchTarget, bench_target
 from tuner.bench.verification import Checked, Selection, space_variants, verify
 
@@ -25,7 +25,9 @@ __all__ = [
     "bench_target",
     "bench_variants",
     "chosen_baselines",
+    "default_of",
     "named_variants",
+    "one_pass",
     "space_variants",
     "verify",
 ]

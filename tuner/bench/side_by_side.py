@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from search_spaces.errors import FindingError, TunerError
 from search_spaces.kernel import Cost
@@ -27,6 +28,9 @@ from workers.records import (
     Mode,
     Timing,
 )
+
+#: Called with the builds of all variants in their order; returns whether to measure the pass.
+WorthMeasuring: TypeAlias = Callable[[Sequence[Artifact | Failure]], bool]
 
 #: Parts of the names of baselines that each process compiles itself.
 _COMPILED_BASELINES = ("compile", "autotune", "tuned")
@@ -81,6 +85,8 @@ class Pass:
     cache: str = ""
     #: Launches that compiled on the device worker instead of hitting the build cache.
     compiled: int = 0
+    #: Seconds for which the device was occupied, and those of them that were spent timing.
+    device_s: float = 0.0
     timing_s: float = 0.0
     #: Device telemetry during the pass: clocks, power, temperature, throttle reasons.
     clocks: Mapping[str, float | str] = field(default_factory=dict)
@@ -109,6 +115,26 @@ def bench(
             yield _Bench(
                 settings, target, session, workload, variants, named[workload], on_progress
             ).run()
+
+
+def one_pass(
+    settings: Settings,
+    target: BenchTarget,
+    session: LocalSession,
+    workload: Workload,
+    variants: Sequence[Variant],
+    *,
+    worth_measuring: WorthMeasuring | None = None,
+    on_progress: ProgressCallback = no_progress,
+) -> Pass:
+    """One pass of `bench` without baselines, on the workers of an open session.
+
+    worth_measuring: where it returns False, variants are only built; the rows then say which of
+    them failed.
+    """
+    return _Bench(
+        settings, target, session, workload, variants, (), on_progress, worth_measuring
+    ).run()
 
 
 def chosen_baselines(
@@ -145,27 +171,32 @@ class _Bench:
     variants: Sequence[Variant]
     baselines: Sequence[str]
     on_progress: ProgressCallback
+    worth_measuring: WorthMeasuring | None = None
 
     @property
-    def replays(self) -> bool:
-        """Whether the runner replays a recording, whose device then counts."""
-        return backend_kinds.spec(self.target.runner).replayed
+    def device(self) -> Device:
+        """The worker's device; where it replays a recording or stands in, the target's."""
+        stands_in = self.target.runner != self.target.device.kind
+        if stands_in or backend_kinds.spec(self.target.runner).replayed:
+            return self.target.device
+        return self.session.worker.device
 
     def run(self) -> Pass:
-        worker = self.session.worker
-        built, check = self._build(worker.device)
+        worker, device = self.session.worker, self.device
+        built, check = self._build(device)
         artifacts = {at: item for at, item in built.items() if isinstance(item, Artifact)}
         protocol = environment.protocol(self.settings.measure)
         empty = Pass(
             self.target.kernel.name,
             self.workload,
-            self.target.device if self.replays else worker.device,
+            device,
             worker.toolchain,
             protocol,
             self._rows(built, {}, worker.calibration),
             calibration=worker.calibration,
         )
-        if not artifacts:
+        wanted = self.worth_measuring is None or self.worth_measuring(list(built.values()))
+        if not artifacts or not wanted:
             return empty
         self.on_progress(f"measuring {len(artifacts) + len(self.baselines)} side by side", 0, 0)
         result = self.session.measured(self._job(tuple(artifacts.values()), check, protocol))
@@ -183,14 +214,13 @@ class _Bench:
             method=result.method,
             cache=result.cache,
             compiled=result.compiled,
+            device_s=result.device_s,
             timing_s=result.timing_s,
             clocks=result.clocks,
         )
 
     def _build(self, device: Device) -> tuple[dict[int, Artifact | Failure], Check | None]:
         """Build all variants, and the first one for the check size where it is feasible there."""
-        if self.replays:
-            device = self.target.device
         jobs = [
             self._build_job(f"{at}", v, self.workload, device) for at, v in enumerate(self.variants)
         ]

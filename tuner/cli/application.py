@@ -31,6 +31,7 @@ from tuner.cli import (
     schedule,
     spaces,
     status,
+    upgrade_check,
     verify,
     workers,
 )
@@ -60,6 +61,7 @@ app.command("forget")(forget.forget)
 app.command("compare")(compare.compare)
 app.command("bench")(bench.bench)
 app.command("verify")(verify.verify)
+app.command("upgrade-check")(upgrade_check.upgrade_check)
 app.add_typer(spaces.app, name="spaces")
 app.add_typer(workers.app, name="workers")
 app.add_typer(schedule.app, name="schedule")

@@ -56,7 +56,7 @@ def _table(stored: StoredRun, tasks: Sequence[TaskInfo]) -> Table:
         check_hash=key.check_hash,
         kernel_hashes=key.kernel_hashes,
         space_hash=_space_hash([task.key.space_hash for task in newest.values()]),
-        device=_facts(key.device),
+        device=device_facts(key.device),
         toolchain={name: text for name, text in asdict(key.toolchain).items() if text},
         entries=tuple(entries),
         rule=rule_for(stored.kernel(key.kernel), key.device, entries),
@@ -106,7 +106,8 @@ def _speedup(ships: Shipped) -> tuple[float | None, tuple[float, float] | None]:
     return speedup, (round(low, 4), round(high, 4))
 
 
-def _facts(device: Device) -> DeviceFacts:
+def device_facts(device: Device) -> DeviceFacts:
+    """The facts of a device that tables name."""
     return DeviceFacts(
         name=device.name,
         kind=device.kind,

@@ -25,7 +25,7 @@ def check(paths: Iterable[str | Path], kernels: Mapping[str, Kernel] | None = No
     Triton (or torch) other than the installed one, or an unknown device.
     """
     findings: list[str] = []
-    for path in _files(paths):
+    for path in table_files(paths):
         try:
             table = read(path)
         except TableError as error:
@@ -63,7 +63,8 @@ def check_export(
     return findings
 
 
-def _files(paths: Iterable[str | Path]) -> Iterator[Path]:
+def table_files(paths: Iterable[str | Path]) -> Iterator[Path]:
+    """The files that are given, and of the folders all tables in them."""
     for given in paths:
         path = Path(given)
         if path.is_dir():
@@ -95,7 +96,7 @@ def _problems(table: Table, kernel: Kernel | None) -> Iterator[str]:
         return
     if changed := _code(table, kernel):
         yield changed
-    elif (changed := _space_hash(table, kernel)) != table.space_hash:
+    elif (changed := space_hash(table, kernel)) != table.space_hash:
         yield f"was made for another search space of {table.kernel} ({changed})"
 
 
@@ -113,6 +114,7 @@ def _code(table: Table, kernel: Kernel) -> str:
     return ""
 
 
-def _space_hash(table: Table, kernel: Kernel) -> str:
+def space_hash(table: Table, kernel: Kernel) -> str:
+    """The hash of the space; where workloads have different spaces, the digest of all hashes."""
     hashes = {kernel.space_hash(Workload.from_mapping(entry.key)) for entry in table.entries}
     return next(iter(hashes)) if len(hashes) == 1 else digest(sorted(hashes))

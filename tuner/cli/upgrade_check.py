@@ -1,0 +1,266 @@
+"""`tuner upgrade-check`: check tables after a new Triton, driver or card."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from search_spaces.errors import TunerError
+from tuner.cli.console import Format, FormatOption, emit, note
+from tuner.cli.context import ConfigOption, configured_kernels, settings_of
+from tuner.cli.progress import watched
+from tuner.cli.run import interruptible
+from tuner.cli.variant_options import QuietOption, config_cell, filled_columns, step_progress
+
+if TYPE_CHECKING:
+    from tuner.settings.models import Settings
+    from tuner.upgrade import Outcome, Refused, Retuned, TableHere
+
+_COLUMNS = (
+    "kernel",
+    "workload",
+    "result",
+    "change",
+    "median_us",
+    "table_us",
+    "gain",
+    "better",
+    "note",
+)
+_EVERYTHING = (
+    "table",
+    "kernel",
+    "workload",
+    "device",
+    "result",
+    "config",
+    "table_us",
+    "median_us",
+    "low_us",
+    "high_us",
+    "change",
+    "better",
+    "gain",
+    "built",
+    "measured",
+    "device_s",
+    "search_trials",
+    "search_device_s",
+    "retuned",
+    "note",
+)
+
+
+def upgrade_check(
+    paths: Annotated[
+        list[Path], typer.Argument(help="Tables, and folders of tables.", metavar="TABLES...")
+    ],
+    retune: Annotated[
+        bool,
+        typer.Option(
+            "--retune",
+            help="Tune the entries again that lost their winner, and write the tables for the "
+            "present toolchain.",
+        ),
+    ] = False,
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1_000_000_000,
+            help="Trials of each entry that is tuned again; by default until little is to be "
+            "gained.",
+            show_default=False,
+        ),
+    ] = None,
+    runners_up: Annotated[
+        int, typer.Option(min=0, max=1000, help="Configs to measure beside winner and default.")
+    ] = 3,
+    any_device: Annotated[
+        bool,
+        typer.Option("--any-device", help="Also check tables of other cards, on the card here."),
+    ] = False,
+    build_only: Annotated[
+        bool,
+        typer.Option(
+            "--build-only",
+            help="Build and measure nothing; the device may be absent. Lists what has changed.",
+        ),
+    ] = False,
+    kernel: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A kernel beyond the built-in ones and those of config.yaml, as file.py:object; "
+            "may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    config: ConfigOption = None,
+    quiet: QuietOption = False,
+    style: FormatOption = Format.TABLE,
+) -> None:
+    """Check tables after a new Triton, driver or card, and find the entries to tune again.
+
+    For each entry, the winner, its runners-up and the default config are built. They are measured
+    side by side where a binary, the driver or the card has changed. Exits with 1 if a winner
+    flipped, is slower, wrong, or no longer builds, and for a table that cannot be read or whose
+    kernel is gone.
+    """
+    _check_options(retune, build_only, trials)
+    settings, base = settings_of(config)
+    from tuner.upgrade import CheckOptions, check_entries, tables_here
+
+    own = configured_kernels(settings, base, kernel or ())
+    tables, refused = tables_here(
+        settings, base, paths, own, any_device=any_device, build_only=build_only
+    )
+    _note_refused(tables, refused)
+    options = CheckOptions(runners_up=runners_up, build_only=build_only)
+    outcomes: list[Outcome] = []
+    written: list[Retuned] = []
+    try:
+        with step_progress(quiet=quiet) as on_progress:
+            outcomes.extend(check_entries(settings, tables, options, on_progress))
+        if retune:
+            written = _retuned(settings, base, tables, outcomes, trials, quiet=quiet)
+    finally:
+        _emit(outcomes, written, style)
+    _note_summary(outcomes, build_only=build_only)
+    _note_written(written)
+    lost = sum(item.lost for item in outcomes)
+    if lost and not written and not build_only:
+        command = _command(paths, kernel or (), config, any_device=any_device)
+        note(f"{lost} entries lost their winner; tune them again with `{command}`")
+    if any(item.finding for item in refused) or _findings(outcomes, written):
+        raise typer.Exit(1)
+
+
+def _check_options(retune: bool, build_only: bool, trials: int | None) -> None:
+    if retune and build_only:
+        raise TunerError("--retune and --build-only exclude each other", "give one of them")
+    if trials is not None and not retune:
+        raise TunerError("--trials belongs to --retune", "give both, or neither")
+
+
+def _note_refused(tables: Sequence[TableHere], refused: Sequence[Refused]) -> None:
+    for item in refused:
+        note(f"not checked: {item.path}: {item.reason}")
+    if not tables and not any(item.finding for item in refused):
+        raise TunerError(
+            "none of the tables can be checked here",
+            "run it where their device is, or with --any-device or --build-only",
+        )
+
+
+def _retuned(
+    settings: Settings,
+    base: Path,
+    tables: Sequence[TableHere],
+    outcomes: Sequence[Outcome],
+    trials: int | None,
+    *,
+    quiet: bool,
+) -> list[Retuned]:
+    from tuner.campaign import Control
+    from tuner.upgrade import retune
+
+    control = Control()
+    with interruptible(control), watched(quiet=quiet) as show:
+        run, written = retune(
+            settings, base, tables, outcomes, trials=trials, control=control, on_progress=show
+        )
+    if run is not None:
+        note(run.summary)
+    return written
+
+
+def _emit(outcomes: Sequence[Outcome], written: Sequence[Retuned], style: Format) -> None:
+    tuned = {item.path for item in written if item.tuned}
+    rows = [_row(item, item.path in tuned and item.lost, style) for item in outcomes]
+    if style in (Format.TABLE, Format.MD):
+        emit(rows, tuple(filled_columns(_COLUMNS, rows)), style, stack=True)
+    else:
+        emit(rows, _EVERYTHING, style)
+
+
+def _row(item: Outcome, retuned: bool, style: Format) -> dict[str, object]:
+    return {
+        "table": f"{item.path}",
+        "kernel": item.kernel,
+        "workload": item.workload.key,
+        "device": item.device,
+        "result": f"{item.result}",
+        "config": config_cell(item.entry.config, style),
+        "table_us": item.entry.median_us,
+        "median_us": item.median_us,
+        "low_us": item.low_us,
+        "high_us": item.high_us,
+        "change": item.change,
+        "better": config_cell(item.better, style),
+        "gain": item.gain,
+        "built": item.built,
+        "measured": item.measured,
+        "device_s": item.device_s,
+        "search_trials": item.search_trials,
+        "search_device_s": item.search_device_s,
+        "retuned": retuned,
+        "note": item.note,
+    }
+
+
+def _note_summary(outcomes: Sequence[Outcome], *, build_only: bool) -> None:
+    """Print what became of the entries, and what the check cost and saved."""
+    counts = Counter(f"{item.result}" for item in outcomes)
+    note(f"{len(outcomes)} entries: {', '.join(f'{n} {word}' for word, n in counts.items())}")
+    if build_only:
+        return
+    still = sum(item.result == "same" and not item.measured for item in outcomes)
+    if still:
+        note(f"{still} needed no measurement: their binaries have not changed")
+    measured = sum(item.measured for item in outcomes)
+    note(f"{measured} configs measured, {sum(o.device_s for o in outcomes):.2f} s of device time")
+    known = [item for item in outcomes if item.search_trials]
+    if known:
+        trials = sum(item.search_trials or 0 for item in known)
+        seconds = sum(item.search_device_s or 0.0 for item in known)
+        own = sum(item.measured for item in known)
+        note(
+            f"saved: the searches behind {len(known)} entries measured {trials} configs in "
+            f"{seconds:.2f} s of device time; this check measured {own} "
+            f"({1 - min(1.0, own / trials):.0%} saved)"
+        )
+    if len(known) < len(outcomes):
+        note(
+            f"saved: unknown for {len(outcomes) - len(known)} entries, whose searches are not in "
+            "the database"
+        )
+
+
+def _note_written(written: Sequence[Retuned]) -> None:
+    for item in written:
+        if item.reason:
+            note(f"not written: {item.path}: {item.reason}")
+        elif item.wrote is not None:
+            note(f"wrote {item.wrote}: {item.tuned} entries tuned again")
+
+
+def _command(
+    paths: Sequence[Path], kernels: Sequence[str], config: Path | None, *, any_device: bool
+) -> str:
+    """The command that tunes what was found."""
+    words = ["tuner", "upgrade-check", *map(str, paths), "--retune"]
+    for kernel in kernels:
+        words += ["--kernel", kernel]
+    words += ["--config", f"{config}"] if config else []
+    return shlex.join([*words, "--any-device"] if any_device else words)
+
+
+def _findings(outcomes: Sequence[Outcome], written: Sequence[Retuned]) -> bool:
+    """Whether a finding remains: one that no new winner settles."""
+    settled = {item.path for item in written if not item.reason}
+    return any(item.finding and not (item.lost and item.path in settled) for item in outcomes)
