@@ -71,6 +71,7 @@ ROOMS = {
     },
     "tuner.bench": {
         "tuner.campaign",
+        "tuner.integrations",
         "tuner.progress",
         "tuner.runtime",
         "tuner.settings",

@@ -48,6 +48,26 @@ def export(
             "or, where RUN is given, differ from its results.",
         ),
     ] = False,
+    never_worse: Annotated[
+        bool,
+        typer.Option(
+            "--never-worse",
+            help="For vllm and sglang: measure between the rows on this machine, and add rows "
+            "where the nearest one is slower than what the library launches today.",
+        ),
+    ] = False,
+    package: Annotated[
+        Path | None,
+        typer.Option(
+            help="For --never-worse: the folder of the installed library, "
+            ".../site-packages/vllm; by default the one that Python finds.",
+            show_default=False,
+        ),
+    ] = None,
+    sizes: Annotated[
+        int,
+        typer.Option(min=1, max=100_000, help="For --never-worse: how many sizes to measure."),
+    ] = 200,
     config: ConfigOption = None,
 ) -> None:
     """Write the winners of a run as tables that kernels load, or as data for other tools."""
@@ -61,7 +81,12 @@ def export(
     with store_of(settings) as store:
         info = pick_run(store, run)
         kernels = _own_kernels(settings, base, store.tasks(info.run_id))
-        written = tables.export(store, info.run_id, folder, kind, kernels)
+        exporter = None
+        if never_worse:
+            from tuner.cli.never_worse import guarded_exporter
+
+            exporter = guarded_exporter(kind, settings, base, kernels, package, sizes)
+        written = tables.export(store, info.run_id, folder, kind, kernels, exporter)
     for path in written:
         print(inert(path))
     if not written:

@@ -69,15 +69,16 @@ def export(
     out_dir: str | Path,
     format: str = "tuner",
     kernels: Mapping[str, Kernel] | None = None,
+    exporter: Exporter | None = None,
 ) -> list[Path]:
     """Write a run's results in a format, record the export in the store, return the paths.
 
-    kernels: declarations by name, for kernels that are not registered. Files are written only after
-    all of them were made. A warning is logged for each table that no launch can hit.
+    kernels: declarations by name, for kernels that are not registered. exporter: that of the
+    format, if it was changed. Files are written only after all of them were made. A warning is
+    logged for each table that no launch can hit.
     """
-    exporter = load(format)
     results = Results(store, run_id, kernels)
-    files = list(exporter.files(results))
+    files = list((exporter or load(format)).files(results))
     if format == "tuner":
         for problem in unreachable(results):
             _log.warning("%s", problem)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from results_db.records import TaskInfo
@@ -51,9 +51,13 @@ class LibraryTables:
 
     library = ""
 
+    def __init__(self) -> None:
+        #: Changes each table before it is written.
+        self.adjust: Callable[[LibraryTable], LibraryTable] = lambda table: table
+
     def files(self, results: Results) -> Iterator[File]:
         for table in self.tables(results):
-            yield table.file
+            yield self.adjust(table).file
 
     def tables(self, results: Results) -> list[LibraryTable]:
         """The tables of a run; raises TunerError where none of its tasks has a place in one."""

@@ -1,0 +1,128 @@
+"""Compare configs of a library with its choice today, by measuring our kernels."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from search_spaces.records import Config, Status, Workload, config_key
+from tuner.bench.named_configs import Variant
+from tuner.bench.session import ProgressCallback, no_progress
+from tuner.bench.side_by_side import Pass, Row, bench
+from tuner.bench.target import BenchTarget, bench_target
+from tuner.integrations import Adapter, Place
+from tuner.integrations.never_worse import Comparison, Pair
+from tuner.settings.models import Settings
+
+
+class Part(NamedTuple):
+    """A workload of some row: a kernel's spec, its name, the workload and its place."""
+
+    spec: str
+    kernel: str
+    workload: Workload
+    place: Place
+
+
+@dataclass(slots=True)
+class RowComparison:
+    """A `Compare` that measures on this machine; each call starts a pool of its own.
+
+    parts: of all rows; they are measured at other sizes. target: the kind of device.
+    """
+
+    settings: Settings
+    base: Path
+    adapter: Adapter
+    parts: Sequence[Part]
+    target: str
+    on_progress: ProgressCallback = no_progress
+    _targets: dict[str, BenchTarget] = field(default_factory=dict)
+
+    def __call__(self, pairs: Sequence[Pair]) -> list[Comparison | None]:
+        """A pair is worse if it is so for any problem. None: something could not be measured."""
+        found: dict[tuple[int, str], dict[object, list[_Ratio | None]]]
+        found = defaultdict(lambda: defaultdict(list))
+        for part in self._problems():
+            for item, size in self._passes(part, pairs):
+                for row in item.rows[1:]:
+                    ratio = _ratio(item.rows[0], row)
+                    found[size, row.variant][part.place.rest].append(ratio)
+        return [_worst(found[pair.size, config_key(pair.config)].values()) for pair in pairs]
+
+    def _problems(self) -> Iterable[Part]:
+        """Each part of each problem once, whatever its size."""
+        same = {(part.kernel, part.place.part, part.place.rest): part for part in self.parts}
+        return same.values()
+
+    def _passes(self, part: Part, pairs: Sequence[Pair]) -> Iterable[tuple[Pass, int]]:
+        """A pass for each size: today's config first, then the configs to compare."""
+        if part.spec not in self._targets:
+            target = bench_target(self.settings, self.base, part.spec, target=self.target)
+            self._targets[part.spec] = target
+        chosen: dict[Workload, list[Variant]] = {}
+        sizes: dict[Workload, int] = {}
+        for pair in pairs:
+            workload = part.workload.with_dims(**{self._dim(part): pair.size})
+            sizes[workload] = pair.size
+            today = Variant("today", self._ours(part, pair.today))
+            config = Variant(config_key(pair.config), self._ours(part, pair.config))
+            chosen.setdefault(workload, [today]).append(config)
+        target = self._targets[part.spec]
+        for item in bench(
+            self.settings, target, chosen, baselines=["none"], on_progress=self.on_progress
+        ):
+            yield item, sizes[item.workload]
+
+    def _dim(self, part: Part) -> str:
+        return self.adapter.size_dims[part.kernel]
+
+    def _ours(self, part: Part, config: Config) -> Config:
+        return self.adapter.returned(part.kernel, config)
+
+
+class _Ratio(NamedTuple):
+    """The time of a config over today's, with its interval, and today's time in us."""
+
+    ratio: float
+    low: float
+    high: float
+    today_us: float
+
+
+def _ratio(today: Row, row: Row) -> _Ratio | None:
+    timed = all(one.status is Status.CORRECT and one.median_us for one in (today, row))
+    if not timed or row.ratio is None or row.ratio_low is None or row.ratio_high is None:
+        return None
+    return _Ratio(row.ratio, row.ratio_low, row.ratio_high, today.median_us or 0.0)
+
+
+def _worst(problems: Iterable[Sequence[_Ratio | None]]) -> Comparison | None:
+    """The comparison of the problem that loses most; the times of its parts add up."""
+    found = []
+    for ratios in problems:
+        known = [ratio for ratio in ratios if ratio is not None]
+        if len(known) < len(ratios) or not known:
+            return None
+        whole = sum(one.today_us for one in known)
+        sums = (
+            sum(getattr(one, name) * one.today_us for one in known) / whole
+            for name in ("ratio", "low", "high")
+        )
+        found.append(Comparison(*map(math.log, sums)))
+    return max(found, key=lambda one: one.low) if found else None
+
+
+def parts_of(
+    adapter: Adapter, tasks: Iterable[tuple[str, Workload]], specs: Mapping[str, str]
+) -> list[Part]:
+    """The parts of a table. tasks: names of kernels with workloads. specs: by name, if others."""
+    found = []
+    for kernel, workload in tasks:
+        if place := adapter.place(kernel, workload):
+            found.append(Part(specs.get(kernel, kernel), kernel, workload, place))
+    return found
