@@ -7,6 +7,8 @@ imported at first use, so importing this package loads none of the heavy depende
 
 from __future__ import annotations
 
+import importlib
+import os
 from typing import TYPE_CHECKING
 
 from tuner.import_names import lazy_names
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from tuner.api import Session, TuneResult, session, tune
     from tuner.campaign import RunOptions, RunOutcome, run_campaign
     from tuner.capturing import Calls, CapturedKernel, capture, load_calls
+    from tuner.runtime import applications, applied, apply
     from tuner.strategies.discrete_gp_sampler import DiscreteGPSampler
 
 __version__ = "0.1.0"
@@ -74,6 +77,9 @@ __all__ = [
     "WorkloadError",
     "__version__",
     "adopt",
+    "applications",
+    "applied",
+    "apply",
     "available_kernels",
     "capture",
     "check_dims",
@@ -131,6 +137,9 @@ __getattr__ = lazy_names(
         "Workload": "search_spaces.records",
         "WorkloadError": "search_spaces.errors",
         "adopt": "search_spaces.adoption.adopt",
+        "applications": "tuner.runtime",
+        "applied": "tuner.runtime",
+        "apply": "tuner.runtime",
         "available_kernels": "search_spaces.registry:available",
         "capture": "tuner.capturing.context",
         "check_dims": "search_spaces.declaration.dimensions",
@@ -150,3 +159,6 @@ __getattr__ = lazy_names(
         "write_report": "reports:write",
     },
 )
+
+if os.environ.get("TUNER_APPLY"):
+    importlib.import_module("tuner.runtime").apply_environment()

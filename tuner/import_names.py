@@ -74,9 +74,9 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], object
         home = homes.get(name)
         if home is None:
             raise _missing(package, name, sys._getframe(1))
-        if package == "tuner":
-            reserve()
         module, _, attribute = home.partition(":")
+        if package == "tuner" and module.removeprefix("tuner.") not in _UNRESERVED:
+            reserve()
         return getattr(importlib.import_module(module), attribute or name)
 
     return __getattr__

@@ -15,6 +15,7 @@ import typer
 from search_spaces.errors import TunerError
 from tuner import __version__
 from tuner.cli import (
+    apply,
     bench,
     best,
     compare,
@@ -59,6 +60,7 @@ app.command("export")(export.export)
 app.command("replay")(replay.replay)
 app.command("forget")(forget.forget)
 app.command("compare")(compare.compare)
+app.command("apply")(apply.apply)
 app.command("bench")(bench.bench)
 app.command("verify")(verify.verify)
 app.command("upgrade-check")(upgrade_check.upgrade_check)

@@ -4,6 +4,7 @@
   config before its launch.
 - `_lookup.py`: a config by workload. `_table_files.py` finds the table, `_nearest.py` has the
   nearest-lookup rule, `_read.py` decodes the file format.
+- `_applications.py`: tables for kernels of libraries that import nothing of ours.
 - `identity.py`: the digest of a kernel's code.
 
 Imports the standard library only; torch and triton are used where the process has loaded them. The
@@ -12,7 +13,16 @@ folder imports no other package of tuner, so a library may carry a copy of it.
 
 from __future__ import annotations
 
+from ._applications import (
+    Application,
+    KernelUse,
+    applications,
+    applied,
+    apply,
+    apply_environment,
+)
 from ._arguments import Arguments
+from ._call_key import call_key
 from ._device import current_device
 from ._device_facts import DeviceFacts
 from ._entry import Entry, Hit, Rule, key_order
@@ -27,15 +37,22 @@ from .identity import kernel_hash
 
 __all__ = [
     "SCHEMA",
+    "Application",
     "Arguments",
     "Autotuned",
     "DeviceFacts",
     "Entry",
     "Hit",
+    "KernelUse",
     "Rule",
     "Table",
     "TableError",
+    "applications",
+    "applied",
+    "apply",
+    "apply_environment",
     "autotune",
+    "call_key",
     "clear",
     "current_device",
     "file_stem",

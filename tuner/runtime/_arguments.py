@@ -48,13 +48,14 @@ class Arguments:
         for dim, source in self.dims.items():
             if not callable(source) and source not in self.names:
                 raise ValueError(f"dims: {dim} is {source!r}, which is no argument of the kernel")
-        self._defaults = _defaults(base)
+        #: The default values of parameters, by name.
+        self.defaults = _defaults(base)
         self._computed = key_map is not None or any(map(callable, self.dims.values()))
         #: Whether memos contain the types of all arguments.
         self._typed = False
         named = [source for source in self.dims.values() if isinstance(source, str)]
         self._used = [name for name in self.names if name in (*self.keys, *named)]
-        self._fallbacks = tuple(self._defaults.get(name, _ABSENT) for name in self.names)
+        self._fallbacks = tuple(self.defaults.get(name, _ABSENT) for name in self.names)
         self._forms: dict[tuple[Any, ...], tuple[Picker, int]] = {}
         #: Position of the first parameter that held a tensor; past the end until one was seen.
         self.first = len(self.names)
@@ -138,7 +139,7 @@ class Arguments:
 
     def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """The values of all parameters in their order."""
-        given, defaults = len(args), self._defaults
+        given, defaults = len(args), self.defaults
         if given >= len(self.names):
             return args[: len(self.names)]
         return args + tuple(
@@ -157,6 +158,10 @@ class Arguments:
         return {dim: _plain(source(named)) for dim, source in self.dims.items() if callable(source)}
 
     # -- workloads -----------------------------------------------------------------------------
+    def named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """All arguments of a launch by name, with defaults."""
+        return self._named(self._bound(args, kwargs), kwargs)
+
     def obstacle(self, key: Mapping[str, Any], computed: Collection[str] = ()) -> str:
         """Why no launch can have the workload `key`; empty text where one can.
 

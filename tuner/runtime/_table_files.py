@@ -87,7 +87,7 @@ def _find(
     problems: list[str] = []
     stale_tables: list[tuple[Table, str]] = []
     for table in _candidates(kernel, paths, problems):
-        if not _is_for_device(table, device):
+        if not is_for_device(table, device):
             continue
         reason = staleness(table, sources)
         if not reason:
@@ -131,7 +131,8 @@ def _files(kernel: str, folder: str) -> list[str]:
     ]
 
 
-def _is_for_device(table: Table, device: DeviceFacts | None) -> bool:
+def is_for_device(table: Table, device: DeviceFacts | None) -> bool:
+    """Whether a table was made on this device model, or on this machine's CPU."""
     if table.device.kind == "cpu" and table.device.matches(cpu_device()):
         return True
     return device is not None and table.device.matches(device)

@@ -1,0 +1,156 @@
+"""One kernel of a library that is launched from tables, with nothing in its source changed.
+
+The kernel's object gets a subclass of its own class, in which `kernel[grid]` asks the tables first.
+All who have imported the object launch through it. What lies under the object's decorators is not
+changed, and neither is a decorator around the object elsewhere: both launch as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ._applied_plan import AppliedPlan
+from ._applied_tables import AppliedTables
+from ._decorators import Decorated
+from ._lookup import MAX_CACHED
+from ._table import Table
+from ._warn import warn_once
+
+_STATE = "_tuner_applied"
+#: Stands for the plan of a memo that was not seen yet; None is the plan of a known miss.
+_UNSEEN: Any = object()
+
+
+class AppliedKernel:
+    """A kernel, its tables and the counts of its launches.
+
+    name: as tables write it. parts: the kernel under its decorators. It launches as the library
+    wrote it until `use` gives it tables.
+    """
+
+    def __init__(self, name: str, parts: Decorated) -> None:
+        self.name = name
+        self.parts = parts
+        #: Launches from a table, and others. Threads may lose some counts.
+        self.hits = self.misses = 0
+        self.current = AppliedTables(parts, (), self._say)
+        #: The part whose `run` launches a plan without further work, and the autotuner or None.
+        self.launched, self.tuner = parts.launched, parts.tuner
+        self._plain_class: Any = type(parts.top)
+
+    def use(self, tables: Sequence[Table]) -> None:
+        """Launch from these tables from now on; from none, as the library wrote it."""
+        self.current = AppliedTables(self.parts, tables, self._say)
+        top = self.parts.top
+        if tables and type(top) is self._plain_class:
+            setattr(top, _STATE, self)
+            top.__class__ = _launching(self._plain_class)
+        elif not tables and type(top) is not self._plain_class:
+            # The attribute stays: another thread may be about to read it.
+            top.__class__ = self._plain_class
+
+    def _own(self, grid: Any) -> Callable[..., Any]:
+        """What `kernel[grid]` is without tables."""
+        found: Callable[..., Any] = self._plain_class.__getitem__(self.parts.top, grid)
+        return found
+
+    def launch_plan(
+        self, plan: AppliedPlan | None, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any
+    ) -> Any:
+        """Launch with a plan that has worked before; without one, as the library does."""
+        if plan is None:
+            self.misses += 1
+            return self._own(grid)(*args, **kwargs)
+        self.hits += 1
+        return plan.launch(self.parts, args, kwargs, grid)
+
+    def first_launch(self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> Any:
+        """Launch arguments of another form than the latest, or for the first time."""
+        current = self.current
+        try:
+            make = current.memo_of(args, kwargs, grid)
+            memo = make(args, kwargs, grid)
+            plan = current.ready.get(memo, _UNSEEN)
+            is_known = plan is not _UNSEEN
+            if not is_known:
+                plan = current.plan(args, kwargs, grid)
+        except Exception as error:  # from heuristics or pruners, or for a value without a hash
+            self._say("workload", f"its arguments make no key ({error!r})")
+            self.misses += 1
+            return self._own(grid)(*args, **kwargs)
+        current.memo[callable(grid)] = make
+        if len(current.ready) >= MAX_CACHED:
+            current.ready.clear()
+        result, works = self._try(plan, is_known, args, kwargs, grid)
+        current.ready[memo] = plan if works else None
+        return result
+
+    def _try(
+        self,
+        plan: AppliedPlan | None,
+        is_known: bool,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        grid: Any,
+    ) -> tuple[Any, bool]:
+        """Launch with a plan, else as the library does; the result, and whether the plan works."""
+        if plan is not None:
+            try:
+                result = plan.launch(self.parts, args, kwargs, grid)
+            except Exception as error:
+                if is_known:
+                    raise
+                # If this raises too, the fault is in the arguments, and the table stays in use.
+                result = self._own(grid)(*args, **kwargs)
+                text = f"{plan.text} fails to launch ({error!r})"
+                self._say(("refused", plan.hit.table), text)
+            else:
+                self.hits += 1
+                return result, True
+        else:
+            result = self._own(grid)(*args, **kwargs)
+        self.misses += 1
+        return result, False
+
+    def _say(self, condition: Any, text: str) -> None:
+        outcome = "launching as the library does"
+        warn_once((_STATE, self.name, condition), f"kernel {self.name}: {text}; {outcome}")
+
+
+def state_of(kernel: Any) -> AppliedKernel | None:
+    """The state of a kernel that is, or was, launched from tables."""
+    found = getattr(kernel, "__dict__", {}).get(_STATE)
+    return found if isinstance(found, AppliedKernel) else None
+
+
+_classes: dict[type, type] = {}
+
+
+def _launching(plain: type) -> type:
+    """A subclass of a kernel's class that asks tables first. Its name stays: Triton compares it."""
+    if plain not in _classes:
+        members = {"__getitem__": _launcher, "__module__": plain.__module__}
+        _classes[plain] = type(plain.__name__, (plain,), members)
+    return _classes[plain]
+
+
+def _launcher(kernel: Any, grid: Any) -> Callable[..., Any]:
+    """What `kernel[grid]` is. This adds to every launch, so it is written for speed."""
+    state: AppliedKernel = kernel._tuner_applied
+    run, tuner, shaped = state.launched.run, state.tuner, callable(grid)
+
+    def launch(*args: Any, **kwargs: Any) -> Any:
+        current = state.current
+        try:
+            plan = current.ready[current.memo[shaped](args, kwargs, grid)]
+        except (LookupError, AttributeError, TypeError):
+            return state.first_launch(args, kwargs, grid)
+        if plan is None or not plan.plain:
+            return state.launch_plan(plan, args, kwargs, grid)
+        state.hits += 1
+        if tuner is not None:
+            tuner.best_config = plan.best
+        return run(*args, grid=grid, warmup=False, **{**kwargs, **plan.config})
+
+    return launch

@@ -1,0 +1,114 @@
+"""The launch of a library's kernel with a config of a table in the place of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ._call_key import GRID
+from ._decorators import Decorated
+from ._entry import Hit
+from ._plan import Plan, plan_for
+from ._text import printable
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedPlan:
+    """A launch with the config of a table."""
+
+    hit: Hit
+    #: What the launch passes by keyword in place of, or in addition to, the caller's keywords.
+    config: dict[str, Any]
+    #: The config as `triton.Config`.
+    best: Any
+    #: The `pre_hook` of the config.
+    pre_hook: Callable[[Mapping[str, Any]], object] | None = None
+    #: Positions of arguments that the config replaces.
+    places: dict[int, Any] = field(default_factory=dict)
+    #: Whether the launch only merges the config into the keywords.
+    plain: bool = False
+
+    @property
+    def text(self) -> str:
+        return f"config {printable(self.config)} of table {self.hit.table}"
+
+    def launch(
+        self, parts: Decorated, args: tuple[Any, ...], kwargs: Mapping[str, Any], grid: Any
+    ) -> Any:
+        """Launch as Triton does after tuning: heuristics, the config's hook, the function.
+
+        Heuristics around an autotuner run before it; without one they depend on the config.
+        """
+        values, tuner = dict(kwargs), parts.tuner
+        if tuner is None:
+            args = tuple(self.places.get(at, value) for at, value in enumerate(args))
+            values.update(self.config)
+        given = dict(zip(parts.names, args, strict=False))
+        for rules in parts.outer:
+            for name, rule in rules.items():
+                if tuner is not None or name not in self.config:
+                    values[name] = rule({**given, **values})
+        if tuner is not None:
+            tuner.best_config = self.best
+            values.update(self.config)
+        if self.pre_hook is not None:
+            self.pre_hook({**given, **values})
+        return parts.launched.run(*args, grid=grid, warmup=False, **values)
+
+
+@dataclass(slots=True)
+class _Tuned:
+    """What `plan_for` asks of a kernel."""
+
+    configs: Sequence[Any]
+    arg_names: list[str]
+    own_prune: Callable[..., Sequence[Any]] | None = None
+
+
+def applied_plan(
+    parts: Decorated,
+    hit: Hit,
+    named: Mapping[str, Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    grid: Any,
+) -> tuple[AppliedPlan | None, str]:
+    """The plan for a hit; or None with the reason why the config must not be launched.
+
+    named: all arguments of the launch by name, with defaults and what outer heuristics compute.
+    """
+    if parts.tuner is not None:
+        prune = getattr(parts.tuner, "own_prune", getattr(parts.tuner, "early_config_prune", None))
+        tuned = _Tuned(parts.tuner.configs, parts.names, prune)
+        found, problem = plan_for(tuned, hit, named, kwargs)
+    else:
+        found, problem = _without_tuner(parts, hit, named, grid)
+    if found is None:
+        return None, problem
+    config = dict(found.config)
+    passed = parts.names[: len(args)]
+    places = {at: config.pop(name) for at, name in enumerate(passed) if name in config}
+    plain = not (parts.outer or found.pre_hook or places)
+    return AppliedPlan(found.hit, config, found.best, found.pre_hook, places, plain), ""
+
+
+def _without_tuner(
+    parts: Decorated, hit: Hit, named: Mapping[str, Any], grid: Any
+) -> tuple[Plan | None, str]:
+    """The plan for a kernel whose caller chooses the config: the table's values replace the
+    caller's, and have their types."""
+    from triton import Config
+
+    own = {name: named[name] for name in hit.config if name in named and name in parts.names}
+    for name in own.keys() - parts.constants:
+        return None, f"sets {printable(name, 40)}, which is an argument of the caller's"
+    if not callable(grid) and not (hit.how == "exact" and hit.entry and GRID in hit.entry.key):
+        for name, value in own.items():
+            if hit.config[name] != value:
+                return None, (
+                    f"sets {name}, on which the grid of this launch may depend: it is a tuple, and "
+                    "the table's keys have no dim grid"
+                )
+    free = {name: value for name, value in named.items() if name not in hit.config}
+    return plan_for(_Tuned([Config(own)], parts.names), hit, free, {})

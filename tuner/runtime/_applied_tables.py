@@ -1,0 +1,170 @@
+"""The tables that one kernel of a library is launched from: lookups of its launches.
+
+A change of the tables makes a new object, so that a launch in another thread never mixes the caches
+of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ._applied_plan import AppliedPlan, applied_plan
+from ._arguments import Arguments
+from ._call_key import GRID, call_key
+from ._decorators import Decorated
+from ._device import current_device, several_models
+from ._device_facts import DeviceFacts
+from ._entry import Hit
+from ._launch_memo import MakeMemo, Memos
+from ._source import accepted_hashes
+from ._table import Table, find_in, miss_text
+from ._table_files import is_for_device, staleness
+from ._text import printable
+
+_OTHER_DEVICE = "is for"
+_ABSENT = object()
+
+
+def _no_memo(args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> tuple[Any, ...]:
+    raise LookupError
+
+
+class AppliedTables:
+    """Tables of one kernel.
+
+    say: receives a condition and one line on it, once or more often.
+    """
+
+    def __init__(
+        self, parts: Decorated, tables: Sequence[Table], say: Callable[[Any, str], None]
+    ) -> None:
+        self.tables = tuple(tables)
+        #: The tables that do not fit this process, each with the reason; known after a launch.
+        self.unused: list[tuple[Table, str]] = []
+        #: Plans by memo; None where the library's own launch is to be made.
+        self.ready: dict[Any, AppliedPlan | None] = {}
+        #: Make the memos of launches of the latest form: for a tuple as grid, and for a function.
+        self.memo: list[MakeMemo] = [_no_memo, _no_memo]
+        self._parts = parts
+        self._say = say
+        self._usable: dict[DeviceFacts | None, tuple[Table, ...]] = {}
+        self._arguments = _arguments(parts)
+        self._memos = self._make_memos()
+
+    def _make_memos(self) -> Memos:
+        dims = {dim for table in self.tables for names in table.dims for dim in names}
+        wanted = dims.union(self._arguments.keys)
+        if self._parts.computed & dims or self._arguments.dims or self._arguments.key_map:
+            wanted.update(self._parts.names)  # What computes a dim may read any argument.
+        typed = any(table.distinguishes_booleans for table in self.tables)
+        return Memos(self._parts.names, wanted, whole=GRID in dims, typed=typed)
+
+    def memo_of(self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> MakeMemo:
+        """What makes the memos of launches like this one."""
+        make = self._memos.of(args, kwargs, grid)
+        if not several_models():
+            return make
+        return lambda a, k, g: (*make(a, k, g), current_device())
+
+    def plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> AppliedPlan | None:
+        """The launch of a config of the tables; None with a reason said where there is none."""
+        keywords = {**kwargs, **self._computed(args, kwargs)}
+        named = self._arguments.named(args, keywords)
+        hit, reason = self._found(named, args, keywords, grid)
+        if hit is None:
+            if reason:
+                self._say("miss", reason)
+            return None
+        plan, problem = applied_plan(self._parts, hit, named, args, kwargs, grid)
+        if plan is None:
+            self._say(("refused", hit.table), f"table {hit.table} {problem}")
+        return plan
+
+    # -- lookups -------------------------------------------------------------------------------
+    def _found(
+        self, named: Mapping[str, Any], args: tuple[Any, ...], keywords: dict[str, Any], grid: Any
+    ) -> tuple[Hit | None, str]:
+        """An exact hit of any table, else the first of any kind; else None with the reason."""
+        first: Hit | None = None
+        reasons = []
+        for table in self._usable_tables():
+            if any(GRID in dims for dims in table.dims):
+                hit, reason = self._find_whole(table, named, grid)
+            else:
+                hit, reason = self._arguments.find(table, args, keywords)
+            if hit is not None and hit.how == "exact":
+                return hit, ""
+            first = first or hit
+            reasons.append(reason)
+        return first, reasons[0] if reasons else ""
+
+    def _find_whole(
+        self, table: Table, named: Mapping[str, Any], grid: Any
+    ) -> tuple[Hit | None, str]:
+        """The hit of a table whose keys describe whole launches."""
+        present = [name for name in self._parts.names if name in named]
+        whole = call_key({name: named[name] for name in present}, grid)
+        free = {name for entry in table.entries for name in entry.config} | self._parts.computed
+        for dims in table.dims:
+            hidden = [name for name in present if name not in dims and name not in free]
+            if not whole.keys() >= set(dims) or any(self._is_set(n, named) for n in hidden):
+                continue
+            hit = find_in(table, {dim: whole[dim] for dim in dims})
+            if hit is not None:
+                return hit, ""
+        shown = {name: value for name, value in whole.items() if name not in free}
+        return None, miss_text(table, shown)
+
+    def _is_set(self, name: str, named: Mapping[str, Any]) -> bool:
+        """Whether an argument that a key leaves out has another value than its default."""
+        default, value = self._arguments.defaults.get(name, _ABSENT), named[name]
+        return value is not default and (default is _ABSENT or value != default)
+
+    def _computed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """What the heuristics compute that run before a config is known."""
+        given = {**dict(zip(self._parts.names, args, strict=False)), **kwargs}
+        found: dict[str, Any] = {}
+        for rules in self._parts.outer:
+            for name, rule in rules.items():
+                found[name] = rule({**given, **found})
+        return found
+
+    def _usable_tables(self) -> tuple[Table, ...]:
+        device = current_device()
+        if device not in self._usable:
+            self._usable[device] = self._fitting(device)
+        return self._usable[device]
+
+    def _fitting(self, device: DeviceFacts | None) -> tuple[Table, ...]:
+        """The tables for this device, Triton and code; says once why others are not used."""
+        sources = accepted_hashes(self._parts.jitted)
+        judged = [(table, _misfit(table, device, sources)) for table in self.tables]
+        self.unused = [(table, reason) for table, reason in judged if reason]
+        usable = tuple(table for table, reason in judged if not reason)
+        # Folders hold tables of several devices; that is no fault where one of them fits.
+        for table, reason in self.unused:
+            if not usable or not reason.startswith(_OTHER_DEVICE):
+                self._say(("unused", table.path, reason), f"table {shown(table)} {reason}")
+        return usable
+
+
+def _misfit(table: Table, device: DeviceFacts | None, sources: frozenset[str]) -> str:
+    """Why a table is not used on a device; empty text where it is."""
+    if not is_for_device(table, device):
+        here = device.name if device else "unknown (torch is not loaded, or finds none)"
+        return f"{_OTHER_DEVICE} {printable(table.device.name, 80)}, this device is {here}"
+    return staleness(table, sources)
+
+
+def shown(table: Table) -> str:
+    """The file of a table, for a message."""
+    return table.path or "in memory"
+
+
+def _arguments(parts: Decorated) -> Arguments:
+    """The mapping of a launch's arguments to dims; under our decorator its own."""
+    own = getattr(parts.tuner, "arguments", None)
+    if isinstance(own, Arguments):
+        return own
+    return Arguments(parts.names, parts.base, () if parts.tuner is None else parts.tuner.keys)
