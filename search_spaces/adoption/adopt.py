@@ -5,6 +5,7 @@ See docs/search_spaces.md for a complete example.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -126,6 +127,17 @@ class AdoptedKernel(Kernel):
     def parts(self) -> Autotuned:
         """The kernel under its decorators."""
         return self._parts
+
+    @property
+    def place(self) -> str:
+        """Where its library has the kernel, as `module:object`; empty where it is elsewhere."""
+        base = self._parts.fn.fn
+        found: Any = sys.modules.get(base.__module__)
+        for part in base.__qualname__.split("."):
+            found = getattr(found, part, None)
+        while found is not None and found is not base:
+            found = getattr(found, "fn", None)
+        return "" if found is None else f"{base.__module__}:{base.__qualname__}"
 
     # -- the problem ---------------------------------------------------------------------------
     def workloads(self) -> Sequence[Workload]:

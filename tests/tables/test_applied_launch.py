@@ -162,6 +162,22 @@ def test_a_captured_key_tells_dtypes_shapes_flags_and_grids_apart(applied_librar
     assert plain is applied_library.kernel("plain")
 
 
+def test_a_key_as_capture_writes_it_matches_by_what_the_kernel_can_see(applied_library):
+    """Strides, shared memory and addresses are in the text; defaults and the grid are not."""
+    texts = {"x_ptr": "float32[128](1)", "y_ptr": "float32[128]=x_ptr+512@8", "bias_ptr": None}
+    entry = {**texts, "n": 128, "FACTOR": 3, "EVEN": False}
+    path = applied_library.table("plain", (entry, CONFIG))
+    with tuner.applied(path) as application:
+        assert applied_library.launch("plain", 128) == 32
+        assert applied_library.launch("plain", 128, dtype=torch.float16) == 64
+        assert applied_library.launch("plain", 128, bias=torch.ones(128)) == 64
+        assert applied_library.launch("plain", 127) == 64
+        assert application.kernels[0].hits == 1
+    short = {name: value for name, value in entry.items() if name != "bias_ptr"}
+    with tuner.applied(applied_library.table("plain", (short, CONFIG))):
+        assert applied_library.launch("plain", 128) == 64  # bias_ptr has no default
+
+
 def test_a_tuple_grid_keeps_the_parameters_that_it_may_depend_on(applied_library, caplog):
     """With a block of 32, a grid for blocks of 64 would leave half of the output unwritten."""
     with tuner.applied(applied_library.table("plain", (key(128), CONFIG))) as application:
@@ -172,6 +188,13 @@ def test_a_tuple_grid_keeps_the_parameters_that_it_may_depend_on(applied_library
     caplog.clear()
     runtime.clear()
     options = {"BLOCK": 64, "num_warps": 1}
+    with tuner.applied(applied_library.table("plain", (key(128), options))) as application:
+        applied_library.launch("plain", 128, grid=(2,))
+        applied_library.launch("plain", 128, grid=(1,), BLOCK=128)
+        applied_library.launch("plain", 128, grid=(2,))
+        assert (application.kernels[0].hits, application.kernels[0].misses) == (2, 1)
+    caplog.clear()
+    runtime.clear()
     with tuner.applied(applied_library.table("plain", (key(128), options))) as application:
         applied_library.launch("plain", 128, grid=(2,))
         assert application.kernels[0].hits == 1

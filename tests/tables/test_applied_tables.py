@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -201,7 +202,19 @@ def test_a_table_for_a_decorator_of_ours_is_refused_with_the_remedy(applied_libr
         pass
     refused, empty = messages(caplog)
     assert 'apply({"module:object": path})' in refused
-    assert "has no table of a kernel named module:object" in empty
+    assert "has no table that names the module:object of its kernel" in empty
+
+
+def test_a_table_may_name_the_place_of_its_kernel_in_its_provenance(applied_library):
+    """As tables of adopted and captured kernels do, which have names of their own."""
+    path = applied_library.table("tuned", (key(), CONFIG))
+    content = json.loads(path.read_text())
+    content["provenance"]["place"] = content["kernel"]["name"]
+    content["kernel"]["name"] = "scale"
+    written(path, content)
+    for tables in (path, applied_library.tables):
+        with tuner.applied(tables):
+            assert applied_library.launch("tuned") == 32
 
 
 def test_the_report_lists_kernels_and_launches(applied_library):

@@ -223,6 +223,7 @@ def test_an_adopted_kernel_is_tuned_and_launched_under_one_name(library, monkeyp
         reference=lambda w, inputs: inputs["x"] * 3,
         cost=lambda w: Cost(1.0, 1.0),
     )
+    assert adopted.place == "table_library:scale"
     kernel_hash = runtime.kernel_hash(kernel)
     assert kernel_hash in adopted.kernel_hashes()  # with those that fill outputs
     (sized,) = adopted.workloads()

@@ -11,14 +11,14 @@ from typing import Any
 
 from ._applied_plan import AppliedPlan, applied_plan
 from ._arguments import Arguments
-from ._call_key import GRID, call_key
+from ._call_key import GRID, call_key, is_call_key, is_of_launch
 from ._decorators import Decorated
 from ._device import current_device, several_models
 from ._device_facts import DeviceFacts
 from ._entry import Hit
 from ._launch_memo import MakeMemo, Memos
 from ._source import accepted_hashes
-from ._table import Table, find_in, miss_text
+from ._table import Table, miss_text
 from ._table_files import is_for_device, staleness
 from ._text import printable
 
@@ -57,8 +57,19 @@ class AppliedTables:
         wanted = dims.union(self._arguments.keys)
         if self._parts.computed & dims or self._arguments.dims or self._arguments.key_map:
             wanted.update(self._parts.names)  # What computes a dim may read any argument.
-        typed = any(table.distinguishes_booleans for table in self.tables)
-        return Memos(self._parts.names, wanted, whole=GRID in dims, typed=typed)
+        if any(_is_captured(table) for table in self.tables):
+            wanted.update(self._parts.names)  # Those that a key omits must have their defaults.
+        entries = [entry for table in self.tables for entry in table.entries]
+        texts = [value for entry in entries for value in entry.key.values()]
+        tuned = {name for entry in entries for name in entry.config}
+        return Memos(
+            self._parts.names,
+            # Whether the caller's own constants may be replaced depends on their values.
+            wanted.difference(tuned) if self._parts.tuner is not None else wanted.union(tuned),
+            grid=GRID in dims,
+            shaped=any("[" in text for text in texts if isinstance(text, str)),
+            typed=any(table.distinguishes_booleans for table in self.tables),
+        )
 
     def memo_of(self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> MakeMemo:
         """What makes the memos of launches like this one."""
@@ -89,8 +100,8 @@ class AppliedTables:
         first: Hit | None = None
         reasons = []
         for table in self._usable_tables():
-            if any(GRID in dims for dims in table.dims):
-                hit, reason = self._find_whole(table, named, grid)
+            if _is_captured(table):
+                hit, reason = self._find_captured(table, named, grid)
             else:
                 hit, reason = self._arguments.find(table, args, keywords)
             if hit is not None and hit.how == "exact":
@@ -99,22 +110,19 @@ class AppliedTables:
             reasons.append(reason)
         return first, reasons[0] if reasons else ""
 
-    def _find_whole(
+    def _find_captured(
         self, table: Table, named: Mapping[str, Any], grid: Any
     ) -> tuple[Hit | None, str]:
-        """The hit of a table whose keys describe whole launches."""
-        present = [name for name in self._parts.names if name in named]
-        whole = call_key({name: named[name] for name in present}, grid)
+        """The hit of a table of captured launches."""
         free = {name for entry in table.entries for name in entry.config} | self._parts.computed
-        for dims in table.dims:
-            hidden = [name for name in present if name not in dims and name not in free]
-            if not whole.keys() >= set(dims) or any(self._is_set(n, named) for n in hidden):
-                continue
-            hit = find_in(table, {dim: whole[dim] for dim in dims})
-            if hit is not None:
-                return hit, ""
-        shown = {name: value for name, value in whole.items() if name not in free}
-        return None, miss_text(table, shown)
+        fixed = [name for name in self._parts.names if name in named and name not in free]
+        for entry in table.index.values():
+            hidden = [name for name in fixed if name not in entry.key]
+            if is_of_launch(entry.key, named, grid) and not any(
+                self._is_set(name, named) for name in hidden
+            ):
+                return Hit(entry.config, "exact", 0.0, entry, table.path), ""
+        return None, miss_text(table, call_key({name: named[name] for name in fixed}, grid))
 
     def _is_set(self, name: str, named: Mapping[str, Any]) -> bool:
         """Whether an argument that a key leaves out has another value than its default."""
@@ -147,6 +155,10 @@ class AppliedTables:
             if not usable or not reason.startswith(_OTHER_DEVICE):
                 self._say(("unused", table.path, reason), f"table {shown(table)} {reason}")
         return usable
+
+
+def _is_captured(table: Table) -> bool:
+    return any(is_call_key(entry.key) for entry in table.entries)
 
 
 def _misfit(table: Table, device: DeviceFacts | None, sources: frozenset[str]) -> str:

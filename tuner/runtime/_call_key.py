@@ -1,22 +1,25 @@
 """The workload of a launch of a kernel without a declaration: all that the kernel can see.
 
-A kernel sees scalars, flags, dtypes of pointers, descriptors and its grid. It does not see the
-shape of a tensor behind a pointer, so the key has shapes only where the grid is a function, whose
-sizes may come from anywhere. `tuner.capture` writes such keys into tables, `tuner.apply` finds them
-again at a launch.
+`tuner.capture` writes such keys into tables, `tuner.apply` finds them again at a launch.
 
-    n_cols = 8192              a scalar: its value; a constant or a dtype likewise
-    X = "bfloat16"             a pointer, where the grid is a tuple
-    X = "bfloat16[4096x8192]"  a pointer, where the grid is a function
-    bias = null                an argument that is None
-    desc = "descriptor bfloat16[4096x8192]"
-    sizes = "(4, bfloat16)"    a tuple
-    grid = "4096"              the grid without its trailing ones; null for a function
+    n_cols = 8192               a scalar: its value; a constant or a dtype likewise
+    x = "bfloat16[4096,8192]"   a tensor: dtype and sizes
+    bias = null                 an argument that is None
+    desc = "descriptor(bfloat16[64,128],64,128/128,1)"
+                                a tensor descriptor: its tensor, shape and strides
+    sizes = "(4,bfloat16[8])"   a tuple
+    grid = "4096"               a tuple as grid, without its trailing ones; null for a function
+
+After the sizes of a tensor a key may have strides, memory that is shared and an address
+(`float32[64,64](1,64)=x+16@8`). A kernel sees these only through other arguments, so they do not
+count in a comparison. A tensor without sizes, `bfloat16`, is one of any shape. A key may omit the
+grid, and arguments that have their defaults.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -26,6 +29,7 @@ from ._entry import Value
 GRID = "grid"
 #: Larger integers are text in a key: a table holds none.
 _MAX_INTEGER = 2**63 - 1
+_TENSOR = re.compile(r"(\b[a-z]\w*\[[\d,]*\])(?:\([-\d,]*\))?(?:=\w+(?:[+-]\d+)?)?(?:@\d+)?")
 
 
 def call_key(
@@ -37,12 +41,34 @@ def call_key(
     the launch, a tuple or a function. without: arguments that are no part of the problem, which are
     those that configs set and those that heuristics compute.
     """
-    shaped = callable(grid)
-    key = {
-        name: described(value, shaped) for name, value in arguments.items() if name not in without
-    }
+    key = {name: described(value) for name, value in arguments.items() if name not in without}
     key[GRID] = grid_text(grid)
     return key
+
+
+def is_call_key(key: Mapping[str, Value]) -> bool:
+    """Whether a key describes a launch, in contrast to the dims of a declared kernel."""
+    return GRID in key or any(isinstance(value, str) and "[" in value for value in key.values())
+
+
+def is_of_launch(key: Mapping[str, Value], arguments: Mapping[str, Any], grid: Any) -> bool:
+    """Whether a key is that of a launch. Arguments that the key lacks are not compared."""
+    if GRID in key and key[GRID] != grid_text(grid):
+        return False
+    return all(
+        name in arguments and _is_equal(expected, arguments[name])
+        for name, expected in key.items()
+        if name != GRID
+    )
+
+
+def _is_equal(expected: Value, value: Any) -> bool:
+    found = described(value)
+    if not isinstance(expected, str) or not isinstance(found, str):
+        return found == expected and isinstance(found, str) == isinstance(expected, str)
+    if is_tensor(value) and "[" not in expected:
+        return found.partition("[")[0] == expected
+    return found == _TENSOR.sub(r"\1", expected)
 
 
 def grid_text(grid: Any) -> str | None:
@@ -52,11 +78,11 @@ def grid_text(grid: Any) -> str | None:
     sizes = [int(size) for size in (grid if isinstance(grid, Sequence) else (grid,))]
     while len(sizes) > 1 and sizes[-1] == 1:
         sizes.pop()
-    return "x".join(map(str, sizes))
+    return ",".join(map(str, sizes))
 
 
-def described(value: Any, shaped: bool) -> Value:
-    """An argument as a table holds it. shaped: whether a tensor's shape counts."""
+def described(value: Any) -> Value:
+    """An argument as a table holds it."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int):
@@ -64,18 +90,19 @@ def described(value: Any, shaped: bool) -> Value:
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else str(value)
     if is_descriptor(value):
-        return f"descriptor {_tensor(value.base.dtype, value.shape)}"
+        sizes = "/".join(_sizes(getattr(value, part)) for part in ("shape", "strides"))
+        return f"descriptor({described(value.base)},{sizes})"
     if is_tensor(value):
-        return _tensor(value.dtype, value.shape if shaped else None)
+        return f"{str(value.dtype).rpartition('.')[2]}[{_sizes(value.shape)}]"
     if isinstance(value, Sequence):
-        return f"({', '.join(str(described(part, shaped)) for part in value)})"
+        return f"({','.join(str(described(part)) for part in value)})"
     kind = type(value)
     if kind.__name__ == "constexpr":
-        return described(value.value, shaped)
+        return described(value.value)
     if kind.__name__ == "dtype":
         return str(value).rpartition(".")[2]
     if kind.__module__ == "numpy" and getattr(value, "shape", None) == ():
-        return described(value.item(), shaped)
+        return described(value.item())
     if name := getattr(value, "__name__", ""):
         return f"{getattr(value, '__module__', '')}:{name}"
     return kind.__name__
@@ -91,6 +118,5 @@ def is_descriptor(value: Any) -> bool:
     return hasattr(value, "block_shape") and hasattr(value, "base")
 
 
-def _tensor(dtype: Any, shape: Sequence[int] | None) -> str:
-    name = str(dtype).rpartition(".")[2]
-    return name if shape is None else f"{name}[{'x'.join(str(int(size)) for size in shape)}]"
+def _sizes(sizes: Sequence[int]) -> str:
+    return ",".join(str(int(size)) for size in sizes)

@@ -19,7 +19,7 @@ Tables: TypeAlias = OneTable | Iterable[OneTable] | Mapping[str, OneTable | Iter
 def read_tables(given: Tables) -> list[tuple[str, Table]]:
     """The kernels and their tables, in order. What is wrong with a file is logged once.
 
-    A mapping names the kernel of its tables. All other tables name theirs as `module:object`.
+    A mapping names the kernel of its tables. All other tables name the place of theirs.
     """
     if isinstance(given, Mapping):
         return [
@@ -28,8 +28,16 @@ def read_tables(given: Tables) -> list[tuple[str, Table]]:
     return list(_tables(given, ""))
 
 
+def place_in(table: Table) -> str:
+    """The place of a table's kernel: its name, or the field `place` of the provenance."""
+    for name in (table.kernel, f"{table.provenance.get('place') or ''}"):
+        if is_place(name):
+            return name
+    return ""
+
+
 def is_place(name: str) -> bool:
-    """Whether a kernel's name is `module:object`, so that it can be found in its library."""
+    """Whether a name is a kernel's place in its library, `module:object`."""
     module, colon, attribute = name.rpartition(":")
     return bool(module and colon and attribute.replace(".", "_").isidentifier())
 
@@ -53,21 +61,20 @@ def _of_path(path: str, kernel: str) -> Iterator[tuple[str, Table]]:
     files = sorted(name for name in os.listdir(path) if name.endswith(".json"))
     tables = [load(os.path.join(path, name)) for name in files]
     found = [table for table in tables if table is not None]
-    placed = [table for table in found if kernel or is_place(table.kernel)]
+    placed = [(name, table) for table in found if (name := kernel or place_in(table))]
     if not placed:
-        warn_once(("apply", path), f"folder {path} has no table of a kernel named module:object")
-    for table in placed:
-        yield kernel or table.kernel, table
+        text = f"folder {path} has no table that names the module:object of its kernel"
+        warn_once(("apply", path), text)
+    yield from placed
 
 
 def _named(table: Table, kernel: str, path: str) -> Iterator[tuple[str, Table]]:
-    name = kernel or table.kernel
+    name = kernel or place_in(table)
     if is_place(name):
         yield name, table
         return
-    shown = printable(name, 80)
     text = (
-        f"table {path} is of kernel {shown}, which is not named module:object; it is not applied. "
-        f'Say which kernel it is for: apply({{"module:object": path}})'
+        f"table {path} is of kernel {printable(kernel or table.kernel, 80)} and does not name its "
+        'module:object; it is not applied. Name it: apply({"module:object": path})'
     )
     warn_once(("apply", path, name), text)

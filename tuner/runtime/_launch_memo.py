@@ -25,16 +25,23 @@ _SCALARS = (type(None), bool, int, float, str)
 class Memos:
     """Makes memos of one kernel's launches.
 
-    names: the kernel's parameters in order. wanted: those that keys depend on. whole: whether keys
-    describe whole launches, with their grid. typed: whether True and 1 are different values.
+    names: the kernel's parameters in order. wanted: those that keys depend on. grid: whether keys
+    depend on a tuple as grid. shaped: whether they depend on shapes of tensors. typed: whether True
+    and 1 are different values.
     """
 
     def __init__(
-        self, names: Sequence[str], wanted: Collection[str], *, whole: bool, typed: bool = False
+        self,
+        names: Sequence[str],
+        wanted: Collection[str],
+        *,
+        grid: bool = False,
+        shaped: bool = False,
+        typed: bool = False,
     ) -> None:
         self._names = tuple(names)
         self._wanted = frozenset(names).intersection(wanted)
-        self._whole = whole
+        self._grid, self._shaped = grid, shaped
         self._typed = typed
         self._made: dict[tuple[Any, ...], MakeMemo] = {}
         #: Per form of call, the kind of value that each argument has had.
@@ -67,16 +74,16 @@ class Memos:
             seen_tensor = seen_tensor or kind == "tensor"
         return known
 
-    def _compiled(self, given: int, kinds: Mapping[str, str], shaped: bool) -> MakeMemo:
-        parts = [f"{shaped}", "len(a)", "len(k)"]
+    def _compiled(self, given: int, kinds: Mapping[str, str], is_function: bool) -> MakeMemo:
+        parts = [f"{is_function}", "len(a)", "len(k)"]
         if not self._wanted <= kinds.keys():
             parts.append("(*k,)")  # An argument has its default, which a keyword may replace.
-        if self._whole and not shaped:
+        if self._grid and not is_function:
             parts.append("g if g.__class__ is tuple else grid_of(g)")
         for name, kind in kinds.items():
             at = self._names.index(name)
             value = f"a[{at}]" if at < given else f"k[{name!r}]"
-            parts += _parts(value, kind, self._whole and shaped, self._typed)
+            parts += _parts(value, kind, self._shaped, self._typed)
         source = f"lambda a, k, g: ({', '.join(parts)},)"
         return eval(source, {"describe": described, "grid_of": _grid})  # type: ignore[no-any-return]
 
@@ -90,7 +97,7 @@ def _parts(value: str, kind: str, shaped: bool, typed: bool) -> list[str]:
     if kind == "optional":
         shape = [f"getattr({value}, 'shape', None)"] if shaped else []
         return [f"getattr({value}, 'dtype', {value})", *shape]
-    return [f"describe({value}, {shaped})"]
+    return [f"describe({value})"]
 
 
 def _kind(value: Any) -> str:

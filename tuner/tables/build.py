@@ -141,7 +141,10 @@ def _provenance(stored: StoredRun, tasks: Sequence[TaskInfo]) -> dict[str, Value
     run = stored.run
     confirmed = [t.selection.confirmed_at for t in tasks if t.selection]
     latest = max((moment for moment in confirmed if moment), default=run.finished_at)
+    # Where `tuner.apply` finds a kernel of a library.
+    place = getattr(stored.kernel(tasks[0].key.kernel), "place", "")
     return {
+        **({"place": place} if place else {}),
         "run": run.run_id,
         "campaign": run.campaign,
         "generated_at": (latest or run.started_at).isoformat(),
