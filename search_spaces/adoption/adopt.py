@@ -185,7 +185,7 @@ class AdoptedKernel(Kernel):
         if own is not None:
             return own if isinstance(own, Tolerance) else own(workload)
         dtypes = [spec.dtype for spec in self.outputs(workload).values()]
-        usual = max(_RELATIVE.get(dtype, 0.0) for dtype in dtypes)
+        usual = max(relative_error_of(dtype) for dtype in dtypes)
         relative = tolerance_of(workload, usual)
         return Tolerance(relative, 8 * relative)
 
@@ -302,6 +302,11 @@ class AdoptedKernel(Kernel):
 
         usual = {"eager": baseline(plain), "compile": baseline(compiled(plain))}
         return {**usual, **given.baselines}
+
+
+def relative_error_of(dtype: str) -> float:
+    """The usual relative error of results in a dtype; 0 for integers."""
+    return _RELATIVE.get(dtype, 0.0)
 
 
 class _Pruning:

@@ -272,7 +272,8 @@ def test_calls_survive_a_file(kernels, tmp_path):
     file = tmp_path / "calls.json"
     calls.save(file)
     loaded = tuner.load_calls(file)
-    assert loaded.records == calls.records
+    assert [replace(call, written=None) for call in loaded.records] == list(calls.records)
+    assert all(call.written for call in loaded.records)
     assert f"{loaded}" == f"{calls}"
     for buffer in (buffer for call in calls.records for buffer in call.buffers):
         assert loaded[0].contents[buffer.contents] == calls[0].contents[buffer.contents]

@@ -23,6 +23,7 @@ from tuner.traces import recorded
 
 if TYPE_CHECKING:
     from tuner.campaign import RunOptions, RunOutcome
+    from tuner.capturing import CapturedKernel
     from tuner.settings.models import Settings
     from workers.records import PoolSpec
     from workers.roles import Pool
@@ -31,6 +32,29 @@ Dims: TypeAlias = Workload | Mapping[str, Value]
 Budget: TypeAlias = int | str | Mapping[str, Any]
 #: Mistakes that may concern one workload only.
 _OF_ONE_WORKLOAD = (WorkloadError, SpaceError, KernelError)
+
+
+@overload
+def tune(
+    kernel: CapturedKernel,
+    workload: None = ...,
+    *,
+    budget: Budget = ...,
+    target: str | None = ...,
+    strategy: str = ...,
+    seed: int = ...,
+    pool: str = ...,
+    database: str | None = ...,
+    fresh: bool = ...,
+    settings: Mapping[str, Any] | None = ...,
+    on_progress: ProgressCallback | None = ...,
+    progress: bool | None = ...,
+    trace: str | os.PathLike[str] | None = ...,
+    widen: bool = ...,
+    space: Mapping[str, Sequence[Value]] | None = ...,
+    reference: Callable[..., Any] | None = ...,
+    tolerance: float | None = ...,
+) -> TuneResult | list[TuneResult]: ...
 
 
 @overload
@@ -72,8 +96,8 @@ def tune(
 
 
 def tune(
-    kernel: str | Kernel,
-    workload: Dims | Sequence[Dims],
+    kernel: str | Kernel | CapturedKernel,
+    workload: Dims | Sequence[Dims] | None = None,
     *,
     budget: Budget = 100,
     target: str | None = None,
@@ -86,6 +110,10 @@ def tune(
     on_progress: ProgressCallback | None = None,
     progress: bool | None = None,
     trace: str | os.PathLike[str] | None = None,
+    widen: bool = False,
+    space: Mapping[str, Sequence[Value]] | None = None,
+    reference: Callable[..., Any] | None = None,
+    tolerance: float | None = None,
 ) -> TuneResult | list[TuneResult]:
     """Tune a kernel for one workload, or for several as one campaign.
 
@@ -104,7 +132,16 @@ def tune(
     notebook, with True also elsewhere, as lines on stderr. trace: a file for
     what every process did when, for ui.perfetto.dev. Raises `TunerError` for whatever the caller
     can correct.
+
+    A captured kernel, `calls["name"]`, has its calls as workloads: one gives a result, several a
+    list. For it alone: widen opens the space to further compiler options and sizes, space names
+    parameters with their values, reference computes the outputs from the inputs by name, tolerance
+    is its largest relative error.
     """
+    opened: dict[str, Any] = {
+        "widen": widen, "space": space, "reference": reference, "tolerance": tolerance
+    }  # fmt: skip
+    kernel, workload = _declared_calls(kernel, workload, opened)
     call = TuneCall(
         kernel=kernel,
         workloads=workloads_of(workload),
@@ -121,6 +158,36 @@ def tune(
     with recorded(None if trace is None else Path(trace), "tuner.tune", option="trace"):
         results = call.run(Database(database))
     return results[0] if is_one(workload) else results
+
+
+def _declared_calls(
+    kernel: str | Kernel | CapturedKernel,
+    workload: Dims | Sequence[Dims] | None,
+    opened: Mapping[str, Any],
+) -> tuple[str | Kernel, Dims | Sequence[Dims]]:
+    """A kernel and its workloads; those of captured calls are the calls."""
+    if isinstance(kernel, str | Kernel):
+        for name, value in opened.items():
+            if value:
+                raise TunerError(
+                    f"{name}= is for captured calls, and {kernel!r:.80} is a kernel of its own",
+                    'pass calls["name"] of a `with tuner.capture() as calls`, or declare it there',
+                )
+        if workload is None:
+            raise TunerError(
+                "there is no workload to tune", 'pass a mapping of dims, such as {"n": 1024}'
+            )
+        return kernel, workload
+    from tuner.capturing.declared import declare
+
+    if workload is not None:
+        raise TunerError(
+            "captured calls have their own workloads",
+            'leave out the workload, or take calls["k"][0]',
+        )
+    declared = declare(kernel, **opened)
+    found = list(declared.workloads())
+    return declared, found[0] if len(found) == 1 else found
 
 
 def is_one(workload: Dims | Sequence[Dims]) -> bool:

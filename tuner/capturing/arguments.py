@@ -13,7 +13,7 @@ None, true, 3, "text"                     themselves
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tuner.capturing.places import NoPlace, load_place, place_of
@@ -52,8 +52,8 @@ def encode(name: str, value: Any, view_of: Callable[[str, Any], int]) -> Encoded
     raise Uncapturable(f"its argument {name} is a {type(value).__name__}, which has no record")
 
 
-def decode(encoded: Encoded, tensors: Sequence[Any]) -> Any:
-    """The argument of a record. tensors: one per view."""
+def decode(encoded: Encoded, tensors: Sequence[Any], functions: Mapping[str, Any]) -> Any:
+    """The argument of a record. tensors: one per view. functions: those of `functions_of`."""
     if not isinstance(encoded, Mapping):
         return encoded
     ((kind, given),) = encoded.items()
@@ -62,7 +62,7 @@ def decode(encoded: Encoded, tensors: Sequence[Any]) -> Any:
     if kind == "view":
         return tensors[given]
     if kind in ("tuple", "list"):
-        parts = [decode(part, tensors) for part in given]
+        parts = [decode(part, tensors, functions) for part in given]
         return tuple(parts) if kind == "tuple" else parts
     if kind == "descriptor":
         from triton.tools.tensor_descriptor import TensorDescriptor
@@ -70,12 +70,27 @@ def decode(encoded: Encoded, tensors: Sequence[Any]) -> Any:
         more = {name: value for name, value in given.items() if name != "base"}
         return TensorDescriptor(tensors[given["base"]], **more)
     if kind == "function":
-        return load_place(given)
+        return functions[given]
     import triton.language as tl
 
     if kind == "dtype":
         return tl.dtype(given)
-    return tl.constexpr(decode(given, tensors))
+    return tl.constexpr(decode(given, tensors, functions))
+
+
+def functions_of(arguments: Iterable[Encoded]) -> dict[str, Any]:
+    """The functions among arguments, by place. Raises `KernelError` for one that is gone."""
+    found: dict[str, Any] = {}
+    for encoded in arguments:
+        if isinstance(encoded, Mapping):
+            ((kind, given),) = encoded.items()
+            if kind == "function":
+                found[given] = load_place(given)
+            elif kind in ("tuple", "list"):
+                found |= functions_of(given)
+            elif kind == "constexpr":
+                found |= functions_of([given])
+    return found
 
 
 def views_in(encoded: Encoded) -> list[int]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from search_spaces.adoption.autotuned import Autotuned, take_apart, under_autotuner
 from search_spaces.errors import TunerError
-from search_spaces.records import Config, Value
+from search_spaces.records import Config, Value, canonical_json
 from search_spaces.source_positions import one_line
 from tuner.capturing.arguments import Uncapturable, encode
 from tuner.capturing.gpu_time import GpuTime
@@ -171,15 +171,19 @@ def _bound(
     return replace(call, buffers=buffers, views=views, grid=table, configs=configs)
 
 
-def parts_of(kernel: Any, call: Call) -> Autotuned:
-    """A launched kernel taken apart; one without an autotuner has the options of the call as its
-    only config."""
-    if "autotune" not in call.decorators:
+def parts_of(kernel: Any, *calls: Call) -> Autotuned:
+    """A launched kernel taken apart; one without an autotuner has the options of the calls as its
+    configs."""
+    name = calls[0].kernel
+    if "autotune" not in calls[0].decorators:
         import triton
 
-        options = {name: call.options[name] for name in _IN_CONFIG if name in call.options}
-        kernel = under_autotuner(kernel, [triton.Config({}, **options)], (), call.kernel)
-    return take_apart(kernel, call.kernel, hooks=True)
+        configs: dict[str, Any] = {}
+        for call in calls:
+            options = {name: call.options[name] for name in _IN_CONFIG if name in call.options}
+            configs.setdefault(canonical_json(options), triton.Config({}, **options))
+        kernel = under_autotuner(kernel, list(configs.values()), (), name)
+    return take_apart(kernel, name, hooks=True)
 
 
 def defaults_of(parts: Autotuned) -> dict[str, Any]:

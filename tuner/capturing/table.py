@@ -118,10 +118,15 @@ class Calls:
         return CapturedKernel(found, self._contents)
 
     def save(self, path: str | Path) -> None:
-        """Write the calls to a JSON file, for `tuner run --calls` and `tuner.load_calls`."""
+        """Write the calls to a JSON file, for `tuner run --calls` and `tuner.load_calls`.
+
+        Each call runs a few times more, on copies of its tensors, to find what it writes.
+        """
+        from tuner.capturing.declared import tried
         from tuner.capturing.files import save
 
-        save(Path(path), self.records, self._contents)
+        records = tried(CapturedKernel(self.records, self._contents))
+        save(Path(path), records, self._contents)
 
     def __repr__(self) -> str:
         lines = [as_text(rows_of(self.records), "no launch of a Triton kernel was captured")]

@@ -1,0 +1,120 @@
+# mypy: ignore-errors
+"""Kernels whose tensors need care when a call is made again."""
+
+import triton
+import triton.language as tl
+from capture_kernels import measured
+
+SIZES = [triton.Config({"BLOCK": block}) for block in (32, 64)]
+
+
+def zero_total(args):
+    args["total"].zero_()
+
+
+def fill_total(args):
+    args["total"].fill_(1.0)
+
+
+@triton.autotune(SIZES, key=["n"], do_bench=measured, restore_value=["x"])
+@triton.jit
+def in_place(x, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, 2.0 * tl.load(x + at, at < n) + 1.0, at < n)
+
+
+@triton.autotune(SIZES, key=["n"], do_bench=measured)
+@triton.jit
+def every_third(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, at < n) + 1.0, (at < n) & (at % 3 == 0))
+
+
+@triton.autotune(SIZES, key=["n"], do_bench=measured)
+@triton.jit
+def add_to(x, total, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(total + at % 4, tl.load(x + at, at < n, 0.0), at < n)
+
+
+@triton.autotune(SIZES, key=["n"], do_bench=measured, reset_to_zero=["total"])
+@triton.jit
+def add_reset(x, total, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(total + at % 4, tl.load(x + at, at < n, 0.0), at < n)
+
+
+@triton.autotune(
+    [triton.Config({"BLOCK": block}, pre_hook=zero_total) for block in (32, 64)],
+    key=["n"],
+    do_bench=measured,
+)
+@triton.jit
+def add_hooked(x, total, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(total + at % 4, tl.load(x + at, at < n, 0.0), at < n)
+
+
+@triton.autotune(
+    [triton.Config({"BLOCK": block}, pre_hook=fill_total) for block in (32, 64)],
+    key=["n"],
+    do_bench=measured,
+)
+@triton.jit
+def add_filled(x, total, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(total + at % 4, tl.load(x + at, at < n, 0.0), at < n)
+
+
+@triton.autotune(SIZES, key=["n"], do_bench=measured)
+@triton.jit
+def counted(x, counter, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    while tl.load(counter) > 1000:  # a poisoned counter would never end this
+        pass
+    tl.atomic_add(counter, 1)
+    tl.store(out + at, tl.load(x + at, at < n) + 1.0, at < n)
+
+
+@triton.autotune(SIZES, key=["n"], do_bench=measured)
+@triton.jit
+def scattered(x, index, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    rows = tl.load(index + at, at < n, 0)
+    tl.store(out + rows, tl.load(x + at, at < n), at < n)
+
+
+@triton.autotune(SIZES, key=["n"], do_bench=measured)
+@triton.jit
+def wrong_for_some(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, at < n) + (BLOCK == 64), at < n)
+
+
+@triton.jit
+def strided(x, out, n, stride_x, stride_out, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at * stride_out, tl.load(x + at * stride_x, at < n) * 2.0, at < n)
+
+
+@triton.jit
+def doubled(value):
+    return value * 2.0
+
+
+@triton.jit
+def applied(pair, out, n, F: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    value = tl.load(pair[0] + at, at < n) * pair[1]
+    tl.store(out + at, F(value).to(DTYPE), at < n)
+
+
+@triton.jit
+def root(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.sqrt(tl.load(x + at, at < n)), at < n)
+
+
+@triton.jit
+def idle(x, BLOCK: tl.constexpr):
+    tl.load(x + tl.arange(0, BLOCK))

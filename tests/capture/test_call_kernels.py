@@ -1,0 +1,386 @@
+"""Kernels of captured calls: their outputs, inputs, references, and the gate over all configs."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import numpy
+import pytest
+import torch
+
+import tuner
+from search_spaces.errors import KernelError, TunerError, WorkloadError
+from search_spaces.records import Workload
+from tuner.capturing.declared import declare, kernel_of
+from workers.device import offline
+from workers.measure.gate.checks import check_variant
+from workers.measure.task_data import TaskData
+from workers.measure.triton_launch import bind
+from workers.records import Failure
+
+H200 = offline("cuda:90")
+
+
+@pytest.fixture
+def hazards(kernels, monkeypatch):
+    """The module of hazardous kernels, decorated for Triton's interpreter."""
+    from tuner.capturing import kernel as made
+
+    sys.modules.pop("hazard_kernels", None)
+    fill = importlib.reload(importlib.import_module("search_spaces.fill"))
+    monkeypatch.setattr(made, "fill_launch", fill.fill_launch)
+    yield importlib.import_module("hazard_kernels")
+    monkeypatch.undo()
+    importlib.reload(fill)
+    sys.modules.pop("hazard_kernels", None)
+
+
+def blocks(n):
+    return lambda meta: (-(-n // meta["BLOCK"]),)
+
+
+def gated(kernel):
+    """The outcome of the correctness gate for every config of the only workload, by config."""
+    (workload,) = kernel.workloads()
+    task = TaskData(kernel, workload, (0, 1), "cpu")
+    found = {}
+    for config in kernel.space(workload).bind(workload, H200).enumerate():
+        variant = bind(task, config)
+        outcome = check_variant(task, variant.run, outputs=variant.outputs, scratch=variant.scratch)
+        found[config.get("BLOCK")] = outcome
+    return found
+
+
+def all_correct(kernel):
+    outcomes = gated(kernel)
+    assert outcomes
+    assert not [each for each in outcomes.values() if isinstance(each, Failure)], outcomes
+    return kernel
+
+
+def declared(launch, **options):
+    """The kernel of what one launch function launches."""
+    with tuner.capture() as calls:
+        launch()
+    return declare(calls[0], **options)
+
+
+def written(kernel):
+    """What the only call writes: buffer name, whether it is updated, and whether in part."""
+    (call,) = [kernel.call(workload) for workload in kernel.workloads()]
+    return {call.buffers[each.buffer].name: (each.updated, each.partial) for each in call.written}
+
+
+def test_a_written_tensor_is_an_output_and_all_others_are_inputs(kernels):
+    x, y, out = torch.randn(100), torch.randn(100), torch.empty(100)
+    kernel = declared(lambda: kernels.tuned[blocks(100)](x, y, out, 100, 2.0))
+    (workload,) = kernel.workloads()
+    assert written(kernel) == {"out": (False, False)}
+    inputs = kernel.make_inputs(workload, 0, "cpu")
+    assert sorted(inputs) == ["x", "y"]
+    expected = inputs["x"] + 2.0 * inputs["y"]
+    assert torch.equal(kernel.reference(workload, inputs)["out"], expected)
+    assert workload == Workload.of(
+        x="float32[100]", y="float32[100]", out="float32[100]", n=100, scale=2.0
+    )
+    assert kernel.default_config(workload, H200) == {
+        "BLOCK": 64, "num_warps": 4, "num_stages": 3
+    }  # fmt: skip
+    assert {config["BLOCK"] for config in kernel.listed_configs(workload, H200)} == {64, 128}
+    all_correct(kernel)
+
+
+@pytest.mark.parametrize("name", ["tuned_over_heuristics", "heuristics_over_tuned"])
+def test_kernels_under_heuristics_pass_the_gate(kernels, name):
+    x, y, out = torch.randn(100), torch.randn(100), torch.empty(100)
+    all_correct(declared(lambda: getattr(kernels, name)[blocks(100)](x, y, out, 100, 2.0)))
+
+
+def test_an_update_in_place_starts_from_its_old_values(hazards):
+    x = torch.randn(100)
+    kernel = declared(lambda: hazards.in_place[blocks(100)](x, 100))
+    (workload,) = kernel.workloads()
+    assert written(kernel) == {"x": (True, False)}
+    inputs = kernel.make_inputs(workload, 0, "cpu")
+    assert list(inputs) == ["x_initial"]
+    reference = kernel.reference(workload, inputs)["x"]
+    assert torch.equal(reference, 2.0 * inputs["x_initial"] + 1.0)
+    all_correct(kernel)
+
+
+def test_elements_that_stay_are_filled_before_a_launch(hazards):
+    x, out = torch.randn(100), torch.empty(100)
+    kernel = declared(lambda: hazards.every_third[blocks(100)](x, out, 100))
+    assert written(kernel) == {"out": (False, True)}
+    all_correct(kernel)
+
+
+@pytest.mark.parametrize("name", ["add_to", "add_reset", "add_hooked"])
+def test_sums_by_atomics_start_from_zero(hazards, name):
+    x, total = torch.randn(100), torch.zeros(4)
+    kernel = declared(lambda: getattr(hazards, name)[blocks(100)](x, total, 100))
+    (workload,) = kernel.workloads()
+    inputs = kernel.make_inputs(workload, 0, "cpu")
+    assert list(inputs) == ["x"]
+    found = kernel.reference(workload, inputs)["total"]
+    assert torch.allclose(found, inputs["x"].view(25, 4).sum(0), atol=1e-5)
+    all_correct(kernel)
+
+
+def test_a_hook_that_does_more_than_zero_tensors_is_refused_in_one_line(hazards):
+    x, total = torch.randn(100), torch.zeros(4)
+    with pytest.raises(KernelError, match="pre_hook changes total to something other than zero"):
+        declared(lambda: hazards.add_filled[blocks(100)](x, total, 100))
+
+
+def test_wide_integers_are_never_poisoned(hazards):
+    x, counter, out = torch.randn(100), torch.zeros(1, dtype=torch.int32), torch.empty(100)
+    kernel = declared(lambda: hazards.counted[blocks(100)](x, counter, out, 100))
+    # The counter depends on the number of programs, so only blocks of the default agree with it.
+    assert written(kernel)["counter"] == (True, False)
+    outcomes = gated(kernel)
+    assert not isinstance(outcomes[32], Failure)
+    assert isinstance(outcomes[64], Failure)
+
+
+def test_kept_indices_are_those_of_the_call(hazards):
+    x, out, index = torch.randn(100), torch.empty(100), torch.randperm(100)
+    kernel = declared(lambda: hazards.scattered[blocks(100)](x, index, out, 100))
+    (workload,) = kernel.workloads()
+    inputs = kernel.make_inputs(workload, 1, "cpu")
+    assert torch.equal(inputs["index"], index)
+    all_correct(kernel)
+
+
+def test_a_config_that_disagrees_with_the_librarys_own_does_not_pass(hazards):
+    x, out = torch.randn(100), torch.empty(100)
+    kernel = declared(lambda: hazards.wrong_for_some[blocks(100)](x, out, 100))
+    outcomes = gated(kernel)
+    assert not isinstance(outcomes[32], Failure)
+    assert isinstance(outcomes[64], Failure)
+
+
+def plus_one(x):
+    return x + 1.0
+
+
+def test_a_reference_of_the_user_finds_a_default_that_is_wrong(hazards):
+    x, out = torch.randn(100), torch.empty(100)
+    kernel = declared(lambda: hazards.wrong_for_some[blocks(100)](x, out, 100), reference=plus_one)
+    outcomes = gated(kernel)
+    assert isinstance(outcomes[32], Failure)
+    assert not isinstance(outcomes[64], Failure)
+    (workload,) = kernel.workloads()
+    assert list(kernel.baselines(workload)) == ["eager"]
+
+
+@pytest.mark.parametrize(
+    ("x", "out"),
+    [
+        (torch.randn(200)[::2], torch.empty(100)),  # strides
+        (torch.randn(101)[1:], torch.empty(103)[3:]),  # not aligned to 16 bytes
+        (torch.randn(1).expand(100), torch.empty(300)[::3]),  # stride 0, and gaps in the output
+    ],
+)
+def test_strides_and_alignment_are_those_of_the_call(hazards, x, out):
+    def launch():
+        hazards.strided[(4,)](x, out, 100, x.stride(0), out.stride(0), BLOCK=32)
+
+    kernel = all_correct(declared(launch))
+    (workload,) = kernel.workloads()
+    tensors = dict(kernel.make_inputs(workload, 0, "cpu"))
+    for name, spec in kernel.outputs(workload).items():
+        tensors[name] = torch.zeros(spec.shape)
+    (made,) = [
+        each
+        for each in kernel.launches(workload, kernel.default_config(workload, H200), tensors)
+        if "stride_x" in each.fn.arg_names
+    ]
+    for again, original in zip(made.args[:2], (x, out), strict=True):
+        assert again.stride() == original.stride()
+        assert again.shape == original.shape
+    ends = [int(text.partition("@")[2] or 0) for text in (workload["x"], workload["out"])]
+    assert ends == [x.data_ptr() % 16, out.data_ptr() % 16]
+
+
+def test_arguments_that_share_memory_share_it_again(hazards):
+    whole = torch.randn(120)
+    x, out = whole[20:], whole[:100]  # every element is read before a program overwrites it
+
+    def launch():
+        hazards.strided[(1,)](x, out, 100, 1, 1, BLOCK=128)
+
+    kernel = all_correct(declared(launch))
+    (workload,) = kernel.workloads()
+    assert workload["out"] == "float32[100]=x-80"
+    assert list(kernel.outputs(workload)) == ["x"]
+
+
+def test_tuples_dtypes_and_functions_are_passed_again(hazards):
+    import triton.language as tl
+
+    x, out = torch.randn(50), torch.empty(50, dtype=torch.float16)
+
+    def launch():
+        hazards.applied[(1,)]((x, 3.0), out, 50, hazards.doubled, tl.float16, BLOCK=64)
+
+    kernel = all_correct(declared(launch))
+    (workload,) = kernel.workloads()
+    assert workload["pair"] == "(float32[50],3.0)"
+    assert workload["F"] == "hazard_kernels:doubled"
+    inputs = kernel.make_inputs(workload, 0, "cpu")
+    expected = (inputs["pair_0"] * 6.0).half()
+    assert torch.equal(kernel.reference(workload, inputs)["out"], expected)
+
+
+def test_values_are_drawn_like_those_of_the_call(hazards):
+    x, out = torch.rand(100) + 1.0, torch.empty(100)
+    with tuner.capture() as calls:
+        hazards.root[(4,)](x, out, 100, BLOCK=32)
+    kernel = all_correct(declare(calls[0]))
+    (workload,) = kernel.workloads()
+    inputs = kernel.make_inputs(workload, 3, "cpu")["x"]
+    assert float(x.min()) <= float(inputs.min()) <= float(inputs.max()) <= float(x.max())
+
+
+def test_calls_that_cannot_be_tuned_say_why_in_one_line(hazards, kernels):
+    x, out = torch.randn(100) - 5.0, torch.empty(100)
+    with numpy.errstate(invalid="ignore"), tuner.capture() as calls:
+        hazards.root[(4,)](x, out, 100, BLOCK=32)
+        hazards.idle[(1,)](x, BLOCK=64)
+        kernels.made_inside()[(1,)](x, 64)
+    reasons = [
+        "out has NaN on values drawn like those of the call",
+        "no tensor changes when it runs again",
+        "made inside a function",
+    ]
+    for call, reason in zip(calls, reasons, strict=True):
+        with pytest.raises(KernelError, match=reason) as refused:
+            declare(call)
+        assert "\n" not in refused.value.message
+        with pytest.raises(TunerError, match=reason):
+            tuner.tune(call)
+
+
+# -- workloads and spaces ----------------------------------------------------------------------
+def test_all_calls_of_a_kernel_are_its_workloads(kernels):
+    with tuner.capture() as calls:
+        for n in (100, 200, 100):
+            tensors = torch.randn(n), torch.randn(n), torch.empty(n)
+            kernels.tuned[blocks(n)](*tensors, n, 2.0)
+    kernel = declare(calls["tuned"])
+    assert [workload["n"] for workload in kernel.workloads()] == [100, 200]
+    other = kernel.workloads()[0].with_dims(n=300)
+    with pytest.raises(WorkloadError, match="no such call was captured"):
+        kernel.check_workload(other)
+
+
+def test_of_launches_that_differ_in_options_the_most_frequent_counts(kernels):
+    tensors = torch.randn(100), torch.randn(100), torch.empty(100)
+    with tuner.capture() as calls:
+        for warps in (4, 8, 8):
+            kernels.plain[(1,)](*tensors, 100, 2.0, BLOCK=128, num_warps=warps)
+    kernel = declare(calls["plain"])
+    (workload,) = kernel.workloads()
+    bound = kernel.space(workload).bind(workload, H200)
+    assert list(bound.enumerate()) == [{"num_warps": 8, "num_stages": 3}]
+
+
+def test_widening_opens_options_and_the_constexprs_of_the_configs(kernels):
+    tensors = torch.randn(100), torch.randn(100), torch.empty(100)
+    kernel = declared(lambda: kernels.tuned[blocks(100)](*tensors, 100, 2.0), widen=True)
+    (workload,) = kernel.workloads()
+    space = kernel.space(workload)
+    values = {parameter.name: parameter.choices for parameter in space.parameters}
+    assert values["BLOCK"] == (32, 64, 128, 256)
+    assert values["num_warps"] == (1, 2, 4, 8, 16)
+    assert {"num_stages", "num_ctas", "maxnreg"} <= values.keys()
+    default = kernel.default_config(workload, H200)
+    assert (default["BLOCK"], default["num_warps"], default["maxnreg"]) == (64, 4, None)
+    assert space.bind(workload, H200).feasible(default)
+
+
+def test_space_names_parameters_with_their_values(kernels):
+    tensors = torch.randn(100), torch.randn(100), torch.empty(100)
+
+    def launch():
+        kernels.plain[blocks(100)](*tensors, 100, 2.0, BLOCK=128)
+
+    kernel = declared(launch, space={"BLOCK": [16, 32], "num_warps": [2]})
+    (workload,) = kernel.workloads()
+    assert "BLOCK" not in workload
+    bound = kernel.space(workload).bind(workload, H200)
+    found = [(each["BLOCK"], each["num_warps"]) for each in bound.enumerate()]
+    assert sorted(found) == [(16, 2), (16, 4), (32, 2), (32, 4), (128, 2), (128, 4)]
+    assert kernel.default_config(workload, H200)["BLOCK"] == 128
+    all_correct(kernel)
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        ({"BLOK": [1]}, "did you mean 'BLOCK'"),
+        ({"n": [1]}, "n, which is no constexpr"),
+        ({"BLOCK": 64}, "space has BLOCK=64"),
+        ({"BLOCK": [64]}, "its grid \\(1,\\) is a tuple, so BLOCK stays at 128"),
+    ],
+)
+def test_a_space_that_the_call_cannot_have_is_refused_in_one_line(kernels, space, message):
+    tensors = torch.randn(100), torch.randn(100), torch.empty(100)
+
+    def launch():
+        kernels.plain[(1,)](*tensors, 100, 2.0, BLOCK=128)
+
+    with pytest.raises(KernelError, match=message):
+        declared(launch, space=space)
+
+
+def test_options_of_calls_are_refused_for_other_kernels():
+    with pytest.raises(TunerError, match="widen= is for captured calls"):
+        tuner.tune("softmax", {"rows": 1}, widen=True)
+    with pytest.raises(TunerError, match="there is no workload"):
+        tuner.tune("softmax")
+
+
+# -- other processes ---------------------------------------------------------------------------
+def test_the_file_of_a_declaration_makes_the_same_kernel(kernels, tmp_path):
+    tensors = torch.randn(100), torch.randn(100), torch.empty(100)
+    with tuner.capture() as calls:
+        kernels.tuned[blocks(100)](*tensors, 100, 2.0)
+    kernel = declare(calls[0], widen=True, tolerance=0.5, folder=tmp_path)
+    again = tuner.load_kernel(kernel.spec)
+    assert again.workloads() == kernel.workloads()
+    assert (again.launch_hash(), again.check_hash()) == (kernel.launch_hash(), kernel.check_hash())
+    assert again.space_hash(again.workloads()[0]) == kernel.space_hash(kernel.workloads()[0])
+    assert again.tolerance(again.workloads()[0]).relative == 0.5
+    # Equal calls have one identity, whatever the tensors held and how often they were launched.
+    with tuner.capture() as later:
+        for _ in range(2):
+            kernels.tuned[blocks(100)](*tensors, 100, 2.0)
+    assert declare(later[0], widen=True, tolerance=0.5, folder=tmp_path).spec == kernel.spec
+
+
+def test_a_file_of_calls_holds_what_they_write(hazards, tmp_path):
+    x, total = torch.randn(100), torch.zeros(4)
+    with tuner.capture() as calls:
+        hazards.add_hooked[blocks(100)](x, total, 100)
+    calls.save(tmp_path / "calls.json")
+    (call,) = tuner.load_calls(tmp_path / "calls.json").records
+    assert call.zeroed == ("total",)
+    assert [(each.buffer, each.updated) for each in call.written] == [(1, False)]
+
+
+def test_a_declaration_of_a_kernel_that_is_gone_is_refused_in_one_line(kernels, tmp_path):
+    tensors = torch.randn(100), torch.randn(100), torch.empty(100)
+    with tuner.capture() as calls:
+        kernels.tuned[blocks(100)](*tensors, 100, 2.0)
+    kernel = declare(calls[0], folder=tmp_path)
+    del kernels.tuned
+    with pytest.raises(KernelError, match="has no tuned any more"):
+        tuner.load_kernel(kernel.spec)
+
+
+def test_the_text_of_a_declaration_is_data(kernels):
+    with pytest.raises(Exception, match="Expecting value"):
+        kernel_of("__import__('os')")

@@ -1,0 +1,176 @@
+"""Captured calls as a kernel that every worker process can import.
+
+A worker finds a kernel by `file.py:object`. So the calls are written to a Python file, whose
+`kernel` is made from them. The file is data: a JSON text and one import of the library's module.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from search_spaces.errors import KernelError, TunerError
+from search_spaces.records import Value, digest
+from search_spaces.registry import refuse_nested
+from tuner.capturing.files import as_json, from_json
+from tuner.capturing.kernel import CallKernel, Declared, workload_of_call
+from tuner.capturing.places import NoPlace, load_place, place_of
+from tuner.capturing.probe import probed
+from tuner.capturing.recorder import parts_of
+from tuner.capturing.records import Call
+from tuner.capturing.table import CapturedKernel
+from tuner.capturing.widening import Opened, check_space
+
+_FILE = '''"""Calls of {name}, captured by tuner.capture(). Written by tuner; do not edit."""
+
+{imports}from tuner.capturing.declared import kernel_of
+
+kernel = kernel_of(
+    {text!r}
+)
+'''
+
+
+def declare(
+    captured: CapturedKernel,
+    *,
+    widen: bool = False,
+    space: Mapping[str, Sequence[Value]] | None = None,
+    reference: Callable[..., Any] | None = None,
+    tolerance: float | None = None,
+    folder: Path | None = None,
+) -> CallKernel:
+    """The kernel of captured calls, with a file by which other processes find it.
+
+    Raises `KernelError` in one line for a call that cannot be tuned.
+    """
+    refuse_nested("tuning a captured call")
+    opened = Opened(widen, dict(space or {}))
+    where = f"captured kernel {captured.name}"
+    calls = []
+    for call in captured.calls:
+        if not call.problem:
+            parts = parts_of(load_place(call.place), call)
+            if call.written is None:
+                call = probed(call, parts, captured.contents, device_here())
+            check_space(call, parts, opened)
+        if call.problem:
+            raise KernelError(f"{where}: {call.problem}", "docs/capture.md lists what is captured")
+        calls.append(_without_measurements(call))
+    own_place = ""
+    if reference is not None:
+        try:
+            own_place = place_of(reference)
+        except NoPlace as problem:
+            raise KernelError(
+                f"{where}: {problem}", "put reference= at the top level of a module or script"
+            ) from None
+    distinct = _distinct(calls, opened, captured)
+    declared = Declared(tuple(distinct), opened, own_place, tolerance, captured.contents)
+    text = _as_text(declared)
+    kernel = kernel_of(text)
+    kernel.spec = f"{_written(kernel.name, calls[0].place, text, folder)}:kernel"
+    return kernel
+
+
+def kernel_of(text: str) -> CallKernel:
+    """The kernel that a declaration file describes."""
+    found = json.loads(text)
+    calls, contents = from_json(found["calls"], "captured calls")
+    declared = Declared(
+        calls, Opened(**found["opened"]), found["reference"], found["tolerance"], contents
+    )
+    first = calls[0]
+    parts = parts_of(load_place(first.place), *calls)
+    reference = load_place(declared.reference) if declared.reference else None
+    return CallKernel(parts, declared, reference)
+
+
+def device_here() -> str:
+    """torch's name of the device on which calls are tried: the GPU, or the CPU in Triton's
+    interpreter. Raises `TunerError` where there is neither."""
+    import torch
+    import triton
+
+    if triton.knobs.runtime.interpret:
+        return "cpu"
+    if torch.cuda.is_available():
+        return "cuda"
+    raise TunerError(
+        "captured calls must run once more before they are tuned, and there is no GPU here",
+        "write them to a file with `tuner capture -o calls.json -- python ...` where they were "
+        "captured: that runs them",
+    )
+
+
+def tried(captured: CapturedKernel) -> list[Call]:
+    """The calls with what they write, or with the problem that keeps them from being tuned."""
+    found = []
+    for call in captured.calls:
+        if not call.problem and call.written is None:
+            try:
+                parts = parts_of(load_place(call.place), call)
+                call = probed(call, parts, captured.contents, device_here())
+            except TunerError as problem:
+                call = call.with_problem(problem.message)
+        found.append(call)
+    return found
+
+
+def _without_measurements(call: Call) -> Call:
+    """A call without what differs from one capture to the next and affects nothing."""
+    overwritten = {each.buffer for each in call.written or () if not each.updated}
+    buffers = tuple(
+        replace(buffer, values=None, contents="") if at in overwritten else buffer
+        for at, buffer in enumerate(call.buffers)
+    )
+    return replace(call, count=1, gpu_us=None, buffers=buffers)
+
+
+def _distinct(calls: Sequence[Call], opened: Opened, captured: CapturedKernel) -> list[Call]:
+    """One call per workload; of several that differ in compiler options, the most frequent."""
+    found: dict[Any, tuple[int, Call]] = {}
+    for call, recorded in zip(calls, captured.calls, strict=True):
+        parts = parts_of(load_place(call.place), call)
+        workload = workload_of_call(call, opened.names(parts))
+        other = found.get(workload)
+        if other is None or recorded.count > other[0]:
+            found[workload] = recorded.count, call
+    return [call for _, call in found.values()]
+
+
+def _as_text(declared: Declared) -> str:
+    return json.dumps(
+        {
+            "calls": as_json(declared.calls, declared.contents),
+            "opened": asdict(declared.opened),
+            "reference": declared.reference,
+            "tolerance": declared.tolerance,
+        }
+    )
+
+
+def _written(name: str, place: str, text: str, folder: Path | None) -> Path:
+    """The path of a declaration file; equal calls have one file."""
+    module = place.rpartition(":")[0]
+    imports = "" if module.endswith(".py") else f"import {module}\n"
+    tag = digest(text)
+    file = (folder or _folder()) / f"{name.strip('_')}_{tag}.py"
+    if not file.is_file():
+        file.write_text(_FILE.format(name=name, imports=imports, text=text))
+    return file.resolve()
+
+
+@cache
+def _folder() -> Path:
+    """A folder for the declarations of this process."""
+    found = tempfile.mkdtemp(prefix="tuner-calls-")
+    atexit.register(shutil.rmtree, found, ignore_errors=True)
+    return Path(found)

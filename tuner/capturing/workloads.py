@@ -1,0 +1,63 @@
+"""The workload of a call: its arguments as dims.
+
+A scalar is a dim of its own name. A tensor is a text: dtype and sizes, then only what is not usual:
+strides, the argument whose memory it shares with the distance in bytes, and an address that is not
+a multiple of 16. `x=bfloat16[16,4096]`, `w=float32[64,64](1,64)`, `out=float32[8]=x+16`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from search_spaces.records import Value, Workload
+from tuner.capturing.records import Call, Encoded
+
+
+def workload_of(call: Call, tuned: Collection[str]) -> Workload:
+    """The workload of a call. tuned: the arguments that a config sets."""
+    owners: dict[int, tuple[str, int]] = {}
+    return Workload.from_mapping(
+        {
+            name: _dim(call, name, encoded, owners)
+            for name, encoded in call.arguments.items()
+            if name not in tuned
+        }
+    )
+
+
+def _dim(call: Call, name: str, encoded: Encoded, owners: dict[int, tuple[str, int]]) -> Value:
+    if not isinstance(encoded, Mapping):
+        return encoded  # type: ignore[no-any-return]
+    return _text(call, name, encoded, owners)
+
+
+def _text(call: Call, name: str, encoded: Any, owners: dict[int, tuple[str, int]]) -> str:
+    if not isinstance(encoded, Mapping):
+        return f"{encoded}"
+    ((kind, given),) = encoded.items()
+    if kind == "view":
+        return _tensor(call, name, given, owners)
+    if kind in ("tuple", "list"):
+        return f"({','.join(_text(call, name, part, owners) for part in given)})"
+    if kind == "descriptor":
+        rest = {part: value for part, value in given.items() if part != "base"}
+        sizes = "/".join(",".join(map(str, rest[part])) for part in ("shape", "strides"))
+        return f"descriptor({_tensor(call, name, given['base'], owners)},{sizes})"
+    if kind == "constexpr":
+        return _text(call, name, given, owners)
+    return f"{given}"
+
+
+def _tensor(call: Call, name: str, at: int, owners: dict[int, tuple[str, int]]) -> str:
+    view = call.views[at]
+    steps = tuple(math.prod(view.shape[dim + 1 :]) for dim in range(len(view.shape)))
+    text = f"{view.dtype}[{','.join(map(str, view.shape))}]"
+    if view.strides != steps:
+        text += f"({','.join(map(str, view.strides))})"
+    owner, offset = owners.setdefault(view.buffer, (name, view.offset))
+    if owner != name:
+        text += f"={owner}{view.offset - offset:+d}" if view.offset != offset else f"={owner}"
+    address = (call.buffers[view.buffer].misalignment + view.offset) % 16
+    return f"{text}@{address}" if address else text
