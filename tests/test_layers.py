@@ -77,6 +77,13 @@ ROOMS = {
         "tuner.settings",
         "tuner.tracing",
     },
+    "tuner.library_doctor": {
+        "tuner.campaign",
+        "tuner.integrations",
+        "tuner.progress",
+        "tuner.settings",
+        "tuner.tables",
+    },
     "tuner.upgrade": {
         "tuner.bench",
         "tuner.campaign",

@@ -1,0 +1,235 @@
+"""`tuner doctor --library`: the tables that a kernel library ships, for a device and a model."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from search_spaces.errors import TunerError
+from tuner.cli.console import Format, emit, note
+from tuner.cli.context import configured_kernels, settings_of
+from tuner.cli.progress import watched
+from tuner.cli.run import interruptible
+from tuner.cli.variant_options import filled_columns
+
+if TYPE_CHECKING:
+    from tuner.integrations import Adapter
+    from tuner.library_doctor import Examined, Expectation
+    from tuner.settings.models import Settings
+
+_COLUMNS = ("layer", "problem", "state", "rows", "triton", "gain", "gpu_minutes", "note")
+_EVERYTHING = (
+    "library",
+    "adapter",
+    "layer",
+    "problem",
+    "device",
+    "state",
+    "path",
+    "rows",
+    "triton",
+    "gain",
+    "gain_sizes",
+    "slower_sizes",
+    "gpu_minutes",
+    "note",
+)
+_FINDINGS = ("missing", "other triton", "malformed")
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryOptions:
+    """The options of `tuner doctor` that belong to `--library`."""
+
+    library: str
+    model: Path | None
+    tensor_parallel: int
+    expert_parallel: int
+    device: str | None
+    tables: Path | None
+    triton: str | None
+    sizes: str | None
+    fix: bool
+    output: Path | None
+    trials: int | None
+
+
+def examine_library(options: LibraryOptions, config: Path | None, style: Format) -> None:
+    """List the tables, and with `--fix` tune the missing ones; exits with 1 on a finding."""
+    from tuner.integrations import USUAL_SIZES
+
+    settings, base = settings_of(config)
+    _check(options)
+    sizes = USUAL_SIZES if options.sizes is None else _sizes(options.sizes)
+    device = options.device or _device_here()
+    # A folder that is named is inspected alone, whatever this process would read.
+    environment = dict(os.environ) if options.tables is None else {}
+    found = _examined(options, device, environment)
+    if options.fix:
+        fixed = _fix(options, settings, base, found, device, sizes)
+        found = _examined(options, device, {**environment, **fixed})
+    _emit(settings, options.library, found, device, sizes, style)
+    counts = Counter(f"{item.state}" for item in found)
+    note(f"{device}: {', '.join(f'{count} {word}' for word, count in counts.items()) or 'none'}")
+    if any(counts[word] for word in _FINDINGS):
+        raise typer.Exit(1)
+
+
+def _check(options: LibraryOptions) -> None:
+    if options.fix and options.model is None:
+        raise TunerError("--fix needs --model", "name the config.json of the model to tune for")
+    for name, given in (("--output", options.output), ("--trials", options.trials)):
+        if given is not None and not options.fix:
+            raise TunerError(f"{name} belongs to --fix", "give both, or neither")
+
+
+def _examined(options: LibraryOptions, device: str, environment: dict[str, str]) -> list[Examined]:
+    from tuner.integrations import load_model
+    from tuner.library_doctor import examine_files, examine_shapes, library_in
+
+    triton = _triton_here() if options.triton is None else options.triton
+    library = library_in(options.library, options.tables, triton, environment)
+    if options.model is not None:
+        model = load_model(options.model)
+        parallel = options.tensor_parallel, options.expert_parallel
+        return examine_shapes(library, model, device, *parallel)
+    found, elsewhere, lacking = examine_files(library, device)
+    note(f"{elsewhere} tables for other devices; {lacking} problems have tables for those only")
+    return found
+
+
+def _fix(
+    options: LibraryOptions,
+    settings: Settings,
+    base: Path,
+    found: Sequence[Examined],
+    device: str,
+    sizes: Sequence[int],
+) -> dict[str, str]:
+    """Tune what is missing; returns the variables with which the library finds the files."""
+    from tuner.campaign import Control
+    from tuner.library_doctor import State, fix
+
+    missing = [item for item in found if item.state in (State.MISSING, State.MALFORMED)]
+    if not missing:
+        note("no table is missing or malformed")
+        return {}
+    own = configured_kernels(settings, base)
+    folder = options.output or _folder(options, settings, missing)
+    control = Control()
+    with interruptible(control), watched() as show:
+        fixed = fix(
+            settings, base, missing, device, sizes, folder,
+            kernels=own, trials=options.trials, control=control, on_progress=show,
+        )  # fmt: skip
+    note(fixed.run.summary)
+    for path in fixed.paths:
+        note(f"wrote {path}")
+    named = {item.adapter.environment: f"{folder.resolve()}" for item in missing}
+    for variable, value in named.items():
+        if variable:
+            note(f"set {variable}={value} where {options.library} runs")
+        else:
+            note(f"copy the files below {folder / 'package'} into the package: it reads no others")
+    for variable in sorted({_replacing(item.adapter) for item in missing} - {""}):
+        note(f"{variable} replaces the package's tables: copy those into that folder, too")
+    return {variable: value for variable, value in named.items() if variable}
+
+
+def _replacing(adapter: Adapter) -> str:
+    """The variable with which an adapter's library no longer reads its package; else empty."""
+    package = Path("package")
+    folders = adapter.folders(package, "0", {adapter.environment: "/own"})
+    alone = adapter.environment and not any(path.is_relative_to(package) for path in folders)
+    return adapter.environment if alone else ""
+
+
+def _folder(options: LibraryOptions, settings: Settings, missing: Sequence[Examined]) -> Path:
+    """The folder of the user's that the library reads, else one below that of our tables."""
+    variables = [item.adapter.environment for item in missing if item.adapter.environment]
+    for variable in variables:
+        if named := os.environ.get(variable):
+            return Path(named)
+    return Path(settings.paths.tables) / options.library
+
+
+def _emit(
+    settings: Settings,
+    library: str,
+    found: Sequence[Examined],
+    device: str,
+    sizes: Sequence[int],
+    style: Format,
+) -> None:
+    from tuner.library_doctor import Expectations
+
+    known = Expectations(settings.database.url, device)
+    rows = [_row(library, item, device, known.of(item, sizes)) for item in found]
+    if style in (Format.TABLE, Format.MD):
+        rows = [{**row, "gain": _gain(row), "gpu_minutes": _minutes(row)} for row in rows]
+        emit(rows, tuple(filled_columns(_COLUMNS, rows)), style, stack=True)
+    else:
+        emit(rows, _EVERYTHING, style)
+
+
+def _row(library: str, item: Examined, device: str, expected: Expectation) -> dict[str, object]:
+    slower = ", ".join(map(str, expected.slower))
+    notes = [item.note, f"slower than the default at {slower}" if slower else ""]
+    return {
+        "library": library,
+        "adapter": item.adapter.name,
+        "layer": item.shape.layer if item.shape else None,
+        "problem": f"{item.key}",
+        "device": device,
+        "state": f"{item.state}",
+        "path": None if item.path is None else f"{item.path}",
+        "rows": len(item.table.rows) if item.table else None,
+        "triton": item.triton or None,
+        "gain": expected.gain,
+        "gain_sizes": expected.sizes,
+        "slower_sizes": list(expected.slower),
+        "gpu_minutes": expected.minutes,
+        "note": "; ".join(filter(None, notes)),
+    }
+
+
+def _gain(row: dict[str, object]) -> str | None:
+    """The expected gain for readers: of a table without stored results it is not known."""
+    gain, sizes = row["gain"], row["gain_sizes"]
+    return f"{gain:.2f}x of {sizes} sizes" if isinstance(gain, float) else "unknown"
+
+
+def _minutes(row: dict[str, object]) -> str | None:
+    minutes = row["gpu_minutes"]
+    return f"{minutes:.1f}" if isinstance(minutes, float) else "unknown"
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    words = text.replace(",", " ").split()
+    if not words or not all(word.isdecimal() and 0 < int(word) < 2**31 for word in words):
+        raise TunerError(f"--sizes {text!r} is no list of sizes", "write them as 1,16,64")
+    return tuple(sorted({int(word) for word in words}))
+
+
+def _device_here() -> str:
+    """The name of the first accelerator of this machine."""
+    from workers import backend_kinds
+
+    for backend in backend_kinds.specs():
+        if backend.accelerator and (here := backend.found()):
+            return here[0].name
+    raise TunerError(
+        "there is no GPU here whose tables could be listed", "name one with --device 'NVIDIA H200'"
+    )
+
+
+def _triton_here() -> str:
+    from workers.toolchain import triton_toolchain
+
+    return triton_toolchain().triton

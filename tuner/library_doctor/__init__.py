@@ -1,0 +1,27 @@
+"""The tables that a library ships for a device: what is there, what is missing, what is wrong.
+
+- `folders.py` finds the folders of an installed or unpacked library; `states.py` examines the
+  files.
+- `expectations.py` says, from stored results, what tuning a table would gain and cost.
+- `fix.py` tunes missing tables and writes the folder that the library reads.
+"""
+
+from __future__ import annotations
+
+from tuner.library_doctor.expectations import Expectation, Expectations
+from tuner.library_doctor.fix import Fixed, fix
+from tuner.library_doctor.folders import Library, library_in
+from tuner.library_doctor.states import Examined, State, examine_files, examine_shapes
+
+__all__ = [
+    "Examined",
+    "Expectation",
+    "Expectations",
+    "Fixed",
+    "Library",
+    "State",
+    "examine_files",
+    "examine_shapes",
+    "fix",
+    "library_in",
+]

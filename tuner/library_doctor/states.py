@@ -1,0 +1,160 @@
+"""The state of each table file: usable, missing, of another Triton, malformed, never read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from search_spaces.errors import TunerError
+from search_spaces.records import Config
+from tuner.integrations import Adapter, Shape, SizeTable, TableKey, tables_in
+from tuner.library_doctor.folders import Library
+
+_VERSION_FOLDER = "triton_"
+#: Parameters that Triton takes as the side of a block, which must be a power of two.
+_SIDES = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K")
+_COUNTS = (*_SIDES, "GROUP_SIZE_M", "num_warps", "num_stages")
+
+
+class State(StrEnum):
+    """The state of a table."""
+
+    OK = "ok"
+    MISSING = "missing"
+    OTHER_TRITON = "other triton"
+    MALFORMED = "malformed"
+    NEVER_READ = "never read"
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """One table that a library has, or lacks."""
+
+    adapter: Adapter
+    key: TableKey
+    state: State
+    #: One line on the state.
+    note: str = ""
+    #: None for a missing table.
+    path: Path | None = None
+    #: The parsed file; None where there is none, or a malformed one.
+    table: SizeTable | None = None
+    #: The Triton that made the file; empty where nothing says so.
+    triton: str = ""
+    #: What a model needs the table for; None without a model.
+    shape: Shape | None = None
+
+
+def examine_shapes(
+    library: Library, model: Mapping[str, Any], device: str, tensor_parallel: int, experts: int
+) -> list[Examined]:
+    """The tables that a model needs on a device.
+
+    experts: the expert-parallel size. Raises `TunerError` for a model that does not divide, or
+    that needs no table of the library.
+    """
+    found = []
+    for adapter in library.adapters:
+        for shape in adapter.shapes(model, tensor_parallel, experts):
+            if not library.folders[adapter.name]:
+                continue
+            found.append(_of_shape(library, adapter, shape, device))
+    if not found:
+        raise TunerError(
+            f"the model needs no table of {library.name} that is known here",
+            f"its adapters are {', '.join(one.name for one in library.adapters)}",
+        )
+    return found
+
+
+def _of_shape(library: Library, adapter: Adapter, shape: Shape, device: str) -> Examined:
+    if reason := adapter.unread(shape.key):
+        return Examined(adapter, shape.key, State.NEVER_READ, reason, shape=shape)
+    path = library.find(adapter, shape.key, device)
+    if path is None:
+        name = adapter.file_name(shape.key, device)
+        return Examined(adapter, shape.key, State.MISSING, f"no {name}", shape=shape)
+    return _of_file(library, adapter, shape.key, path, shape)
+
+
+def examine_files(library: Library, device: str) -> tuple[list[Examined], int, int]:
+    """The tables that the library loads on a device.
+
+    Also returns the number of table files for other devices, and of the problems that have tables
+    for other devices only.
+    """
+    found: list[Examined] = []
+    others: set[tuple[str, TableKey]] = set()
+    own: set[tuple[str, TableKey]] = set()
+    elsewhere = 0
+    for adapter in library.adapters:
+        for path, key, word in tables_in(adapter, library.folders[adapter.name]):
+            if path.name != adapter.file_name(key, device):
+                written = adapter.file_name(key, word)
+                elsewhere += 1
+                # An alias of this device that the library never asks for is of no use.
+                if written == path.name:
+                    others.add((adapter.name, key))
+                continue
+            if (adapter.name, key) in own:
+                continue  # an earlier folder has the file that is loaded
+            own.add((adapter.name, key))
+            if reason := adapter.unread(key):
+                found.append(Examined(adapter, key, State.NEVER_READ, reason, path))
+            else:
+                found.append(_of_file(library, adapter, key, path, None))
+    return found, elsewhere, len(others - own)
+
+
+def _of_file(
+    library: Library, adapter: Adapter, key: TableKey, path: Path, shape: Shape | None
+) -> Examined:
+    try:
+        text = path.read_text()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        note = f"cannot be read ({reason})"
+        return Examined(adapter, key, State.MALFORMED, note, path, shape=shape)
+    try:
+        table = adapter.read(text, path.name)
+    except TunerError as error:
+        note = error.message.removeprefix(f"{path.name}: ")
+        return Examined(adapter, key, State.MALFORMED, note, path, shape=shape)
+    made_by = table.triton or _of_folder(path)
+    fault = next(_faults(adapter, table), "")
+    state, note = State.OK, "" if made_by else "it does not say which Triton made it"
+    if fault:
+        state, note = State.MALFORMED, fault
+    elif made_by and library.triton and made_by != library.triton:
+        state, note = State.OTHER_TRITON, f"made with {made_by}, this is {library.triton}"
+    return Examined(adapter, key, state, note, path, table, made_by, shape)
+
+
+def _of_folder(path: Path) -> str:
+    """The version in the name of a file's folder, `triton_3_6_0`; empty for another folder."""
+    name = path.parent.name
+    return name.removeprefix(_VERSION_FOLDER).replace("_", ".") if _is_version(name) else ""
+
+
+def _is_version(name: str) -> bool:
+    return name.startswith(_VERSION_FOLDER) and name[len(_VERSION_FOLDER) :][:1].isdigit()
+
+
+def _faults(adapter: Adapter, table: SizeTable) -> Iterator[str]:
+    """Why rows cannot be launched, one line each."""
+    for size, config in table.rows.items():
+        if reason := adapter.refusal(config) or _bad_value(config, adapter.required):
+            yield f"row {size}: {reason}"
+
+
+def _bad_value(config: Config, required: Sequence[str]) -> str:
+    for name in (*required, *_COUNTS):
+        value = config.get(name, 1)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            return f"{name} is {value!r}, not a positive number"
+        if name in _SIDES and value & (value - 1):
+            return f"{name} is {value}, not a power of two"
+    return ""
