@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from api_kernels import KERNEL, SETTINGS
+from processes import forked, wait_until
 
 import tuner
 from search_spaces.records import Workload
@@ -64,3 +67,11 @@ def test_a_list_of_one_gives_a_list_of_one(recorded):
 def test_a_workload_listed_twice_is_tuned_once(recorded):
     first, second = tuner.tune(**{**recorded, "workload": [recorded["workload"]] * 2}, budget=10)
     assert first == second
+
+
+def test_a_call_whose_argument_is_refused_leaves_no_process(kernel):
+    """The libraries of its workers are being loaded when the mistake is found."""
+    before = set(forked(os.getpid()))
+    with pytest.raises(tuner.TunerError, match="unknown strategy 'tep'"):
+        tuner.tune(kernel, {"n": 1000}, strategy="tep", settings=SETTINGS)
+    wait_until(lambda: set(forked(os.getpid())) <= before)

@@ -150,6 +150,10 @@ class Session:
         self._refuse_own_call("close")
         with self._lock:
             self._closed = True
+            if not self._workers.started:
+                from workers import pools
+
+                pools.end_prestarted()  # by a call whose argument was refused
             self._finalizer()
 
     def __enter__(self) -> Self:

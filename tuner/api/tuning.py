@@ -238,8 +238,20 @@ class TuneCall:
         create_pool: makes the pool that the run starts and closes; by default one of the pool's
         kind.
         """
-        if create_pool is None:
-            self.load_workers()
+        if create_pool is not None or self.pool != "local":
+            return self._shown(database, create_pool)
+        from tuner.campaign import early_start
+
+        self.load_workers()
+        try:
+            return self._shown(database, None)
+        finally:
+            # No pool takes them where an argument is refused, or where every result is known.
+            early_start.end()
+
+    def _shown(
+        self, database: Database, create_pool: Callable[[PoolSpec], Pool] | None
+    ) -> list[TuneResult]:
         with shown(self.progress) as show:
             return replace(self, on_progress=_both(show, self.on_progress))._run(
                 database, create_pool

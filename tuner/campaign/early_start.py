@@ -46,6 +46,11 @@ def begin(
         pools.prestart(sorted(found), paths, torch_free=torch_free)
 
 
+def end() -> None:
+    """End what `begin` began and no pool has taken."""
+    pools.end_prestarted()
+
+
 def load_workers(settings: Settings, campaign: str, base: Path) -> None:
     """Begin to load what the workers of a campaign need, where its pool is a local one.
 

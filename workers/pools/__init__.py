@@ -9,12 +9,12 @@ from typing import cast
 from search_spaces.errors import TunerError
 from search_spaces.plugins import PluginGroup
 from search_spaces.registry import refuse_nested
-from workers.pools.worker_servers import prestart
+from workers.pools.worker_servers import end_prestarted, prestart
 from workers.records import PoolSpec
 from workers.roles import Pool
 from workers.supervision.fork_server import IN_WORKER
 
-__all__ = ["create", "names", "prestart"]
+__all__ = ["create", "end_prestarted", "names", "prestart"]
 
 POOLS = PluginGroup(
     "tuner.pools",

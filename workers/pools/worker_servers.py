@@ -173,8 +173,8 @@ def prestart(
     The next local pool of this process with no other kinds, and the same working folder `cwd` (by
     default the present one), forks its workers from there. Does nothing for kinds that load
     nothing, for unknown kinds, in a worker, or if these libraries are loading already. What no pool
-    takes ends with this process. paths: import paths of plug-ins' preloads. torch_free: as in
-    `PoolSpec`.
+    takes ends by `end_prestarted` or with this process. paths: import paths of plug-ins' preloads.
+    torch_free: as in `PoolSpec`.
     """
     global _prestarted
     from search_spaces.errors import TunerError
@@ -194,6 +194,12 @@ def prestart(
             _drop()
             servers.start()
             _prestarted = servers
+
+
+def end_prestarted() -> None:
+    """End what `prestart` began and no pool has taken."""
+    with _lock:
+        _drop()
 
 
 def taken(
