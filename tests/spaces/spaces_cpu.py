@@ -6,9 +6,8 @@
 
 from __future__ import annotations
 
+import importlib
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -16,12 +15,14 @@ from pathlib import Path
 
 import torch
 from spaces_devices import CPU
+from spaces_forks import Forks, serve
 
 from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Workload
 from search_spaces.registry import load
 
 ROOT = Path(__file__).parent.parent.parent
+_FORKS = Forks(__file__, PYTHONPATH=str(ROOT))
 #: The threads of variants here, by default.
 PLAIN = {"threads": 1, "simdlen": None}
 
@@ -39,16 +40,8 @@ def compiled_outcomes(
         for spec, workload, config in jobs
     ]
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
-            [sys.executable, __file__],
-            input=json.dumps(payload),
-            text=True,
-            capture_output=True,
-            env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": folder, "PYTHONPATH": str(ROOT)},
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
+        printed = _FORKS.run(json.dumps(payload), TORCHINDUCTOR_CACHE_DIR=folder)
+    return [json.loads(line) for line in printed.splitlines()]
 
 
 def wrong_compiled(jobs: Sequence[tuple[str, Workload, Config | str]]) -> list[object]:
@@ -130,17 +123,27 @@ def _compared(
     return error, right and error <= tolerance.relative
 
 
-def main() -> None:
+def prepare() -> None:
+    """What a fork would do before its first compilation, done once for all forks."""
+    from torch._inductor.cpu_vec_isa import valid_vec_isa_list
+
     from workers.build import isa
     from workers.build.cache import compile_in_this_thread
 
+    for module in ("torch._dynamo.backends.inductor", "torch._inductor.compile_fx"):
+        importlib.import_module(module)
     compile_in_this_thread()
-    isa.remember(Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]))
     isa.without_header_precompilation()
+    with tempfile.TemporaryDirectory() as folder:
+        isa.remember(Path(folder))
+        valid_vec_isa_list()
+
+
+def main() -> None:
     for job in json.load(sys.stdin):
         workload = Workload.from_mapping(job["workload"])
         print(json.dumps(run(load(job["spec"]), workload, job["config"])), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    serve(main, prepare)

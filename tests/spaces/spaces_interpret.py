@@ -7,13 +7,12 @@ Usage: TRITON_INTERPRET=1 python spaces_interpret.py < jobs.json, where a job is
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from spaces_forks import Forks, serve
 
 from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Workload
@@ -22,6 +21,7 @@ from search_spaces.shape_tensor import torch_dtype
 from workers.backends.interpreter.arithmetic import extend
 
 ROOT = Path(__file__).parent.parent.parent
+_FORKS = Forks(__file__, ("-W", "error"), TRITON_INTERPRET="1", PYTHONPATH=str(ROOT))
 
 
 def interpret(jobs: Sequence[tuple[str, Workload, Config]]) -> list[dict[str, object]]:
@@ -31,16 +31,7 @@ def interpret(jobs: Sequence[tuple[str, Workload, Config]]) -> list[dict[str, ob
         {"spec": spec, "workload": workload.as_dict(), "config": dict(config)}
         for spec, workload, config in jobs
     ]
-    done = subprocess.run(
-        [sys.executable, "-W", "error", __file__],
-        input=json.dumps(payload),
-        text=True,
-        capture_output=True,
-        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return [json.loads(line) for line in _FORKS.run(json.dumps(payload)).splitlines()]
 
 
 def wrong(jobs: Sequence[tuple[str, Workload, Config]]) -> list[object]:
@@ -79,4 +70,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(main)
