@@ -9,12 +9,13 @@ PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint const
 quickstart: $(VENV)/.base  ## tune on this machine: database, report and tables under results/
 	$(BIN)/tuner run quickstart
 
-# Those that start clusters, kill processes or need a device of their own go one after the other.
+# Those that start clusters, kill processes or time a device go one after the other. The others keep
+# their order: xdist would put files with few tests last, which are often those with long ones.
 ALONE := slow or ray or postgres or gpu
 
 test: $(VENV)/.dev  ## the whole test suite; GPU tests run where there is a GPU
 	$(BIN)/python -m pytest -m "not ($(ALONE))" --numprocesses auto --maxprocesses 4 --dist loadfile \
-	  --durations 20; \
+	  --no-loadscope-reorder --durations 20; \
 	first=$$?; $(BIN)/python -m pytest -m "$(ALONE)" --durations 20 && exit $$first
 
 lint: $(VENV)/.dev

@@ -22,7 +22,7 @@ from tuner import tables
 from tuner.campaign import RunOptions, run_campaign
 from tuner.settings import validated
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 def require(package):

@@ -134,7 +134,6 @@ print([str(found) for found in valid_vec_isa_list()])
 """
 
 
-@pytest.mark.slow
 def test_quick_probes_find_the_instructions_that_inductor_finds(tmp_path):
     found = []
     for whose in ("ours", "inductor"):

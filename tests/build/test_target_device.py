@@ -166,7 +166,6 @@ campaigns:
 """
 
 
-@pytest.mark.slow
 def test_a_campaign_for_two_targets_builds_the_configs_of_each(library, capsys):
     (library / "config.yaml").write_text(CONFIG)
     code = invoke(["run", "c"])

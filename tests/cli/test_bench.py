@@ -153,7 +153,6 @@ def test_a_config_that_is_wrong_is_a_finding(tuner, folder):
     assert (default["status"], default["ratio"]) == ("correct", 1.0)
 
 
-@pytest.mark.slow
 def test_each_workload_is_one_pass(tuner, folder):
     spec = scale_kernel(folder)
     result = tuner(
@@ -177,7 +176,6 @@ def test_each_workload_is_one_pass(tuner, folder):
     assert "(cold is not available on it)" in result.err
 
 
-@pytest.mark.slow
 def test_the_first_config_must_be_correct_on_the_check_size(tuner, folder):
     result = tuner(
         "bench", scale_kernel(folder), "--config", '{"way": "ends"}', "--baseline", "none",
@@ -189,7 +187,6 @@ def test_the_first_config_must_be_correct_on_the_check_size(tuner, folder):
     assert "n=37" in first["note"]
 
 
-@pytest.mark.slow
 def test_a_failing_baseline_is_listed_and_is_no_finding(tuner, folder):
     result = tuner("bench", scale_kernel(folder), "--baseline", "all", "-f", "json")
     assert result.code == 0, result.err

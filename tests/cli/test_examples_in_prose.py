@@ -40,7 +40,6 @@ def test_the_adopted_kernel_is_declared_well(tuner, adopted):
     assert "2 workloads are fine" in shown.err
 
 
-@pytest.mark.slow
 def test_the_adopted_kernel_is_compiled_and_verified_without_a_gpu(tuner, adopted):
     result = tuner("run", "c", "--quiet", "--no-report")
     assert result.code == 0, result.err

@@ -73,7 +73,6 @@ def run(folder: Path, scratch: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
 def test_a_full_disk_fails_no_config_and_the_same_command_goes_on(tuner, folder):
     (folder / "config.yaml").write_text(COMPILED)
     scratch = folder / "scratch"
@@ -100,7 +99,6 @@ def test_a_full_disk_fails_no_config_and_the_same_command_goes_on(tuner, folder)
     assert len(json.loads(tuner("status", "--all", "--format", "json").out)) == 1
 
 
-@pytest.mark.slow
 def test_an_artifact_that_cannot_be_unpacked_fails_no_config(folder, monkeypatch):
     (folder / "double.py").write_text(KERNEL)
     config, ref = {"way": "add"}, KernelRef(f"{folder}/double.py:Double")

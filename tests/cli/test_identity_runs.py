@@ -8,8 +8,6 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 from results_db import Store
 
 KERNELS = Path(__file__).parents[1] / "spaces" / "identity_kernels"
@@ -56,7 +54,6 @@ class Folder:
         path.write_text(text.replace(old, new))
 
 
-@pytest.mark.slow
 def test_edits_of_a_cpu_kernel(tmp_path):
     folder = Folder(tmp_path, "on_cpu.py:Leaky", "cpu")
     assert folder.run() == {("measured", "correct"): 2}
@@ -81,7 +78,6 @@ def test_edits_of_a_cpu_kernel(tmp_path):
     assert folder.run() == {("measured", "correct"): 2}
 
 
-@pytest.mark.slow
 def test_an_edited_helper_of_another_module_is_seen(tmp_path):
     """Compiled for a device that is not here, and verified by Triton's interpreter."""
     folder = Folder(tmp_path, "adopted.py:double", "cuda:90")

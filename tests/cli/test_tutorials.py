@@ -54,7 +54,6 @@ def test_the_campaign_of_a_tutorial_has_a_plan(tuner, kernel, folder, page):
     assert json.loads(planned.out)
 
 
-@pytest.mark.slow
 def test_variants_with_one_launch_and_with_two_are_correct(tuner, kernel):
     configs = re.findall(r"--config '(\{.*?\})'", (TUTORIALS / "declare.md").read_text())
     options = [part for config in configs for part in ("--config", config)]

@@ -37,7 +37,6 @@ def test_a_draw_is_the_same_for_the_same_seed(tuner, folder):
     assert drawn(1) == drawn(1) != drawn(2)
 
 
-@pytest.mark.slow
 def test_a_config_wrong_only_on_the_check_size_is_found(tuner, folder):
     spec = scale_kernel(folder)
     assert tuner("verify", spec, "--quiet").code == 0
@@ -69,7 +68,6 @@ def test_an_infeasible_config_is_a_finding_only_when_it_is_named(tuner, folder):
     assert tuner("verify", RECORDED, *arguments).code == 0
 
 
-@pytest.mark.slow
 def test_a_triton_kernel_without_its_gpu(tuner, folder):
     result = tuner(
         "verify", "softmax", "--target", "cuda:75", "--sample", 2, "--workload",

@@ -194,7 +194,6 @@ def test_a_change_of_the_harness_in_the_timed_loop_voids_the_pass(observer):
 
 
 # -- honest kernels --------------------------------------------------------------------------------
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_no_compiled_variant_of_a_family_is_refused(tmp_path):
     from search_spaces.registry import load

@@ -90,7 +90,6 @@ campaigns:
 """
 
 
-@pytest.mark.slow
 def test_a_campaign_counts_it_as_built_and_not_as_verified(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.yaml").write_text(CONFIG.format(folder=tmp_path, kernel=KERNELS))

@@ -79,7 +79,6 @@ def test_what_cannot_be_prepared_is_left_to_the_confirmation(child):
     assert child.prepare_part(broken, TASK) == LEFT
 
 
-@pytest.mark.slow
 def test_a_function_that_compiles_in_parts_is_left_to_the_confirmation(child):
     child.prepare_part(WORKLOAD, TASK, upcoming_baselines=("parts",))
     assert child.prepare_part(WORKLOAD, compiling("parts")) == DONE
@@ -88,7 +87,6 @@ def test_a_function_that_compiles_in_parts_is_left_to_the_confirmation(child):
     assert isinstance(found.baselines["parts"], Timing)
 
 
-@pytest.mark.slow
 def test_a_marked_compilation_is_compiled_once(child):
     child.prepare_part(WORKLOAD, TASK, upcoming_baselines=("compile",))
     before = child.compiled_graphs()

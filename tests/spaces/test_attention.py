@@ -147,7 +147,6 @@ def test_a_split_diagonal_is_other_code(attention):
     assert products[1] == 2 * products[0]
 
 
-@pytest.mark.slow
 def test_the_edges_of_the_space_compile(attention):
     """The most shared memory and the most registers that the constraints let through."""
     workload = attention.workloads()[0]
