@@ -21,7 +21,10 @@ from search_spaces.shape_tensor import torch_dtype
 from workers.backends.interpreter.arithmetic import extend
 
 ROOT = Path(__file__).parent.parent.parent
-_FORKS = Forks(__file__, ("-W", "error"), TRITON_INTERPRET="1", PYTHONPATH=str(ROOT))
+#: Threads would double the processor time of arrays as small as these.
+_FORKS = Forks(
+    __file__, ("-W", "error"), TRITON_INTERPRET="1", OMP_NUM_THREADS="1", PYTHONPATH=str(ROOT)
+)
 
 
 def interpret(jobs: Sequence[tuple[str, Workload, Config]]) -> list[dict[str, object]]:
