@@ -152,10 +152,10 @@ def _written(kernel: Kernel, own: Sequence[Workload], text: str, words: Sequence
             f"your own also needs {', '.join(missing)}",
             f"its first is {own[0].key!r}; `tuner spaces show {kernel.spec}` lists all",
         )
-    return Workload.of(**{name: _value(dim) for name, dim in dims.items()})
+    return Workload.of(**{name: parsed_value(dim) for name, dim in dims.items()})
 
 
-def _value(text: str) -> Value:
+def parsed_value(text: str) -> Value:
     """The text as a number, boolean or None where it is one (JSON or Python); else the text."""
     named: dict[str, Value] = {"True": True, "False": False, "None": None}
     if text in named:

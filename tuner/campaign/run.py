@@ -24,6 +24,7 @@ from tuner.campaign.task_specs import TaskSpecs
 from tuner.campaign.tasks import RequestedTask, assign_devices
 from tuner.campaign.worker_start import ExpectedWorkers, await_workers
 from tuner.engine import Engine, TaskSpec
+from tuner.integrations.priors import read_folder
 from tuner.settings.models import CampaignConfig, Settings
 from tuner.tracing import traced
 from workers.records import WorkerInfo
@@ -157,6 +158,7 @@ class CampaignRun:
             bool(info.environment.get("fresh")),
             self.ends_at,
             self.campaign.wall,
+            read_folder(self.options.base / self.settings.paths.priors),
         )
         protocol_key = environment.protocol_key(environment.protocol(self.settings.measure))
         specs = []

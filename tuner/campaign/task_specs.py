@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from results_db.records import TaskInfo, TrialRecord
 from search_spaces.declaration import calls
-from search_spaces.records import Config, Workload
+from search_spaces.records import Config, Workload, config_key
 from search_spaces.space import BoundSpace
 from tuner.campaign import environment, known_results
 from tuner.campaign.tasks import ScheduledTask
 from tuner.engine import TaskBudget, TaskSpec
 from tuner.engine.warm_start import nearest_winners
+from tuner.integrations.priors import Priors
 from tuner.settings.models import Settings
 from workers import backend_kinds
 from workers.records import KernelRef
@@ -35,6 +36,8 @@ class TaskSpecs:
     ends_at: float | None = None
     #: Seconds from the start of the command to that moment.
     wall_s: float | None = None
+    #: Imported configs.
+    priors: Priors = field(default_factory=Priors)
 
     def of(self, item: ScheduledTask, task: TaskInfo) -> TaskSpec:
         """The spec of a task with its record in the database."""
@@ -46,6 +49,7 @@ class TaskSpecs:
         options = requested.strategy.options
         fresh, store = self.fresh, self.store
         known = [] if fresh else store.known_trials(task.key, exclude_task=task.task_id)
+        default = self._default(item, space)
         pool = self.settings.pool
         return TaskSpec(
             task_id=task.task_id,
@@ -55,7 +59,7 @@ class TaskSpecs:
             device=item.device,
             space=space,
             strategy=strategies.create(requested.strategy.name, space, seed, options),
-            default=_default(item, space),
+            default=default,
             listed=_listed_configs(item, space),
             budget=self._budget(item),
             compile_only=item.compile_only,
@@ -68,8 +72,11 @@ class TaskSpecs:
             finished=known_results.resumed(store, task),
             known=[r for r in known_results.kept(known) if space.feasible(r.config)],
             timed={} if fresh else self._timed(task),
-            settled=None if fresh else store.settled(task.key, exclude_task=task.task_id),
-            neighbours=self._neighbours(kernel.name, item, task.run_id),
+            settled=None if fresh else self._settled(task, default),
+            neighbours=[
+                *self.priors.starts(kernel.name, workload, space),
+                *self._neighbours(kernel.name, item, task.run_id),
+            ],
             check_size=_check_size(item),
             narrowed=requested.config.space,
             seed=seed,
@@ -99,6 +106,18 @@ class TaskSpecs:
         """Stored times of binaries, by digest, whichever revision of the kernel built them."""
         found = self.store.timed_trials(task.key, exclude_task=task.task_id)
         return {record.binary_hash: record for record in found}
+
+    def _default(self, item: ScheduledTask, space: BoundSpace) -> Config:
+        """What a library launches today by an imported table, else the kernel's default."""
+        requested, device = item.requested, item.device.name
+        shipped = self.priors.default(requested.kernel.name, requested.workload, space, device)
+        return shipped or _default(item, space)
+
+    def _settled(self, task: TaskInfo, default: Config) -> TaskInfo | None:
+        """An earlier task with an outcome against the same default config."""
+        found = self.store.settled(task.key, exclude_task=task.task_id)
+        earlier = found.selection.default if found and found.selection else None
+        return found if earlier is None or config_key(earlier) == config_key(default) else None
 
     def _neighbours(self, kernel: str, item: ScheduledTask, run_id: int) -> list[Config]:
         """Winners of earlier runs for the nearest workloads on the same device, nearest first."""

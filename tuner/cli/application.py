@@ -24,6 +24,7 @@ from tuner.cli import (
     doctor,
     export,
     forget,
+    import_,
     init,
     logs,
     replay,
@@ -57,6 +58,7 @@ app.command("status")(status.status)
 app.command("best")(best.best)
 app.command("report")(report.report)
 app.command("export")(export.export)
+app.command("import")(import_.import_)
 app.command("replay")(replay.replay)
 app.command("forget")(forget.forget)
 app.command("compare")(compare.compare)

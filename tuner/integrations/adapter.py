@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from search_spaces.errors import TunerError
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, Value, Workload
 from tuner.integrations.size_rows import Rows, parsed_rows, text_of_rows
 
 #: The sizes that the libraries' own tuners measure.
@@ -99,8 +99,9 @@ class Adapter(ABC):
     folder: ClassVar[str]
     #: The variable that names a folder which is searched before the package's; empty: none.
     environment: ClassVar[str] = ""
-    #: Our kernels that tune the files' rows.
+    #: Our kernels that tune the files' rows, and the problems for which they do.
     kernels: ClassVar[tuple[str, ...]]
+    covers: ClassVar[str] = ""
     #: Parts of a problem that a row configures together; empty: the problem has one part.
     parts: ClassVar[tuple[str, ...]] = ()
     #: The dim of each of our kernels that is the size.
@@ -128,6 +129,11 @@ class Adapter(ABC):
     @abstractmethod
     def place(self, kernel: str, workload: Workload) -> Place | None:
         """The row that a workload belongs to; None where the file cannot express the problem."""
+
+    @abstractmethod
+    def dims(self, kernel: str, key: TableKey) -> Mapping[str, Value] | None:
+        """Dims of all workloads of a kernel that belong to a key; None where it computes another
+        problem."""
 
     # -- the files ---------------------------------------------------------------------------------
     @abstractmethod

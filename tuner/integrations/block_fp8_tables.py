@@ -41,6 +41,7 @@ class BlockFp8Adapter(Adapter):
     """Tables of `w8a8_block_fp8_matmul`, which SGLang wrote and vLLM took over."""
 
     kernels = (_KERNEL,)
+    covers = "blocks of 128 x 128"
     size_dims: ClassVar[Mapping[str, str]] = {_KERNEL: "M"}
     required = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")
     #: Parameters of ours that rows may have beyond the tile, with their names there.
@@ -75,6 +76,11 @@ class BlockFp8Adapter(Adapter):
             return None
         sizes = (("N", workload.size("N")), ("K", workload.size("K")))
         return Place(TableKey(sizes, "fp8_w8a8", _BLOCK), workload.size("M"))
+
+    def dims(self, kernel: str, key: TableKey) -> Mapping[str, Value] | None:
+        if key.dtype != "fp8_w8a8" or key.block_shape != _BLOCK:
+            return None
+        return {"N": key.size("N"), "K": key.size("K"), "scales": _SCALES, "dtype": _CODES}
 
     def parsed_name(self, name: str) -> tuple[TableKey, str] | None:
         return split_name(name, ("N", "K"))

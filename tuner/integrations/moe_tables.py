@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from search_spaces.errors import TunerError
-from search_spaces.records import Config, Workload
+from search_spaces.records import Config, Value, Workload
 from tuner.integrations.adapter import Adapter, Place, Shape, TableKey
 from tuner.integrations.file_names import split_name
 from tuner.integrations.models import (
@@ -37,6 +37,7 @@ class MoeAdapter(Adapter):
     """Tables of the fused MoE kernel that vLLM wrote and SGLang took over."""
 
     kernels = ("moe_matmul",)
+    covers = "experts of 16-bit weights"
     parts = GEMMS
     size_dims: ClassVar[Mapping[str, str]] = {"moe_matmul": "tokens"}
     required = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")
@@ -85,6 +86,11 @@ class MoeAdapter(Adapter):
             ("dtype", workload.text("dtype")),
         )
         return Place(key, workload.size("tokens"), workload.text("gemm"), rest)
+
+    def dims(self, kernel: str, key: TableKey) -> Mapping[str, Value] | None:
+        if key.dtype or key.block_shape:
+            return None
+        return {"experts": key.size("E"), "intermediate": key.size("N")}
 
     def parsed_name(self, name: str) -> tuple[TableKey, str] | None:
         return split_name(name, ("E", "N"))

@@ -218,6 +218,8 @@ class PathsConfig(Section):
     """The folder of `report.html`."""
     tables: str = "results/tables"
     """The folder of the exported tables."""
+    priors: str = "results/priors"
+    """The folder of imported configs, which searches try first."""
 
 
 class SimulatedConfig(Section):

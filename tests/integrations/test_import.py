@@ -1,0 +1,226 @@
+"""`tuner import`: configs of other tools are tried first, and library tables are to be beaten."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from adapter_contract import DATA
+from tuned_runs import H200, add_result, moe, tile
+from ways_library import install
+
+from results_db import Store
+from search_spaces.errors import TunerError
+from search_spaces.records import Workload
+from search_spaces.registry import load as load_kernel
+from tuner import tables
+from tuner.cli import invoke
+from tuner.integrations import adapter
+from tuner.integrations.importers import imported
+from tuner.integrations.priors import MOST, Priors, fitted, read_folder, write
+from workers.device import found
+
+MOE = adapter("vllm-moe")
+NAME = "E=128,N=768,device_name=NVIDIA_H200.json"
+SOFTMAX = "rows=8 cols=1024 dtype=float16"
+
+
+@pytest.fixture
+def shipped(data):
+    return data / "vllm" / MOE.folder / NAME
+
+
+@pytest.fixture
+def data():
+    return DATA
+
+
+def bound(kernel, workload):
+    return load_kernel(kernel).space(workload).bind(workload, H200)
+
+
+def test_a_librarys_table_is_the_default_of_its_device_and_a_start_elsewhere(shipped):
+    (prior,) = imported(shipped)
+    assert (prior.kernel, prior.dims) == ("moe_matmul", {"experts": 128, "intermediate": 768})
+    rows = json.loads(shipped.read_text())
+    priors, hits = Priors([prior]), 0
+    for tokens in (1, 20, 48, 1000, 4096, 100_000):
+        # The row that the library would take.
+        nearest = rows[f"{MOE.nearest(map(int, rows), tokens)}"]
+        workload = moe(tokens, "gate_up")
+        space = bound("moe_matmul", workload)
+        default = priors.default("moe_matmul", workload, space, "NVIDIA H200")
+        assert (default == nearest) == space.feasible(nearest)
+        hits += default is not None
+        assert priors.default("moe_matmul", workload, space, "NVIDIA B200") is None
+        starts = priors.starts("moe_matmul", workload, space)
+        assert len(starts) == 1
+        assert space.feasible(starts[0])
+    assert hits >= 3
+    other = moe(48, "gate_up", intermediate=512)
+    assert priors.starts("moe_matmul", other, bound("moe_matmul", other)) == []
+    product = Workload.of(M=48, N=768, K=128, scales="row", dtype="float8_e4m3fn")
+    assert priors.starts("fp8_matmul", product, bound("fp8_matmul", product)) == []
+
+
+def test_all_committed_tables_are_imported_or_refused_with_a_reason(data):
+    kernels, refused = [], []
+    for path in sorted(data.rglob("*device_name=*.json")):
+        try:
+            kernels += [prior.kernel for prior in imported(path)]
+        except TunerError as error:
+            refused.append(error.message)
+    assert refused
+    assert all("no kernel of tuner computes" in message for message in refused)
+    assert kernels.count("moe_matmul") >= 4
+    assert kernels.count("fp8_matmul") == 2
+
+
+def test_values_outside_a_space_become_the_nearest_ones():
+    workload = moe(4096, "gate_up")
+    space = bound("moe_matmul", workload)
+    near = fitted(space, tile(64, GROUP_SIZE_M=10, num_stages=9))
+    assert space.feasible(near)
+    assert (near["BLOCK_SIZE_M"], near["GROUP_SIZE_M"]) == (64, 8)
+
+
+def test_results_of_tuner_as_t4_come_back_with_their_best_configs(tmp_path):
+    times = [
+        (tile(16 << at, cols), 100.0 - at - cols / 64) for at in range(4) for cols in (64, 128)
+    ]
+    with Store.open(f"sqlite:///{tmp_path / 'tuner.db'}") as store:
+        store.begin_run("c", "ff", 0, {}, {})
+        add_result(store, 1, "moe_matmul", moe(256, "down"), times)
+        paths = tables.export(store, 1, tmp_path, "t4")
+    (prior,) = imported(next(path for path in paths if "metadata" not in path.name))
+    assert (prior.kernel, prior.dims) == ("moe_matmul", moe(256, "down").as_dict())
+    fastest = [config for config, _ in sorted(times, key=lambda pair: pair[1])]
+    assert prior.rows[0] == fastest[:MOST]
+    assert (prior.device, prior.shipped) == ("NVIDIA H200", False)
+    starts = Priors([prior]).starts(
+        "moe_matmul", moe(256, "down"), bound("moe_matmul", moe(256, "down"))
+    )
+    assert starts
+
+
+CACHE = {
+    "device_name": "NVIDIA H200",
+    "kernel_name": "softmax",
+    "problem_size": [8, 1024],
+    "tune_params_keys": ["BLOCK", "num_warps"],
+    "tune_params": {"BLOCK": [512, 1024], "num_warps": [4, 8]},
+    "objective": "time",
+    "cache": {
+        "512,4": {"BLOCK": 512, "num_warps": 4, "time": 0.5, "times": [0.5]},
+        "512,8": {"BLOCK": 512, "num_warps": 8, "time": "CompilationFailedConfig"},
+        "1024,4": {"BLOCK": 1024, "num_warps": 4, "time": 0.25},
+    },
+}
+
+
+@pytest.mark.parametrize("cut", [0, 3])
+def test_a_kernel_tuner_cache_is_read_also_while_it_is_written(tmp_path, cut):
+    path = tmp_path / "cache.json"
+    text = json.dumps(CACHE)
+    assert text.endswith("}}}")
+    # A run in progress has a comma in place of the braces that close the file.
+    path.write_text(f"{text[:-2]}," if cut else text)
+    (prior,) = imported(path, "softmax", Workload.of(rows=8, cols=1024))
+    assert prior.rows[0] == [{"BLOCK": 1024, "num_warps": 4}, {"BLOCK": 512, "num_warps": 4}]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.json", None, "No such file"),
+        ("a.json", "{", "no JSON object"),
+        ("a.json", "{}", "no format that can be imported"),
+        ("a.json", json.dumps(CACHE), "does not name the kernel"),
+        ("a.json", '{"schema_version": "1.0.0", "results": {}}', "no list of objects"),
+        ("a.json", b"\xff\xfe", "not text"),
+        ("E=1,device_name=x.json", "{}", "no table of a known library has this name"),
+        (NAME, '{"1": {}}', "size 1 has no BLOCK_SIZE_M"),
+        ("E=8,N=64,device_name=x,dtype=int8_w8a16.json", "{}", "no kernel of tuner computes"),
+        ("E=8,N=64,device_name=x,dtype=float8.json", "{}", "looks for no file of dtype float8"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_in_one_line(tmp_path, name, text, message):
+    path = tmp_path / name
+    if text is not None:
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(TunerError, match=message) as caught:
+        imported(path)
+    assert caught.value.message.startswith(f"{path}: ")
+    assert "\n" not in caught.value.message
+    assert caught.value.hint
+
+
+def test_a_damaged_prior_is_refused_with_its_path(tmp_path, shipped):
+    (prior,) = imported(shipped)
+    path = write(tmp_path, prior)
+    assert read_folder(tmp_path) == Priors([prior])
+    assert write(tmp_path, prior) == path
+    path.write_text('{"schema": "tuner-priors/2"}')
+    with pytest.raises(TunerError, match="no tuner-priors/1") as caught:
+        read_folder(tmp_path)
+    assert f"{path}" in caught.value.message
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.yaml").write_text(
+        "version: 1\ncampaigns: {c: {tasks: [{kernel: softmax}]}}\n"
+    )
+
+    def run(*arguments):
+        capsys.readouterr()
+        code = invoke(["import", *map(str, arguments)])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_the_command_stores_all_files_or_none(call, shipped, tmp_path):
+    bad = tmp_path / "bad.json"
+    bad.write_text("{}")
+    code, _, err = call(shipped, bad)
+    assert (code, (tmp_path / "results").exists()) == (2, False)
+    assert "no format that can be imported" in err
+    code, out, err = call(shipped)
+    assert code == 0
+    (path,) = out.split("\n")[:-1]
+    assert path.endswith(".priors.json")
+    assert "moe_matmul [experts=128 intermediate=768]: 18 configs by tokens, the default on" in err
+    assert len(read_folder(tmp_path / "results" / "priors").found) == 1
+
+
+def test_a_run_compares_with_the_librarys_row(tmp_path, monkeypatch, capsys):
+    install(tmp_path, monkeypatch)
+    device = found("cpu")[0].name
+    name = f"A=1,B=1,device_name={'_'.join(device.replace('/', ' ').split())}.json"
+    (tmp_path / name).write_text('{"1": {"way": "steady"}, "800": {"way": "small"}}')
+    assert invoke(["import", name]) == 0
+    assert invoke(["run", "c", "--no-report"]) == 0, capsys.readouterr().err
+    with Store.open("sqlite:///tuner.db") as store:
+        (task,) = store.tasks(1)
+        first = store.trials(task.task_id)[0]
+    # The kernel's own default is `steady`; the library launches its row of 800 at 1000 elements.
+    assert task.selection.default == {"way": "small"}
+    assert (first.number, first.config) == (0, {"way": "small"})
+
+
+def test_foreign_parameters_and_workloads_are_refused(call, tmp_path):
+    path = tmp_path / "cache.json"
+    renamed = {**CACHE, "tune_params_keys": ["block_size_x"]}
+    renamed["cache"] = {"512": {"block_size_x": 512, "time": 1.0}}
+    path.write_text(json.dumps(renamed))
+    code, _, err = call(path, "--kernel", "softmax", "--workload", SOFTMAX)
+    assert code == 2
+    assert "kernel softmax has no parameter block_size_x" in err
+    code, _, err = call(path, "--kernel", "softmax", "--workload", "8 x 1024")
+    assert code == 2
+    assert "is not a list of dims" in err
+    code, _, err = call(path, "--kernel", "softmx", "--workload", SOFTMAX)
+    assert code == 2
+    assert "softmx" in err

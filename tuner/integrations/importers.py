@@ -1,0 +1,158 @@
+"""Read files of other tools as priors: tables of libraries, T4 results, Kernel Tuner's caches.
+
+T4 1.0.0: `results` with `configuration`, `invalidity` and `measurements`
+(https://github.com/AutoTuningAssociation/autotuning_methodology, kernel_tuner/schema/T4). Kernel
+Tuner's cache: a header and `cache`, one entry per config, whose `time` is text where it failed; the
+file has no closing braces while a run goes on (kernel_tuner/util.py).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from search_spaces.errors import TunerError
+from search_spaces.records import Config, Value, Workload
+from tuner import integrations
+from tuner.integrations import Adapter, TableKey
+from tuner.integrations.priors import MOST, Prior
+
+_KNOWN = "tables of vLLM and SGLang under their own names, T4 results, Kernel Tuner caches"
+
+
+def imported(path: Path, kernel: str = "", workload: Workload | None = None) -> list[Prior]:
+    """The priors of a file; raises TunerError for one that cannot be used.
+
+    kernel, workload: of a file that names neither; a file of tuner's own T4 export names both.
+    """
+    text = _text(path)
+    if path.name.endswith(".json") and "device_name=" in path.name:
+        return [_of_table(path, text)]
+    document = _document(path, text)
+    if "results" in document and "schema_version" in document:
+        return [_of_t4(path, document, kernel, workload)]
+    if "cache" in document and "tune_params_keys" in document:
+        return [_of_cache(path, document, kernel, workload)]
+    raise TunerError(f"{path}: no format that can be imported", f"these can: {_KNOWN}")
+
+
+# -- tables of libraries -----------------------------------------------------------------------
+def _of_table(path: Path, text: str) -> Prior:
+    adapter, key, device = _adapter(path)
+    if reason := adapter.unread(key):
+        raise TunerError(f"{path}: {reason}", "import a file that the library reads")
+    kernel = adapter.kernels[0]
+    dims = adapter.dims(kernel, key)
+    if dims is None:
+        raise TunerError(
+            f"{path}: no kernel of tuner computes {adapter.name} [{key}]",
+            f"{kernel} is tuned for {adapter.covers}",
+        )
+    table = adapter.read(text, f"{path}")
+    rows = {size: [adapter.returned(kernel, config)] for size, config in table.rows.items()}
+    size_dim = adapter.size_dims[kernel]
+    return Prior(kernel, path.name, adapter.name, dims, rows, size_dim, device, shipped=True)
+
+
+def _adapter(path: Path) -> tuple[Adapter, TableKey, str]:
+    """The adapter of a file: the one whose folder or way to write the name it has."""
+    named = [(one, one.parsed_name(path.name)) for one in integrations.adapters()]
+    fitting = [(one, *parsed) for one, parsed in named if parsed]
+    if not fitting:
+        raise TunerError(f"{path}: no table of a known library has this name", f"known: {_KNOWN}")
+    place = f"{path.resolve().parent}"
+    inside = [found for found in fitting if found[0].folder in place]
+    same = [found for found in fitting if found[0].file_name(*found[1:]) == path.name]
+    return (inside or same or fitting)[0]
+
+
+# -- results of tuners -------------------------------------------------------------------------
+def _of_t4(
+    path: Path, document: Mapping[str, Any], kernel: str, workload: Workload | None
+) -> Prior:
+    metadata = _mapping(document.get("metadata"))
+    dims = workload.as_dict() if workload else _mapping(metadata.get("workload"))
+    timed: list[tuple[float, Config]] = []
+    for row in _rows(path, document["results"]):
+        if row.get("invalidity") == "correct":
+            objective = next(iter(row.get("objectives") or ["time"]))
+            values = {one.get("name"): one.get("value") for one in row.get("measurements") or []}
+            timed += _timed(values.get(objective), row.get("configuration"))
+    name = kernel or f"{metadata.get('kernel') or ''}"
+    return _prior(path, "t4", name, dims, timed, f"{metadata.get('device') or ''}")
+
+
+def _of_cache(
+    path: Path, document: Mapping[str, Any], kernel: str, workload: Workload | None
+) -> Prior:
+    names = document["tune_params_keys"]
+    objective = f"{document.get('objective') or 'time'}"
+    timed: list[tuple[float, Config]] = []
+    for entry in _rows(path, list(_mapping(document["cache"]).values())):
+        config = {name: entry[name] for name in names if name in entry}
+        timed += _timed(entry.get(objective, entry.get("time")), config)
+    dims = workload.as_dict() if workload else {}
+    return _prior(path, "kernel-tuner", kernel, dims, timed, f"{document.get('device_name') or ''}")
+
+
+def _timed(time: object, config: object) -> list[tuple[float, Config]]:
+    """The pair of a config that has a time; failures have text or an infinite time."""
+    usable = isinstance(time, int | float) and not isinstance(time, bool) and math.isfinite(time)
+    if not usable or not isinstance(config, dict) or not config:
+        return []
+    return [(float(f"{time}"), config)]
+
+
+def _prior(
+    path: Path,
+    format: str,
+    kernel: str,
+    dims: Mapping[str, Value],
+    timed: Sequence[tuple[float, Config]],
+    device: str,
+) -> Prior:
+    if not kernel or not dims:
+        missing = "kernel" if not kernel else "workload"
+        raise TunerError(
+            f"{path}: the file does not name the {missing}",
+            "add --kernel NAME --workload 'M=4096 N=4096 ...'",
+        )
+    if not timed:
+        raise TunerError(f"{path}: no config has a time", "import results with correct configs")
+    best = [config for _, config in sorted(timed, key=lambda pair: pair[0])[:MOST]]
+    return Prior(kernel, path.name, format, dict(dims), {0: best}, device=device)
+
+
+# -- the file ----------------------------------------------------------------------------------
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise TunerError(f"{path}: {error.strerror}", f"name a file; {_KNOWN}") from None
+    except UnicodeDecodeError:
+        raise TunerError(f"{path}: not text", f"these can be imported: {_KNOWN}") from None
+
+
+def _document(path: Path, text: str) -> Mapping[str, Any]:
+    """The JSON object; the cache of a run in progress is closed first."""
+    for closed in (text, text.rstrip().rstrip(",") + "}}"):
+        try:
+            document = json.loads(closed)
+        except ValueError:
+            continue
+        if isinstance(document, dict):
+            return document
+    raise TunerError(f"{path}: no JSON object", f"these can be imported: {_KNOWN}")
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return dict(value) if isinstance(value, dict) else {}
+
+
+def _rows(path: Path, rows: object) -> Iterable[Mapping[str, Any]]:
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise TunerError(f"{path}: its results are no list of objects", "import another file")
+    return rows
