@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tuner.bench.named_configs import Variant, bench_variants, default_of, named_variants
 from tuner.bench.session import LocalSession, ProgressCallback
-from tuner.bench.side_by_side import Pass, Row, bench, chosen_baselines, one_pass
+from tuner.bench.side_by_side import Pass, Row, bench, chosen_baselines, device_of, one_pass
 from tuner.bench.target import BenchTarget, bench_target
 from tuner.bench.verification import Checked, Selection, space_variants, verify
 
@@ -26,6 +26,7 @@ __all__ = [
     "bench_variants",
     "chosen_baselines",
     "default_of",
+    "device_of",
     "named_variants",
     "one_pass",
     "space_variants",

@@ -137,6 +137,17 @@ def one_pass(
     ).run()
 
 
+def device_of(target: BenchTarget, session: LocalSession) -> Device:
+    """The device of a pass: the worker's; where it replays a recording or stands in, the target's.
+
+    A device that was only found may differ from the same device when it is opened, in its memory.
+    """
+    stands_in = target.runner != target.device.kind
+    if stands_in or backend_kinds.spec(target.runner).replayed:
+        return target.device
+    return session.worker.device
+
+
 def chosen_baselines(
     target: BenchTarget, workload: Workload, names: Sequence[str] | None
 ) -> tuple[str, ...]:
@@ -173,16 +184,8 @@ class _Bench:
     on_progress: ProgressCallback
     worth_measuring: WorthMeasuring | None = None
 
-    @property
-    def device(self) -> Device:
-        """The worker's device; where it replays a recording or stands in, the target's."""
-        stands_in = self.target.runner != self.target.device.kind
-        if stands_in or backend_kinds.spec(self.target.runner).replayed:
-            return self.target.device
-        return self.session.worker.device
-
     def run(self) -> Pass:
-        worker, device = self.session.worker, self.device
+        worker, device = self.session.worker, device_of(self.target, self.session)
         built, check = self._build(device)
         artifacts = {at: item for at, item in built.items() if isinstance(item, Artifact)}
         protocol = environment.protocol(self.settings.measure)

@@ -215,6 +215,8 @@ def _row(item: Outcome, retuned: bool, style: Format) -> dict[str, object]:
 
 def _note_summary(outcomes: Sequence[Outcome], *, build_only: bool) -> None:
     """Print what became of the entries, and what the check cost and saved."""
+    if not outcomes:
+        return
     counts = Counter(f"{item.result}" for item in outcomes)
     note(f"{len(outcomes)} entries: {', '.join(f'{n} {word}' for word, n in counts.items())}")
     if build_only:

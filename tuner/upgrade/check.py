@@ -16,6 +16,7 @@ from tuner.bench import (
     ProgressCallback,
     Variant,
     default_of,
+    device_of,
     one_pass,
 )
 from tuner.runtime import Entry
@@ -200,7 +201,8 @@ class _EntryCheck:
     def _unchanged(self, built: Sequence[Artifact | Failure]) -> bool:
         """Whether all binaries are those of the stored search, and what runs them is the same."""
         known, kernel = self.evidence, self.target.kernel
-        if known is None or not self.here.on_its_device:
+        device = device_of(self.target, self.session)
+        if known is None or self.here.table.device.fingerprint != device.fingerprint:
             return False
         if self.here.table.check_hash != kernel.check_hash():
             return False

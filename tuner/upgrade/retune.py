@@ -152,7 +152,9 @@ def _table(item: TableHere, outcomes: Sequence[Outcome], entries: Sequence[Entry
     ordered = sorted(entries, key=lambda entry: key_order(entry.key))
     tools = next((o.toolchain for o in outcomes if o.toolchain is not None), None)
     toolchain = {name: text for name, text in asdict(tools).items() if text} if tools else None
-    device = item.target.device
+    passes = [o.measurement for o in outcomes if o.measurement is not None]
+    device = passes[0].device if passes else item.target.device
+    same = old.device.fingerprint == device.fingerprint
     table = replace(
         old,
         entries=tuple(ordered),
@@ -160,7 +162,7 @@ def _table(item: TableHere, outcomes: Sequence[Outcome], entries: Sequence[Entry
         check_hash=kernel.check_hash(),
         kernel_hashes=kernel.kernel_hashes(),
         source_hash="",
-        device=old.device if item.on_its_device else device_facts(device),
+        device=old.device if same else device_facts(device),
         toolchain=old.toolchain if toolchain is None else toolchain,
         rule=rule_for(kernel, device, ordered),
         default=_common_default(item, outcomes),

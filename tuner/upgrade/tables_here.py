@@ -25,11 +25,6 @@ class TableHere:
     table: Table
     target: BenchTarget
 
-    @property
-    def on_its_device(self) -> bool:
-        """Whether the device is the one whose times the table holds."""
-        return self.table.device.fingerprint == self.target.device.fingerprint
-
 
 @dataclass(frozen=True, slots=True)
 class Refused:
