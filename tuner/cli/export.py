@@ -33,8 +33,8 @@ def export(
         typer.Option(
             "--format",
             "-f",
-            help="tuner, triton, vllm, sglang, t4, csv, parquet, optuna, space or the name of "
-            "another exporter.",
+            help="tuner, triton, vllm, sglang, inductor, t4, csv, parquet, optuna, space or the "
+            "name of another exporter.",
         ),
     ] = "tuner",
     output: Annotated[

@@ -22,6 +22,7 @@ EXPORTERS = PluginGroup(
     "exporter",
     {
         "csv": "tuner.tables.trial_files:Csv",
+        "inductor": "tuner.tables.inductor_lookup:InductorLookup",
         "optuna": "tuner.tables.optuna_study:OptunaStudies",
         "parquet": "tuner.tables.trial_files:Parquet",
         "sglang": "tuner.tables.library_tables:Sglang",
