@@ -200,12 +200,15 @@ def _row(library: str, item: Examined, device: str, expected: Expectation) -> di
 
 
 def _gain(row: dict[str, object]) -> str | None:
-    """The expected gain for readers: of a table without stored results it is not known."""
+    """The expected gain for readers; unknown for a table without stored results."""
     gain, sizes = row["gain"], row["gain_sizes"]
     return f"{gain:.2f}x of {sizes} sizes" if isinstance(gain, float) else "unknown"
 
 
 def _minutes(row: dict[str, object]) -> str | None:
+    """The device time for readers; without a model there are no tasks to count."""
+    if row["layer"] is None:
+        return None
     minutes = row["gpu_minutes"]
     return f"{minutes:.1f}" if isinstance(minutes, float) else "unknown"
 

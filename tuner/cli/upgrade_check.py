@@ -123,11 +123,12 @@ def upgrade_check(
     options = CheckOptions(runners_up=runners_up, build_only=build_only)
     outcomes: list[Outcome] = []
     written: list[Retuned] = []
+    interrupted = False
     try:
         with step_progress(quiet=quiet) as on_progress:
             outcomes.extend(check_entries(settings, tables, options, on_progress))
         if retune:
-            written = _retuned(settings, base, tables, outcomes, trials, quiet=quiet)
+            written, interrupted = _retuned(settings, base, tables, outcomes, trials, quiet=quiet)
     finally:
         _emit(outcomes, written, style)
     _note_summary(outcomes, build_only=build_only)
@@ -136,6 +137,8 @@ def upgrade_check(
     if lost and not written and not build_only:
         command = _command(paths, kernel or (), config, any_device=any_device)
         note(f"{lost} entries lost their winner; tune them again with `{command}`")
+    if interrupted:
+        raise typer.Exit(130)
     if any(item.finding for item in refused) or _findings(outcomes, written):
         raise typer.Exit(1)
 
@@ -165,7 +168,8 @@ def _retuned(
     trials: int | None,
     *,
     quiet: bool,
-) -> list[Retuned]:
+) -> tuple[list[Retuned], bool]:
+    """The tables, and whether the campaign was interrupted."""
     from tuner.campaign import Control
     from tuner.upgrade import retune
 
@@ -176,7 +180,9 @@ def _retuned(
         )
     if run is not None:
         note(run.summary)
-    return written
+        if run.fault is not None:
+            note(f"run {run.run_id}: {run.fault.reason}; {run.fault.remedy}")
+    return written, run is not None and run.status == "interrupted"
 
 
 def _emit(outcomes: Sequence[Outcome], written: Sequence[Retuned], style: Format) -> None:
