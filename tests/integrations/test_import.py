@@ -63,6 +63,21 @@ def test_a_librarys_table_is_the_default_of_its_device_and_a_start_elsewhere(shi
     assert priors.starts("fp8_matmul", product, bound("fp8_matmul", product)) == []
 
 
+def test_a_table_of_the_second_product_goes_before_that_of_both(tmp_path):
+    rows = {"": tile(16, 64), "_down": tile(16, 128, USE_TMA=True)}
+    for mark, row in rows.items():
+        path = tmp_path / f"E=128,N=768,device_name=NVIDIA_H200{mark}.json"
+        path.write_text(json.dumps({"1": row}))
+    found = Priors([imported(path)[0] for path in sorted(tmp_path.iterdir())])
+    for gemm, width in (("gate_up", 64), ("down", 128)):
+        workload = moe(16, gemm)
+        space = bound("moe_matmul", workload)
+        starts = found.starts("moe_matmul", workload, space)
+        assert starts[0]["BLOCK_SIZE_N"] == width
+        default = found.default("moe_matmul", workload, space, "NVIDIA H200")
+        assert default == tile(16, width)
+
+
 def test_all_committed_tables_are_imported_or_refused_with_a_reason(data):
     kernels, refused = [], []
     for path in sorted(data.rglob("*device_name=*.json")):

@@ -86,6 +86,11 @@ def test_a_step_that_does_not_divide_a_block_of_scales_becomes_one():
     assert product.launched(key, {"BLOCK_SIZE_K": 96})["BLOCK_SIZE_K"] == 128
 
 
+def test_tables_of_scales_by_channel_are_of_another_kind():
+    name = "N=512,K=2048,device_name=NVIDIA_H200,dtype=fp8_w8a8_channelwise.json"
+    assert adapter("sglang-block-fp8").parsed_name(name) is None
+
+
 def test_files_that_the_library_never_reads_are_named():
     sizes = (("N", 4096), ("K", 7168))
     product = adapter("sglang-block-fp8")

@@ -83,7 +83,10 @@ class BlockFp8Adapter(Adapter):
         return {"N": key.size("N"), "K": key.size("K"), "scales": _SCALES, "dtype": _CODES}
 
     def parsed_name(self, name: str) -> tuple[TableKey, str] | None:
-        return split_name(name, ("N", "K"))
+        """Tables of scales by channel have such names too, and a lookup and parameters of their
+        own."""
+        parsed = split_name(name, ("N", "K"))
+        return None if parsed and parsed[0].dtype.endswith("_channelwise") else parsed
 
     def unread(self, key: TableKey) -> str:
         if key.dtype != "fp8_w8a8" or key.block_shape is None:

@@ -90,7 +90,8 @@ class MoeAdapter(Adapter):
     def dims(self, kernel: str, key: TableKey) -> Mapping[str, Value] | None:
         if key.dtype or key.block_shape:
             return None
-        return {"experts": key.size("E"), "intermediate": key.size("N")}
+        dims: dict[str, Value] = {"experts": key.size("E"), "intermediate": key.size("N")}
+        return {**dims, "gemm": "down"} if "down" in key.marks else dims
 
     def parsed_name(self, name: str) -> tuple[TableKey, str] | None:
         return split_name(name, ("E", "N"))

@@ -63,26 +63,29 @@ class Prior:
 
 @dataclass(frozen=True, slots=True)
 class Priors:
-    """All imported files of a folder."""
+    """All imported files of a folder. Files for fewer problems go before those for more."""
 
     found: Sequence[Prior] = ()
 
     def starts(self, kernel: str, workload: Workload, space: BoundSpace) -> list[Config]:
         """Feasible configs near the imported ones, at most MOST, each once."""
         starts: dict[str, Config] = {}
-        for prior in self.found:
-            if prior.kernel == kernel:
-                for config in prior.configs(workload):
-                    if (near := fitted(space, config)) is not None:
-                        starts.setdefault(canonical_json(dict(near)), near)
+        for prior in self._of(kernel):
+            for config in prior.configs(workload):
+                if (near := fitted(space, config)) is not None:
+                    starts.setdefault(canonical_json(dict(near)), near)
         return list(starts.values())[:MOST]
+
+    def _of(self, kernel: str) -> list[Prior]:
+        own = [prior for prior in self.found if prior.kernel == kernel]
+        return sorted(own, key=lambda prior: -len(prior.dims))
 
     def default(
         self, kernel: str, workload: Workload, space: BoundSpace, device: str
     ) -> Config | None:
         """What a library launches on this device today; None where that is not known exactly."""
-        for prior in self.found:
-            if prior.kernel != kernel or not prior.shipped or not _same(prior.device, device):
+        for prior in self._of(kernel):
+            if not prior.shipped or not _same(prior.device, device):
                 continue
             for config in prior.configs(workload)[:1]:
                 whole = space.complete(config)
