@@ -42,6 +42,23 @@ def load(path: Path) -> Calls:
     return Calls(lambda: calls, contents, {})
 
 
+def merged(paths: Sequence[Path]) -> Calls:
+    """The calls of several files as one; those with equal arguments are one call."""
+    found: dict[str, Call] = {}
+    contents: dict[str, bytes] = {}
+    for path in paths:
+        calls, kept = from_json(path.read_text(), f"{path}")
+        contents |= kept
+        for call in calls:
+            known = found.get(call.digest)
+            if known is not None:
+                times = [each.gpu_us for each in (known, call) if each.gpu_us is not None]
+                total = sum(times) if times else None
+                call = dataclasses.replace(known, count=known.count + call.count, gpu_us=total)
+            found[call.digest] = call
+    return Calls(found.values, contents, {})
+
+
 def as_json(calls: Sequence[Call], contents: Mapping[str, bytes]) -> str:
     named = {buffer.contents for call in calls for buffer in call.buffers} - {""}
     kept = {

@@ -142,7 +142,9 @@ class Call:
         """A digest of the arguments and the memory they refer to, without what was measured."""
         return digest(
             [
+                self.kernel,
                 self.place,
+                self.problem,
                 dict(self.arguments),
                 dict(self.options),
                 [[view.buffer, view.dtype, view.shape, view.strides, view.offset]

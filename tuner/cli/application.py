@@ -18,6 +18,7 @@ from tuner.cli import (
     apply,
     bench,
     best,
+    capture,
     compare,
     config,
     database,
@@ -65,6 +66,7 @@ app.command("compare")(compare.compare)
 app.command("apply")(apply.apply)
 app.command("bench")(bench.bench)
 app.command("verify")(verify.verify)
+app.command("capture", context_settings={"allow_interspersed_args": False})(capture.capture)
 app.command("upgrade-check")(upgrade_check.upgrade_check)
 app.add_typer(spaces.app, name="spaces")
 app.add_typer(workers.app, name="workers")

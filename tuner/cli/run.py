@@ -50,8 +50,25 @@ _PLAN = (
 
 def run(
     context: typer.Context,
-    campaign: Annotated[str, typer.Argument(help="The campaign's name in config.yaml.")],
+    campaign: Annotated[
+        str | None,
+        typer.Argument(help="The campaign's name in config.yaml.", show_default=False),
+    ] = None,
     config: ConfigOption = None,
+    calls: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Tune the calls that `tuner capture -o FILE` wrote."),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="With --calls: cuda, hip or cuda:90; by default cuda.")
+    ] = None,
+    widen: Annotated[
+        bool,
+        typer.Option(
+            "--widen",
+            help="With --calls: also try compiler options and sizes near the library's own.",
+        ),
+    ] = False,
     kernel: Annotated[
         list[str] | None, typer.Option(help="Only this kernel; may be repeated.")
     ] = None,
@@ -95,8 +112,17 @@ def run(
     The first Ctrl-C finishes the jobs in flight and stops, the second kills the workers. SIGTERM
     counts as Ctrl-C; SIGHUP only finishes the jobs in flight.
     """
-    context.with_resource(traced_command(trace, f"tuner run {campaign}"))
+    _check_campaign(campaign, calls, target, widen=widen)
+    context.with_resource(traced_command(trace, f"tuner run {campaign or calls}"))
     settings, base = settings_of(config)
+    if calls is not None:
+        from tuner.cli.calls import with_calls
+
+        settings, campaign = with_calls(
+            settings, calls, kernels=kernel or (), target=target, widen=widen
+        )
+        kernel = None
+    assert campaign is not None
     if not settings.campaigns:
         raise TunerError(f"there are no campaigns in {base}", "write config.yaml with `tuner init`")
     if not dry_run:
@@ -125,6 +151,11 @@ def run(
     outcome = _execute(settings, campaign, options, quiet=quiet)
     with final_output():
         _print_outcome(settings, outcome, style, quiet=quiet)
+    _leave(outcome)
+
+
+def _leave(outcome: RunOutcome) -> None:
+    """Exit with the code of a run that is no success, and say why."""
     if outcome.status == "interrupted":
         note(f"run {outcome.run_id} was interrupted; rerun the same command to resume")
     if outcome.fault is not None:
@@ -139,6 +170,20 @@ def run(
             first,
             "the report lists every failure; a corrected kernel is measured again, "
             "anything else with --fresh",
+        )
+
+
+def _check_campaign(
+    campaign: str | None, calls: Path | None, target: str | None, *, widen: bool
+) -> None:
+    if (campaign is None) == (calls is None):
+        raise TunerError(
+            "run: there is no campaign" if calls is None else "a campaign and --calls are given",
+            "name a campaign of config.yaml, or a file of captured calls with --calls",
+        )
+    if calls is None and (target is not None or widen):
+        raise TunerError(
+            "--target and --widen belong to --calls", "set the campaign's targets in config.yaml"
         )
 
 

@@ -1,0 +1,129 @@
+"""`tuner capture -- COMMAND` and `tuner run --calls FILE`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import tuner
+from tuner.cli import invoke
+
+SCRIPT = """
+import os, subprocess, sys
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def doubled(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, at < n) * 2.0, at < n)
+
+if __name__ == "__main__":
+    x, out = torch.randn(100), torch.empty(100)
+    for _ in range(2):
+        doubled[lambda meta: (triton.cdiv(100, meta["BLOCK"]),)](x, out, 100, BLOCK=32)
+    print("arguments", sys.argv[1:], os.environ.get("SITE", ""))
+    if sys.argv[1:] == ["again"]:
+        subprocess.run([sys.executable, __file__, "raise"], stderr=subprocess.DEVNULL)
+        sys.exit(7)
+    if sys.argv[1:] == ["raise"]:
+        raise RuntimeError("mine")
+"""
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    file = tmp_path / "script.py"
+    file.write_text(SCRIPT)
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(
+        "import os\nos.environ['SITE'] = 'the site of the user'\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{site}")
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.chdir(tmp_path)
+    return file
+
+
+def test_a_program_and_its_processes_are_recorded(script, capfd):
+    command = ["--", sys.executable, f"{script}", "again"]
+    assert invoke(["capture", "--format", "json", *command]) == 7
+    captured = capfd.readouterr()
+    assert "arguments ['again'] the site of the user" in captured.out
+    (row,) = json.loads(captured.out[captured.out.index("[\n") :])
+    assert (row["kernel"], row["launches"]) == ("doubled", "4")
+
+
+@pytest.mark.slow
+def test_calls_in_a_file_are_tuned_by_a_campaign(script, monkeypatch, capfd):
+    assert invoke(["capture", "-o", "calls.json", "--", sys.executable, f"{script}"]) == 0
+    assert "1 calls are in calls.json" in capfd.readouterr().err
+    (call,) = tuner.load_calls("calls.json").records
+    assert call.place == f"{script}:doubled"
+    assert [each.buffer for each in call.written] == [1]
+    monkeypatch.delenv("TRITON_INTERPRET")
+    options = ["--target", "cuda:90", "--trials", "1", "--no-report"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tuner", "run", "--calls", "calls.json", *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": ""},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "1 trials (0 failed)" in done.stdout + done.stderr
+
+
+def test_a_program_without_launches_is_a_finding(script, capfd):
+    assert invoke(["capture", "--", sys.executable, "-c", "print('done')"]) == 1
+    captured = capfd.readouterr()
+    assert captured.out == "done\n"
+    assert "no launch of a Triton kernel was recorded" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--", "no-such-program"], "there is no program no-such-program"),
+        (["-o", "no/folder/calls.json", "--", sys.executable], "cannot be written"),
+    ],
+)
+def test_mistakes_are_refused_before_the_program_starts(script, arguments, message, capfd):
+    assert invoke(["capture", *arguments]) == 2
+    assert message in capfd.readouterr().err
+
+
+@pytest.fixture
+def unusable(tmp_path, monkeypatch):
+    """A file whose only call cannot be tuned."""
+    from tuner.capturing.files import save
+    from tuner.capturing.records import Call, Grid
+
+    monkeypatch.chdir(tmp_path)
+    call = Call("mine", "", (), {}, (), {}, (), (), Grid(()), problem="it is made of glass")
+    save(tmp_path / "calls.json", [call], {})
+    return tmp_path / "calls.json"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "there is no campaign"),
+        (["quickstart", "--calls", "calls.json"], "a campaign and --calls are given"),
+        (["quickstart", "--widen"], "--target and --widen belong to --calls"),
+        (["--calls", "none.json"], "none.json: No such file"),
+        (["--calls", "calls.json"], "none of its calls can be tuned"),
+        (["--calls", "calls.json", "--kernel", "mein"], "did you mean 'mine'"),
+    ],
+)
+def test_mistakes_of_a_run_of_calls_are_refused_in_one_line(unusable, arguments, message, capfd):
+    assert invoke(["run", *arguments]) == 2
+    error = capfd.readouterr().err
+    assert message in error
+    if message.startswith("none of its"):
+        assert "mine: left out: it is made of glass" in error

@@ -1,0 +1,80 @@
+"""`tuner run --calls FILE`: a campaign over captured calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from search_spaces.errors import TunerError
+from search_spaces.near_names import did_you_mean
+from tuner.cli.console import note
+
+if TYPE_CHECKING:
+    from tuner.capturing.table import CapturedKernel
+    from tuner.settings.models import Settings
+
+
+def with_calls(
+    settings: Settings,
+    file: Path,
+    *,
+    kernels: Sequence[str] = (),
+    target: str | None = None,
+    widen: bool = False,
+) -> tuple[Settings, str]:
+    """The settings with a campaign over the calls of a file, and the campaign's name.
+
+    kernels: the names of the kernels to tune; all by default. Calls that cannot be tuned are noted
+    and left out. Workers import the files that are written to a folder next to `file`.
+    """
+    from tuner.capturing.context import load_calls
+    from tuner.settings.models import Budget, CampaignConfig, TaskConfig
+
+    calls = load_calls(file)
+    places = dict.fromkeys(call.place or call.kernel for call in calls.records)
+    names = {*places, *calls.names}
+    for name in kernels:
+        if name not in names:
+            raise TunerError(
+                f"--kernel {name}: {file} has no calls of it{did_you_mean(name, names)}",
+                f"it has those of {', '.join(calls.names)}",
+            )
+    folder = file.resolve().with_name(f"{file.stem}_kernels")
+    specs = []
+    for place in places:
+        captured = calls[place]
+        if not kernels or captured.name in kernels or place in kernels:
+            specs += _specs(captured, folder, widen=widen)
+    if not specs:
+        raise TunerError(
+            f"{file}: none of its calls can be tuned", "the lines above say why for each"
+        )
+    campaign = CampaignConfig(
+        tasks=[TaskConfig(kernel=spec) for spec in specs],
+        targets=[target or "cuda"],
+        budget=Budget(trials="auto"),
+    )
+    name = file.stem
+    campaigns = {**settings.campaigns, name: campaign}
+    return settings.model_copy(update={"campaigns": campaigns}), name
+
+
+def _specs(captured: CapturedKernel, folder: Path, *, widen: bool) -> list[str]:
+    """The spec of a kernel with those of its calls that can be tuned; empty without one."""
+    from tuner.capturing.declared import declare
+    from tuner.capturing.table import CapturedKernel
+
+    for call in captured.calls:
+        if call.problem:
+            note(f"{call.kernel}: left out: {call.problem}")
+    usable = [call for call in captured.calls if not call.problem]
+    if not usable:
+        return []
+    folder.mkdir(exist_ok=True)
+    try:
+        kernel = declare(CapturedKernel(usable, captured.contents), widen=widen, folder=folder)
+    except TunerError as error:
+        note(f"{captured.name}: left out: {error.message}")
+        return []
+    return [kernel.spec]

@@ -1,0 +1,119 @@
+"""`tuner capture`: run a program and record the Triton kernels that it launches."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from search_spaces.errors import TunerError
+from tuner.cli.console import Format, FormatOption, emit, note
+
+if TYPE_CHECKING:
+    from tuner.capturing.table import Calls
+
+_COLUMNS = ("kernel", "grid", "dtypes", "shapes", "configs", "launches", "GPU time", "note")
+
+
+class Contents(StrEnum):
+    """Whose values are kept."""
+
+    INTEGERS = "integers"
+    KEEP = "keep"
+
+
+def capture(
+    command: Annotated[
+        list[str],
+        typer.Argument(
+            help="A program and its arguments, such as `python script.py`.",
+            metavar="-- COMMAND...",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write the calls to this file, for `tuner run --calls`. Each call runs again at "
+            "the program's exit, to find what it writes.",
+        ),
+    ] = None,
+    contents: Annotated[
+        Contents,
+        typer.Option(help="Keep the values of integer tensors up to 1 MiB, or of all tensors."),
+    ] = Contents.INTEGERS,
+    style: FormatOption = Format.TABLE,
+) -> None:
+    """Run a program and list the Triton kernels that it launches.
+
+    Python processes that the program starts are recorded as well. The exit code is the program's;
+    with 0, it is 1 if no launch was recorded.
+    """
+    if output is not None and (output.is_dir() or not output.absolute().parent.is_dir()):
+        raise TunerError(f"--output {output}: cannot be written", "name another file")
+    program = shutil.which(command[0])
+    if program is None:
+        raise TunerError(f"there is no program {command[0]}", "write `-- python script.py`")
+    with tempfile.TemporaryDirectory(prefix="tuner-capture-") as folder:
+        code = _run([program, *command[1:]], Path(folder), contents, tried=output is not None)
+        calls = _merged(Path(folder))
+    if calls is not None:
+        _emit(calls, style)
+        if output is not None:
+            calls.save(output)
+            note(f"{len(calls)} calls are in {output}; tune them: tuner run --calls {output}")
+    else:
+        note("no launch of a Triton kernel was recorded")
+    if code or calls is None:
+        raise typer.Exit(code or 1)
+
+
+def _run(command: Sequence[str], folder: Path, contents: Contents, *, tried: bool) -> int:
+    """Run a program with the recorder in its Python processes; its exit code, as a shell's."""
+    from tuner.capturing import child
+
+    startup = Path(child.__file__).parent / "startup"
+    paths = [f"{startup}", os.environ.get("PYTHONPATH", "")]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        child.FOLDER: f"{folder}",
+        child.CONTENTS: f"{contents}",
+        child.TRIED: "1" if tried else "0",
+    }
+    sys.stdout.flush()
+    process = subprocess.Popen(command, env=environment)
+    # A Ctrl-C reaches the program as well, which decides what it means.
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        code = process.wait()
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    return code if code >= 0 else 128 - code
+
+
+def _merged(folder: Path) -> Calls | None:
+    """The calls of all processes; None where none was recorded."""
+    from tuner.capturing.files import merged
+
+    files = sorted(folder.glob("*.json"), key=lambda file: file.stat().st_mtime)
+    return merged(files) if files else None
+
+
+def _emit(calls: Calls, style: Format) -> None:
+    from tuner.capturing.table import rows_of
+
+    rows: list[dict[str, object]] = [{**row} for row in rows_of(calls.records)]
+    shown = [name for name in _COLUMNS if any(row[name] for row in rows)]
+    emit(rows, shown if style is Format.TABLE else _COLUMNS, style)
