@@ -3,7 +3,7 @@
 On a GPU the kernels are empty and really launched. Without one, `run` of the jitted function does
 nothing, so that the difference is what the dispatch costs: memo, lookup and merging of arguments.
 Launches of all forms are interleaved in rounds of alternating order; figures are medians over
-rounds, in microseconds per launch. Prints one JSON object to stdout. Takes about 20 s.
+rounds, in microseconds per launch. Prints one JSON object to stdout. Takes about 10 s.
 
     python benchmarks/apply_overhead.py > results/apply_overhead.json
 """
@@ -175,8 +175,8 @@ class _Always(dict):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=41)
-    parser.add_argument("--launches", type=int, default=500)
+    parser.add_argument("--rounds", type=int, default=601)
+    parser.add_argument("--launches", type=int, default=50)
     options = parser.parse_args()
     if not GPU:
         os.environ["TUNER_DEVICE"] = "NVIDIA H200"

@@ -11,7 +11,7 @@ from typing import Any
 
 from ._applied_plan import AppliedPlan, applied_plan
 from ._arguments import Arguments
-from ._call_key import GRID, call_key, is_call_key, is_of_launch
+from ._call_key import call_key, is_call_key, is_of_launch
 from ._decorators import Decorated
 from ._device import current_device, several_models
 from ._device_facts import DeviceFacts
@@ -57,17 +57,16 @@ class AppliedTables:
         wanted = dims.union(self._arguments.keys)
         if self._parts.computed & dims or self._arguments.dims or self._arguments.key_map:
             wanted.update(self._parts.names)  # What computes a dim may read any argument.
-        if any(_is_captured(table) for table in self.tables):
+        captured = any(_is_captured(table) for table in self.tables)
+        if captured:
             wanted.update(self._parts.names)  # Those that a key omits must have their defaults.
         entries = [entry for table in self.tables for entry in table.entries]
-        texts = [value for entry in entries for value in entry.key.values()]
         tuned = {name for entry in entries for name in entry.config}
         return Memos(
             self._parts.names,
             # Whether the caller's own constants may be replaced depends on their values.
             wanted.difference(tuned) if self._parts.tuner is not None else wanted.union(tuned),
-            grid=GRID in dims,
-            shaped=any("[" in text for text in texts if isinstance(text, str)),
+            captured=captured,
             typed=any(table.distinguishes_booleans for table in self.tables),
         )
 

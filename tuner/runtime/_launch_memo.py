@@ -5,6 +5,9 @@ positional, which keywords there are, and which arguments are tensors. Its sourc
 positions and of the kernel's own parameter names. Where a launch does not have the form, the
 function raises, or its memo is unknown; the caller then asks `Memos.of` for the right one. A grid
 that is a function has another form than a tuple.
+
+Of captured launches the memo has shapes of tensors only where the grid is a function. With a tuple,
+launches of equal memos are one and the same to the kernel, so the first of them decides for all.
 """
 
 from __future__ import annotations
@@ -25,9 +28,8 @@ _SCALARS = (type(None), bool, int, float, str)
 class Memos:
     """Makes memos of one kernel's launches.
 
-    names: the kernel's parameters in order. wanted: those that keys depend on. grid: whether keys
-    depend on a tuple as grid. shaped: whether they depend on shapes of tensors. typed: whether True
-    and 1 are different values.
+    names: the kernel's parameters in order. wanted: those that keys depend on. captured: whether
+    keys describe launches. typed: whether True and 1 are different values.
     """
 
     def __init__(
@@ -35,13 +37,12 @@ class Memos:
         names: Sequence[str],
         wanted: Collection[str],
         *,
-        grid: bool = False,
-        shaped: bool = False,
+        captured: bool = False,
         typed: bool = False,
     ) -> None:
         self._names = tuple(names)
         self._wanted = frozenset(names).intersection(wanted)
-        self._grid, self._shaped = grid, shaped
+        self._captured = captured
         self._typed = typed
         self._made: dict[tuple[Any, ...], MakeMemo] = {}
         #: Per form of call, the kind of value that each argument has had.
@@ -78,12 +79,13 @@ class Memos:
         parts = [f"{is_function}", "len(a)", "len(k)"]
         if not self._wanted <= kinds.keys():
             parts.append("(*k,)")  # An argument has its default, which a keyword may replace.
-        if self._grid and not is_function:
+        if self._captured and not is_function:
             parts.append("g if g.__class__ is tuple else grid_of(g)")
+        shaped = self._captured and is_function
         for name, kind in kinds.items():
             at = self._names.index(name)
             value = f"a[{at}]" if at < given else f"k[{name!r}]"
-            parts += _parts(value, kind, self._shaped, self._typed)
+            parts += _parts(value, kind, shaped, self._typed)
         source = f"lambda a, k, g: ({', '.join(parts)},)"
         return eval(source, {"describe": described, "grid_of": _grid})  # type: ignore[no-any-return]
 
