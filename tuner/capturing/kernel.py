@@ -80,6 +80,10 @@ class CallKernel(AdoptedKernel):
         )
         super().__init__(parts, given)
 
+    @property
+    def place(self) -> str:
+        return self._declared.calls[0].place
+
     def call(self, workload: Workload) -> Call:
         """The call of a workload; raises `WorkloadError` for another one."""
         found = self._calls.get(workload)
