@@ -12,9 +12,11 @@ quickstart: $(VENV)/.base  ## tune on this machine: database, report and tables 
 # Those that start clusters, kill processes or time a device go one after the other. The others keep
 # their order: xdist would put files with few tests last, which are often those with long ones.
 ALONE := slow or ray or postgres or gpu
+# Some tests wait most of the time: half as many again as processors, and at most four.
+SIDE_BY_SIDE := $(shell $(PYTHON) -c 'import os; n = os.cpu_count() or 1; print(min(4, n + n // 2))')
 
 test: $(VENV)/.dev  ## the whole test suite; GPU tests run where there is a GPU
-	$(BIN)/python -m pytest -m "not ($(ALONE))" --numprocesses auto --maxprocesses 4 --dist loadfile \
+	$(BIN)/python -m pytest -m "not ($(ALONE))" --numprocesses $(SIDE_BY_SIDE) --dist loadfile \
 	  --no-loadscope-reorder --durations 20; \
 	first=$$?; $(BIN)/python -m pytest -m "$(ALONE)" --durations 20 && exit $$first
 

@@ -40,6 +40,7 @@ def test_a_family_keeps_its_promises(name):
     assert len(workloads) >= 6
     assert len({workload.key for workload in workloads}) == len(workloads)
     devices = [CPU, CPU_AVX2] if "cpu" in kernel.kinds else [H200, MI300X]
+    points = feasible = 0
     for workload in workloads:
         kernel.check_workload(workload)
         kernel.check_workload(kernel.small_workload(workload))
@@ -52,6 +53,9 @@ def test_a_family_keeps_its_promises(name):
             bound.require_feasible()
             assert bound.why_not(kernel.default_config(workload, device)) is None
             assert bound.size() >= 8
+            points, feasible = points + bound.cardinality(), feasible + bound.size()
+    # A random draw finds a feasible config soon; on few processors CPU threads leave the least.
+    assert feasible / points >= 0.02
 
 
 @pytest.mark.parametrize("name", FAMILIES)
