@@ -90,7 +90,8 @@ class AdapterContract:
             assert {f"{size}": config for size, config in table.rows.items()} == document
             text = self.adapter.text_of(table)
             assert self.adapter.read(text, "again") == SizeTable(table.rows, table.triton)
-            assert list(json.loads(text).items())[-1][0] == f"{max(table.rows)}"
+            if list(table.rows) == sorted(table.rows):
+                assert text.rstrip() == path.read_text().rstrip()
 
     def test_the_choice_is_that_of_the_library(self):
         for device, *sizes, dtype, block, rows in self.facts("choices"):

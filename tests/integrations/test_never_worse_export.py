@@ -49,6 +49,14 @@ def test_a_row_is_added_where_the_nearest_one_is_measured_to_be_slower(call, sto
     assert rows[added] == steady
     assert "waylib is not installed here: comparing with its default configs" in err
     assert f"sizes were slower, rows added: {added}; rows set to today's config: none" in err
+    # Against a library that ships the same rows, there is nothing to compare.
+    shipped = tmp_path / "waylib" / "tables" / NAME
+    shipped.parent.mkdir(parents=True)
+    shipped.write_text(json.dumps({"1000": small, "9000": steady}))
+    code, err = call("--format", "waylib", "--never-worse", "--package", "waylib")
+    assert code == 0, err
+    assert f"0 comparisons with {shipped.relative_to(tmp_path)}; 0 sizes were slower" in err
+    assert set(json.loads((tmp_path / "out" / NAME).read_text())) == {"1000", "9000"}
 
 
 def test_formats_without_a_lookup_and_missing_packages_are_refused(call, store):

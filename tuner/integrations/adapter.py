@@ -197,7 +197,12 @@ class Adapter(ABC):
         for size, config in table.rows.items():
             if reason := self.refusal(config):
                 raise TunerError(f"{self.name}, size {size}: {reason}", "leave this config out")
-        return text_of_rows(table.rows, table.triton if self.says_triton else "")
+        order = (*self.required, *self.optional)
+        rows = {
+            size: {name: config[name] for name in order if name in config}
+            for size, config in table.rows.items()
+        }
+        return text_of_rows(rows, table.triton if self.says_triton else "")
 
     # -- the configs -------------------------------------------------------------------------------
     def refusal(self, config: Config) -> str:
