@@ -90,6 +90,7 @@ def test_no_size_is_slower_and_every_added_row_is_needed(situation):
     assert set(result.replaced) <= set(result.worse)
     # No pair is measured twice, and no launch is compared with itself.
     assert len(model.asked) == result.compared
+    assert result.unknown == sum(map(math.isinf, (model.time(*pair[:2]) for pair in model.asked)))
     asked = {(pair.size, pair.config["BLOCK_SIZE_M"]) for pair in model.asked}
     assert len(asked) == len(model.asked)
     assert all(pair.config != pair.today for pair in model.asked)

@@ -67,6 +67,8 @@ def test_formats_without_a_lookup_and_missing_packages_are_refused(call, store):
     code, err = call("--format", "csv", "--never-worse")
     assert code == 2
     assert "--never-worse: the format csv has no lookup by size" in err
+    code, err = call("--format", "vllm", "--never-worse", "--check")
+    assert (code, "leave --never-worse out" in err) == (2, True)
     code, err = call("--format", "vllm", "--never-worse", "--package", "absent")
     assert code == 2
     assert "--package absent: no such folder" in err

@@ -75,6 +75,8 @@ def export(
 
     settings, base = settings_of(config)
     folder = output or Path(settings.paths.tables)
+    if check and never_worse:
+        raise TunerError("--check writes and measures nothing", "leave --never-worse out")
     if check:
         _check(settings, base, run, folder, kind)
         return

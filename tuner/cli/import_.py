@@ -23,7 +23,7 @@ def import_(
         list[Path],
         typer.Argument(
             help="Tables of vLLM or SGLang under their own names, T4 results, Kernel Tuner caches.",
-            metavar="FILE...",
+            metavar="FILE",
             show_default=False,
         ),
     ],

@@ -100,6 +100,11 @@ def _adjustment(
             f"{adapter.name} [{key}]: {found.compared} comparisons with {source}; "
             f"{len(found.worse)} sizes were slower, {_changes(found.added, found.replaced)}"
         )
+        if found.unknown:
+            note(
+                f"{adapter.name} [{key}]: {found.unknown} comparisons could not be measured; "
+                "today's configs are kept there"
+            )
         return replace(table, rows=found.rows)
 
     return adjust

@@ -58,6 +58,8 @@ class Guarded:
     worse: tuple[int, ...]
     #: How many pairs were compared.
     compared: int
+    #: How many of them could not be: these count as worse.
+    unknown: int = 0
 
 
 def never_worse(
@@ -88,6 +90,7 @@ def never_worse(
         tuple(sorted(key for key in rows if guard.rows[key] != rows[key])),
         tuple(at_first),
         guard.compared,
+        guard.unknown,
     )
 
 
@@ -133,7 +136,7 @@ class _Guard:
         launched: Callable[[Config], Config],
     ) -> None:
         self.rows = dict(rows)
-        self.compared = 0
+        self.compared = self.unknown = 0
         self._compare, self._sizes = compare, sizes
         self._nearest, self._launched = nearest, launched
         self._today = {size: today(size) for size in sizes}
@@ -228,6 +231,7 @@ class _Guard:
         self.compared += len(unknown)
         for pair, comparison in zip(unknown, found, strict=True):
             self._known[pair.size, config_key(pair.config)] = comparison
+            self.unknown += comparison is None
 
     def _is_worse(self, size: int, config: Config) -> bool:
         if self._is_today(size, config):
