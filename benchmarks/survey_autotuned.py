@@ -60,6 +60,7 @@ def imported(package, ours):
     from triton.runtime import autotuner
 
     from tuner import runtime
+    from tuner.runtime._import_watch import ImportWatch
 
     made = []
 
@@ -80,8 +81,11 @@ def imported(package, ours):
     triton.autotune = triton.runtime.autotune = autotuner.autotune = recorder(plain)
     if package in DECORATORS:
         module, name = DECORATORS[package]
-        holder = importlib.import_module(module)
-        setattr(holder, name, recorder(getattr(holder, name)))
+
+        def replace(_, holder):
+            setattr(holder, name, recorder(getattr(holder, name)))
+
+        ImportWatch(replace, lambda: None).watch(frozenset([module]))
     errors = {}
     for module in modules_of(package):
         try:
@@ -303,7 +307,8 @@ def of_package(distribution, package):
     results = []
     for ours in ("0", "1"):
         command = [sys.executable, __file__, "--child", package, "--ours", ours]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=500)
+        environment = {**os.environ, "CCE_AUTOTUNE": "1"}  # else cut-cross-entropy tunes nothing
+        done = subprocess.run(command, capture_output=True, text=True, timeout=500, env=environment)
         if done.returncode:
             sys.exit(f"{package}: {done.stderr[-2000:]}")
         results.append(json.loads(done.stdout.splitlines()[-1]))

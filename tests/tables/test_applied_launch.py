@@ -178,6 +178,21 @@ def test_a_key_as_capture_writes_it_matches_by_what_the_kernel_can_see(applied_l
         assert applied_library.launch("plain", 128) == 64  # bias_ptr has no default
 
 
+def test_a_captured_flag_and_number_of_equal_value_are_two_keys(applied_library):
+    arguments = {**_arguments(128), "bias_ptr": None}
+    flag, number = ({**arguments, "EVEN": value} for value in (True, 1))
+    entries = [
+        (call_key(given, len, ["BLOCK"]), {"BLOCK": block})
+        for given, block in ((flag, 32), (number, 16))
+    ]
+    with tuner.applied(applied_library.table("plain", *entries)):
+        for _ in range(2):
+            assert applied_library.launch("plain", 128, EVEN=True) == 32
+            assert applied_library.launch("plain", 128, EVEN=1) == 16
+    with tuner.applied(applied_library.table("plain", entries[0])):
+        assert applied_library.launch("plain", 128, EVEN=1) == 32
+
+
 def test_a_tuple_grid_keeps_the_parameters_that_it_may_depend_on(applied_library, caplog):
     """With a block of 32, a grid for blocks of 64 would leave half of the output unwritten."""
     with tuner.applied(applied_library.table("plain", (key(128), CONFIG))) as application:

@@ -217,6 +217,27 @@ def test_a_table_may_name_the_place_of_its_kernel_in_its_provenance(applied_libr
             assert applied_library.launch("tuned") == 32
 
 
+def test_a_kernel_may_be_named_by_the_file_of_its_module(applied_library):
+    """As capture names kernels of the running script; the module must be imported already."""
+    path = applied_library.table("tuned", (key(), CONFIG))
+    place = f"{applied_library.folder / f'{NAME}.py'}:tuned"
+    with tuner.applied({place: path}) as application:
+        assert applied_library.launch("tuned") == 32
+        assert application.kernels[0].kernel == place
+    assert applied_library.launch("tuned") == 64
+
+
+def test_one_kernel_under_two_names_has_the_tables_of_both(applied_library):
+    module = sys.modules[NAME]
+    module.alias = module.tuned
+    first = applied_library.table("tuned", (key(), CONFIG))
+    second = applied_library.table("alias", (key(50), CONFIG))
+    with tuner.applied([first, second]):
+        assert applied_library.launch("tuned") == applied_library.launch("tuned", 50) == 32
+    assert applied_library.launch("tuned") == 64
+    assert type(module.tuned).__name__ == "Autotuner"
+
+
 def test_the_report_lists_kernels_and_launches(applied_library):
     applied_library.table("tuned", (key(), CONFIG))
     applied_library.table("gone", (key(), CONFIG))

@@ -115,13 +115,19 @@ class AppliedTables:
         """The hit of a table of captured launches."""
         free = {name for entry in table.entries for name in entry.config} | self._parts.computed
         fixed = [name for name in self._parts.names if name in named and name not in free]
+        whole = call_key({name: named[name] for name in fixed}, grid)
+        found = None
         for entry in table.index.values():
-            hidden = [name for name in fixed if name not in entry.key]
-            if is_of_launch(entry.key, named, grid) and not any(
-                self._is_set(name, named) for name in hidden
+            if not is_of_launch(entry.key, named, grid) or any(
+                self._is_set(name, named) for name in fixed if name not in entry.key
             ):
-                return Hit(entry.config, "exact", 0.0, entry, table.path), ""
-        return None, miss_text(table, call_key({name: named[name] for name in fixed}, grid))
+                continue
+            hit = Hit(entry.config, "exact", 0.0, entry, table.path)
+            # As in other tables, 1 matches an entry of true where there is none of 1.
+            if all(type(entry.key[name]) is type(whole.get(name)) for name in entry.key):
+                return hit, ""
+            found = found or hit
+        return found, "" if found else miss_text(table, whole)
 
     def _is_set(self, name: str, named: Mapping[str, Any]) -> bool:
         """Whether an argument that a key leaves out has another value than its default."""
