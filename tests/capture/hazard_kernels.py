@@ -118,3 +118,19 @@ def root(x, out, n, BLOCK: tl.constexpr):
 @triton.jit
 def idle(x, BLOCK: tl.constexpr):
     tl.load(x + tl.arange(0, BLOCK))
+
+
+def set_blocks(args):
+    args["source"].block_shape = [args["BLOCK"]]
+    args["target"].block_shape = [args["BLOCK"]]
+
+
+@triton.autotune(
+    [triton.Config({"BLOCK": block}, pre_hook=set_blocks) for block in (32, 64)],
+    key=["n"],
+    do_bench=measured,
+)
+@triton.jit
+def by_descriptor(source, target, n, BLOCK: tl.constexpr):
+    start = tl.program_id(0) * BLOCK
+    target.store([start], source.load([start]) * 2.0)

@@ -234,6 +234,24 @@ def test_tuples_dtypes_and_functions_are_passed_again(hazards):
     assert torch.equal(kernel.reference(workload, inputs)["out"], expected)
 
 
+def test_descriptors_made_by_the_host_are_made_again_with_the_blocks_of_a_config(hazards):
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    x, out = torch.randn(128), torch.empty(128)
+
+    def launch():
+        source, target = (TensorDescriptor(each, [128], [1], [16]) for each in (x, out))
+        hazards.by_descriptor[blocks(128)](source, target, 128)
+
+    kernel = all_correct(declared(launch))
+    assert torch.equal(out, 2.0 * x)
+    (workload,) = kernel.workloads()
+    assert workload["source"] == "descriptor(float32[128],128/1)"
+    assert written(kernel) == {"target": (False, False)}
+    inputs = kernel.make_inputs(workload, 0, "cpu")
+    assert torch.equal(kernel.reference(workload, inputs)["target"], 2.0 * inputs["source"])
+
+
 def test_values_are_drawn_like_those_of_the_call(hazards):
     x, out = torch.rand(100) + 1.0, torch.empty(100)
     with tuner.capture() as calls:
