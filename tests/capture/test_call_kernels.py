@@ -87,6 +87,7 @@ def test_a_written_tensor_is_an_output_and_all_others_are_inputs(kernels):
     assert kernel.default_config(workload, H200) == {
         "BLOCK": 64, "num_warps": 4, "num_stages": 3
     }  # fmt: skip
+    assert kernel.place == "capture_kernels:tuned"
     assert {config["BLOCK"] for config in kernel.listed_configs(workload, H200)} == {64, 128}
     all_correct(kernel)
 
@@ -279,6 +280,8 @@ def test_calls_that_cannot_be_tuned_say_why_in_one_line(hazards, kernels):
         assert "\n" not in refused.value.message
         with pytest.raises(TunerError, match=reason):
             tuner.tune(call)
+        with tuner.session() as session, pytest.raises(TunerError, match=reason):
+            session.tune(call)
 
 
 # -- workloads and spaces ----------------------------------------------------------------------

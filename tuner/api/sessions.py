@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Any, Self, overload
 from search_spaces import registry, source_changes
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
+from search_spaces.records import Value
 from search_spaces.registry import refuse_nested
 from tuner.api.databases import Database
 from tuner.api.result import TuneResult
-from tuner.api.tuning import Budget, Dims, TuneCall, is_one, workloads_of
+from tuner.api.tuning import Budget, Dims, TuneCall, declared_calls, is_one, workloads_of
 from tuner.progress import ProgressCallback
 from tuner.tracing import span
 
 if TYPE_CHECKING:
+    from tuner.capturing import CapturedKernel
     from workers.pools.kept_pool import KeptPool
 
 
@@ -72,6 +74,26 @@ class Session:
     @overload
     def tune(
         self,
+        kernel: CapturedKernel,
+        workload: None = ...,
+        *,
+        budget: Budget = ...,
+        target: str | None = ...,
+        strategy: str = ...,
+        seed: int = ...,
+        fresh: bool = ...,
+        settings: Mapping[str, Any] | None = ...,
+        on_progress: ProgressCallback | None = ...,
+        progress: bool | None = ...,
+        widen: bool = ...,
+        space: Mapping[str, Sequence[Value]] | None = ...,
+        reference: Callable[..., Any] | None = ...,
+        tolerance: float | None = ...,
+    ) -> TuneResult | list[TuneResult]: ...
+
+    @overload
+    def tune(
+        self,
         kernel: str | Kernel,
         workload: Dims,
         *,
@@ -103,8 +125,8 @@ class Session:
 
     def tune(
         self,
-        kernel: str | Kernel,
-        workload: Dims | Sequence[Dims],
+        kernel: str | Kernel | CapturedKernel,
+        workload: Dims | Sequence[Dims] | None = None,
         *,
         budget: Budget = 100,
         target: str | None = None,
@@ -114,6 +136,10 @@ class Session:
         settings: Mapping[str, Any] | None = None,
         on_progress: ProgressCallback | None = None,
         progress: bool | None = None,
+        widen: bool = False,
+        space: Mapping[str, Sequence[Value]] | None = None,
+        reference: Callable[..., Any] | None = None,
+        tolerance: float | None = None,
     ) -> TuneResult | list[TuneResult]:
         """Tune as `tuner.tune` does, on the session's workers and in its database.
 
@@ -122,6 +148,10 @@ class Session:
         session's; settings section by section.
         """
         self._refuse_own_call("tune")
+        opened: dict[str, Any] = {
+            "widen": widen, "space": space, "reference": reference, "tolerance": tolerance
+        }  # fmt: skip
+        kernel, workload = declared_calls(kernel, workload, opened)
         with self._lock:
             if self._closed:
                 raise TunerError("this session is closed", "open another one: tuner.session()")

@@ -141,7 +141,7 @@ def tune(
     opened: dict[str, Any] = {
         "widen": widen, "space": space, "reference": reference, "tolerance": tolerance
     }  # fmt: skip
-    kernel, workload = _declared_calls(kernel, workload, opened)
+    kernel, workload = declared_calls(kernel, workload, opened)
     call = TuneCall(
         kernel=kernel,
         workloads=workloads_of(workload),
@@ -160,7 +160,7 @@ def tune(
     return results[0] if is_one(workload) else results
 
 
-def _declared_calls(
+def declared_calls(
     kernel: str | Kernel | CapturedKernel,
     workload: Dims | Sequence[Dims] | None,
     opened: Mapping[str, Any],
