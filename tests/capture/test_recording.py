@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import threading
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -221,6 +224,26 @@ def test_further_kinds_of_launch_are_counted_and_not_recorded(kernels):
     assert len(calls) == 64
     assert dict(calls.dropped) == {"plain": 6}
     assert "plain: 6 launches" in f"{calls}"
+
+
+def test_recording_keeps_no_tensor_alive(kernels):
+    def work():
+        x, y, out = tensors()
+        launch(kernels.plain, x, y, out, BLOCK=128)
+        grid = lambda meta: (-(-x.numel() // meta["BLOCK"]),)  # noqa: E731
+        kernels.tuned[grid](x, y, out, 1000, 2.0)
+        kernels.tuned[functools.partial(_grid_of, x)](x, y, out, 1000, 3.0)
+        return [weakref.ref(each) for each in (x, y, out)]
+
+    with tuner.capture() as calls:
+        seen = work()
+        gc.collect()
+        assert [each() for each in seen] == [None] * 3
+    assert [call.problem for call in calls.records] == [""] * 3
+
+
+def _grid_of(x, meta):
+    return (-(-x.numel() // meta["BLOCK"]),)
 
 
 def test_kernels_are_found_by_name_and_by_row(kernels):

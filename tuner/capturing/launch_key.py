@@ -54,8 +54,10 @@ class Plan:
                     value = cell.cell_contents
                     if type(value) in _PLAIN:
                         parts.append(value)
+            elif callable(grid):  # the object itself may hold tensors
+                parts += (type(grid), getattr(grid, "__qualname__", ""))
             else:
-                parts.append(tuple(grid) if type(grid) is list else grid)
+                parts.append(tuple(grid))
         return tuple(parts)
 
 

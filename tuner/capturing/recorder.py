@@ -112,7 +112,8 @@ class Recorder:
         with self._lock:
             known = plan.known.get(key)
             if known is None:
-                known = plan.known[key] = _Known(call, kernel, grid)
+                # Not the grid itself, whose variables may be tensors.
+                known = plan.known[key] = _Known(call, kernel, getattr(grid, "__code__", None))
                 self._all.append(known)
                 self._kinds[id(kernel)] = self._kinds.get(id(kernel), 0) + 1
             else:  # another thread was as early
