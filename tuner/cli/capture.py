@@ -36,7 +36,7 @@ def capture(
         list[str],
         typer.Argument(
             help="A program and its arguments, such as `python script.py`.",
-            metavar="-- COMMAND...",
+            metavar="COMMAND",
             show_default=False,
         ),
     ],
