@@ -35,6 +35,7 @@ def test_the_nearest_centre_is_found_whatever_the_sizes():
             for block_k in (16, 64):
                 minimum = "pairs" if block_k == 16 else "places"
                 config = {**USUAL, "norms": norms, "BLOCK_K": block_k, "minimum": minimum}
+                config["num_stages"] = 2 if norms == "launch" else 1
                 if dtype == "float32":
                     config |= {"precision": "ieee", "recompute": norms == "kernel"}
                 jobs.append(("nearest_centre", small, config))
@@ -113,6 +114,13 @@ def test_only_few_points_split_the_centres():
         found = bound.sample(random.Random(1), 200)
         splits.append(max(config.get("splits", 1) for config in found))
     assert splits == [1, 16]
+
+
+def test_few_points_split_the_centres_without_tuning():
+    kernel = load("nearest_centre")
+    few, many = workload(256, 16384, 256, "bfloat16"), workload(65_536, 16384, 256, "bfloat16")
+    assert kernel.default_config(few, H200)["splits"] == 16
+    assert kernel.default_config(many, H200)["splits"] == 1
 
 
 def test_points_of_few_coordinates_are_refused():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spaces_devices import H200, build, meta_tensors, spilled_bytes
+from spaces_devices import H200, MI300X, build, meta_tensors, spilled_bytes
 from spaces_interpret import wrong
 
 from search_spaces.errors import WorkloadError
@@ -29,8 +29,8 @@ def test_every_pair_has_its_value_whatever_the_sizes():
     ):
         for config in (
             USUAL,
-            {**USUAL, "norms": "kernel", "stream": True},
-            {**USUAL, "BLOCK_K": 64, "GROUP_M": 1, "norms": "kernel"},
+            {**USUAL, "norms": "kernel", "num_stages": 1, "stream": True},
+            {**USUAL, "BLOCK_K": 64, "GROUP_M": 1, "norms": "kernel", "num_stages": 1},
         ):
             chosen = {**config, "precision": "ieee"} if dtype == "float32" else config
             jobs.append(("rbf_kernel", workload(rows, cols, dim, dtype), chosen))
@@ -70,9 +70,33 @@ def test_products_use_tensor_cores_without_spills():
         built = build(launch, H200)
         assert "wgmma.mma_async" in built.asm["ptx"]
         assert "ex2.approx" in built.asm["ptx"]
-        assert "st.global.v4.b32" in built.asm["ptx"]
+        if large["dtype"] == "bfloat16":
+            # No tile that is loaded ahead is read by anything but the product.
+            assert "async_copy_global_to_local" in built.asm["ttgir"]
+            assert "ttg.local_load" not in built.asm["ttgir"]
+        assert "st.global.cs.v4.b32" in built.asm["ptx"]
         assert spilled_bytes(built) == 0
         assert built.metadata.shared <= H200.shared_bytes
+
+
+@pytest.mark.parametrize("family", ["nearest_centre", "rbf_kernel"])
+def test_norms_from_tiles_of_the_product_are_not_pipelined(family):
+    """Triton would load the next tile over one that a product is reading."""
+    kernel = load(family)
+    for large in kernel.workloads():
+        for device in (H200, MI300X):
+            bound = kernel.space(large).bind(large, device)
+            assert bound.restrict({"norms": ["kernel"], "num_stages": [2, 3, 4]}).size() == 0
+            assert bound.restrict({"norms": ["kernel"]}).size() > 0
+            assert kernel.default_config(large, device)["norms"] == "launch"
+
+
+def test_products_in_tf32_need_a_tolerance():
+    kernel, large = load("rbf_kernel"), workload(60_000, 4096, 784)
+    rough = {"precision": ["tf32"]}
+    assert kernel.space(large).bind(large, H200).restrict(rough).size() == 0
+    admitted = large.with_dims(tolerance=1e-3)
+    assert kernel.space(admitted).bind(admitted, H200).restrict(rough).size() > 0
 
 
 def test_points_of_few_coordinates_are_refused():

@@ -14,7 +14,7 @@ from search_spaces.declaration.dimensions import check_dims, tolerance_of
 from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
 from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
 from search_spaces.kernels.launch_limits import integer
-from search_spaces.kernels.nearest_centre.space import nearest_space
+from search_spaces.kernels.nearest_centre.space import default_nearest, nearest_space
 from search_spaces.kernels.nearest_centre.triton_kernels import (
     nearest_centre_kernel,
     nearest_of_splits_kernel,
@@ -24,7 +24,6 @@ from search_spaces.kernels.pairwise import (
     MOST_POINTS,
     MOST_ROWS,
     check_coordinates,
-    default_point,
     norm_launch,
     tile_constants,
 )
@@ -142,7 +141,7 @@ class NearestCentre(Kernel):
         return nearest_space(workload)
 
     def default_config(self, workload: Workload, device: Device) -> Config:
-        return default_point(self.space(workload).bind(workload, device))
+        return default_nearest(workload, device)
 
     def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
         rows, centres, dim = _sizes(workload)

@@ -9,13 +9,14 @@ from search_spaces.kernels.features import tile_features
 from search_spaces.kernels.launch_limits import fits_shared, integer, programs_at_once
 from search_spaces.kernels.pairwise import (
     TILE_CONSTRAINTS,
+    default_point,
     steps,
     sums,
     tile_bytes,
     tile_parameters,
 )
 from search_spaces.params import Boolean, Choice, Integer, PowerOfTwo
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, Value, Workload
 from search_spaces.space import SearchSpace
 
 _MOST_SPLITS, _LEAST_CENTRES = 16, 128
@@ -23,6 +24,14 @@ _MOST_SPLITS, _LEAST_CENTRES = 16, 128
 _FEW_ROWS, _ENOUGH = 2**17, 4
 #: Relative error of a distance whose products are TF32, for inputs as `make_inputs` draws them.
 _TF32_ERROR = 5e-3
+#: Configs without tuning, the first feasible one. In 16 bits a tile of points stays on chip while
+#: the centres pass by; parts of TF32 leave no room for that.
+_USUAL: tuple[dict[str, Value], ...] = tuple(
+    {"BLOCK_M": rows, "BLOCK_N": centres, "BLOCK_K": block, "num_warps": warps}
+    | {"num_stages": stages, "norms": "launch", "minimum": "places", "recompute": False}
+    for rows, centres, block, warps in ((128, 64, 128, 4), (128, 128, 64, 8), (64, 64, 32, 4))
+    for stages in (2, 1)
+)
 
 
 def nearest_space(workload: Workload) -> SearchSpace:
@@ -39,6 +48,18 @@ def nearest_space(workload: Workload) -> SearchSpace:
     if splits > 1 and rows <= _FEW_ROWS:
         parameters.append(PowerOfTwo("splits", 1, splits))
     return SearchSpace(parameters, CONSTRAINTS, kernel="nearest_centre", features=features)
+
+
+def default_nearest(workload: Workload, device: Device) -> Config:
+    """A usual tile; few points split the centres until every multiprocessor has a program."""
+    bound = nearest_space(workload).bind(workload, device)
+    config = default_point(bound, _USUAL[2:] if workload["dtype"] == "float32" else _USUAL)
+    while "splits" in config and _programs(config, workload) < programs_at_once(device):
+        more = {**config, "splits": 2 * integer(config, "splits")}
+        if not bound.feasible(more):
+            break
+        config = more
+    return config
 
 
 def features(config: Config, workload: Workload, device: Device) -> tuple[float, ...]:

@@ -23,7 +23,7 @@ from search_spaces.kernels.pairwise import (
     norm_launch,
     tile_constants,
 )
-from search_spaces.kernels.rbf_kernel.space import rbf_space
+from search_spaces.kernels.rbf_kernel.space import USUAL, rbf_space
 from search_spaces.kernels.rbf_kernel.triton_kernels import rbf_kernel
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import SearchSpace
@@ -110,7 +110,7 @@ class RbfKernel(Kernel):
         return rbf_space(workload)
 
     def default_config(self, workload: Workload, device: Device) -> Config:
-        return default_point(self.space(workload).bind(workload, device))
+        return default_point(self.space(workload).bind(workload, device), USUAL)
 
     def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
         rows, cols, dim = _sizes(workload)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from search_spaces.block_sizes import ceil_div
 from search_spaces.constraints import Constraint
+from search_spaces.declaration.dimensions import tolerance_of
 from search_spaces.kernels.features import tile_features
 from search_spaces.kernels.launch_limits import fits_shared, integer, programs_at_once
 from search_spaces.kernels.pairwise import (
@@ -14,8 +15,19 @@ from search_spaces.kernels.pairwise import (
     tile_parameters,
 )
 from search_spaces.params import Boolean, Choice, Integer
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, Value, Workload
 from search_spaces.space import SearchSpace
+
+#: Configs without tuning, the first feasible one. Results are written once and read by others.
+USUAL: tuple[dict[str, Value], ...] = tuple(
+    {"BLOCK_M": side, "BLOCK_N": side, "BLOCK_K": 32, "num_warps": warps, "num_stages": stages}
+    | {"norms": "launch", "GROUP_M": group, "stream": True}
+    for side, warps in ((128, 4), (128, 8), (64, 4))
+    for stages in (4, 3, 2, 1)
+    for group in (8, 1)
+)
+#: Relative error of a result whose products are TF32, for inputs as `make_inputs` draws them.
+_TF32_ERROR = 5e-5
 
 
 def rbf_space(workload: Workload) -> SearchSpace:
@@ -66,9 +78,14 @@ def _groups_rows(config: Config, workload: Workload, device: Device) -> bool:
     return config["GROUP_M"] == 1 or queued
 
 
+def _is_precise(config: Config, workload: Workload, device: Device) -> bool:
+    return config.get("precision") != "tf32" or tolerance_of(workload, 0.0) >= _TF32_ERROR
+
+
 CONSTRAINTS = (
     *TILE_CONSTRAINTS,
     Constraint("shared", _fits_shared, "tiles x stages do not fit into shared memory"),
     Constraint("pipeline", _pipelines, "a program has too few steps to load so far ahead"),
     Constraint("group", _groups_rows, "all tiles run at once, so their order does not matter"),
+    Constraint("precise", _is_precise, "TF32 products are outside the tolerance"),
 )
