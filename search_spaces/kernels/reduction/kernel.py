@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 OPERATIONS = ("sum", "mean", "max", "min", "argmax")
 _INDEX_BYTES = 8
-_COMBINED = 256
+#: Partial results that a program combines at a time, and the fewest and most results of one.
+_COMBINED, _LEAST_RESULTS, _MOST_RESULTS = 2048, 8, 256
 
 
 class Reduction(Kernel):
@@ -104,7 +105,7 @@ class Reduction(Kernel):
         return reduction_space(workload)
 
     def default_config(self, workload: Workload, device: Device) -> Config:
-        return default_point(workload)
+        return default_point(workload, device)
 
     def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
         x, out = tensors["x"], tensors["out"]
@@ -124,8 +125,9 @@ class Reduction(Kernel):
         arguments = (x, out, value, place, kept, length, x.stride(0))
         launches = [Launch(reduction_kernel, grid, arguments, constants)]
         if splits > 1:
-            block = min(_COMBINED, next_power_of_two(kept))
-            combined = {"OPERATION": operation, "SPLITS": splits, "BLOCK": block, "num_warps": 2}
+            block = min(max(_COMBINED // splits, _LEAST_RESULTS), _MOST_RESULTS)
+            block = min(block, next_power_of_two(kept))
+            combined = {"OPERATION": operation, "SPLITS": splits, "BLOCK": block, "num_warps": 4}
             partial = (value, place, out, kept, length)
             launches.append(Launch(combine_kernel, (ceil_div(kept, block),), partial, combined))
         return launches

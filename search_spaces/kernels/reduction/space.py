@@ -12,19 +12,21 @@ from search_spaces.kernels.launch_limits import (
     pipelines_blocks,
     programs_at_once,
 )
-from search_spaces.params import Integer, Parameter, PowerOfTwo
+from search_spaces.params import Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import SearchSpace
 
 #: Largest tiles: kept elements and elements along the axis, for rows (axis 1) and columns (axis 0).
-_MOST_KEPT, _MOST_ALONG = {1: 64, 0: 512}, {1: 8192, 0: 128}
-#: The fewest adjacent elements of a tile; a narrower matrix has fewer.
-_LEAST_CONTIGUOUS = 32
+_MOST_KEPT, _MOST_ALONG = {1: 32, 0: 512}, {1: 16384, 0: 128}
+#: The fewest adjacent elements of a tile, for rows and columns; a narrower matrix has fewer.
+_LEAST_CONTIGUOUS = {1: 128, 0: 32}
 #: Values that a thread holds at most and at least.
 _MOST_HELD, _LEAST_HELD = 64, 1
-_MOST_SPLITS = 256
-#: Programs for each multiprocessor beyond which an axis is not split.
-_ENOUGH = 8
+_MOST_SPLITS = 1024
+#: Programs for each multiprocessor beyond which an axis is not split, and what a default aims at.
+_ENOUGH, _USUAL = 16, 8
+#: Blocks that a split of a default has at least.
+_USUAL_BLOCKS = 2
 
 
 def sizes(workload: Workload) -> tuple[int, int]:
@@ -34,30 +36,39 @@ def sizes(workload: Workload) -> tuple[int, int]:
 
 
 def reduction_space(workload: Workload) -> SearchSpace:
-    """Tiles of up to 8,192 elements along a row or 512 columns side by side; up to 256 splits."""
+    """Tiles of up to 16,384 elements along a row or 512 columns side by side; 1,024 splits."""
     axis, (kept, length) = workload.size("axis"), sizes(workload)
     most_kept = min(_MOST_KEPT[axis], next_power_of_two(kept))
     most_along = min(_MOST_ALONG[axis], next_power_of_two(length))
-    least_kept = 1 if axis == 1 else min(_LEAST_CONTIGUOUS, most_kept)
-    least_along = min(_LEAST_CONTIGUOUS, most_along) if axis == 1 else 1
+    least_kept = 1 if axis == 1 else min(_LEAST_CONTIGUOUS[0], most_kept)
+    least_along = min(_LEAST_CONTIGUOUS[1], most_along) if axis == 1 else 1
     splits = min(_MOST_SPLITS, next_power_of_two(length))
     parameters: list[Parameter] = [
         PowerOfTwo("BLOCK_KEEP", least_kept, most_kept),
         PowerOfTwo("BLOCK_RED", least_along, most_along),
         PowerOfTwo("splits", 1, splits),
         PowerOfTwo("num_warps", 1, 16),
-        Integer("stages", 1, 4),
+        PowerOfTwo("stages", 1, 4),
     ]
     return SearchSpace(parameters, CONSTRAINTS, kernel="reduction")
 
 
-def default_point(workload: Workload) -> Config:
-    """A row per program in blocks of 1,024; columns 128 at a time, 8 rows of them."""
+def default_point(workload: Workload, device: Device) -> Config:
+    """2,048 elements at a time, two words of 16 bytes or more for each thread of four warps; as
+    many splits as give every multiprocessor eight programs, if there are blocks for them."""
     axis, (kept, length) = workload.size("axis"), sizes(workload)
-    block_kept = 1 if axis == 1 else min(128, next_power_of_two(kept))
-    along = min(1024 if axis == 1 else 8, next_power_of_two(length))
-    warps = max(1, min(4, block_kept * along // 64))
-    usual = {"BLOCK_KEEP": block_kept, "BLOCK_RED": along, "splits": 1}
+    if axis == 1:
+        along = min(2048, next_power_of_two(length))
+        block_kept = min(2048 // along, _MOST_KEPT[1], next_power_of_two(kept))
+    else:
+        block_kept = min(128, next_power_of_two(kept))
+        along = min(16, next_power_of_two(length))
+    lanes = device.warp_size or 32
+    warps = max(1, min(4, block_kept * along // (8 * lanes)))
+    programs, blocks = ceil_div(kept, block_kept), ceil_div(length, along)
+    most = min(_USUAL * programs_at_once(device) // programs, blocks // _USUAL_BLOCKS)
+    splits = min(_MOST_SPLITS, 1 << max(most, 1).bit_length() - 1)
+    usual = {"BLOCK_KEEP": block_kept, "BLOCK_RED": along, "splits": splits}
     return {**usual, "num_warps": warps, "stages": 1}
 
 

@@ -123,21 +123,18 @@ def combine_kernel(
     value_ptr, index_ptr, out_ptr, keep, length, OPERATION: tl.constexpr, SPLITS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Combine the partial results of all splits, in order, so that results repeat."""
+    """Combine the partial results of all splits, loaded at once, in an order that repeats."""
     kept = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = kept < keep
-    acc = tl.load(value_ptr + kept, inside, 0.0)
+    at = tl.arange(0, SPLITS)[:, None] * keep + kept[None, :]
+    exist = tl.broadcast_to(inside[None, :], (SPLITS, BLOCK))
+    values = tl.load(value_ptr + at, exist, 0.0)
     if OPERATION == "argmax":
-        place = tl.load(index_ptr + kept, inside, 0)
-        for split in tl.range(1, SPLITS):
-            value = tl.load(value_ptr + split * keep + kept, inside, 0.0)
-            acc, place = _first_maximum(
-                acc, place, value, tl.load(index_ptr + split * keep + kept, inside, 0)
-            )
+        places = tl.load(index_ptr + at, exist, 0)
+        _, place = tl.reduce((values, places), 0, _first_maximum)
         tl.store(out_ptr + kept, place.to(tl.int64), inside)
     else:
-        for split in tl.range(1, SPLITS):
-            acc = _merged(acc, tl.load(value_ptr + split * keep + kept, inside, 0.0), OPERATION)
+        result = _along(values, 0, OPERATION)
         if OPERATION == "mean":
-            acc = acc / length
-        tl.store(out_ptr + kept, acc.to(out_ptr.dtype.element_ty), inside)
+            result = result / length
+        tl.store(out_ptr + kept, result.to(out_ptr.dtype.element_ty), inside)
