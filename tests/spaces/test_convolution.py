@@ -15,6 +15,7 @@ from search_spaces.registry import load
 
 CONFIG = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 16, "GROUP_M": 1, "num_warps": 4}
 CONFIG["num_stages"] = 2
+IMAGES = {"batch": 64, "height": 28, "width": 28, "in_channels": 128, "out_channels": 128}
 POINTERS, DESCRIPTORS = {"loads": "pointer"}, {"loads": "descriptor", "persistent": False}
 
 
@@ -77,10 +78,30 @@ def test_descriptors_take_strides_padding_and_dilation():
 def test_tiles_of_pixels_waste_as_few_as_possible():
     assert tile_sides(128, 1, 1, 5000) == (1, 128)
     for size in (56, 28, 14):
-        high, wide = tile_sides(128, 64, size, size)
-        assert (size % high, size % wide, 64 % (128 // (high * wide))) == (0, 0, 0)
-    # 65 pixels of one image: rows of 8 x 8 tiles end after 72.
-    assert tile_sides(64, 1, 65, 65) in ((8, 8), (64, 1), (1, 64))
+        # The same pixel of several images, none of which is missing.
+        assert tile_sides(64, 128, size, size) == (1, 1)
+    assert tile_sides(64, 1, 65, 63) == (1, 64)
+    assert tile_sides(64, 1, 63, 65) == (64, 1)
+
+
+def test_tiles_are_multiplied_where_they_are_loaded():
+    """Products of sm_90 read tiles in registers after the next ones have been loaded there."""
+    kernel, large = load("convolution"), workload(3, 1, 1, **IMAGES)
+    for sizes in ({}, {"batch": 1, "height": 28, "width": 64}, {"batch": 1, "height": 64}):
+        case = large.with_dims(**sizes)
+        bound = kernel.space(case).bind(case, H200)
+        config = bound.complete({**CONFIG, "BLOCK_K": 64, "BLOCK_N": 64, **DESCRIPTORS})
+        assert bound.feasible(config)
+        (launch,) = kernel.launches(case, config, meta_tensors(kernel, case, config))
+        built = build(launch, H200)
+        assert "warp_group_dot" in built.asm["ttgir"]
+        assert "ttg.local_load" not in built.asm["ttgir"]
+
+
+def test_tiles_of_images_are_full():
+    kernel, small = load("convolution"), workload(3, 1, 1, **{**IMAGES, "batch": 16})
+    bound = kernel.space(small).bind(small, H200).restrict({"loads": ["descriptor"]})
+    assert bound.size() == 0
 
 
 def test_descriptors_are_offered_where_they_can_describe_the_images():

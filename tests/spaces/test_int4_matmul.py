@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 
 import numpy as np
@@ -123,6 +124,17 @@ def test_weights_are_widened_in_registers_without_spills(number, packed):
     assert "wgmma.mma_async" in built.asm["ptx"]
     assert "cvt.rn" not in built.asm["ptx"].partition("wgmma")[0]
     assert spilled_bytes(built) == 0
+
+
+def test_weights_are_not_replaced_while_products_read_them():
+    """Products of sm_90 that read registers are waited for before the next weights are widened."""
+    kernel = load("int4_matmul")
+    for large in kernel.workloads():
+        bound = kernel.space(large).bind(large, H200).restrict({"scale_sums": [False]})
+        for config in bound.sample(random.Random(1), 20) if bound.size() else []:
+            assert config["num_warps"] < 4 or config["BLOCK_N"] < 64
+        assert kernel.default_config(large, H200)["scale_sums"]
+        assert not kernel.default_config(large, MI300X)["scale_sums"]
 
 
 def test_few_rows_split_the_weights_over_the_device():

@@ -227,6 +227,15 @@ def _pointer_launch(
     return Launch(convolution_kernel, grid, arguments, constants)
 
 
+def _described_order(high: int, wide: int) -> tuple[str, ...]:
+    """The dimensions of images as described: the one that a tile has several of before channels."""
+    if wide > 1:
+        return ("image", "y", "phase", "x", "channel")
+    if high > 1:
+        return ("image", "phase", "x", "y", "channel")
+    return ("y", "phase", "x", "image", "channel")
+
+
 def _described_launch(
     workload: Workload, config: Config, tensors: Tensors, out: torch.Tensor
 ) -> Launch:
@@ -235,18 +244,16 @@ def _described_launch(
     high, wide = tile_sides(block_m, windows.batch, windows.out_height, windows.out_width)
     height, width, stride = windows.height, windows.width, windows.stride
     row = width * channels
-    x_desc = TensorDescriptor(
-        tensors["x"],
-        [
-            windows.batch,
-            ceil_div(height, stride),
-            min(stride, height),  # an image of one row has no other phase
-            width // stride,
-            stride * channels,
-        ],
-        [height * row, stride * row, row, stride * channels, 1],
-        [block_m // (high * wide), high, 1, wide, block_k],
-    )
+    dims = {
+        "image": (windows.batch, height * row, block_m // (high * wide)),
+        "y": (ceil_div(height, stride), stride * row, high),
+        # An image of one row has no other phase.
+        "phase": (min(stride, height), row, 1),
+        "x": (width // stride, stride * channels, wide),
+        "channel": (stride * channels, 1, block_k),
+    }
+    shape, strides, block = zip(*(dims[name] for name in _described_order(high, wide)), strict=True)
+    x_desc = TensorDescriptor(tensors["x"], list(shape), list(strides), list(block))
     taps, out_channels = windows.kernel_h * windows.kernel_w, workload.size("out_channels")
     w_desc = TensorDescriptor(
         tensors["weight"],

@@ -88,11 +88,14 @@ def takes_descriptors(workload: Workload) -> bool:
 def tile_sides(pixels: int, batch: int, height: int, width: int) -> tuple[int, int]:
     """Height and width of the tile of `pixels` pixels that wastes the fewest.
 
-    What is left of `pixels` is a number of images. All three are powers of two; of equally good
-    tiles, the widest is taken.
+    A tile is part of a row, of a column, or the same pixel of several images, so that it is a
+    matrix in shared memory. Triton takes a tile of more dimensions into registers instead, from
+    which its product reads asynchronously. With Triton 3.6 for cuda:90, the machine code of one
+    config loads the next tile into the same registers without a wait (`LDSM` while three `HGMMA`
+    are in flight), and its results on an H200 were wrong. Of equally good tiles, the widest is
+    taken.
     """
-    powers = [1 << exponent for exponent in range(pixels.bit_length())]
-    sides = [(high, wide) for high in powers for wide in powers if high * wide <= pixels]
+    sides = [(1, pixels), (pixels, 1), (1, 1)]
 
     def tiles(side: tuple[int, int]) -> int:
         images = ceil_div(batch, pixels // (side[0] * side[1]))
@@ -250,6 +253,15 @@ def _described_blocks_are_taps(config: Config, workload: Workload, device: Devic
     return not by_row(config) and (even or workload.size("stride") == 1)
 
 
+def _described_tiles_are_full(config: Config, workload: Workload, device: Device) -> bool:
+    """At most half of the pixels of all tiles are wasted, unless all tiles run at once."""
+    if config.get("loads") != "descriptor":
+        return True
+    pixels = windows_of(workload).flattened().pixels
+    least = ceil_div(pixels, integer(config, "BLOCK_M"))
+    return pixel_tiles(config, workload) <= max(2 * least, programs_at_once(device))
+
+
 def _groups_rows(config: Config, workload: Workload, device: Device) -> bool:
     rows, cols = pixel_tiles(config, workload), channel_tiles(config, workload)
     queued = rows > 1 < cols and rows * cols > programs_at_once(device)
@@ -284,6 +296,9 @@ CONSTRAINTS = (
     fits_registers(_sums, _MOST_SUMS),
     Constraint("terms", _blocks_have_terms, "half of BLOCK_K would be empty"),
     Constraint("taps", _described_blocks_are_taps, "descriptors need blocks of whole taps"),
+    Constraint(
+        "described_tiles", _described_tiles_are_full, "tiles of images would be mostly empty"
+    ),
     Constraint("group", _groups_rows, "all tiles run at once, so their order does not matter"),
     Constraint("pipeline", _pipelines, "a program has too few steps to load so far ahead"),
     Constraint("split_work", _split_has_work, "each split would have fewer than four steps"),

@@ -143,14 +143,16 @@ def _described_tile(
         channel = step % blocks * BLOCK_K
         y = tap // KERNEL_W * DILATION + (lift_h * STRIDE - PADDING_H)
         x = tap % KERNEL_W * DILATION + (lift_w * STRIDE - PADDING_W)
-        place = [
-            image,
-            top + y // STRIDE - lift_h,
-            y % STRIDE,
-            left + x // STRIDE - lift_w,
-            x % STRIDE * CHANNELS + channel,
-        ]
-        a = x_desc.load(place).reshape(BLOCK_M, BLOCK_K)
+        at_row, phase = top + y // STRIDE - lift_h, y % STRIDE
+        at_col, at_channel = left + x // STRIDE - lift_w, x % STRIDE * CHANNELS + channel
+        # The pixels of a tile are the last dimension but one: it is a matrix as it is.
+        if TILE_W > 1:
+            a = x_desc.load([image, at_row, phase, at_col, at_channel])
+        elif TILE_H > 1:
+            a = x_desc.load([image, phase, at_col, at_row, at_channel])
+        else:
+            a = x_desc.load([at_row, phase, at_col, image, at_channel])
+        a = a.reshape(BLOCK_M, BLOCK_K)
         b = w_desc.load([tap, pid_n * BLOCK_N, channel]).reshape(BLOCK_N, BLOCK_K)
         acc = _multiply_add(a, tl.trans(b), acc, PRECISION, INTERPRETED)
 
@@ -182,9 +184,10 @@ def described_convolution_kernel(
 ):  # fmt: skip
     """The same without groups, with patches moved by the tensor memory accelerator.
 
-    A tile has TILE_H x TILE_W output pixels of some images. x_desc describes x as
-    [image, y / STRIDE, y % STRIDE, x / STRIDE, (x % STRIDE) CHANNELS + channel], in which the
-    pixels that a tap needs for a tile are one block, and what lies outside of an image is zero.
+    A tile has BLOCK_M output pixels: of a row, TILE_W, of a column, TILE_H, or one each of several
+    images. x_desc describes x as image, y / STRIDE, y % STRIDE, x / STRIDE and
+    (x % STRIDE) CHANNELS + channel, in which the pixels that a tap needs for a tile are one block,
+    and what lies outside of an image is zero. The dimension of the block is the last but one.
     w_desc describes w as [tap, out channel, channel]. PERSISTENT programs walk over the tiles, the
     grid apart, so that one tile's loads overlap with the last one's stores.
     """

@@ -63,7 +63,8 @@ def default_point(workload: Workload, device: Device) -> Config:
         block_m = max(16, min(rows, 1 << (m - 1).bit_length()))
         block_n = max(16, min(cols, 1 << (n - 1).bit_length()))
         config = {"BLOCK_M": block_m, "BLOCK_N": block_n, "GROUP_M": 1, "num_warps": warps}
-        config |= {"num_stages": stages, "scale_sums": False, "packed": False}
+        config |= {"num_stages": stages, "packed": False}
+        config["scale_sums"] = _reads_registers_later({**config, "scale_sums": False}, device)
         if _fits_shared(config, workload, device):
             break
     if few:
@@ -136,6 +137,24 @@ def _split_is_needed(config: Config, workload: Workload, device: Device) -> bool
     return splits == 1 or programs <= _ENOUGH * programs_at_once(device)
 
 
+def _reads_registers_later(config: Config, device: Device) -> bool:
+    """Whether products read widened weights from registers after a step has gone on to the next.
+
+    The products of sm_90 (`wgmma`, from 64 columns and 4 warps on) are asynchronous. With one sum
+    for all steps, Triton does not wait for the last product of a step. The machine code that
+    Triton 3.6 makes of some configs (`BLOCK_M` 64, `BLOCK_N` 128, 4 warps, 3 stages) then loads
+    bytes into the registers of a product in flight. The sums of a group, which are scaled, are
+    waited for.
+    """
+    hopper = has_capability(device, 90) and not has_capability(device, 100)
+    wide = integer(config, "BLOCK_N") >= 64 and integer(config, "num_warps") >= 4
+    return hopper and wide and not config["scale_sums"]
+
+
+def _weights_stay(config: Config, workload: Workload, device: Device) -> bool:
+    return not _reads_registers_later(config, device)
+
+
 def _has_instructions(config: Config, workload: Workload, device: Device) -> bool:
     return not config["packed"] or has_capability(device, 80)
 
@@ -146,5 +165,10 @@ CONSTRAINTS = (
     Constraint("group", _groups_rows, "all tiles run at once, so their order does not matter"),
     Constraint("split_work", _split_has_work, "each split would have fewer than two groups"),
     Constraint("split_need", _split_is_needed, "there are tiles enough without splitting so much"),
+    Constraint(
+        "overwritten",
+        _weights_stay,
+        "Triton overwrites weights that asynchronous products still read (cuda:90, Triton 3.6)",
+    ),
     Constraint("packed", _has_instructions, "these instructions need CUDA"),
 )
