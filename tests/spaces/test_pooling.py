@@ -84,12 +84,38 @@ def test_images_are_pooled_to_any_size(layout):
     for operation in OPERATIONS:
         for out_height, out_width in ((1, 1), (4, 5), (3, 1), (7, 11)):
             small = adaptive(out_height, out_width, operation=operation, layout=layout)
-            few = {"BLOCK_P": 16, "BLOCK_R": 2, "BLOCK_C": 8, "num_warps": 1}
+            few = {"BLOCK_P": 16, "BLOCK_R": 2, "BLOCK_C": 8, "num_warps": 1, "splits": 1}
             jobs.append(("adaptive_pooling", small, few))
         small = adaptive(2, 3, operation=operation, layout=layout)
-        many = {"BLOCK_P": 2, "BLOCK_R": 16, "BLOCK_C": 4, "num_warps": 1}
+        many = {"BLOCK_P": 2, "BLOCK_R": 16, "BLOCK_C": 4, "num_warps": 1, "splits": 1}
         jobs.append(("adaptive_pooling", small, many))
     assert wrong(jobs) == []
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_windows_shared_by_programs_are_pooled(layout):
+    """Blocks of a part are loaded at once where they are few, else one after the other."""
+    jobs = []
+    for operation, out_height, out_width in (("average", 2, 3), ("max", 1, 1)):
+        small = adaptive(out_height, out_width, operation=operation, layout=layout, height=17)
+        for splits, block, channels in ((4, 8, 8), (2, 1, 4)):
+            config = {"BLOCK_P": 2, "BLOCK_R": block, "BLOCK_C": channels, "num_warps": 1}
+            jobs.append(("adaptive_pooling", small, {**config, "splits": splits}))
+    unrolled = {
+        kernel.launches(small, config, meta_tensors(kernel, small, config))[0].kwargs["UNROLL"]
+        for name, small, config in jobs
+        for kernel in (load(name),)
+    }
+    assert unrolled == {False, True}
+    assert wrong(jobs) == []
+
+
+def test_few_results_split_their_windows_without_tuning():
+    kernel = load("adaptive_pooling")
+    for large in kernel.workloads()[:-1]:
+        config = kernel.default_config(large, H200)
+        launch, *_ = kernel.launches(large, config, meta_tensors(kernel, large, config))
+        assert launch.grid[0] * launch.grid[1] >= 3 * H200.sm_count, large.key
 
 
 def test_adaptive_windows_of_equal_sizes_are_windows():
@@ -106,7 +132,7 @@ def test_global_pooling_reads_rows_in_words_of_16_bytes_without_spills():
     kernel = load("adaptive_pooling")
     for large in kernel.workloads()[1:3]:
         config = kernel.default_config(large, H200)
-        (launch,) = kernel.launches(large, config, meta_tensors(kernel, large, config))
+        launch, *_ = kernel.launches(large, config, meta_tensors(kernel, large, config))
         built = build(launch, H200)
         assert spilled_bytes(built) == 0
         assert "v4.b32" in built.asm["ptx"]

@@ -8,21 +8,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from search_spaces.block_sizes import ceil_div, next_power_of_two
-from search_spaces.bound import BoundSpace
 from search_spaces.declaration.dimensions import check_dims
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
 from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
-from search_spaces.kernels.launch_limits import (
-    BLOCK_EXISTS,
-    fits_registers,
-    integer,
-    keeps_threads_busy,
+from search_spaces.kernels.launch_limits import integer
+from search_spaces.kernels.pooling.adaptive_space import (
+    adaptive_space,
+    channels_last,
+    default_point,
+    is_unrolled,
+    programs,
+    result_count,
+    results,
+    window,
 )
 from search_spaces.kernels.pooling.adaptive_triton import adaptive_kernel
 from search_spaces.kernels.pooling.kernel import LAYOUTS, OPERATIONS
-from search_spaces.params import Parameter, PowerOfTwo
+from search_spaces.kernels.reduction.combination import combining
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import compiled, generator, named, random_tensor
@@ -34,8 +37,6 @@ if TYPE_CHECKING:
 
 #: Sides whose products with one another are 32-bit integers.
 _MOST_SIZE = 32767
-#: Elements that a thread holds at most and at least.
-_MOST_HELD, _LEAST_HELD = 32, 1
 #: Output pixels of all images, whose numbers are 32-bit integers.
 _MOST_PIXELS = 2**31 - 2**16
 
@@ -108,40 +109,42 @@ class AdaptivePooling(Kernel):
         moved = float((read + written) * ELEMENT_BYTES[workload.text("dtype")])
         return Cost(flops=float(max(read, written)), bytes=moved)
 
+    def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
+        if (splits := integer(config, "splits")) == 1:
+            return {}
+        return {"partial": TensorSpec((splits, result_count(workload)), "float32")}
+
     def space(self, workload: Workload) -> SearchSpace:
-        pixels, channels = _sizes(workload)
-        last = _channels_last(workload)
-        high, wide = _window(workload)
-        longest = min(64 if last else 1024, next_power_of_two(high * wide))
-        parameters: list[Parameter] = [
-            PowerOfTwo("BLOCK_P", 1, min(32, next_power_of_two(pixels))),
-            PowerOfTwo("BLOCK_R", 1, longest),
-            PowerOfTwo("BLOCK_C", *_channel_blocks(last, next_power_of_two(channels))),
-            PowerOfTwo("num_warps", 1, 8),
-        ]
-        return SearchSpace(parameters, CONSTRAINTS, kernel=self.name)
+        return adaptive_space(workload, self.name)
 
     def default_config(self, workload: Workload, device: Device) -> Config:
-        return _default_point(self.space(workload).bind(workload, device))
+        return default_point(self.space(workload).bind(workload, device))
 
     def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
-        pixels, channels = _sizes(workload)
-        high, wide = _window(workload)
+        pixels, channels = results(workload)
+        high, wide = window(workload)
+        splits, partial = integer(config, "splits"), tensors.get("partial")
         names = ("height", "width", "out_height", "out_width")
+        largest = workload.text("operation") == "max"
         constants = {
             **{name.upper(): workload.size(name) for name in names},
             "WINDOW_H": high,
             "WINDOW_W": wide,
-            "MAXIMUM": workload.text("operation") == "max",
-            "CHANNELS_LAST": _channels_last(workload),
+            "MAXIMUM": largest,
+            "CHANNELS_LAST": channels_last(workload),
             **{name: config[name] for name in ("BLOCK_P", "BLOCK_R", "BLOCK_C", "num_warps")},
+            "SPLITS": splits,
+            "UNROLL": is_unrolled(config, workload),
         }
-        grid = (
-            ceil_div(pixels, integer(config, "BLOCK_P"))
-            * ceil_div(channels, integer(config, "BLOCK_C")),
-        )
-        arguments = (tensors["x"], tensors["out"], pixels, channels)
-        return [Launch(adaptive_kernel, grid, arguments, constants)]
+        grid = (programs(config, workload), splits)
+        arguments = (tensors["x"], tensors["out"], partial, pixels, channels)
+        launches = [Launch(adaptive_kernel, grid, arguments, constants)]
+        if splits > 1:
+            # Means are of whole windows already: their parts are summed.
+            operation = "max" if largest else "sum"
+            count = result_count(workload)
+            launches.append(combining(partial, None, tensors["out"], operation, splits, count))
+        return launches
 
     def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
         def eager(x: torch.Tensor) -> torch.Tensor:
@@ -167,78 +170,21 @@ def _workload(
     )
 
 
-def _channels_last(workload: Workload) -> bool:
-    return workload.text("layout") == "nhwc"
-
-
 def _images(workload: Workload, height: str, width: str) -> TensorSpec:
     sides = (workload.size(height), workload.size(width))
     batch, channels = workload.size("batch"), workload.size("channels")
-    inner = (*sides, channels) if _channels_last(workload) else (channels, *sides)
+    inner = (*sides, channels) if channels_last(workload) else (channels, *sides)
     return TensorSpec((batch, *inner), workload.text("dtype"))
-
-
-def _sizes(workload: Workload) -> tuple[int, int]:
-    """Pixels and channels of a launch: one of the two covers all images."""
-    pixels = workload.size("out_height") * workload.size("out_width")
-    batch, channels = workload.size("batch"), workload.size("channels")
-    if _channels_last(workload):
-        return batch * pixels, channels
-    return pixels, batch * channels
-
-
-def _window(workload: Workload) -> tuple[int, int]:
-    """Height and width of the largest window."""
-    found = []
-    for name in ("height", "width"):
-        size, out = workload.size(name), workload.size(f"out_{name}")
-        found.append(max(ceil_div((at + 1) * size, out) - at * size // out for at in range(out)))
-    return found[0], found[1]
 
 
 def _pooled(x: torch.Tensor, workload: Workload) -> torch.Tensor:
     """The result by plain torch, in the layout of x."""
     import torch
 
-    last = _channels_last(workload)
+    last = channels_last(workload)
     images = x.permute(0, 3, 1, 2) if last else x
     functions = torch.nn.functional
     largest = workload.text("operation") == "max"
     pool = functions.adaptive_max_pool2d if largest else functions.adaptive_avg_pool2d
     out: torch.Tensor = pool(images, (workload.size("out_height"), workload.size("out_width")))
     return out.permute(0, 2, 3, 1) if last else out
-
-
-def _channel_blocks(last: bool, channels: int) -> tuple[int, int]:
-    """The least and the most channels of a program."""
-    return (min(16, channels), min(256, channels)) if last else (1, min(32, channels))
-
-
-def _default_point(bound: BoundSpace) -> Config:
-    """1,024 elements by 4 warps: neighbours in memory first, then the rest of a window."""
-    most = {item.name: int(str(item.values()[-1])) for item in bound.parameters}
-    left = 1024
-    config: dict[str, int] = {}
-    order = ("BLOCK_C", "BLOCK_R", "BLOCK_P")
-    for name in order if _channels_last(bound.workload) else ("BLOCK_R", "BLOCK_P", "BLOCK_C"):
-        widest = 64 if name == "BLOCK_C" else 256
-        config[name] = min(left, most[name], widest)
-        left //= config[name]
-    for warps in (4, 2, 1):
-        point = bound.complete({**config, "num_warps": warps})
-        if bound.feasible(point):
-            return point
-    bound.require_feasible()
-    return next(bound.enumerate())
-
-
-def _tile(config: Config, workload: Workload) -> int:
-    tile = integer(config, "BLOCK_P") * integer(config, "BLOCK_C")
-    return tile * integer(config, "BLOCK_R")
-
-
-CONSTRAINTS = (
-    BLOCK_EXISTS,
-    fits_registers(_tile, _MOST_HELD),
-    keeps_threads_busy(_tile, _LEAST_HELD),
-)

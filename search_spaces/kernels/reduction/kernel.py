@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from search_spaces.block_sizes import ceil_div, next_power_of_two
+from search_spaces.block_sizes import ceil_div
 from search_spaces.declaration.dimensions import check_dims
 from search_spaces.kernel import EXACT, Cost, Kernel, Launch, TensorSpec, Tolerance
 from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
 from search_spaces.kernels.launch_limits import MAX_SIZE, integer
+from search_spaces.kernels.reduction.combination import combining
 from search_spaces.kernels.reduction.space import default_point, reduction_space, sizes
-from search_spaces.kernels.reduction.triton_kernels import combine_kernel, reduction_kernel
+from search_spaces.kernels.reduction.triton_kernels import reduction_kernel
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import compiled, generator, named, random_tensor
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 OPERATIONS = ("sum", "mean", "max", "min", "argmax")
 _INDEX_BYTES = 8
-#: Partial results that a program combines at a time, and the fewest and most results of one.
-_COMBINED, _LEAST_RESULTS, _MOST_RESULTS = 2048, 8, 256
 
 
 class Reduction(Kernel):
@@ -125,11 +124,7 @@ class Reduction(Kernel):
         arguments = (x, out, value, place, kept, length, x.stride(0))
         launches = [Launch(reduction_kernel, grid, arguments, constants)]
         if splits > 1:
-            block = min(max(_COMBINED // splits, _LEAST_RESULTS), _MOST_RESULTS)
-            block = min(block, next_power_of_two(kept))
-            combined = {"OPERATION": operation, "SPLITS": splits, "BLOCK": block, "num_warps": 4}
-            partial = (value, place, out, kept, length)
-            launches.append(Launch(combine_kernel, (ceil_div(kept, block),), partial, combined))
+            launches.append(combining(value, place, out, operation, splits, kept, length))
         return launches
 
     def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
