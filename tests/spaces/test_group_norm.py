@@ -9,6 +9,7 @@ from spaces_interpret import wrong
 
 from search_spaces.errors import WorkloadError
 from search_spaces.kernels.group_norm.kernel import LAYOUTS
+from search_spaces.kernels.group_norm.triton_kernels import group_norm_kernel
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
@@ -23,6 +24,8 @@ CONFIGS = {
         {"passes": 1, "num_warps": 2, "BLOCK_G": 2, "stream": True},
         {**TILES, "BLOCK_G": 1, "BLOCK": 16},
         {**TILES, "BLOCK_G": 4, "BLOCK": 8, "splits": 4, "stream": False},
+        {**TILES, "passes": 3, "BLOCK_C": 8, "BLOCK": 8, "splits": 4},
+        {**TILES, "passes": 3, "BLOCK_C": 32, "BLOCK": 16, "stream": False},
     ],
 }
 
@@ -71,12 +74,20 @@ def test_images_are_read_in_wide_words_without_spills(at):
     kernel = load("group_norm")
     large = kernel.workloads()[at]
     config = kernel.default_config(large, H200)
-    (launch,) = kernel.launches(large, config, meta_tensors(kernel, large, config))
-    built = build(launch, H200)
-    assert spilled_bytes(built) == 0
-    # Groups of 10 float16 channels begin at multiples of 4 bytes only.
-    between = large.text("layout") == "nhwc" and large.size("channels") == 320
-    assert ("ld.global.b32" if between else ".v4.b32") in built.asm["ptx"]
+    for launch in kernel.launches(large, config, meta_tensors(kernel, large, config)):
+        built = build(launch, H200)
+        assert spilled_bytes(built) == 0
+        if launch.fn is group_norm_kernel:
+            assert ".v4.b32" in built.asm["ptx"]
+
+
+def test_the_default_gives_every_multiprocessor_several_programs():
+    kernel = load("group_norm")
+    for large in kernel.workloads()[:-1]:
+        config = kernel.default_config(large, H200)
+        launch, *_ = kernel.launches(large, config, meta_tensors(kernel, large, config))
+        if config["passes"] != 1:
+            assert launch.grid[0] * launch.grid[1] >= H200.sm_count, large.key
 
 
 def test_few_large_groups_are_split():

@@ -7,7 +7,7 @@ comes from a cache the second time, if it fits.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from search_spaces.block_sizes import ceil_div
 from search_spaces.declaration.dimensions import check_dims, number_of
@@ -17,6 +17,7 @@ from search_spaces.kernels.dtypes import DTYPES, ELEMENT_BYTES, ROUNDING
 from search_spaces.kernels.group_norm.space import (
     WORD_BYTES,
     block,
+    by_channel,
     default_point,
     group_space,
     is_last,
@@ -25,7 +26,7 @@ from search_spaces.kernels.group_norm.space import (
     programs,
     width,
 )
-from search_spaces.kernels.group_norm.triton_kernels import group_norm_kernel
+from search_spaces.kernels.group_norm.triton_kernels import group_norm_kernel, merge_channels_kernel
 from search_spaces.kernels.launch_limits import MAX_SIZE, integer
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import SearchSpace
@@ -44,6 +45,8 @@ _MOST_ELEMENTS = 2**30
 _MOST_PER_GROUP = 4096
 #: Moments, and scale and shift, of one element.
 _FLOPS = 7.0
+#: Moments that a warp merges.
+_MERGED_BY_WARP = 512
 
 
 class GroupNorm(Kernel):
@@ -54,7 +57,8 @@ class GroupNorm(Kernel):
     The channels of an image are normalised in groups of channels / groups.
 
     Groups can be held in registers where they are small enough (passes 1). Others are read twice
-    (passes 2), and several programs share a group where groups are few (splits).
+    (passes 2), and several programs share a group where groups are few (splits). Channels that come
+    last can be read by themselves, in whole words, and their moments be merged (passes 3).
     """
 
     name = "group_norm"
@@ -119,11 +123,15 @@ class GroupNorm(Kernel):
         return {"out": TensorSpec(_shape(workload), workload.text("dtype"))}
 
     def scratch(self, workload: Workload, config: Config) -> Mapping[str, TensorSpec]:
-        splits = integer(config, "splits")
+        splits, batch = integer(config, "splits"), workload.size("batch")
+        names, groups = ("mean", "spread"), workload.size("groups")
+        if by_channel(config):
+            parts = TensorSpec((batch, workload.size("channels"), splits), "float32")
+            whole = TensorSpec((batch, groups), "float32")
+            return {**dict.fromkeys(names, parts), "group_mean": whole, "group_scale": whole}
         if splits == 1:
             return {}
-        shape = (workload.size("batch"), workload.size("groups"), splits)
-        return {name: TensorSpec(shape, "float32") for name in ("mean", "spread")}
+        return dict.fromkeys(names, TensorSpec((batch, groups, splits), "float32"))
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
         exact = [inputs[name].double() for name in ("x", "weight", "bias")]
@@ -143,40 +151,30 @@ class GroupNorm(Kernel):
         return group_space(workload, self.name)
 
     def default_config(self, workload: Workload, device: Device) -> Config:
-        return default_point(workload)
+        return default_point(workload, device)
 
     def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
-        last, splits, places = is_last(workload), integer(config, "splits"), length(workload)
-        groups, each = workload.size("groups"), integer(config, "BLOCK_G")
-        blocked = block(config, workload)
-        part = ceil_div(places, blocked * splits) * blocked
-        lanes_exist = not last or (width(workload) == per_group(workload) and groups % each == 0)
-        constants = {
-            "CHANNELS": workload.size("channels"),
-            "PIXELS": workload.size("pixels"),
-            "GROUPS": groups,
-            "WIDTH": width(workload),
-            "BLOCK": blocked,
-            "BLOCK_G": each,
-            "VEC": WORD_BYTES // ELEMENT_BYTES[workload.text("dtype")],
-            "PART": part,
-            "SPLITS": splits,
-            "LAST": last,
-            "EVEN": lanes_exist and part * splits == places,
-            "STREAM": config["stream"],
-            "EPS": number_of(workload, "eps", DEFAULT_EPS),
-            "LOAD_STAGES": config.get("block_stages", 1),
-            "num_warps": config["num_warps"],
-        }
-        names = ("x", "weight", "bias", "out")
-        moments = (tensors.get("mean"), tensors.get("spread"))
-        arguments = (*(tensors[name] for name in names), *moments)
-        phases = ("sum", "write") if splits > 1 else ("held" if config["passes"] == 1 else "whole",)
-        grid = (programs(config, workload), splits)
-        return [
-            Launch(group_norm_kernel, grid, arguments, {**constants, "PHASE": phase})
-            for phase in phases
-        ]
+        names, moments = ("x", "weight", "bias", "out"), ("mean", "spread")
+        grid = (programs(config, workload), integer(config, "splits"))
+        constants = _constants(workload, config)
+
+        def launch(phase: str, given: tuple[str, str]) -> Launch:
+            arguments = (*(tensors[name] for name in names), *(tensors.get(name) for name in given))
+            return Launch(group_norm_kernel, grid, arguments, {**constants, "PHASE": phase})
+
+        if by_channel(config):
+            whole = ("group_mean", "group_scale")
+            merged = {name: constants[name] for name in ("PIXELS", "PART", "SPLITS", "EPS")}
+            wide, splits = width(workload), integer(config, "splits")
+            warps = max(1, min(16, wide * splits // _MERGED_BY_WARP))
+            merged |= {"PER_GROUP": per_group(workload), "WIDTH": wide, "num_warps": warps}
+            arguments = tuple(tensors[name] for name in (*moments, *whole))
+            groups = (workload.size("batch") * workload.size("groups"),)
+            merge = Launch(merge_channels_kernel, groups, arguments, merged)
+            return [launch("sum", moments), merge, launch("apply", whole)]
+        if integer(config, "splits") > 1:
+            return [launch("sum", moments), launch("write", moments)]
+        return [launch("held" if config["passes"] == 1 else "whole", moments)]
 
     def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
         eager, names = _torch(workload), ("x", "weight", "bias")
@@ -192,6 +190,36 @@ def _workload(
     return Workload.of(
         batch=batch, channels=channels, pixels=pixels, groups=groups, layout=layout, dtype=dtype
     )
+
+
+def _constants(workload: Workload, config: Config) -> dict[str, Any]:
+    """Constants of the launches over x; groups of one channel where channels are by themselves."""
+    last, splits, places = is_last(workload), integer(config, "splits"), length(workload)
+    groups, each, wide = workload.size("groups"), integer(config, "BLOCK_G"), width(workload)
+    alike = wide == per_group(workload)
+    if by_channel(config):
+        groups, each, wide, alike = workload.size("channels"), integer(config, "BLOCK_C"), 1, True
+    blocked = block(config, workload)
+    part = ceil_div(places, blocked * splits) * blocked
+    lanes_exist = not last or (alike and groups % each == 0)
+    return {
+        "CHANNELS": workload.size("channels"),
+        "PIXELS": workload.size("pixels"),
+        "GROUPS": groups,
+        "WIDTH": wide,
+        "BLOCK": blocked,
+        "BLOCK_G": each,
+        "VEC": WORD_BYTES // ELEMENT_BYTES[workload.text("dtype")],
+        "PART": part,
+        "SPLITS": splits,
+        "SHARED": per_group(workload) if by_channel(config) else 1,
+        "LAST": last,
+        "EVEN": lanes_exist and part * splits == places,
+        "STREAM": config["stream"],
+        "EPS": number_of(workload, "eps", DEFAULT_EPS),
+        "LOAD_STAGES": config.get("block_stages", 1),
+        "num_warps": config["num_warps"],
+    }
 
 
 def _shape(workload: Workload) -> tuple[int, int, int]:

@@ -23,11 +23,13 @@ _MOST_HELD = 32768
 _MOST_OF_TILE, _LEAST_OF_TILE = 32, 2
 #: 32-bit registers of a multiprocessor, and what a thread needs besides its values.
 _REGISTERS, _OTHER_REGISTERS = 65536, 24
-_LEAST_PIXELS, _MOST_PIXELS, _MOST_GROUPS, _MOST_SPLITS = 4, 512, 32, 64
+_LEAST_PIXELS, _MOST_PIXELS, _MOST_GROUPS, _MOST_SPLITS = 4, 512, 32, 256
+#: Channels of a tile that has channels one by one, and the most of a group.
+_FEWEST_CHANNELS, _MOST_CHANNELS, MOST_MERGED = 32, 512, 128
 _SHORTEST, _LONGEST = 1024, 8192
-#: Programs for each multiprocessor beyond which a group is not split.
-_ENOUGH = 8
-_USUAL_TILE = 4096
+#: Programs for each multiprocessor beyond which a group is not split, and what a default aims at.
+_ENOUGH, _USUAL = 16, 8
+_USUAL_TILE, _USUAL_BYTES = 4096, 4096
 WORD_BYTES = 16
 
 
@@ -47,8 +49,13 @@ def length(workload: Workload) -> int:
     return pixels if is_last(workload) else pixels * per_group(workload)
 
 
+def by_channel(config: Config) -> bool:
+    """Whether the moments of channels are found first, and merged to those of groups."""
+    return config["passes"] == 3
+
+
 def width(workload: Workload) -> int:
-    """Values of a place in a tile."""
+    """Values of a place of a group in a tile."""
     return next_power_of_two(per_group(workload)) if is_last(workload) else 1
 
 
@@ -62,20 +69,29 @@ def block(config: Config, workload: Workload) -> int:
 
 def tile(config: Config, workload: Workload) -> int:
     """Values of a tile."""
+    if by_channel(config):
+        return block(config, workload) * integer(config, "BLOCK_C")
     return block(config, workload) * integer(config, "BLOCK_G") * width(workload)
 
 
 def group_space(workload: Workload, kernel: str) -> SearchSpace:
-    """`passes` 1 holds groups in registers; 2 reads them twice, in tiles of `BLOCK` places."""
-    places, two = next_power_of_two(length(workload)), {"passes": (2,)}
+    """`passes` 1 holds groups in registers; 2 reads them twice, in tiles of `BLOCK` places; 3 reads
+    channels twice, in whole words of memory, and merges their moments in between."""
+    places = next_power_of_two(length(workload))
     held = places * width(workload) <= _MOST_HELD
+    merges = is_last(workload) and per_group(workload) <= MOST_MERGED
+    two = {"passes": (2, 3) if merges else (2,)}
     parameters: list[Parameter] = [
-        Choice("passes", (1, 2) if held else (2,)),
+        Choice("passes", (*((1,) if held else ()), 2, *((3,) if merges else ()))),
         PowerOfTwo("num_warps", 1, 32),
     ]
     if is_last(workload):
         most = min(_MOST_GROUPS, next_power_of_two(workload.size("groups")))
-        parameters.append(PowerOfTwo("BLOCK_G", 1, most))
+        parameters.append(PowerOfTwo("BLOCK_G", 1, most, when={"passes": (1, 2) if held else (2,)}))
+        if merges:
+            channels = min(_MOST_CHANNELS, next_power_of_two(workload.size("channels")))
+            fewest = min(_FEWEST_CHANNELS, channels)
+            parameters.append(PowerOfTwo("BLOCK_C", fewest, channels, when={"passes": (3,)}))
         largest = min(_MOST_PIXELS, places)
         least = min(_LEAST_PIXELS, largest, max(1, _USUAL_TILE // width(workload)))
         blocks = PowerOfTwo("BLOCK", least, largest, when=two)
@@ -91,9 +107,10 @@ def group_space(workload: Workload, kernel: str) -> SearchSpace:
     return SearchSpace(parameters, CONSTRAINTS, kernel=kernel)
 
 
-def default_point(workload: Workload) -> Config:
-    """Groups of up to 16,384 values in registers, by a thread for each 16; others in tiles of
-    4,096. Channels that are neighbours are read 64 at a time."""
+def default_point(workload: Workload, device: Device) -> Config:
+    """Groups of up to 16,384 values in registers, by a thread for each 16, or 4,096 with channels
+    last. Others are read in tiles, by eight programs for each multiprocessor: of 4,096 elements, or
+    with channels last of 4,096 bytes, up to 128 channels side by side."""
     config: dict[str, bool | int] = {}
     places = next_power_of_two(length(workload))
     if is_last(workload):
@@ -104,18 +121,28 @@ def default_point(workload: Workload) -> Config:
         warps = max(1, min(16, values // 512))
         return {**config, "passes": 1, "num_warps": warps, "stream": False}
     each = values // places
-    blocks = max(1, _USUAL_TILE // each)
+    if is_last(workload) and per_group(workload) <= MOST_MERGED:
+        channels = workload.size("channels")
+        each = min(128, next_power_of_two(channels))
+        while each > _FEWEST_CHANNELS and 8 * ceil_div(channels, each) * each > 9 * channels:
+            each //= 2
+        config = {"passes": 3, "BLOCK_C": each}
+    blocks, warps = max(1, _USUAL_TILE // each), 8
     if is_last(workload):
-        blocks = min(blocks, _MOST_PIXELS, places)
-    warps = max(1, min(8, blocks * each // 512))
-    streamed = {"BLOCK": blocks, "block_stages": 1, "splits": 1, "stream": False}
-    return {**config, "passes": 2, "num_warps": warps, **streamed}
+        # Two words for each thread of four warps.
+        values = _USUAL_BYTES // ELEMENT_BYTES[workload.text("dtype")]
+        blocks, warps = min(max(1, values // each), _MOST_PIXELS, places), 4
+    warps = max(1, min(warps, blocks * each // 256))
+    tiled = {"passes": 2, **config, "BLOCK": blocks, "num_warps": warps, "block_stages": 1}
+    most = _USUAL * programs_at_once(device) // programs(tiled, workload)
+    most = max(1, min(most, _tiles(tiled, workload) // 2, _MOST_SPLITS, places))
+    return {**tiled, "splits": 1 << most.bit_length() - 1, "stream": False}
 
 
 def _fits_thread(config: Config, workload: Workload, device: Device) -> bool:
     lanes = threads(config, device)
     share = _REGISTERS // lanes - _OTHER_REGISTERS
-    if config["passes"] == 2:
+    if config["passes"] != 1:
         return tile(config, workload) <= lanes * min(_MOST_OF_TILE, share // 3)
     return tile(config, workload) <= lanes * min(2 * _MOST_OF_TILE, share)
 
@@ -146,6 +173,9 @@ def _pipelines(config: Config, workload: Workload, device: Device) -> bool:
 
 def programs(config: Config, workload: Workload) -> int:
     """Programs of a launch that does not split groups."""
+    if by_channel(config):
+        blocks = ceil_div(workload.size("channels"), integer(config, "BLOCK_C"))
+        return workload.size("batch") * blocks
     across = ceil_div(workload.size("groups"), integer(config, "BLOCK_G"))
     return workload.size("batch") * across
 

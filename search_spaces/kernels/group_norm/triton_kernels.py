@@ -7,6 +7,9 @@ groups and the WIDTH channels of a group, WIDTH a power of two. Otherwise a grou
 memory: BLOCK elements of one group in words of VEC. The pixels (elements) of a group are its
 places; a program has a part of them.
 
+Channels that come last are words of memory whatever the groups, if each is taken for a group of its
+own: their moments are merged to those of the groups by a launch in between.
+
 Held groups are centred before they are squared, so that nothing cancels; others keep a running mean
 and sum of squared deviations in every lane (Welford, 1962), which are merged at the end (Chan,
 Golub and LeVeque, 1979).
@@ -145,21 +148,48 @@ def _write_part(
 
 
 @triton.jit
+def merge_channels_kernel(
+    mean_ptr, spread_ptr, group_mean_ptr, group_scale_ptr, PIXELS: tl.constexpr,
+    PER_GROUP: tl.constexpr, WIDTH: tl.constexpr, PART: tl.constexpr, SPLITS: tl.constexpr,
+    EPS: tl.constexpr,
+):  # fmt: skip
+    """Mean and reciprocal deviation of group i from the moments of its channels' parts.
+
+    mean and spread: [groups of all images, PER_GROUP, SPLITS] of PART pixels each. WIDTH is
+    PER_GROUP or the next power of two.
+    """
+    group = tl.program_id(0)
+    lane, split = tl.arange(0, WIDTH)[:, None], tl.arange(0, SPLITS)[None, :]
+    at = (group.to(tl.int64) * PER_GROUP + lane) * SPLITS + split
+    real = (lane < PER_GROUP) & (split < SPLITS)
+    share = tl.minimum(tl.maximum(PIXELS - split * PART, 0), PART).to(tl.float32)
+    share = tl.where(real, share * (1.0 / (PIXELS * PER_GROUP)), 0.0)
+    mean = tl.load(mean_ptr + at, real, 0.0)
+    spread = tl.load(spread_ptr + at, real, 0.0) * (1.0 / (PIXELS * PER_GROUP))
+    total = tl.sum(tl.sum(mean * share, 1), 0)
+    away = mean - total
+    variance = tl.sum(tl.sum(spread + share * away * away, 1), 0)
+    tl.store(group_mean_ptr + group, total)
+    tl.store(group_scale_ptr + group, tl.rsqrt(variance + EPS))
+
+
+@triton.jit
 def group_norm_kernel(
     x_ptr, weight_ptr, bias_ptr, out_ptr, mean_ptr, spread_ptr, CHANNELS: tl.constexpr,
     PIXELS: tl.constexpr, GROUPS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
     BLOCK_G: tl.constexpr, VEC: tl.constexpr, PART: tl.constexpr, SPLITS: tl.constexpr,
     LAST: tl.constexpr, EVEN: tl.constexpr, STREAM: tl.constexpr, EPS: tl.constexpr,
-    LOAD_STAGES: tl.constexpr, PHASE: tl.constexpr,
+    LOAD_STAGES: tl.constexpr, PHASE: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
     """Program (i, j) has part j of BLOCK_G groups of an image; x is [batch, pixels, channels] with
     LAST, else [batch, channels, pixels].
 
     PHASE `held` has groups in one tile. PHASE `whole` reads a group twice: for its moments, and to
     be written. PHASE `sum` leaves the moments of its part in `mean` and `spread`, each
-    [batch, groups, SPLITS], from which PHASE `write` has those of the whole group. EVEN: there is
-    nothing to mask. With STREAM, the first reading asks the caches to keep x and the last lets it
-    go. LOAD_STAGES tiles are in flight.
+    [batch, groups, SPLITS], from which PHASE `write` has those of the whole group. PHASE `apply`
+    has groups of one channel; SHARED of them have a mean and a reciprocal deviation (`spread`)
+    together. EVEN: there is nothing to mask. With STREAM, the first reading asks the caches to keep
+    x and the last lets it go. LOAD_STAGES tiles are in flight.
     """
     PER_GROUP: tl.constexpr = CHANNELS // GROUPS
     LENGTH: tl.constexpr = PIXELS if LAST else PIXELS * PER_GROUP
@@ -202,6 +232,13 @@ def group_norm_kernel(
     if PHASE == "sum":
         tl.store(mean_ptr + slot + split, mean, group < GROUPS)
         tl.store(spread_ptr + slot + split, spread, group < GROUPS)
+    if PHASE == "apply":
+        shared = image * (GROUPS // SHARED) + group // SHARED
+        mean = tl.load(mean_ptr + shared, group < GROUPS, 0.0)
+        scale = tl.load(spread_ptr + shared, group < GROUPS, 0.0)
+        _write_part(x_ptr, weight_ptr, bias_ptr, out_ptr, begin, end, first, place, lane, real,
+                    mean, scale, LAST, CHANNELS, PIXELS, PER_GROUP, BLOCK, VEC, EVEN, STREAM,
+                    LOAD_STAGES)
     if PHASE == "whole" or PHASE == "write":
         variance = spread * (1.0 / LENGTH) if PHASE == "whole" else 0.0
         if PHASE == "write":
