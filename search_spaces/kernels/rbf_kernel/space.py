@@ -23,7 +23,7 @@ USUAL: tuple[dict[str, Value], ...] = tuple(
     {"BLOCK_M": side, "BLOCK_N": side, "BLOCK_K": 32, "num_warps": warps, "num_stages": stages}
     | {"norms": "launch", "GROUP_M": group, "stream": True}
     for side, warps in ((128, 4), (128, 8), (64, 4))
-    for stages in (4, 3, 2, 1)
+    for stages in (3, 2, 1)
     for group in (8, 1)
 )
 #: Relative error of a result whose products are TF32, for inputs as `make_inputs` draws them.
