@@ -97,10 +97,11 @@ class Embedding(Kernel):
         return SearchSpace(parameters, CONSTRAINTS, kernel=self.name)
 
     def default_config(self, workload: Workload, device: Device) -> Config:
-        """One token per program, its row in blocks of up to 1,024 columns by 4 warps."""
+        """1,024 elements by 4 warps: columns of a row, or the rows of several tokens."""
         block = min(1024, next_power_of_two(workload.size("dim")))
-        warps = max(1, min(4, block // (_LEAST_HELD * (device.warp_size or 32))))
-        return {"BLOCK_T": 1, "BLOCK_D": block, "num_warps": warps, "stream": False}
+        tokens = min(32, 1024 // block, next_power_of_two(workload.size("tokens")))
+        warps = max(1, min(4, tokens * block // (_LEAST_HELD * (device.warp_size or 32))))
+        return {"BLOCK_T": tokens, "BLOCK_D": block, "num_warps": warps, "stream": False}
 
     def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
         tokens, dim = workload.size("tokens"), workload.size("dim")
