@@ -25,7 +25,7 @@ def refused(result, *words: str, code: int = 2) -> None:
     ("arguments", "words"),
     [
         (["rn"], ["No such command 'rn'", "Did you mean 'run'"]),
-        (["run"], ["Missing argument"]),
+        (["run"], ["there is no campaign"]),
         (["run", "c", "--trails", "5"], ["No such option: --trails", "--trials"]),
         (["run", "c", "--trials", "many"], ["'--trials'", "valid integer"]),
         (["run", "c", "--trials", "0"], ["'--trials'", "greater than or equal to 1"]),
