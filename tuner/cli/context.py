@@ -63,9 +63,11 @@ def settings_of(
 
 def warn_of_job_folders(settings: Settings) -> None:
     """Warn of results inside the folder of a submitted Ray job, which Ray removes later."""
+    # A run only reads `paths.priors`.
+    written = settings.paths.model_dump(exclude={"priors"})
     places = {
         "database.url": settings.database.url,
-        **{f"paths.{name}": place for name, place in settings.paths.model_dump().items()},
+        **{f"paths.{name}": place for name, place in written.items()},
     }
     lost = [name for name, place in places.items() if _JOB_FOLDER in place]
     if lost:
