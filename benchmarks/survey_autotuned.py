@@ -91,7 +91,8 @@ def imported(package, ours):
         try:
             importlib.import_module(module)
         except BaseException as error:
-            errors[module] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+            text = f"{type(error).__name__}: {error}".splitlines()[0]
+            errors[module] = re.sub(r"[^\s(]*/site-packages/", "", text)[:200]
     return made, errors
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from search_spaces.adoption.autotuned import Autotuned
 from search_spaces.params import is_member, is_power_of_two
 from tuner.capturing.records import Grid
+from tuner.runtime._arguments import TrackedArguments
 
 #: The most rows of a table.
 _MOST = 4096
@@ -37,7 +38,7 @@ def tabulated(
         everything = {**defaults, **arguments, **first, **values, **computed}
         return {name: value for name, value in everything.items() if name in names}
 
-    seen = _Reads(bound({}))
+    seen = TrackedArguments(bound({}))
     sizes = _sizes(grid(seen))
     tunable = tunable_values(parts, {**defaults, **arguments})
     computed = set(parts.constants(arguments, first))
@@ -106,19 +107,3 @@ def _combinations(
 
 def _sizes(grid: Any) -> tuple[int, ...]:
     return tuple(int(size) for size in grid)
-
-
-class _Reads(dict[str, Any]):
-    """Arguments that note which of them are read."""
-
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        super().__init__(values)
-        self.names: set[str] = set()
-
-    def __getitem__(self, name: str) -> Any:
-        self.names.add(name)
-        return super().__getitem__(name)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        self.names.add(name)
-        return super().get(name, default)

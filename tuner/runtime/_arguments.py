@@ -185,7 +185,7 @@ class Arguments:
     ) -> tuple[Hit | None, str]:
         """A table's hit for a launch; or None with the reason as one clause."""
         full = self._bound(args, kwargs)
-        named = _TrackedArguments(self._named(full, kwargs))
+        named = TrackedArguments(self._named(full, kwargs))
         tensor = next((value for value in full if hasattr(value, "dtype")), None)
         dtype = None if tensor is None else _text(tensor.dtype)
         reasons = []
@@ -201,7 +201,7 @@ class Arguments:
         return None, reasons[0]
 
     def _workload(
-        self, dims: Sequence[str], named: _TrackedArguments, dtype: str | None
+        self, dims: Sequence[str], named: TrackedArguments, dtype: str | None
     ) -> tuple[dict[str, Any], str]:
         """The values of the dims, and why they are no workload of the table (else empty text)."""
         key: dict[str, Any] = {}
@@ -238,7 +238,7 @@ def _reason(lacking: Sequence[str], more: Iterable[str]) -> str:
     return ""
 
 
-class _TrackedArguments(dict[str, Any]):
+class TrackedArguments(dict[str, Any]):
     """Arguments by name. `names` are those that were read."""
 
     def __init__(self, named: Mapping[str, Any]) -> None:

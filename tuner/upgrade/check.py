@@ -27,7 +27,7 @@ from tuner.upgrade.tables_here import TableHere
 from workers import backend_kinds
 from workers.records import Artifact, Failure
 
-#: Configs that are checked beside the winner and the default.
+#: The number of further configs that are checked, after the winner and the default.
 RUNNERS_UP = 3
 #: Relative difference between times of different passes from which they count as different.
 MARGIN = 0.05
