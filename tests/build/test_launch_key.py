@@ -101,3 +101,44 @@ def test_a_kernel_that_was_not_built_is_named(tmp_path):
     )
     many = {**keys[0], "Triton": "x", "assembler": "y", "source code": "z", "option maxnreg": "8"}
     assert difference(keys, many).endswith("; 1 more parts")
+
+
+SCALE = tl.constexpr(2.0)
+
+
+@triton.jit
+def scaled(x):
+    return x * SCALE
+
+
+@triton.jit
+def both_scaled(x):
+    return scaled(x) + 1.0
+
+
+@triton.jit
+def scale_rows(X, Y, n: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(Y + at, both_scaled(tl.load(X + at, at < n)), at < n)
+
+
+@triton.jit
+def scale_once(X, Y, n: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(Y + at, scaled(tl.load(X + at, at < n)), at < n)
+
+
+def source_hash(*kernels):
+    """The hash of `scale_rows` in a process that hashes these kernels one after the other."""
+    for function in (scaled, both_scaled, scale_rows, scale_once):
+        function.hash, function.used_global_vals = None, {}
+        function.device_caches.clear()
+    x, y = torch.empty(1024), torch.empty(1024)
+    with use_target("cuda:90"), count_compilations(import_inductor=False) as seen:
+        for kernel in kernels:
+            kernel.warmup(x, y, n=1024, BLOCK=128, grid=(8,))
+    return {key["kernel"]: key["source code"] for key in seen.keys}["scale_rows"]
+
+
+def test_a_source_hash_does_not_depend_on_what_was_hashed_before():
+    assert source_hash(scale_rows) == source_hash(scale_once, scale_rows)

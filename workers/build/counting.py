@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from workers.build.launch_key import LaunchKey, record_keys
+from workers.build.launch_key import LaunchKey, record_keys, settled_source_hashes
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ def _count_triton(compilations: Compilations) -> Iterator[None]:
 
     knobs.compilation.listener = listener
     try:
-        with record_keys(compilations.keys):
+        with settled_source_hashes(), record_keys(compilations.keys):
             yield
     finally:
         knobs.compilation.listener = before

@@ -63,6 +63,34 @@ def _differing(built: LaunchKey, launched: LaunchKey) -> list[str]:
 
 
 @contextmanager
+def settled_source_hashes() -> Iterator[None]:
+    """Make the source hash of a kernel the same whatever this process hashed before.
+
+    Triton (3.6, 3.7) adds the global constants of a called function to the hash of its caller only
+    if the called function has a hash by then (`DependenciesFinder._update_hash`). A worker that
+    builds or launches two kernels with a common function in another order would get another hash.
+    Inside the block a called function is hashed before its caller.
+    """
+    from triton.runtime import jit
+
+    finder = getattr(jit, "DependenciesFinder", None)
+    before = getattr(finder, "_update_hash", None)
+    if finder is None or before is None:
+        yield
+        return
+
+    def update_hash(self: Any, function: Any) -> None:
+        _ = function.cache_key
+        before(self, function)
+
+    finder._update_hash = update_hash
+    try:
+        yield
+    finally:
+        finder._update_hash = before
+
+
+@contextmanager
 def record_keys(keys: list[LaunchKey]) -> Iterator[None]:
     """Append the key of every kernel that Triton looks up on disk inside the block to `keys`."""
     from triton.compiler import compiler
