@@ -15,6 +15,16 @@ from search_spaces.records import Workload
 
 #: Least traffic of a workload that fills the device and its caches twice over.
 LARGE_BYTES = 128e6
+#: Operations for each byte of traffic up to which 16-bit products wait for memory: the data sheet
+#: of the H200 has 989e12 of them, and 4.8e12 bytes, a second.
+_FEW_OPERATIONS = 989 / 4.8
+#: The names under which torch calls cuBLAS, cuDNN's convolutions and `torch._scaled_mm`: `compile`
+#: without autotuning leaves convolutions to cuDNN too.
+_CUBLAS = ("eager", "vendor")
+_CUDNN = ("eager", "compile", "vendor")
+_SCALED_MM = ("vendor", "vendor_fast")
+#: torch's attention by one backend each; `compile` takes the one that torch chooses.
+_FUSED_ATTENTION = ("vendor", "flash", "compile")
 #: Kernels that move their operands once and compute little.
 MEMORY_BOUND = frozenset(
     [
@@ -56,6 +66,7 @@ class Result(Protocol):
     kernel: str
     workload: Workload
     median_us: float
+    flops: float
     bytes: float
     over_baselines: dict[str, float]
 
@@ -95,16 +106,23 @@ def goals(copy_bytes_per_us: float) -> tuple[Goal, ...]:
         Goal(
             "memory-bound kernels of 128 MB and more, share of the copy bandwidth", 0.92, bandwidth
         ),
-        Goal("bfloat16 matmul, M from 1,024 on, over cuBLAS", 1.0, _over(_large_matmul, "vendor")),
-        Goal("matmul and gemv, M to 64, over cuBLAS", 1.02, _over(_decode, "vendor")),
-        Goal("fp8 matmul over torch._scaled_mm", 0.97, _over(_is("fp8_matmul"), "vendor")),
+        Goal("bfloat16 matmul, M from 1,024 on, over cuBLAS", 1.0, _over(_large_matmul, *_CUBLAS)),
+        Goal("matmul and gemv, M to 64, over cuBLAS", 1.02, _over(_decode, *_CUBLAS)),
+        Goal(
+            "fp8 matmul over torch._scaled_mm, with or without fast accumulation",
+            0.97,
+            _over(_is("fp8_matmul"), *_SCALED_MM),
+        ),
+        Goal(
+            "linear layers that wait for memory, over their fastest baseline", 1.2, _over(_producer)
+        ),
         Goal(
             "attention forward, head dim 128, no window, over the faster of cuDNN and flash",
             0.95,
-            _over(_long_attention, "vendor", "flash"),
+            _over(_long_attention, *_FUSED_ATTENTION),
         ),
         Goal("decode attention over its fastest baseline", 1.0, _over(_decode_attention)),
-        Goal("convolutions of ResNet-50 over cuDNN", 0.9, _over(_resnet, "eager", "vendor")),
+        Goal("convolutions of ResNet-50 over cuDNN", 0.9, _over(_resnet, *_CUDNN)),
         Goal("moe matmul over its fastest baseline", 1.0, _over(_is("moe_matmul"))),
     )
 
@@ -134,6 +152,14 @@ def _large_matmul(item: Result) -> bool:
 
 def _decode(item: Result) -> bool:
     return item.kernel == "gemv" or (item.kernel == "matmul" and item.workload.size("M") <= 64)
+
+
+def _producer(item: Result) -> bool:
+    return (
+        item.kernel == "linear"
+        and item.flops < _FEW_OPERATIONS * item.bytes
+        and item.workload["dtype"] != "float32"
+    )
 
 
 def _long_attention(item: Result) -> bool:
