@@ -39,8 +39,8 @@ $(VENV)/.base: pyproject.toml constraints.txt scripts/system-packages
 	$(PIP) --editable .
 	touch $@
 
-# Libraries whose kernels tests adopt, without what else these need; fla-core imports einops.
-ADOPTED := cut-cross-entropy einops fla-core liger-kernel torchao xformers
+# Libraries whose kernels and files tests use, without what else these need; fla-core imports einops.
+ADOPTED := cut-cross-entropy einops fla-core flag_gems liger-kernel torchao xformers
 
 $(VENV)/.dev: $(VENV)/.base
 	$(PIP) --editable '.[dev]'

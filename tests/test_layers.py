@@ -82,6 +82,7 @@ ROOMS = {
         "tuner.campaign",
         "tuner.integrations",
         "tuner.progress",
+        "tuner.runtime",
         "tuner.settings",
         "tuner.tables",
     },

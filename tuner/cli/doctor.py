@@ -44,7 +44,8 @@ def doctor(
     library: Annotated[
         str | None,
         typer.Option(
-            help="Check the tables of a kernel library instead: vllm, sglang.", show_default=False
+            help="Check the tables of a library instead: fla, flag_gems, liger, sglang, vllm.",
+            show_default=False,
         ),
     ] = None,
     model: Annotated[

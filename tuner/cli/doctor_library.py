@@ -14,6 +14,7 @@ import typer
 from search_spaces.errors import TunerError
 from tuner.cli.console import Format, emit, note
 from tuner.cli.context import configured_kernels, settings_of
+from tuner.cli.doctor_kernels import examine_kernel_library
 from tuner.cli.progress import watched
 from tuner.cli.run import interruptible
 from tuner.cli.variant_options import filled_columns
@@ -62,12 +63,19 @@ class LibraryOptions:
 
 def examine_library(options: LibraryOptions, config: Path | None, style: Format) -> None:
     """List the tables, and with `--fix` tune the missing ones; exits with 1 on a finding."""
-    from tuner.integrations import USUAL_SIZES
+    from tuner.integrations import USUAL_SIZES, kernel_libraries
 
     settings, base = settings_of(config)
     _check(options)
-    sizes = USUAL_SIZES if options.sizes is None else _sizes(options.sizes)
     device = options.device or _device_here()
+    if options.library in kernel_libraries():
+        examine_kernel_library(
+            options.library, settings, base, options.model, options.tensor_parallel,
+            device, options.tables, _triton_here() if options.triton is None else options.triton,
+            None if options.sizes is None else _sizes(options.sizes), style, fix=options.fix,
+        )  # fmt: skip
+        return
+    sizes = USUAL_SIZES if options.sizes is None else _sizes(options.sizes)
     # A folder that is named is inspected alone, whatever this process would read.
     environment = dict(os.environ) if options.tables is None else {}
     found = _examined(options, device, environment)

@@ -2,7 +2,9 @@
 
 `adapter.py` is the role. An adapter knows the shapes that a model needs, the names and places of
 the library's files, their format, the row that the library takes for a size, and its config
-without a table. Everything here works on a machine that has neither the library nor a GPU.
+without a table. `kernel_library.py` is the role for libraries without tables of their own: their
+kernels are tuned by captured calls. Everything here works on a machine that has neither the library
+nor a GPU; only `Layer.run` needs both.
 """
 
 from __future__ import annotations
@@ -19,17 +21,23 @@ from tuner.integrations.adapter import (
     TableKey,
     tables_in,
 )
+from tuner.integrations.kernel_library import KernelLibrary, Layer, LayerLaunch
 from tuner.integrations.models import load_model
 
 __all__ = [
     "USUAL_SIZES",
     "Adapter",
+    "KernelLibrary",
+    "Layer",
+    "LayerLaunch",
     "Place",
     "Shape",
     "SizeTable",
     "TableKey",
     "adapter",
     "adapters",
+    "kernel_libraries",
+    "kernel_library",
     "libraries",
     "load_model",
     "tables_in",
@@ -46,6 +54,16 @@ ADAPTERS = PluginGroup(
     },
 )
 
+KERNEL_LIBRARIES = PluginGroup(
+    "tuner.kernel_libraries",
+    "kernel library",
+    {
+        "fla": "tuner.integrations.fla:Fla",
+        "flag_gems": "tuner.integrations.flag_gems:FlagGems",
+        "liger": "tuner.integrations.liger:Liger",
+    },
+)
+
 
 def adapter(name: str) -> Adapter:
     """The adapter of a name, `vllm-moe`; raises TunerError for an unknown name."""
@@ -59,6 +77,12 @@ def adapters(library: str = "") -> list[Adapter]:
 
     found = [adapter(name) for name in ADAPTERS.names()]
     known = sorted({one.library for one in found})
+    if library in KERNEL_LIBRARIES.names():
+        raise TunerError(
+            f"{library} loads no tables of its own",
+            "use `tuner doctor --library`, and `tuner apply` for tables of captured calls",
+        )
+    known += KERNEL_LIBRARIES.names()
     if library and library not in known:
         raise TunerError(
             f"no adapter knows the library {library!r}{did_you_mean(library, known)}",
@@ -70,3 +94,13 @@ def adapters(library: str = "") -> list[Adapter]:
 def libraries() -> list[str]:
     """The libraries with an adapter."""
     return sorted({one.library for one in adapters()})
+
+
+def kernel_library(name: str) -> KernelLibrary:
+    """The library of a name, `liger`; raises TunerError for an unknown name."""
+    return cast("type[KernelLibrary]", KERNEL_LIBRARIES.load(name))()
+
+
+def kernel_libraries() -> list[str]:
+    """The libraries without tables of their own."""
+    return sorted(KERNEL_LIBRARIES.names())

@@ -57,15 +57,20 @@ def library_in(
 
 
 def _installed(name: str) -> Path:
-    """The folder of the installed package; it is not imported."""
+    """The folder of the installed package."""
+    if (found := installed(name)) is None:
+        raise TunerError(f"{name} is not installed here", _REMEDY)
+    return found
+
+
+def installed(name: str) -> Path | None:
+    """The folder of an installed package, which is not imported; None where there is none."""
     try:
         spec = find_spec(name)
     except (ImportError, ValueError):
         spec = None
     places = list(spec.submodule_search_locations or ()) if spec else []
-    if not places:
-        raise TunerError(f"{name} is not installed here", _REMEDY)
-    return Path(places[0])
+    return Path(places[0]) if places else None
 
 
 def _check_folder(folder: Path) -> None:
