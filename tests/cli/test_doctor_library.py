@@ -224,3 +224,25 @@ def test_missing_tables_are_tuned_and_written_where_the_library_reads(doctor, fo
     assert row["slower_sizes"] == [8]
     assert "slower than the default at 8" in row["note"]
     assert row["gain"] == pytest.approx(2.0, rel=0.02)
+
+
+def test_sglangs_separate_files_are_examined_with_the_first_products(doctor, model, folder):
+    configs = folder / "sglang-tables" / "configs" / "triton_3_5_1"
+    configs.mkdir(parents=True)
+    first = {"8": {**DEFAULT}, "64": {**DEFAULT, "BLOCK_SIZE_M": 64}}
+    (configs / NAME).write_text(json.dumps(first))
+    call = ("--model", model, "--triton", "3.5.1")
+    (row,) = rows_of(doctor(*call, tables=configs.parents[1], library="sglang"))
+    assert row["note"] == "down has no file of its own and takes this one's rows"
+    second = {"8": DEFAULT, "60": DEFAULT, "64": {**DEFAULT, "USE_TMA": True}}
+    down = configs / NAME.replace(".json", "_down.json")
+    down.write_text(json.dumps(second))
+    rows = rows_of(doctor(*call, tables=configs.parents[1], library="sglang"))
+    assert [row["layer"] for row in rows] == ["experts", "experts.down"]
+    note = "BLOCK_SIZE_M of rows 60, 64 becomes that of the first product's file"
+    assert rows[1]["note"] == note
+    assert {row["state"] for row in rows} == {"ok"}
+    down.write_text('{"8": {}}')
+    result = doctor(*call, tables=configs.parents[1], library="sglang")
+    assert [row["state"] for row in rows_of(result)] == ["ok", "malformed"]
+    assert result.code == 1

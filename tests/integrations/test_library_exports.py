@@ -56,6 +56,51 @@ def test_sglang_gets_the_same_rows_in_the_folder_of_the_triton_version(store, tm
     assert found.find(tmp_path, key, "NVIDIA H200", "3.6.0", variables)
 
 
+def test_sglangs_second_product_gets_a_file_of_its_own_where_it_gains(store, tmp_path):
+    for tokens in (1, 64):
+        first = [(DEFAULT, 20.0), (WIDE, 10.0)]
+        second = [(DEFAULT, 20.0), (tile(16, 32), 9.0), (WIDE, 11.0)]
+        add_result(store, 1, "moe_matmul", moe(tokens, "gate_up"), first)
+        add_result(store, 1, "moe_matmul", moe(tokens, "down"), first if tokens == 1 else second)
+    folder = "configs/triton_3_6_0"
+    down = NAME.replace(".json", "_down.json")
+    assert exported(store, tmp_path, "sglang") == {
+        f"{folder}/{NAME}": {"1": WIDE, "64": WIDE},
+        f"{folder}/{down}": {"1": WIDE, "64": tile(16, 32)},
+    }
+    found = adapter("sglang-moe")
+    key = TableKey((("E", 128), ("N", 768)), marks=("down",))
+    variables = {found.environment: str(tmp_path / "out")}
+    assert found.find(tmp_path, key, "NVIDIA H200", "3.6.0", variables).name == down
+    assert tables.check_export(store, 1, tmp_path / "out", "sglang") == []
+    assert exported(store, tmp_path)[NAME]["64"] == WIDE
+
+
+def test_both_products_of_sglang_take_tokens_in_blocks_of_equal_rows(store, tmp_path):
+    """The library launches the second product with the first one's rows per block."""
+    other = tile(64, 128)
+    first = [(DEFAULT, 20.0), (WIDE, 10.0), (TALL, 12.0)]
+    second = [(DEFAULT, 20.0), (TALL, 10.0), (other, 5.0)]
+    add_result(store, 1, "moe_matmul", moe(8, "gate_up"), first)
+    add_result(store, 1, "moe_matmul", moe(8, "down"), second)
+    rows = {path[-9:-5]: table["8"] for path, table in exported(store, tmp_path, "sglang").items()}
+    # Separate winners would cost 15 us, but cannot be launched together.
+    assert rows == {"H200": WIDE, "down": DEFAULT}
+
+
+def test_what_is_adjusted_row_by_row_has_one_file_for_both_products(store, tmp_path):
+    from tuner.tables.library_tables import Sglang
+    from tuner.tables.results import Results
+
+    add_result(store, 1, "moe_matmul", moe(8, "gate_up"), [(DEFAULT, 20.0), (WIDE, 10.0)])
+    narrow = [(DEFAULT, 20.0), (tile(16, 32), 9.0)]
+    add_result(store, 1, "moe_matmul", moe(8, "down"), narrow)
+    found = Sglang()
+    assert len(list(found.files(Results(store, 1)))) == 2
+    found.adjust = lambda table: table
+    assert len(list(found.files(Results(store, 1)))) == 1
+
+
 def test_a_row_has_the_config_with_the_least_time_of_both_products(store, tmp_path):
     first = [(DEFAULT, 20.0), (WIDE, 10.0), (TALL, 11.0)]
     second = [(DEFAULT, 20.0), (WIDE, 14.0), (TALL, 12.0)]

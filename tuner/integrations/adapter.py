@@ -104,6 +104,10 @@ class Adapter(ABC):
     covers: ClassVar[str] = ""
     #: Parts of a problem that a row configures together; empty: the problem has one part.
     parts: ClassVar[tuple[str, ...]] = ()
+    #: The part that may have a file of its own, of the key `separate_key`; empty: none may.
+    separate: ClassVar[str] = ""
+    #: Parameters that are launched as the other parts' row has them.
+    shared: ClassVar[tuple[str, ...]] = ()
     #: The dim of each of our kernels that is the size.
     size_dims: ClassVar[Mapping[str, str]]
     #: Parameters that every row needs, and those it may have.
@@ -143,6 +147,10 @@ class Adapter(ABC):
     @abstractmethod
     def parsed_name(self, name: str) -> tuple[TableKey, str] | None:
         """The key and device of a file's name; None for another kind of file."""
+
+    def separate_key(self, key: TableKey) -> TableKey | None:
+        """The key of the separate part's own file; None where there is none."""
+        return None
 
     def unread(self, key: TableKey) -> str:
         """Why the library never looks for files of a key; empty where it does."""

@@ -42,6 +42,9 @@ class SglangMoe(MoeAdapter):
     version = "0.5.23"
     folder = "srt/layers/moe/moe_runner/triton_utils/configs"
     environment = "SGLANG_MOE_CONFIG_DIR"
+    separate = "down"
+    #: Both products take the tokens in one sorted order, which has whole blocks of rows.
+    shared = ("BLOCK_SIZE_M",)
     optional = (
         "num_warps",
         "num_stages",
@@ -70,6 +73,11 @@ class SglangMoe(MoeAdapter):
         marks = ("per_channel_quant",) if found.per_channel and found.dtype else ()
         key = moe_key(count, inner, found)
         return TableKey(key.sizes, key.dtype, key.block_shape, marks)
+
+    def separate_key(self, key: TableKey) -> TableKey | None:
+        if "down" in key.marks:
+            return None
+        return TableKey(key.sizes, key.dtype, key.block_shape, tuple(sorted((*key.marks, "down"))))
 
     def file_name(self, key: TableKey, device: str) -> str:
         return joined_name(key, device_word(device), _BETWEEN)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -61,13 +61,51 @@ def examine_shapes(
         for shape in adapter.shapes(model, tensor_parallel, experts):
             if not library.folders[adapter.name]:
                 continue
-            found.append(_of_shape(library, adapter, shape, device))
+            found += _with_separate(library, adapter, shape, device)
     if not found:
         raise TunerError(
             f"the model needs no table of {library.name} that is known here",
             f"its adapters are {', '.join(one.name for one in library.adapters)}",
         )
     return found
+
+
+def _with_separate(library: Library, adapter: Adapter, shape: Shape, device: str) -> list[Examined]:
+    """The table of a shape, and that of its separate part where it has a file of its own."""
+    first = _of_shape(library, adapter, shape, device)
+    key = adapter.separate_key(shape.key)
+    if key is None:
+        return [first]
+    path = library.find(adapter, key, device)
+    if path is None:
+        words = f"{adapter.separate} has no file of its own and takes this one's rows"
+        return [replace(first, note=_joined(first.note, words)) if first.table else first]
+    layer = f"{shape.layer}.{adapter.separate}"
+    second = _of_file(library, adapter, key, path, Shape(key, layer, shape.dims))
+    return [first, replace(second, note=_joined(second.note, _overridden(first, second)))]
+
+
+def _overridden(first: Examined, second: Examined) -> str:
+    """The rows of a separate part's file that are launched with values of the other parts' row."""
+    adapter = second.adapter
+    if first.table is None or second.table is None:
+        return ""
+    rows = first.table.rows
+    notes = []
+    for name in adapter.shared:
+        sizes = [
+            size
+            for size, config in second.table.rows.items()
+            if config.get(name) != rows[adapter.nearest(rows, size)].get(name)
+        ]
+        if sizes:
+            listed = ", ".join(map(str, sorted(sizes)))
+            notes.append(f"{name} of rows {listed} becomes that of the first product's file")
+    return _joined(*notes)
+
+
+def _joined(*notes: str) -> str:
+    return "; ".join(filter(None, notes))
 
 
 def _of_shape(library: Library, adapter: Adapter, shape: Shape, device: str) -> Examined:

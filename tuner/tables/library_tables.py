@@ -7,11 +7,12 @@ the other with the same config, and problems that share a file count alike.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from results_db.records import TaskInfo
 from results_db.shipped import shipped
@@ -52,12 +53,13 @@ class LibraryTables:
     library = ""
 
     def __init__(self) -> None:
-        #: Changes each table before it is written.
-        self.adjust: Callable[[LibraryTable], LibraryTable] = lambda table: table
+        #: Changes each table before it is written. Then no part has a file of its own: rows that
+        #: are added to one file would change what the other file's rows launch.
+        self.adjust: Callable[[LibraryTable], LibraryTable] | None = None
 
     def files(self, results: Results) -> Iterator[File]:
         for table in self.tables(results):
-            yield self.adjust(table).file
+            yield self.adjust(table).file if self.adjust else table.file
 
     def tables(self, results: Results) -> list[LibraryTable]:
         """The tables of a run; raises TunerError where none of its tasks has a place in one."""
@@ -84,7 +86,8 @@ class LibraryTables:
         newest: dict[str, _Group] = {}
         for _, group in sorted(groups.items(), key=lambda pair: pair[1].latest):
             newest[group.file_name] = group
-        return [newest[name].table(results) for name in sorted(newest)]
+        whole = [newest[name].table(results) for name in sorted(newest)]
+        return whole if self.adjust else [one for table in whole for one in split(table, results)]
 
     def _place(self, task: TaskInfo) -> tuple[Adapter, Place] | str:
         """The adapter and row of a task, or why it has none."""
@@ -162,6 +165,82 @@ class _Group:
                     ", ".join(sorted(parts)),
                 )
                 return
+
+
+def split(table: LibraryTable, results: Results) -> list[LibraryTable]:
+    """A table and that of its separate part; the table alone where no row gains by it.
+
+    Both have the same sizes, so that a lookup takes rows that were chosen together.
+    """
+    adapter = table.adapter
+    key = adapter.separate_key(table.key)
+    if key is None:
+        return [table]
+    first, second = dict(table.rows), dict(table.rows)
+    for size, pairs in table.tasks.items():
+        if found := _split_row(adapter, results, pairs, table.rows[size]):
+            first[size], second[size] = found
+    if first == second:
+        return [table]
+    return [replace(table, rows=first), replace(table, key=key, rows=second)]
+
+
+def _split_row(
+    adapter: Adapter, results: Results, pairs: Sequence[tuple[Place, TaskInfo]], joint: Config
+) -> tuple[Config, Config] | None:
+    """The configs of the other parts and of the separate part with the least sum of times.
+
+    They agree in the parameters that the library shares. Only configs of the finals, and the joint
+    row's, are chosen from, since times of the search are less certain. None: the parts were not
+    tuned for the same problems, or no two of these configs agree.
+    """
+    halves: list[dict[object, TaskInfo]] = [{}, {}]
+    for place, task in sorted(pairs, key=lambda pair: pair[1].task_id):
+        halves[place.part == adapter.separate][place.rest] = task
+    if not halves[0] or halves[0].keys() != halves[1].keys():
+        return None
+    times = [
+        {rest: _finals(adapter, results, task, joint) for rest, task in half.items()}
+        for half in halves
+    ]
+    known = [next(iter(half.values())) for half in times]
+    first, second = (
+        [key for key in known[at] if all(key in one for one in half.values())]
+        for at, half in enumerate(times)
+    )
+    choices = [
+        pair
+        for pair in itertools.product(first, second)
+        if _agree(adapter, known[0][pair[0]][0], known[1][pair[1]][0])
+    ]
+
+    def score(pair: tuple[str, str]) -> tuple[float, tuple[str, str]]:
+        sums = (times[0][rest][pair[0]][1] + times[1][rest][pair[1]][1] for rest in times[0])
+        return sum(map(math.log, sums)), pair
+
+    if not choices:
+        return None
+    # Of one problem, the configs that the parts' own tables ship come first.
+    alone = len(halves[0]) == 1 and choices[0] == (first[0], second[0])
+    best = choices[0] if alone else min(choices, key=score)
+    return known[0][best[0]][0], known[1][best[1]][0]
+
+
+def _agree(adapter: Adapter, first: Config, second: Config) -> bool:
+    """Whether two configs can be launched for the parts of one row."""
+    return all(first.get(name) == second.get(name) for name in adapter.shared)
+
+
+def _finals(
+    adapter: Adapter, results: Results, task: TaskInfo, joint: Config
+) -> dict[str, tuple[Config, float]]:
+    """The configs of a task's finals and the joint row's, with their times in us.
+
+    The config that the task's table ships comes first.
+    """
+    times = _times(adapter, results, task)
+    keys = [*_finalists(adapter, task), config_key(joint)]
+    return {key: times[key] for key in keys if key in times}
 
 
 def row_config(
