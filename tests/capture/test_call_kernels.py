@@ -253,6 +253,19 @@ def test_descriptors_made_by_the_host_are_made_again_with_the_blocks_of_a_config
     assert torch.equal(kernel.reference(workload, inputs)["target"], 2.0 * inputs["source"])
 
 
+def test_widening_opens_clusters_for_kernels_with_descriptors(hazards):
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    def launch():
+        each = [TensorDescriptor(torch.randn(128), [128], [1], [16]) for _ in range(2)]
+        hazards.by_descriptor[blocks(128)](*each, 128)
+
+    kernel = declared(launch, widen=True)
+    (workload,) = kernel.workloads()
+    values = {each.name: each.choices for each in kernel.space(workload).parameters}
+    assert values["num_ctas"] == (1, 2)
+
+
 def test_values_are_drawn_like_those_of_the_call(hazards):
     x, out = torch.rand(100) + 1.0, torch.empty(100)
     with tuner.capture() as calls:
@@ -316,7 +329,8 @@ def test_widening_opens_options_and_the_constexprs_of_the_configs(kernels):
     values = {parameter.name: parameter.choices for parameter in space.parameters}
     assert values["BLOCK"] == (32, 64, 128, 256)
     assert values["num_warps"] == (1, 2, 4, 8, 16)
-    assert {"num_stages", "num_ctas", "maxnreg"} <= values.keys()
+    assert {"num_stages", "maxnreg"} <= values.keys()
+    assert "num_ctas" not in values  # nothing that several CTAs of a program could share
     default = kernel.default_config(workload, H200)
     assert (default["BLOCK"], default["num_warps"], default["maxnreg"]) == (64, 4, None)
     assert space.bind(workload, H200).feasible(default)

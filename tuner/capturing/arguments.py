@@ -107,6 +107,14 @@ def views_in(encoded: Encoded) -> list[int]:
     return []
 
 
+def has_descriptor(encoded: Encoded) -> bool:
+    """Whether an argument is a descriptor made by the host, or has one among its parts."""
+    if not isinstance(encoded, Mapping):
+        return False
+    ((kind, given),) = encoded.items()
+    return kind == "descriptor" or (kind in ("tuple", "list") and any(map(has_descriptor, given)))
+
+
 def is_tensor(value: Any) -> bool:
     return hasattr(value, "data_ptr") and hasattr(value, "untyped_storage")
 

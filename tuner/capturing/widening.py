@@ -12,6 +12,7 @@ from search_spaces.near_names import did_you_mean
 from search_spaces.params import Choice, Parameter, is_member, is_power_of_two
 from search_spaces.records import Config, Device, Value, Workload
 from search_spaces.space import Constraint, SearchSpace
+from tuner.capturing.arguments import has_descriptor
 from tuner.capturing.grids import constexprs
 from tuner.capturing.records import Call
 
@@ -86,12 +87,21 @@ def space_of(call: Call, parts: Autotuned, opened: Opened) -> SearchSpace:
             listed.setdefault(name, [other.get(name) for other in parts.configs])
     if opened.widen:
         for name in _OPTIONS:
-            listed.setdefault(name, [])
+            if name != "num_ctas" or _is_for_clusters(call):
+                listed.setdefault(name, [])
     for name in opened.space:
         listed.setdefault(name, [call.arguments[name]] if name in call.arguments else [])
     parameters = [_parameter(name, values, opened) for name, values in listed.items()]
     constraints = [_known_grid(call)] if call.grid.reads else []
     return SearchSpace(parameters, constraints, kernel=call.kernel)
+
+
+def _is_for_clusters(call: Call) -> bool:
+    """Whether several CTAs per program may help: they share what descriptors load.
+
+    Of other kernels Triton 3.6 refuses most programs of two CTAs, and some give wrong results.
+    """
+    return any(has_descriptor(encoded) for encoded in call.arguments.values())
 
 
 def single_config(call: Call) -> SearchSpace:

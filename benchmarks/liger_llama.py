@@ -1,0 +1,278 @@
+"""A small Llama-like forward pass with Liger's kernels: captured, tuned, applied.
+
+Each captured call is compared, interleaved, with the library's own config. Results and host times
+of the pass are compared with and without the tables, and with and without the recorder. A kernel
+with descriptors made on the device is captured and tuned, too. Usage:
+
+    python benchmarks/liger_llama.py --out OUT [--budget '{"trials": 12}'] [--layers 4]
+
+Writes OUT/liger_llama.json. liger-kernel may lie anywhere on Python's import path.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+import torch  # noqa: E402
+
+import tuner  # noqa: E402
+
+GPU = torch.cuda.is_available()
+HEAD = 128
+
+
+class Llama:
+    """Attention and feed-forward layers whose element-wise work is Liger's."""
+
+    def __init__(self, layers: int, hidden: int, inner: int, vocabulary: int, device: str) -> None:
+        torch.manual_seed(0)
+
+        def weights(*sizes: int) -> torch.Tensor:
+            return torch.randn(sizes, dtype=torch.bfloat16, device=device) / sizes[-1] ** 0.5
+
+        self.hidden, self.device = hidden, device
+        self.embedding = weights(vocabulary, hidden) * hidden**0.5
+        self.head = weights(vocabulary, hidden)
+        self.layers = [
+            {
+                "qkv": weights(3 * hidden, hidden),
+                "out": weights(hidden, hidden),
+                "gate_up": weights(2 * inner, hidden),
+                "down": weights(hidden, inner),
+                "norms": torch.ones(2, hidden, dtype=torch.bfloat16, device=device),
+            }
+            for _ in range(layers)
+        ]
+
+    def __call__(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The last hidden states and the loss of each next token."""
+        from liger_kernel.ops.cross_entropy import cross_entropy_forward
+        from liger_kernel.ops.fused_add_rms_norm import LigerFusedAddRMSNormFunction as AddNorm
+        from liger_kernel.ops.rms_norm import LigerRMSNormFunction as Norm
+
+        x = self.embedding[tokens]
+        _, length, hidden = x.shape
+        angles = torch.outer(
+            torch.arange(length, device=self.device),
+            1e4 ** -(torch.arange(0, HEAD, 2, device=self.device) / HEAD),
+        ).repeat(1, 2)
+        turn = angles.cos().bfloat16()[None], angles.sin().bfloat16()[None]
+        for layer in self.layers:
+            normed = Norm.apply(x, layer["norms"][0], 1e-6, 0.0, "llama", False)
+            attended = self.attention(layer, normed, turn)
+            normed, x = AddNorm.apply(attended, x, layer["norms"][1], 1e-6, 0.0, "llama", False)
+            x = x + self.feed_forward(layer, normed)
+        logits = (x.view(-1, hidden) @ self.head.T).contiguous()
+        target = tokens.roll(-1, 1).view(-1)
+        loss = cross_entropy_forward(logits, target, None, -100, 0.0, 0.0, "none", None, False)[0]
+        return x, loss
+
+    def attention(self, layer: Any, x: torch.Tensor, turn: Any) -> torch.Tensor:
+        from liger_kernel.ops.rope import LigerRopeFunction
+
+        batch, length, hidden = x.shape
+        split = (x @ layer["qkv"].T).view(batch, length, 3, -1, HEAD).permute(2, 0, 3, 1, 4)
+        q, k = LigerRopeFunction.apply(split[0], split[1], *turn)
+        mixed = torch.nn.functional.scaled_dot_product_attention(q, k, split[2], is_causal=True)
+        return mixed.transpose(1, 2).reshape(batch, length, hidden) @ layer["out"].T
+
+    def feed_forward(self, layer: Any, x: torch.Tensor) -> torch.Tensor:
+        from liger_kernel.ops.swiglu import LigerSiLUMulFunction
+
+        gate, up = (x @ layer["gate_up"].T).chunk(2, -1)
+        return LigerSiLUMulFunction.apply(gate.contiguous(), up.contiguous()) @ layer["down"].T
+
+
+def tuned_calls(calls: Any, session: Any, budget: Any, folder: Path, pairs: int) -> dict[str, Any]:
+    """Each captured call: tuned, exported, and judged against the library's config."""
+    from captured_kernels import compared
+
+    from tuner.api.tuning import declared_calls
+
+    found: dict[str, Any] = {}
+    for at, record in enumerate(calls.records):
+        name = f"{at} {record.kernel}"
+        try:
+            started = time.monotonic()
+            result = session.tune(calls[at], budget=budget, widen=True)
+            facts: dict[str, Any] = {"tune_s": time.monotonic() - started, "note": result.note}
+            facts["ships"] = None if result.ships is None else dict(result.ships)
+            if result.ships is not None:
+                result.export(folder / f"{at}")
+                kernel, workload = declared_calls(calls[at], None, {"widen": True})
+                facts |= compared(kernel, workload, result.ships, pairs)
+        except tuner.TunerError as problem:
+            facts = {"problem": problem.message}
+        except Exception as error:
+            traceback.print_exc()
+            facts = {"problem": f"{type(error).__name__}: {error}"[:1000]}
+        found[name] = facts
+        print(name, json.dumps(facts, default=str), flush=True)
+    return found
+
+
+def host_us(launch: Callable[[], Any], other: Callable[[], Any], rounds: int = 200) -> list[float]:
+    """Host microseconds of a call of each function, in turn, medians over rounds of 20 calls."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for at in range(rounds):
+        for which in (0, 1) if at % 2 else (1, 0):
+            call = (launch, other)[which]
+            torch.cuda.synchronize()
+            start = time.perf_counter_ns()
+            for _ in range(20):
+                call()
+            times[which].append((time.perf_counter_ns() - start) / 20e3)
+    torch.cuda.synchronize()
+    return [statistics.median(each) for each in times]
+
+
+def overheads(tables: list[Path]) -> dict[str, Any]:
+    """Host time that a launch of Liger's RMS norm takes longer with recorder and with tables."""
+    from liger_kernel.ops.rms_norm import rms_norm_forward
+
+    from tuner.capturing import hooks
+
+    x = torch.randn(2048, 2048, dtype=torch.bfloat16, device="cuda")
+    w = torch.ones(2048, dtype=torch.bfloat16, device="cuda")
+
+    def call() -> None:
+        rms_norm_forward(x, w, 1e-6, 0.0, "llama", False)
+
+    for _ in range(20):
+        call()
+    with tuner.capture():
+        for _ in range(20):
+            call()
+        recorders = hooks._recorders
+
+        def unrecorded() -> None:
+            hooks._recorders = ()
+            call()
+            hooks._recorders = recorders
+
+        recorded, plain = host_us(call, unrecorded)
+    found = {"recorded_us": recorded, "hooked_us": plain, "recorder_us": recorded - plain}
+    before = [host_us(call, call, 100)[0]]
+    with tuner.applied(tables) as used:
+        applied = host_us(call, call, 200)[0]
+        hits = sum(use.hits for use in used.kernels)
+    before.append(host_us(call, call, 100)[0])
+    return found | {"applied_us": applied, "plain_us": before, "hits": hits}
+
+
+def descriptors(session: Any, budget: Any) -> dict[str, Any]:
+    """A kernel whose descriptors are made on the device, captured and tuned."""
+    import device_descriptor
+    import triton
+
+    def allocate(size: int, alignment: int, stream: Any) -> torch.Tensor:
+        return torch.empty(size, dtype=torch.int8, device="cuda")
+
+    triton.set_allocator(allocate)
+    x = torch.randn(8192, 4096, dtype=torch.bfloat16, device="cuda")
+    out = torch.empty_like(x)
+
+    def grid(meta: Any) -> tuple[int, int]:
+        return triton.cdiv(8192, meta["BLOCK_M"]), triton.cdiv(4096, meta["BLOCK_N"])
+
+    with tuner.capture() as calls:
+        device_descriptor.scaled_by_descriptor[grid](x, out, 8192, 4096, BLOCK_M=64, BLOCK_N=64)
+    space = {"BLOCK_M": [16, 32, 64, 128], "num_warps": [4, 8]}
+    result = session.tune(calls[0], budget=budget, space=space)
+    statuses = result.trials["status"].astype(str).value_counts().to_dict()
+    return {"result": repr(result), "speedup_by_farm": result.speedup, "statuses": statuses,
+            "right": bool((out == 2 * x).all())}  # fmt: skip
+
+
+def guarded(step: Callable[[], Any]) -> Any:
+    """What a step finds, or its fault."""
+    try:
+        return step()
+    except Exception as error:
+        traceback.print_exc()
+        return {"problem": f"{type(error).__name__}: {error}"[:1000]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--budget", type=json.loads, default='{"trials": 12}')
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--pairs", type=int, default=200)
+    parser.add_argument("--small", action="store_true", help="sizes for a CPU; nothing is tuned")
+    options = parser.parse_args()
+    out = options.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    device, sizes = ("cpu", (256, 512, 300)) if options.small else ("cuda", (2048, 5632, 32000))
+    model = Llama(options.layers, *sizes, device)
+    tokens = torch.randint(0, sizes[-1], (1, 32) if options.small else (2, 2048), device=device)
+    plain = model(tokens)
+    with tuner.capture() as calls:
+        for _ in range(1 if options.small else 3):
+            recorded = model(tokens)
+    print(calls, flush=True)
+    import triton
+
+    result: dict[str, Any] = {
+        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+        "device": torch.cuda.get_device_name() if GPU else "none",
+        "toolchain": {"torch": torch.__version__, "triton": triton.__version__},
+        "sizes": {"layers": options.layers, "hidden, inner, vocabulary": sizes,
+                  "tokens": list(tokens.shape)},
+        "budget": options.budget,
+        "calls": f"{calls}".splitlines(),
+        "same_results_while_recorded": all(map(torch.equal, plain, recorded)),
+    }  # fmt: skip
+
+    def save() -> None:
+        (out / "liger_llama.json").write_text(json.dumps(result, indent=1, default=str) + "\n")
+
+    save()
+    if options.small:
+        return
+    with tuner.session() as session:
+        result["kernels"] = tuned_calls(calls, session, options.budget, out / "tables",
+                                        options.pairs)  # fmt: skip
+        save()
+        result["device_made_descriptors"] = guarded(lambda: descriptors(session, options.budget))
+    judged = [each for each in result["kernels"].values() if "speedup" in each]
+    logs = [math.log(each["speedup"]) for each in judged if not each["same_config"]]
+    result["geometric_mean"] = math.exp(sum(logs) / max(1, len(judged)))
+    result["surely_slower"] = [name for name, each in result["kernels"].items()
+                               if "never_slower" in each and not each["never_slower"]]  # fmt: skip
+    tables = sorted(path for path in (out / "tables").iterdir())
+    result["applied"] = guarded(lambda: applied_pass(model, tokens, plain, tables))
+    result["host_time"] = guarded(lambda: overheads(tables))
+    save()
+    for name in ("geometric_mean", "surely_slower", "applied", "host_time",
+                 "device_made_descriptors"):  # fmt: skip
+        print(name, json.dumps(result[name], default=str), flush=True)
+
+
+def applied_pass(model: Llama, tokens: torch.Tensor, plain: Any, tables: list[Path]) -> Any:
+    from captured_kernels import difference
+
+    with tuner.applied(tables) as used:
+        ours = model(tokens)
+        counts = [[use.kernel, use.state, use.hits, use.misses, use.note] for use in used.kernels]
+    return {
+        "kernels": counts,
+        "differences": [difference(*both) for both in zip(plain, ours, strict=True)],
+    }
+
+
+if __name__ == "__main__":
+    main()
