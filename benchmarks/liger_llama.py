@@ -206,14 +206,18 @@ def guarded(step: Callable[[], Any]) -> Any:
         return {"problem": f"{type(error).__name__}: {error}"[:1000]}
 
 
-def main() -> None:
+def options_of() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--budget", type=json.loads, default='{"trials": 12}')
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--pairs", type=int, default=200)
     parser.add_argument("--small", action="store_true", help="sizes for a CPU; nothing is tuned")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = options_of()
     out = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     device, sizes = ("cpu", (256, 512, 300)) if options.small else ("cuda", (2048, 5632, 32000))
