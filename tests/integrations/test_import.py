@@ -11,6 +11,7 @@ from ways_library import install
 
 from results_db import Store
 from search_spaces.errors import TunerError
+from search_spaces.kernels.moe_matmul.space import QUANTISED
 from search_spaces.records import Workload
 from search_spaces.registry import load as load_kernel
 from tuner import tables
@@ -41,7 +42,8 @@ def bound(kernel, workload):
 
 def test_a_librarys_table_is_the_default_of_its_device_and_a_start_elsewhere(shipped):
     (prior,) = imported(shipped)
-    assert (prior.kernel, prior.dims) == ("moe_matmul", {"experts": 128, "intermediate": 768})
+    dims = {"experts": 128, "intermediate": 768, "quantised": None}
+    assert (prior.kernel, prior.dims) == ("moe_matmul", dims)
     rows = json.loads(shipped.read_text())
     priors, hits = Priors([prior]), 0
     for tokens in (1, 20, 48, 1000, 4096, 100_000):
@@ -57,6 +59,8 @@ def test_a_librarys_table_is_the_default_of_its_device_and_a_start_elsewhere(shi
         assert len(starts) == 1
         assert space.feasible(starts[0])
     assert hits >= 3
+    for quantised in QUANTISED:
+        assert prior.configs(moe(48, "gate_up", quantised=quantised)) == ()
     other = moe(48, "gate_up", intermediate=512)
     assert priors.starts("moe_matmul", other, bound("moe_matmul", other)) == []
     product = Workload.of(M=48, N=768, K=128, scales="row", dtype="float8_e4m3fn")
@@ -97,6 +101,20 @@ def test_values_outside_a_space_become_the_nearest_ones():
     near = fitted(space, tile(64, GROUP_SIZE_M=10, num_stages=9))
     assert space.feasible(near)
     assert (near["BLOCK_SIZE_M"], near["GROUP_SIZE_M"]) == (64, 8)
+
+
+def test_a_table_of_quantised_experts_is_for_these_alone(tmp_path):
+    name = "E=256,N=256,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json"
+    (tmp_path / name).write_text(json.dumps({"64": tile(64, 128, BLOCK_SIZE_K=128)}))
+    (prior,) = imported(tmp_path / name)
+    sizes = {"experts": 256, "hidden": 7168, "intermediate": 256}
+    some = moe(64, "gate_up", **sizes, quantised="fp8_block128")
+    priors = Priors([prior])
+    space = bound("moe_matmul", some)
+    default = priors.default("moe_matmul", some, space, "NVIDIA H200")
+    assert default == tile(64, 128, BLOCK_SIZE_K=128)
+    assert prior.configs(moe(64, "gate_up", **sizes)) == ()
+    assert prior.configs(moe(64, "gate_up", **sizes, quantised="fp8_tensor")) == ()
 
 
 def test_results_of_tuner_as_t4_come_back_with_their_best_configs(tmp_path):
@@ -155,7 +173,7 @@ def test_a_kernel_tuner_cache_is_read_also_while_it_is_written(tmp_path, cut):
         ("a.json", b"\xff\xfe", "not text"),
         ("E=1,device_name=x.json", "{}", "no table of a known library has this name"),
         (NAME, '{"1": {}}', "size 1 has no BLOCK_SIZE_M"),
-        ("E=8,N=64,device_name=x,dtype=int8_w8a16.json", "{}", "no kernel of tuner computes"),
+        ("E=8,N=64,device_name=x,dtype=int4_w4a16.json", "{}", "no kernel of tuner computes"),
         ("E=8,N=64,device_name=x,dtype=float8.json", "{}", "looks for no file of dtype float8"),
     ],
 )

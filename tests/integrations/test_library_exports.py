@@ -153,6 +153,22 @@ def test_a_product_that_the_library_does_not_launch_is_left_out(store, tmp_path,
     assert "cannot express" in caplog.text
 
 
+def test_float8_experts_with_scales_by_blocks_get_their_own_file(store, tmp_path):
+    sizes = {"experts": 256, "hidden": 7168, "intermediate": 256}
+    for tokens in (8, 512):
+        for gemm in ("gate_up", "down"):
+            some = moe(tokens, gemm, **sizes, quantised="fp8_block128")
+            add_result(store, 1, "moe_matmul", some, [(DEFAULT, 20.0), (TALL, 10.0)])
+            plain = moe(tokens, gemm, **sizes)
+            add_result(store, 1, "moe_matmul", plain, [(DEFAULT, 20.0), (WIDE, 10.0)])
+    plain, scaled = "E=256,N=256,device_name=NVIDIA_H200", ",dtype=fp8_w8a8,block_shape="
+    found = exported(store, tmp_path)
+    assert found[f"{plain}{scaled}[128,128].json"]["8"] == TALL
+    assert found[f"{plain}.json"]["8"] == WIDE
+    sglang = exported(store, tmp_path, "sglang")
+    assert sglang[f"configs/triton_3_6_0/{plain}{scaled}[128, 128].json"]["512"] == TALL
+
+
 PRODUCT = Workload.of(M=16, N=4096, K=7168, scales="block128", dtype="float8_e4m3fn")
 TILE = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 128, "num_warps": 4, "num_stages": 3}
 

@@ -93,7 +93,41 @@ def test_workloads_are_those_of_our_kernel_and_defaults_are_feasible_there():
     for _, workload in pairs:
         kernel.check_workload(workload)
         assert kernel.space(workload).bind(workload, H200).why_not(default) is None
-    assert MOE.workloads(MOE.shapes(DEEPSEEK_V3)[0], 64) == []
+
+
+@pytest.mark.parametrize(
+    ("library", "quantisation", "quantised"),
+    [
+        ("vllm-moe", DEEPSEEK_V3["quantization_config"], "fp8_block128"),
+        ("sglang-moe", DEEPSEEK_V3["quantization_config"], "fp8_block128"),
+        ("vllm-moe", {"quant_method": "fp8"}, "fp8_tensor"),
+        ("vllm-moe", {"quant_method": "experts_int8"}, "int8_channel"),
+    ],
+)
+def test_quantised_experts_have_workloads_that_lead_back_to_their_row(
+    library, quantisation, quantised
+):
+    kernel, own = load_kernel("moe_matmul"), adapter(library)
+    model = {**DEEPSEEK_V3, "quantization_config": quantisation}
+    for shape in own.shapes(model, tensor_parallel=8):
+        pairs = own.workloads(shape, 64)
+        assert [workload["quantised"] for _, workload in pairs] == [quantised, quantised]
+        default = own.returned("moe_matmul", own.default(shape.key, 64, H200))
+        for name, workload in pairs:
+            kernel.check_workload(workload)
+            place = own.place(name, workload)
+            assert (place.key, place.size, place.part) == (shape.key, 64, workload["gemm"])
+            space = kernel.space(workload).bind(workload, H200)
+            assert "BLOCK" not in (space.why_not(default) or "")
+
+
+def test_experts_that_our_kernel_does_not_take_have_no_workloads():
+    for quantisation in (
+        {"quant_method": "fp8", "weight_block_size": [64, 64]},
+        {"quant_method": "fp8", "weight_block_size": [128, 64]},
+    ):
+        model = {**DEEPSEEK_V3, "quantization_config": quantisation}
+        assert MOE.workloads(MOE.shapes(model)[0], 64) == []
 
 
 def test_a_row_is_launched_with_the_librarys_changes():

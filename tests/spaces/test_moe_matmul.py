@@ -10,7 +10,7 @@ from spaces_interpret import wrong
 from search_spaces.errors import WorkloadError
 from search_spaces.kernels.moe_matmul.baselines import gathered, grouped
 from search_spaces.kernels.moe_matmul.routing import active_experts
-from search_spaces.kernels.moe_matmul.space import BLOCKS, GEMMS
+from search_spaces.kernels.moe_matmul.space import BLOCKS, GEMMS, QUANTISED
 from search_spaces.records import Workload
 from search_spaces.registry import load
 
@@ -132,3 +132,74 @@ def test_more_choices_than_experts_are_refused():
     assert caught.value.hint == "give top_k of at most 5"
     with pytest.raises(WorkloadError, match="gemm is 'up'"):
         load("moe_matmul").check_workload(workload("up"))
+
+
+@pytest.mark.parametrize("gemm", ["gate_up", "down"])
+@pytest.mark.parametrize("quantised", QUANTISED)
+def test_quantised_operands_have_their_products(gemm, quantised):
+    sizes = [{"hidden": 200, "intermediate": 136}, {"hidden": 256, "intermediate": 128}]
+    configs = [{**USUAL, "BLOCK_SIZE_M": 16}, {**USUAL, "BLOCK_SIZE_M": 16, "BLOCK_SIZE_K": 128}]
+    jobs = [
+        ("moe_matmul", workload(gemm, **each, quantised=quantised, dtype="bfloat16"), config)
+        for each in sizes
+        for config in configs
+    ]
+    assert wrong(jobs) == []
+
+
+@pytest.mark.parametrize("gemm", ["gate_up", "down"])
+@pytest.mark.parametrize("quantised", QUANTISED)
+def test_the_quantised_reference_is_that_of_the_numbers_behind_the_codes(gemm, quantised):
+    kernel = load("moe_matmul")
+    some = workload(gemm, hidden=200, intermediate=136, quantised=quantised, dtype="bfloat16")
+    inputs = kernel.make_inputs(some, 1, "cpu")
+    x, w, scale = (inputs[name].double() for name in ("x", "w", "w_scale"))
+    if quantised == "fp8_block128":
+        at_n, at_k = torch.arange(w.shape[1]) // 128, torch.arange(w.shape[2]) // 128
+        w, x = w * scale[:, at_n][:, :, at_k], x * inputs["x_scale"].double()[:, at_k]
+    elif quantised == "fp8_tensor":
+        w, x = w * scale[:, None, None], x * inputs["x_scale"].double()
+    else:
+        w = w * scale[:, :, None]
+    rows = torch.arange(14) // (2 if gemm == "gate_up" else 1)
+    out = torch.einsum("sk,snk->sn", x[rows], w[inputs["ids"].reshape(-1).long()])
+    if gemm == "down":
+        out = out * inputs["weights"].double().reshape(-1, 1)
+    found = kernel.reference(some, inputs)["out"]
+    assert torch.allclose(found.view(14, -1), out)
+    assert 0.2 < float(found.std()) < 5
+    eager = kernel.baselines(some)["eager"](inputs)["out"]
+    assert eager.dtype == torch.bfloat16
+    assert torch.allclose(eager.double(), found, atol=6e-2)
+
+
+@pytest.mark.parametrize("gemm", ["gate_up", "down"])
+@pytest.mark.parametrize("quantised", QUANTISED)
+def test_quantised_tiles_use_tensor_cores_without_spills(gemm, quantised):
+    kernel = load("moe_matmul")
+    sizes = {"experts": 256, "top_k": 8, "hidden": 7168, "intermediate": 256, "dtype": "bfloat16"}
+    for tokens in (16, 4096):
+        some = workload(gemm, **sizes, tokens=tokens, quantised=quantised)
+        config = kernel.default_config(some, H200)
+        if tokens == 4096:
+            config = {**config, "BLOCK_SIZE_M": 128, "BLOCK_SIZE_N": 128, "num_warps": 8}
+        assert kernel.space(some).bind(some, H200).why_not(config) is None
+        (launch,) = kernel.launches(some, config, meta_tensors(kernel, some, config))
+        built = build(launch, H200)
+        wide = tokens == 4096 and quantised.startswith("fp8")
+        assert ("wgmma.mma_async" if wide else "mma") in built.asm["ptx"]
+        assert spilled_bytes(built) == 0
+    cost = kernel.cost(some)
+    assert cost.flops == kernel.cost(some.with_dims(quantised="int8_channel")).flops
+    plain = workload(gemm, **sizes, tokens=16)
+    assert kernel.cost(plain.with_dims(quantised=quantised)).bytes < 0.6 * kernel.cost(plain).bytes
+
+
+def test_wrong_quantised_workloads_are_refused():
+    kernel = load("moe_matmul")
+    with pytest.raises(WorkloadError, match="gate_up_silu has no quantised operands"):
+        kernel.check_workload(workload("gate_up_silu", quantised="fp8_tensor"))
+    with pytest.raises(WorkloadError, match="quantised is 'fp8'"):
+        kernel.check_workload(workload("down", quantised="fp8"))
+    small = kernel.small_workload(workload("down", hidden=7168, quantised="fp8_block128"))
+    assert small.size("hidden") > 128

@@ -25,6 +25,14 @@ from tuner.integrations.models import (
 #: The products that the libraries launch; `gate_up_silu` is a kernel of our own.
 GEMMS = ("gate_up", "down")
 _DTYPE = "bfloat16"
+#: The dim `quantised` of our kernel by dtype and block shape of a key; empty: 16-bit weights.
+_QUANTISED: Mapping[tuple[str, tuple[int, int] | None], str] = {
+    ("", None): "",
+    ("fp8_w8a8", (128, 128)): "fp8_block128",
+    ("fp8_w8a8", None): "fp8_tensor",
+    ("int8_w8a16", None): "int8_channel",
+}
+_STORED = {name: Quantisation(dtype, block) for (dtype, block), name in _QUANTISED.items()}
 
 
 def moe_key(experts: int, intermediate: int, found: Quantisation) -> TableKey:
@@ -33,11 +41,16 @@ def moe_key(experts: int, intermediate: int, found: Quantisation) -> TableKey:
     return TableKey(sizes, found.dtype, found.block_shape)
 
 
+def _quantised(key: TableKey) -> str | None:
+    """The dim `quantised` of the workloads of a key; None where our kernel computes no such."""
+    return _QUANTISED.get((key.dtype, key.block_shape))
+
+
 class MoeAdapter(Adapter):
     """Tables of the fused MoE kernel that vLLM wrote and SGLang took over."""
 
     kernels = ("moe_matmul",)
-    covers = "experts of 16-bit weights"
+    covers = "experts of 16-bit weights, fp8_w8a8 by 128 x 128 blocks or tensors, and int8_w8a16"
     parts = GEMMS
     size_dims: ClassVar[Mapping[str, str]] = {"moe_matmul": "tokens"}
     required = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")
@@ -70,16 +83,19 @@ class MoeAdapter(Adapter):
         return moe_key(count, inner, found)
 
     def workloads(self, shape: Shape, size: int) -> list[tuple[str, Workload]]:
-        """Both products of the layer in bfloat16; none for quantised weights."""
-        if shape.key.dtype or shape.key.block_shape or shape.key.marks:
+        """Both products of the layer; none for weights that our kernel does not take."""
+        quantised = _quantised(shape.key)
+        if quantised is None or shape.key.marks:
             return []
         dims = {"tokens": size, **shape.dims, "dtype": _DTYPE}
+        dims |= {"quantised": quantised} if quantised else {}
         return [("moe_matmul", Workload.of(**dims, gemm=gemm)) for gemm in GEMMS]
 
     def place(self, kernel: str, workload: Workload) -> Place | None:
         if kernel != "moe_matmul" or workload.text("gemm") not in GEMMS:
             return None
-        key = moe_key(workload.size("experts"), workload.size("intermediate"), Quantisation())
+        stored = _STORED[f"{workload.get('quantised') or ''}"]
+        key = moe_key(workload.size("experts"), workload.size("intermediate"), stored)
         rest = (
             ("top_k", workload.size("top_k")),
             ("hidden", workload.size("hidden")),
@@ -88,9 +104,12 @@ class MoeAdapter(Adapter):
         return Place(key, workload.size("tokens"), workload.text("gemm"), rest)
 
     def dims(self, kernel: str, key: TableKey) -> Mapping[str, Value] | None:
-        if key.dtype or key.block_shape:
+        quantised = _quantised(key)
+        if quantised is None or "per_channel_quant" in key.marks:
             return None
         dims: dict[str, Value] = {"experts": key.size("E"), "intermediate": key.size("N")}
+        # None: workloads without this dim.
+        dims["quantised"] = quantised or None
         return {**dims, "gemm": "down"} if "down" in key.marks else dims
 
     def parsed_name(self, name: str) -> tuple[TableKey, str] | None:

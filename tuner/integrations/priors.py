@@ -37,7 +37,7 @@ class Prior:
     source: str
     #: `vllm-moe`, `t4`, `kernel-tuner`.
     format: str
-    #: Dims that a workload must have.
+    #: Dims that a workload must have; None: that it must not have.
     dims: Mapping[str, Value]
     #: Configs by size; the only key is 0 where `size_dim` is empty.
     rows: Mapping[int, Sequence[Config]]
@@ -177,7 +177,8 @@ def _nearest(parameter: Parameter, value: Value) -> Value:
 def described(priors: Sequence[Prior]) -> Iterator[str]:
     """One line per prior."""
     for prior in priors:
-        dims = " ".join(f"{name}={value}" for name, value in sorted(prior.dims.items()))
+        given = {name: value for name, value in prior.dims.items() if value is not None}
+        dims = " ".join(f"{name}={value}" for name, value in sorted(given.items()))
         count = sum(map(len, prior.rows.values()))
         by = f" by {prior.size_dim}" if prior.size_dim else ""
         role = f", the default on {prior.device}" if prior.shipped else ""

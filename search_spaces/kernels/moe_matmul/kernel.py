@@ -23,6 +23,12 @@ from search_spaces.kernels.moe_matmul.baselines import (
     grouped,
     require_grouped,
 )
+from search_spaces.kernels.moe_matmul.quantised import (
+    operand_bytes,
+    operand_specs,
+    random_operands,
+    scaled_by_expert,
+)
 from search_spaces.kernels.moe_matmul.routing import (
     active_experts,
     block_order,
@@ -34,11 +40,14 @@ from search_spaces.kernels.moe_matmul.routing import (
 from search_spaces.kernels.moe_matmul.space import (
     BLOCKS,
     GEMMS,
+    QUANTISED,
     default_point,
     moe_space,
+    quantisation,
     slot_product,
 )
 from search_spaces.kernels.moe_matmul.triton_kernels import moe_matmul_kernel
+from search_spaces.kernels.moe_matmul.triton_scaled import scaled_moe_matmul_kernel
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import compiled, empty_tensors, generator, named, random_tensor
@@ -54,6 +63,9 @@ _LARGEST = {
     "hidden": 2**15,
     "intermediate": 2**14,
 }
+#: Rounding to float8 is ten times as large as what sums in tensor cores lose (fp8_matmul).
+_FP8_TOLERANCE = 1e-2
+_SMALL_SCALED = {"hidden": 200, "intermediate": 136}
 _SMALL = {"tokens": 5, "experts": 13, "hidden": 71, "intermediate": 21}
 _TABLE = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages")
 _INDEX_BYTES, _WEIGHT_BYTES = 4, 4
@@ -69,6 +81,9 @@ class MoeMatmul(Kernel):
     intermediate], and multiplies its rows by the weights of the router. out is [tokens, top_k,
     columns]. The parameters are those of vLLM's tables, whose E, N and M are experts, intermediate
     and tokens here.
+
+    Optionally, quantised is `fp8_block128`, `fp8_tensor` or `int8_channel`: see `quantised.py`.
+    dtype is then that of the output, and with int8 of x. There is no quantised `gate_up_silu`.
 
     The slots in order of their experts, padded to BLOCK_SIZE_M, are inputs, as in vLLM: making
     them is not part of the time, of variants or of baselines.
@@ -93,7 +108,15 @@ class MoeMatmul(Kernel):
         ]
 
     def check_workload(self, workload: Workload) -> None:
-        check_dims(self.name, workload, sizes=_LARGEST, dtypes=DTYPES, choices={"gemm": GEMMS})
+        choices = {"gemm": GEMMS}
+        if "quantised" in workload.as_dict():
+            choices |= {"quantised": QUANTISED}
+        check_dims(self.name, workload, sizes=_LARGEST, dtypes=DTYPES, choices=choices)
+        if quantisation(workload) and workload.text("gemm") not in ("gate_up", "down"):
+            raise WorkloadError(
+                f"{self.name} [{workload.key}]: {workload['gemm']} has no quantised operands",
+                "use gemm=gate_up or gemm=down",
+            )
         if workload.size("top_k") > workload.size("experts"):
             raise WorkloadError(
                 f"{self.name} [{workload.key}]: top_k is {workload['top_k']}, more than the "
@@ -102,7 +125,8 @@ class MoeMatmul(Kernel):
             )
 
     def small_workload(self, workload: Workload) -> Workload:
-        return workload.with_dims(**_SMALL, top_k=min(3, workload.size("top_k")))
+        sizes = {**_SMALL, **(_SMALL_SCALED if quantisation(workload) else {})}
+        return workload.with_dims(**sizes, top_k=min(3, workload.size("top_k")))
 
     def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
         specs, source = _specs(workload), generator(seed, device)
@@ -111,10 +135,16 @@ class MoeMatmul(Kernel):
         experts, depth = workload.size("experts"), slot_product(workload).depth
         ids = routed(workload, source, device)
         ordered, counts = slots_by_expert(ids, experts)
+        if quantisation(workload):
+            operands = random_operands(workload, source, device)
+        else:
+            operands = {
+                "x": random_tensor(specs["x"], source, device),
+                # Scaled so that sums are of the order of one, whatever their length.
+                "w": random_tensor(specs["w"], source, device, scale=1 / sqrt(depth)),
+            }
         inputs = {
-            "x": random_tensor(specs["x"], source, device),
-            # Scaled so that sums are of the order of one, whatever their length.
-            "w": random_tensor(specs["w"], source, device, scale=1 / sqrt(depth)),
+            **operands,
             "ids": ids,
             "sorted_slots": ordered.int(),
             "ends": counts.cumsum(0).int(),
@@ -134,11 +164,14 @@ class MoeMatmul(Kernel):
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
         import torch
 
-        looped = by_expert(workload, torch.float64)
+        loop = scaled_by_expert if quantisation(workload) else by_expert
+        looped = loop(workload, torch.float64)
         return {"out": looped(*(inputs[name] for name in _looped_names(workload)))}
 
     def tolerance(self, workload: Workload) -> Tolerance:
         relative = ROUNDING[workload.text("dtype")]
+        if quantisation(workload).startswith("fp8"):
+            relative = max(relative, _FP8_TOLERANCE)
         # Errors are roughly normal over outputs of the order of one: 8 standard deviations.
         return Tolerance(relative, 8 * relative)
 
@@ -150,6 +183,9 @@ class MoeMatmul(Kernel):
         elements = slots // share * depth + matrices + slots * cols
         index = slots * (_INDEX_BYTES + _WEIGHT_BYTES * _is_weighted(workload))
         each = ELEMENT_BYTES[workload.text("dtype")]
+        if quantisation(workload):
+            moved = operand_bytes(workload, active_experts(workload)) + slots * cols * each
+            return Cost(flops=2.0 * slots * cols * depth, bytes=moved + index)
         return Cost(
             flops=2.0 * slots * factors * cols * depth, bytes=float(elements * each + index)
         )
@@ -188,11 +224,18 @@ class MoeMatmul(Kernel):
             slot_count(workload),
         )
         grid = (blocks * ceil_div(cols, integer(config, "BLOCK_SIZE_N")),)
+        if kind := quantisation(workload):
+            del constants["SILU"]
+            scales = (tensors.get("x_scale"), tensors["w_scale"])
+            scaled = (*arguments[:2], *scales, *arguments[2:])
+            return [Launch(scaled_moe_matmul_kernel, grid, scaled, {**constants, "SCALES": kind})]
         return [Launch(moe_matmul_kernel, grid, arguments, constants)]
 
     def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
         """`compile` has grouped products where torch has them, else gathered matrices."""
         looped, sorted_names = _looped_names(workload), _sorted_names(workload)
+        if quantisation(workload):
+            return {"eager": named("out", scaled_by_expert(workload), *looped)}
         vendor = require_grouped(grouped(workload))
         if workload["dtype"] == "bfloat16":
             whole = named("out", compiled(grouped(workload)), *sorted_names)
@@ -240,9 +283,12 @@ def _specs(workload: Workload) -> dict[str, TensorSpec]:
     cols, depth, factors, share = slot_product(workload)
     tokens, experts, top_k = (workload.size(name) for name in ("tokens", "experts", "top_k"))
     slots, dtype = slot_count(workload), workload.text("dtype")
-    specs = {
+    operands = {
         "x": TensorSpec((slots // share, depth), dtype),
         "w": TensorSpec((experts, factors * cols, depth), dtype),
+    }
+    specs = {
+        **(operand_specs(workload) if quantisation(workload) else operands),
         "ids": TensorSpec((tokens, top_k), "int32"),
         "sorted_slots": TensorSpec((slots,), "int32"),
         "ends": TensorSpec((experts,), "int32"),
@@ -257,8 +303,14 @@ def _specs(workload: Workload) -> dict[str, TensorSpec]:
 
 
 def _looped_names(workload: Workload) -> tuple[str, ...]:
-    names = ("x", "w", "ids")
+    names = ("x", "w", "ids", *_scale_names(workload))
     return (*names, "weights") if _is_weighted(workload) else names
+
+
+def _scale_names(workload: Workload) -> tuple[str, ...]:
+    if not quantisation(workload):
+        return ()
+    return ("w_scale", "x_scale") if "x_scale" in operand_specs(workload) else ("w_scale",)
 
 
 def _sorted_names(workload: Workload) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import product
 from math import log2
 from typing import NamedTuple
@@ -26,6 +27,8 @@ from search_spaces.space import SearchSpace
 #: The products of a layer: gates and values side by side, these with silu(gate) * value, and the
 #: second product, whose rows are multiplied by the weights of the router.
 GEMMS = ("gate_up", "gate_up_silu", "down")
+#: How operands are quantised, the value of the optional dim `quantised`.
+QUANTISED = ("fp8_block128", "fp8_tensor", "int8_channel")
 #: Values of BLOCK_SIZE_M, for each of which the order of the slots is an input.
 BLOCKS = (16, 32, 64, 128, 256)
 #: vLLM's configs without a table: where tokens are at most as many as experts, and otherwise; a
@@ -59,13 +62,21 @@ def slot_product(workload: Workload) -> Product:
     return Product(inner if fused else 2 * inner, hidden, 1 + fused, workload.size("top_k"))
 
 
+def quantisation(workload: Workload) -> str:
+    """The dim `quantised`; empty for operands of 16 bits."""
+    return f"{workload.get('quantised') or ''}"
+
+
 def moe_space(workload: Workload) -> SearchSpace:
     """Tiles of 16 to 256 slots and 32 to 256 columns, in steps of 32 to 256 along K."""
     cols, depth, _, _ = slot_product(workload)
     parameters: list[Parameter] = [
         block_parameter("BLOCK_SIZE_M", workload.size("tokens"), BLOCKS[0], BLOCKS[-1]),
         block_parameter("BLOCK_SIZE_N", cols, 32, 256),
-        block_parameter("BLOCK_SIZE_K", depth, 32, 256),
+        # A step along K has one scale of each row.
+        block_parameter(
+            "BLOCK_SIZE_K", depth, 32, 128 if quantisation(workload) == "fp8_block128" else 256
+        ),
         Choice("GROUP_SIZE_M", (1, 8, 16, 32, 64)),
         PowerOfTwo("num_warps", 2, 8),
         Integer("num_stages", 2, 5),
@@ -76,7 +87,10 @@ def moe_space(workload: Workload) -> SearchSpace:
 def default_point(bound: BoundSpace) -> Config:
     """vLLM's config for a shape without a table, cut to the problem."""
     few = bound.workload.size("tokens") <= bound.workload.size("experts")
-    usual = {**(_FEW if few else _MANY), "num_warps": _USUAL_WARPS, "num_stages": _USUAL_STAGES}
+    tile: Mapping[str, int] = _FEW if few else _MANY
+    if quantisation(bound.workload) == "fp8_block128":
+        tile = _few_blocks(bound.workload.size("tokens"))
+    usual = {**tile, "num_warps": _USUAL_WARPS, "num_stages": _USUAL_STAGES}
     cut = {
         item.name: min(usual[item.name], max(int(f"{value}") for value in item.values()))
         for item in bound.parameters
@@ -88,6 +102,13 @@ def default_point(bound: BoundSpace) -> Config:
             return config
     bound.require_feasible()
     return next(bound.enumerate())
+
+
+def _few_blocks(tokens: int) -> Mapping[str, int]:
+    """vLLM's tile for scales by blocks, which is one block wide and deep."""
+    rows, cols = 16 if tokens <= 64 else 64, 64 if tokens <= 8 else 128
+    group = 1 if tokens <= 16 else 32
+    return dict(zip(_FEW, (rows, cols, 128, group), strict=True))
 
 
 def features(config: Config, workload: Workload, device: Device) -> tuple[float, ...]:
@@ -112,8 +133,10 @@ def _sums(config: Config, workload: Workload) -> int:
 def _stage_bytes(config: Config, workload: Workload) -> int:
     """Shared memory of one stage: a tile of x and one of each matrix."""
     cols = integer(config, "BLOCK_SIZE_N") * slot_product(workload).factors
-    sides = integer(config, "BLOCK_SIZE_M") + cols
-    return sides * integer(config, "BLOCK_SIZE_K") * ELEMENT_BYTES[workload.text("dtype")]
+    kind, each = quantisation(workload), ELEMENT_BYTES[workload.text("dtype")]
+    x = integer(config, "BLOCK_SIZE_M") * (1 if kind.startswith("fp8") else each)
+    w = cols * (1 if kind else each)
+    return (x + w) * integer(config, "BLOCK_SIZE_K")
 
 
 def _columns(config: Config, workload: Workload) -> int:
