@@ -115,3 +115,18 @@ def test_a_campaign_counts_it_as_built_and_not_as_verified(tmp_path, monkeypatch
     assert row["checked_by"] is row["check_size"] is None
     assert row["note"].startswith("cannot be interpreted: ")
     assert "1 not checked" in streams.err
+
+
+def test_a_function_in_gluon_is_built_and_not_interpreted(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    workload = "batch=1 heads=2 sequence=130 head_dim=64 causal=true dtype=float16"
+    config = {"dialect": "gluon", "BLOCK_N": 128, "num_stages": 2, "consumers": 1}
+    config |= {"persistent": False}
+    command = ["verify", "attention", "--target", "cuda:90", "--workload", workload]
+    assert invoke([*command, "--config", json.dumps(config), "-f", "json"]) == 0
+    streams = capsys.readouterr()
+    (row,) = json.loads(streams.out)
+    assert row["status"] == "correct"
+    assert row["checked_by"] is row["check_size"] is None
+    assert "attention_hopper is written in Gluon" in row["note"]
+    assert "1 not checked" in streams.err

@@ -19,7 +19,8 @@ FAMILIES = {
     f"{KERNELS}.matmul.kernel:Matmul": "kernels/matmul/kernel kernels/matmul/triton_kernels "
     "kernels/matmul/space kernels/launch_limits kernels/dtypes declaration/dimensions",
     f"{KERNELS}.attention.kernel:Attention": "kernels/attention/kernel "
-    "kernels/attention/triton_kernels kernels/dtypes",
+    "kernels/attention/triton_kernels kernels/attention/gluon_kernels "
+    "kernels/attention/gluon_launch kernels/dtypes",
     f"{KERNELS}.normalisation.kernel:LayerNorm": "kernels/normalisation/kernel "
     "kernels/normalisation/triton_kernels kernels/rows",
     f"{KERNELS}.normalisation.kernel:RmsNorm": "kernels/normalisation/kernel kernels/rows",

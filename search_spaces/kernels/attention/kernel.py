@@ -18,7 +18,7 @@ from search_spaces.block_sizes import ceil_div
 from search_spaces.declaration.dimensions import check_dims
 from search_spaces.errors import WorkloadError
 from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
-from search_spaces.kernels.attention.space import attention_space, default_point
+from search_spaces.kernels.attention.space import attention_space, default_point, in_gluon
 from search_spaces.kernels.attention.triton_kernels import attention_kernel
 from search_spaces.kernels.dtypes import ELEMENT_BYTES, ROUNDING
 from search_spaces.kernels.launch_limits import integer
@@ -57,6 +57,7 @@ class Attention(Kernel):
             (1, 16, 16384, 64, False, "float16"),
             (32, 16, 512, 64, False, "bfloat16"),
             (8, 12, 1000, 64, True, "float16"),
+            (2, 32, 8192, 128, True, "bfloat16"),
         ]
         names = ("batch", "heads", "sequence", "head_dim", "causal", "dtype")
         return [Workload.of(**dict(zip(names, shape, strict=True))) for shape in shapes]
@@ -122,6 +123,10 @@ class Attention(Kernel):
         return default_point(self.space(workload).bind(workload, device))
 
     def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
+        if in_gluon(config):
+            from search_spaces.kernels.attention.gluon_launch import gluon_launch
+
+            return [gluon_launch(workload, config, tensors)]
         batch, heads, size, dim = _shape(workload)
         block_m, block_n = integer(config, "BLOCK_M"), integer(config, "BLOCK_N")
         flat = [tensors[name].view(batch * heads, size, dim) for name in _NAMES]

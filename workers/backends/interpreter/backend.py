@@ -9,7 +9,7 @@ from dataclasses import replace
 from search_spaces.absent_device.module_sets import modules_of
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
-from search_spaces.records import Device, Workload
+from search_spaces.records import Config, Device, Workload
 from workers.backends.interpreter.arithmetic import extend, uninterpretable
 from workers.device import offline
 from workers.measure.gate.checks import check_variant
@@ -72,6 +72,8 @@ class InterpreterBackend(TorchBackend):
         variant: WritingVariant | None = None
         try:
             variant = bind(task, artifact.config)
+            if foreign := _compiled_only(task, artifact.config, variant):
+                return self._unchecked(task, variant, f"cannot be interpreted: {foreign}")
             # A GPU gives no warning for infinities and NaN; the gate detects them.
             with numpy.errstate(all="ignore"):
                 checked = check_variant(
@@ -99,3 +101,14 @@ class InterpreterBackend(TorchBackend):
 
     def _verify_workloads(self, kernel: Kernel, workload: Workload) -> Sequence[Workload]:
         return (kernel.small_workload(workload),)
+
+
+def _compiled_only(task: TaskData, config: Config, variant: WritingVariant) -> str:
+    """The function of a variant that is written in Gluon, which has no interpreter; or nothing."""
+    tensors = dict(task.inputs) | {name: out.tensor for name, out in variant.outputs.items()}
+    scratch = task.kernel.scratch(task.workload, config)
+    tensors |= {name: out.tensor for name, out in zip(scratch, variant.scratch, strict=True)}
+    for launch in task.kernel.launches(task.workload, config, tensors):
+        if getattr(launch.fn, "is_gluon", bool)():
+            return f"{launch.fn.__name__} is written in Gluon, which runs on GPUs only"
+    return ""
