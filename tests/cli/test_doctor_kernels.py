@@ -59,6 +59,8 @@ def test_what_a_model_lacks_is_listed_with_the_commands_that_tune_it(doctor, own
     command = "tuner capture -o calls.json -- python -m tuner.integrations.calls liger"
     assert command in result.err
     assert "--tp 1 --tokens 24" in result.err
+    # Kernels without configs have a space of one config unless it is opened.
+    assert "tuner run --calls calls.json --widen" in result.err
     fixed = doctor("--model", folder / "model.json", "--fix")
     assert fixed.code == 2
     assert command in fixed.err

@@ -49,7 +49,7 @@ def examine_kernel_library(
     if fix:
         raise TunerError(
             f"--fix writes tables that a library loads, and {name} loads none",
-            library.remedy or " && ".join(_commands(name, model, tensor_parallel, sizes)),
+            library.remedy or " && ".join(_commands(library, model, tensor_parallel, sizes)),
         )
     given = [tables] if tables else _tables(settings, base)
     entries = entries_of(library, given, installed(library.module), device, dict(os.environ))
@@ -79,13 +79,16 @@ def _tables(settings: Settings, base: Path) -> list[Path]:
 
 
 def _commands(
-    name: str, model: Path | None, tensor_parallel: int, sizes: Sequence[int] | None
+    library: KernelLibrary,
+    model: Path | None,
+    tensor_parallel: int,
+    sizes: Sequence[int] | None,
 ) -> tuple[str, ...]:
     tokens = " ".join(map(str, sizes or (4096,)))
     return (
-        f"tuner capture -o calls.json -- python -m tuner.integrations.calls {name} "
+        f"tuner capture -o calls.json -- python -m tuner.integrations.calls {library.name} "
         f"--model {model or 'config.json'} --tp {tensor_parallel} --tokens {tokens}",
-        "tuner run --calls calls.json",
+        f"tuner run --calls calls.json{' --widen' if library.plain else ''}",
     )
 
 
@@ -99,7 +102,7 @@ def _advise(
         note(library.remedy)
         return
     note("on a machine with the device and the library:")
-    for command in _commands(library.name, model, tensor_parallel, sizes):
+    for command in _commands(library, model, tensor_parallel, sizes):
         note(f"  {command}")
     note("then launch from these tables with `tuner apply`")
 

@@ -90,6 +90,8 @@ class KernelLibrary(ABC):
     module: ClassVar[str]
     #: How a layer's missing config comes to be; empty: by captured calls.
     remedy: ClassVar[str] = ""
+    #: Whether its kernels list no configs, so that a search needs an opened space.
+    plain: ClassVar[bool] = False
 
     @abstractmethod
     def layers(self, model: Mapping[str, Any], tensor_parallel: int = 1) -> list[Layer]:

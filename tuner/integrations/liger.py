@@ -33,6 +33,7 @@ class Liger(KernelLibrary):
 
     name = "liger"
     distribution, version, module = "liger-kernel", "0.8.5", "liger_kernel"
+    plain = True
 
     def layers(self, model: Mapping[str, Any], tensor_parallel: int = 1) -> list[Layer]:
         text, dtype = text_model(model), dtype_of(model)
