@@ -33,6 +33,10 @@ def tile(A, B, C, N: tl.constexpr, WAY: tl.constexpr):  # noqa: C901
             c += a * j.to(tl.float32)
     elif WAY == "float8":
         c = tl.dot((a * 300).to(tl.float8e4nv), b.to(tl.float8e4nv))
+    elif WAY == "overflow":
+        # Integers wrap around on devices: 2**31 - 1 + 2 is -2**31 + 1.
+        low = i[:, None] * 0 + (i[None, :] * 0 + 2147483647) + 2
+        c = tl.where(low == -2147483647, a, b)
     elif WAY == "fma":
         c = tl.fma(a, b, -(a * b))
     elif WAY == "libdevice":
@@ -83,6 +87,8 @@ class Interpreted(Kernel):
             return {"c": a @ b.to(torch.float8_e4m3fn).double()}
         if way == "fma":
             return {"c": a * b - (a * b).float()}
+        if way == "overflow":
+            return {"c": a}
         return {"c": 3 * a if way == "counter" else a @ b}
 
     def tolerance(self, workload):

@@ -44,6 +44,12 @@ def test_other_types_are_as_they_were(child, way):
     assert 0 <= outcome.error < 1e-3
 
 
+def test_integers_wrap_around_as_on_devices(child):
+    outcome = _outcome(child, "overflow")
+    assert isinstance(outcome, Timing), outcome
+    assert not outcome.note
+
+
 @pytest.mark.parametrize("way", ["float8", "fma"])
 def test_float8_saturates_and_an_fma_is_rounded_once(child, way):
     outcome = _outcome(child, way, "float32")

@@ -1,9 +1,9 @@
 """Precompiled headers of Inductor's C++ backend, shared by all builders of a user.
 
-One header takes six seconds to compile and 150 MB of disk; with it, a variant compiles in one
-second instead of two. Where no header is at hand, the user's first variants with a set of flags are
-compiled without one, whichever builder has them. Then one builder makes the header, while others go
-on without.
+One header takes five seconds to compile and 150 MB of disk; with it, a variant compiles in under a
+second instead of two. Where no header is at hand, the user's first variant with a set of flags is
+compiled without one, whichever builder has it, so that its result is not delayed. Then one builder
+makes the header, while others go on without.
 
 Each builder has a private folder, which is deleted with it. Complete headers are copied to the
 user's cache folder, where the next builder finds them. A builder that is killed while it writes a
@@ -18,7 +18,7 @@ import fcntl
 import importlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,12 @@ from search_spaces.atomic_file import draft_of
 from search_spaces.records import digest
 from tuner.tracing import span
 from workers import user_cache
+from workers.build import isa
 
 _SUFFIXES = (".h", ".gch")
 #: Variants of one set of flags that a user's builders compile without a header before one is made.
-#: A header takes the time that it saves in five variants, and serves all later runs, too.
-WITHOUT_HEADER = 3
+#: A header takes the time that it saves in four variants, and serves all later runs, too.
+WITHOUT_HEADER = 1
 
 
 def share(private: Path) -> None:
@@ -52,8 +53,7 @@ def share(private: Path) -> None:
 
     def make_and_share(*args: Any, **kwargs: Any) -> Any:
         """Inductor's header for these flags; None to compile without one."""
-        named = sorted(f"{name}={value}" for name, value in kwargs.items())
-        flags = flags_folder / digest([*map(str, args), *named], 32)
+        flags = _flags_file(flags_folder, args, kwargs)
         made = flags.with_suffix(".made")
         if made.exists():
             _copy_in(shared, private)
@@ -73,6 +73,42 @@ def share(private: Path) -> None:
             return None
 
     codecache._precompile_header = make_and_share
+
+
+@contextmanager
+def made_ones(private: Path) -> Iterator[None]:
+    """Compile with headers that builders have made, inside the block; none is made.
+
+    For a process that `isa.without_header_precompilation` has kept from headers.
+    """
+    codecache: Any = importlib.import_module("torch._inductor.codecache")
+    make = isa.left_out() if isa.headers_precompilable() else None
+    shared, flags_folder = user_cache.place("headers"), user_cache.place("headers/flags")
+    if make is None or not user_cache.usable(shared) or not user_cache.usable(flags_folder):
+        yield
+        return
+
+    def find(*args: Any, **kwargs: Any) -> Any:
+        if not _flags_file(flags_folder, args, kwargs).with_suffix(".made").exists():
+            return None
+        _copy_in(shared, private)
+        return make(*args, **kwargs)
+
+    before = codecache._precompile_header
+    folders = codecache._HEADER_DIR, codecache._HEADER_LOCK_DIR
+    codecache._HEADER_DIR, codecache._HEADER_LOCK_DIR = str(private), str(private / "locks")
+    codecache._precompile_header = find
+    try:
+        yield
+    finally:
+        codecache._precompile_header = before
+        codecache._HEADER_DIR, codecache._HEADER_LOCK_DIR = folders
+
+
+def _flags_file(folder: Path, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Path:
+    """The name, without a suffix, of the files of a header's flags."""
+    named = sorted(f"{name}={value}" for name, value in kwargs.items())
+    return folder / digest([*map(str, args), *named], 32)
 
 
 def _counted(path: Path) -> int:

@@ -13,7 +13,7 @@ from search_spaces.errors import TunerError
 from search_spaces.records import canonical_json, config_key, digest
 from tuner.tracing import span
 from workers import toolchain
-from workers.build import headers, isa
+from workers.build import headers, isa, linking
 from workers.build.cache import (
     INDUCTOR,
     ISA,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from search_spaces.kernel import Kernel
 
-_VARIANTS, _HEADERS = "variants", "headers"
+_VARIANTS, _HEADERS, _EMPTY = "variants", "headers", "empty"
 #: Shorter parts of a build are in no trace.
 _LEAST_S = 0.01
 
@@ -50,6 +50,7 @@ def build_cpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fail
         headers.share(cache_dir.resolve() / _HEADERS)
     else:
         isa.without_header_precompilation()
+    linking.without_reading_torch(cache_dir.resolve() / _EMPTY)
     threads = kernel.cpu_threads(job.workload, job.config)
     tools = toolchain.inductor_toolchain()
     code = [kernel.launch_hash(), kernel.check_hash()]

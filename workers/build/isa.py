@@ -160,8 +160,20 @@ def without_header_precompilation() -> None:
     """
     from torch._inductor import codecache
 
-    if hasattr(codecache, "_precompile_header"):
+    make = getattr(codecache, "_precompile_header", None)
+    if make is not None and make is not _no_header:
+        _no_header.__wrapped__ = make  # type: ignore[attr-defined]
         codecache._precompile_header = _no_header
+
+
+def left_out() -> Callable[..., Any] | None:
+    """Inductor's header preparation, if `without_header_precompilation` has replaced it."""
+    from torch._inductor import codecache
+
+    if getattr(codecache, "_precompile_header", None) is not _no_header:
+        return None
+    make: Callable[..., Any] | None = getattr(_no_header, "__wrapped__", None)
+    return make
 
 
 def headers_precompilable() -> bool:

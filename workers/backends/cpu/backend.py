@@ -94,6 +94,16 @@ class CpuBackend(TorchBackend):
         )
         return self._prepared(task, candidate, checked, compiled=compilations.count)
 
+    def prepare_baseline(self, task: TaskData, name: str) -> PreparedCandidate | Failure:
+        from workers.build import headers, linking
+
+        # Builders have compiled the headers of these flags, which a baseline has in common with the
+        # default config.
+        own = self._cache_dir.resolve()
+        linking.without_reading_torch(own / "empty")
+        with headers.made_ones(own / "headers"):
+            return super().prepare_baseline(task, name)
+
     def timer(
         self, constants: MeasurementProtocol, entries: Sequence[PreparedCandidate]
     ) -> PerfCounterTimer:

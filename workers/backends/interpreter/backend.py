@@ -36,12 +36,17 @@ class InterpreterBackend(TorchBackend):
     def __init__(
         self, *, index: int = 0, cache_dir: str | os.PathLike[str], tasks: int = 8
     ) -> None:
+        import torch
+
         if os.environ.get("TRITON_INTERPRET") != "1":
             raise TunerError(
                 "the interpreter backend needs TRITON_INTERPRET=1 before Python starts",
                 "start its process with the variables of workers.backend_kinds.environment",
             )
         extend()
+        # Tensors are small here. Threads of torch would wait for one another at each operation, and
+        # longest while builders occupy all processors.
+        torch.set_num_threads(1)
         super().__init__(index=index, cache_dir=cache_dir, tasks=tasks)
         self._targets: set[str] = set()
 
