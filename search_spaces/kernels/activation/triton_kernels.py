@@ -13,6 +13,20 @@ SQRT_HALF = tl.constexpr(0.7071067811865476)
 #: sqrt(2 / pi) and the cubic coefficient of GELU's tanh form (Hendrycks and Gimpel, 2016).
 TANH_SCALE = tl.constexpr(0.7978845608028654)
 TANH_CUBIC = tl.constexpr(0.044715)
+#: log2 of the normal distribution's tail beyond x as a polynomial, whose relative error is at most
+#: 2e-5 for x from 0 to 6, and 2e-4 to 13, where float32 ends; with a negative last coefficient, it
+#: is 0 beyond. (The rational form of Abramowitz and Stegun, 7.1.26, needs a division, and its
+#: coefficients bound the absolute error of erf: a small tail is a third off.)
+TAIL_0 = tl.constexpr(-0.9999903208428793)
+TAIL_1 = tl.constexpr(-1.151368146205979)
+TAIL_2 = tl.constexpr(-0.4580285059609582)
+TAIL_3 = tl.constexpr(-0.054562932952106194)
+TAIL_4 = tl.constexpr(0.008911121222121527)
+TAIL_5 = tl.constexpr(-0.0010761383767325453)
+TAIL_6 = tl.constexpr(9.093925045800791e-05)
+TAIL_7 = tl.constexpr(-5.0221279903763755e-06)
+TAIL_8 = tl.constexpr(1.6147485784708556e-07)
+TAIL_9 = tl.constexpr(-2.279794349688958e-09)
 
 
 @triton.jit
@@ -27,8 +41,25 @@ def _tanh(x):
 
 
 @triton.jit
-def _activated(x, FUNCTION: tl.constexpr):
-    """The activation of float32 values; NaN stays NaN."""
+def _half_gelu(x):
+    """GELU for outputs of 16 bits, by half of the instructions of erf."""
+    size = tl.abs(x)
+    power = TAIL_9 * size + TAIL_8
+    power = power * size + TAIL_7
+    power = power * size + TAIL_6
+    power = power * size + TAIL_5
+    power = power * size + TAIL_4
+    power = power * size + TAIL_3
+    power = power * size + TAIL_2
+    power = power * size + TAIL_1
+    power = power * size + TAIL_0
+    tail = tl.exp2(power)
+    return x * tl.where(x < 0.0, tail, 1.0 - tail)
+
+
+@triton.jit
+def _activated(x, FUNCTION: tl.constexpr, HALF: tl.constexpr = False):
+    """The activation of float32 values; NaN stays NaN. HALF: the result is rounded to 16 bits."""
     if FUNCTION == "relu":
         y = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
     elif FUNCTION == "relu1":
@@ -39,7 +70,7 @@ def _activated(x, FUNCTION: tl.constexpr):
     elif FUNCTION == "tanh":
         y = _tanh(x)
     elif FUNCTION == "gelu" or FUNCTION == "geglu":
-        y = 0.5 * x * (1.0 + tl.erf(x * SQRT_HALF))
+        y = _half_gelu(x) if HALF else 0.5 * x * (1.0 + tl.erf(x * SQRT_HALF))
     elif FUNCTION == "gelu_tanh":
         y = 0.5 * x * (1.0 + _tanh((x + x * x * x * TANH_CUBIC) * TANH_SCALE))
     else:
@@ -55,16 +86,17 @@ def _activate_block(
 ):  # fmt: skip
     load_policy: tl.constexpr = "evict_first" if STREAM else ""
     store_policy: tl.constexpr = ".cs" if STREAM else ""
+    HALF: tl.constexpr = out_ptr.dtype.element_ty.primitive_bitwidth == 16
     # A large tensor has more than 2**31 elements.
     at = tl.cast(block, tl.int64) * BLOCK + tl.arange(0, BLOCK)
     if MASKED:
         x = tl.load(x_ptr + at, at < elements, 0.0, eviction_policy=load_policy)
-        y = _activated(x.to(tl.float32), FUNCTION)
+        y = _activated(x.to(tl.float32), FUNCTION, HALF)
         tl.store(out_ptr + at, y.to(out_ptr.dtype.element_ty), at < elements,
                  cache_modifier=store_policy)  # fmt: skip
     else:
         x = tl.load(x_ptr + at, eviction_policy=load_policy)
-        y = _activated(x.to(tl.float32), FUNCTION)
+        y = _activated(x.to(tl.float32), FUNCTION, HALF)
         tl.store(out_ptr + at, y.to(out_ptr.dtype.element_ty), cache_modifier=store_policy)
 
 
@@ -99,6 +131,7 @@ def _gate_block(
 ):  # fmt: skip
     load_policy: tl.constexpr = "evict_first" if STREAM else ""
     store_policy: tl.constexpr = ".cs" if STREAM else ""
+    HALF: tl.constexpr = out_ptr.dtype.element_ty.primitive_bitwidth == 16
     cols = block * BLOCK + tl.arange(0, BLOCK)
     gate_at = tl.cast(row, tl.int64) * (2 * COLS) + cols
     out_at = tl.cast(row, tl.int64) * COLS + cols
@@ -110,7 +143,8 @@ def _gate_block(
         gate = tl.load(x_ptr + gate_at, inside, 0.0, eviction_policy=load_policy).to(tl.float32)
         up = tl.load(x_ptr + gate_at + COLS, inside, 0.0, eviction_policy=load_policy)
         up = up.to(tl.float32)
-    y = (_activated(gate, FUNCTION) * up).to(out_ptr.dtype.element_ty)
+    y = _activated(gate, FUNCTION, HALF) * up
+    y = y.to(out_ptr.dtype.element_ty)
     if EVEN:
         tl.store(out_ptr + out_at, y, cache_modifier=store_policy)
     else:

@@ -41,16 +41,21 @@ def _biased(acc, bias_ptr, cols, N):
 
 
 @triton.jit
-def _finished(acc, up, bias_ptr, cols, N, EPILOGUE: tl.constexpr, HAS_BIAS: tl.constexpr):
-    """Bias and activation of float32 sums; `up` is the value of a `swiglu`, else unused."""
+def _finished(
+    acc, up, bias_ptr, cols, N, EPILOGUE: tl.constexpr, HAS_BIAS: tl.constexpr, HALF: tl.constexpr
+):  # fmt: skip
+    """Bias and activation of float32 sums; `up` is the value of a `swiglu`, else unused.
+
+    HALF: the result is rounded to 16 bits.
+    """
     if HAS_BIAS:
         acc = _biased(acc, bias_ptr, cols, N)
     if EPILOGUE == "swiglu":
         if HAS_BIAS:
             up = _biased(up, bias_ptr + N, cols, N)
-        acc = _activated(acc, EPILOGUE) * up
+        acc = _activated(acc, EPILOGUE, HALF) * up
     elif EPILOGUE != "none" and EPILOGUE != "residual":
-        acc = _activated(acc, EPILOGUE)
+        acc = _activated(acc, EPILOGUE, HALF)
     return acc
 
 
@@ -111,7 +116,8 @@ def linear_kernel(
         a_ptrs += BLOCK_K
         w_ptrs += BLOCK_K
 
-    acc = _finished(acc, up if GATED else acc, bias_ptr, cols, N, EPILOGUE, HAS_BIAS)
+    acc = _finished(acc, up if GATED else acc, bias_ptr, cols, N, EPILOGUE, HAS_BIAS,
+                    out_ptr.dtype.element_ty.primitive_bitwidth == 16)  # fmt: skip
     if EPILOGUE == "residual":
         acc += _tile(residual_ptr, rows, cols, M, N, out_stride, EVEN_M and EVEN_N, WIDE)
     if SPLIT_K > 1:
@@ -130,7 +136,8 @@ def _store_described(
     acc, up, bias_ptr, residual_desc, out_desc, row, col, N, EPILOGUE: tl.constexpr,
     HAS_BIAS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
-    acc = _finished(acc, up, bias_ptr, col + tl.arange(0, COLS), N, EPILOGUE, HAS_BIAS)
+    acc = _finished(acc, up, bias_ptr, col + tl.arange(0, COLS), N, EPILOGUE, HAS_BIAS,
+                    out_desc.dtype.primitive_bitwidth == 16)  # fmt: skip
     if EPILOGUE == "residual":
         acc += residual_desc.load([row, col]).to(tl.float32)
     out_desc.store([row, col], acc.to(out_desc.dtype))
@@ -230,7 +237,8 @@ def epilogue_kernel(
     acc = _summed(product_ptr + at, inside, part, SPLIT_K)
     if GATED:
         up = _summed(product_ptr + N + at, inside, part, SPLIT_K)
-    acc = _finished(acc, up if GATED else acc, bias_ptr, cols, N, EPILOGUE, HAS_BIAS)
+    acc = _finished(acc, up if GATED else acc, bias_ptr, cols, N, EPILOGUE, HAS_BIAS,
+                    out_ptr.dtype.element_ty.primitive_bitwidth == 16)  # fmt: skip
     if EPILOGUE == "residual":
         acc += tl.load(residual_ptr + out_at, inside, 0.0).to(tl.float32)
     tl.store(out_ptr + out_at, acc.to(out_ptr.dtype.element_ty), inside)
