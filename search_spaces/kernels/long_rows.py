@@ -14,6 +14,7 @@ from search_spaces.block_sizes import alignment, ceil_div, next_power_of_two
 from search_spaces.constraints import Constraint
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.launch_limits import (
+    MAX_THREADS,
     fits_shared,
     integer,
     programs_at_once,
@@ -34,8 +35,8 @@ _WORD_BYTES = 16
 #: 32-bit registers of a multiprocessor, what a thread needs besides its elements, and the most it
 #: can have for them.
 _REGISTERS, _OTHER_REGISTERS, _MOST_OF_THREAD = 65536, 24, 128
-#: Elements of all tensors that a thread holds of a block.
-_MOST_OF_BLOCK = 32
+#: Elements of all tensors that a thread holds of a block, and of a row in the usual config.
+_MOST_OF_BLOCK, _USUAL_OF_THREAD = 32, 32
 #: Programs for each multiprocessor beyond which a row is not split.
 _ENOUGH = 8
 
@@ -71,16 +72,32 @@ def long_row_space(workload: Workload, kernel: str, *, tensors: int) -> SearchSp
 
 
 def default_long_row(workload: Workload, device: Device, *, tensors: int) -> Config:
-    """One program per row, warps by its size, as in Triton's own tutorial of the softmax; eight
-    elements or more for each thread, which are a word of 16 bytes."""
-    row = next_power_of_two(workload.size("cols"))
-    if workload.size("cols") > held_cols(tensors):
-        streamed = {"passes": 2, "num_warps": 8, "BLOCK": 4096, "block_stages": 1, "splits": 1}
-        return {**streamed, "stream": False}
-    usual = 4 if row < 2048 else 8 if row < 4096 else 16
-    busy = max(row // (8 * (device.warp_size or 32)), 1)
-    held = {"passes": 1, "num_warps": min(usual, busy), "rows_per_step": 1, "steps": 1}
-    return {**held, "stream": False}
+    """One program per row, whose threads hold up to 32 elements of all tensors; a longer row in
+    blocks.
+
+    Enough rows for the device have one program of 32 warps each, so that what is in flight comes
+    from few rows and is still in the caches when it is read again; a block is as long as their
+    registers hold or, where rows begin within a word of 16 bytes, short. Fewer rows are split.
+    """
+    row, rows = next_power_of_two(workload.size("cols")), workload.size("rows")
+    if workload.size("cols") <= held_cols(tensors):
+        lanes = device.warp_size or 32
+        warps = max(1, min(16, tensors * row // (_USUAL_OF_THREAD * lanes)))
+        held = {"passes": 1, "num_warps": warps, "rows_per_step": 1, "steps": 1}
+        return {**held, "stream": False}
+    at_once = programs_at_once(device)
+    streamed = {"passes": 2, "block_stages": 1, "stream": True}
+    whole = workload.size("cols") * ELEMENT_BYTES[workload.text("dtype")] % _WORD_BYTES == 0
+    if 2 * rows > at_once * 3 // 2:
+        block = _LARGEST_BLOCK // tensors if whole else 2 * _SMALLEST_BLOCK
+        warps = MAX_THREADS // (device.warp_size or 32)
+        return {**streamed, "num_warps": warps, "BLOCK": block, "splits": 1}
+    splits = 1
+    while 2 * splits * rows <= _ENOUGH * at_once and 2 * splits <= ceil_div(
+        workload.size("cols"), _SMALLEST_BLOCK
+    ):
+        splits *= 2
+    return {**streamed, "num_warps": 8, "BLOCK": _SMALLEST_BLOCK, "splits": min(splits, 64)}
 
 
 # -- the launch ------------------------------------------------------------------------------------

@@ -67,11 +67,18 @@ def tile_parameters(workload: Workload, rows: int, cols: int, *, deepest: int) -
     return parameters
 
 
-def default_point(bound: BoundSpace, usual: Sequence[Mapping[str, Value]]) -> Config:
-    """The config without tuning: the first feasible of usual configs, cut to the problem."""
+def default_point(
+    bound: BoundSpace,
+    usual: Sequence[Mapping[str, Value]],
+    precisions: Sequence[str] = ("tf32x3", "ieee"),
+) -> Config:
+    """The config without tuning: the first feasible of usual configs, cut to the problem.
+
+    precisions: those of float32, the first feasible one.
+    """
     single = bound.workload["dtype"] == "float32"
     for tile in usual:
-        for precision in ("tf32x3", "ieee") if single else (None,):
+        for precision in precisions if single else (None,):
             config: dict[str, Value] = {
                 item.name: _usual_value(item, tile[item.name])
                 for item in bound.parameters

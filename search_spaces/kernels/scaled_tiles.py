@@ -57,8 +57,16 @@ _USUAL: tuple[dict[str, int], ...] = (
     {"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 128, "num_warps": 8, "num_stages": 2},
     {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "num_warps": 4, "num_stages": 2},
 )
-#: The first choice for few rows, which wait for b: more of it on its way.
-_USUAL_FEW = {"BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": 128, "num_warps": 4, "num_stages": 4}
+#: The first choice for few rows, for scales by blocks, whose sums a thread holds twice, and for
+#: rows that are no whole words, of which a thread loads each byte by itself.
+_USUAL_FEW = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 128, "num_warps": 4, "num_stages": 3}
+_USUAL_BLOCKED = {"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 128, "num_warps": 4, "num_stages": 3}
+_USUAL_BYTES = {"BLOCK_M": 128, "BLOCK_N": 32, "BLOCK_K": 64, "num_warps": 8, "num_stages": 3}
+_USUAL_FEW_INT8 = {"BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": 128, "num_warps": 4, "num_stages": 4}
+#: Stages where a multiprocessor has one program, and steps of K for which a split pays.
+_MOST_AHEAD, _LEAST_STEPS = 5, 16
+#: Rows of tiles that run at once from which they share tiles of b enough in their own order.
+_HIGH = 4
 
 
 def sizes(workload: Workload) -> tuple[int, int, int]:
@@ -144,40 +152,83 @@ def features(config: Config, workload: Workload, device: Device) -> tuple[float,
 def default_point(bound: BoundSpace) -> Config:
     """The config without tuning: a usual tile, cut to the problem and the device.
 
-    Few rows get transposed tiles, for the large instructions, and splits of K for all
-    multiprocessors.
+    Large products of float8 sum in the tensor cores alone, as `torch._scaled_mm` does with
+    use_fast_accum, and load by descriptors, which leave registers for a second program. Few rows
+    wait for memory, not for sums: theirs stay exact. They get transposed tiles, for the large
+    instructions, and splits of K for all multiprocessors.
     """
     few = bound.workload.size("M") <= _FEW_ROWS
-    for tile in (_USUAL_FEW, *_USUAL) if few else _USUAL:
+    first = _first_tile(bound.workload)
+    for tile in _USUAL if first is None else (first, *_USUAL):
         for dot in ("float8", "float16"):
-            for group in (8, 1):
+            for group in (8, 1) if _is_wide(bound, tile) else (1, 8):
                 usual = {**tile, "GROUP_M": group, "dot": dot}
-                config = bound.complete(
-                    {
-                        item.name: _nearest(item, usual[item.name])
-                        for item in bound.parameters
-                        if item.name in usual
-                    }
-                )
-                if bound.feasible(config):
-                    return _spread(bound, config)
+                cut = {
+                    item.name: _nearest(item, usual[item.name])
+                    for item in bound.parameters
+                    if item.name in usual
+                }
+                for loads, fast in ((True, True), (False, True), (False, False)):
+                    config = bound.complete({**cut, **_chosen(bound.workload, loads, fast)})
+                    if bound.feasible(config):
+                        return _spread(bound, config) if few else config
     bound.require_feasible()
     return next(bound.enumerate())
 
 
+def _first_tile(workload: Workload) -> dict[str, int] | None:
+    if not takes_descriptors(workload) and workload.size("M") > _FEW_ROWS:
+        return _USUAL_BYTES
+    if workload.size("M") <= _FEW_ROWS:
+        return _USUAL_FEW if workload["dtype"] == FLOAT8 else _USUAL_FEW_INT8
+    return _USUAL_BLOCKED if workload.get("scales") == "block128" else None
+
+
+def _is_wide(bound: BoundSpace, tile: Mapping[str, int]) -> bool:
+    """Whether the tiles that run at once, two on a multiprocessor, are less than _HIGH rows.
+
+    int8 keeps the order that it was measured with.
+    """
+    cols = ceil_div(bound.workload.size("N"), tile["BLOCK_N"])
+    at_once = 2 * programs_at_once(bound.device)
+    return bound.workload["dtype"] != FLOAT8 or cols * _HIGH > at_once
+
+
+def _chosen(workload: Workload, loads: bool, fast: bool) -> dict[str, Value]:
+    """The way to load and to sum; parameters that the space lacks are left out."""
+    few, blocked = workload.size("M") <= _FEW_ROWS, workload.get("scales") == "block128"
+    if workload["dtype"] != FLOAT8:
+        return {}
+    found: dict[str, Value] = {} if blocked else {"fast": fast and not few}
+    if takes_descriptors(workload) and loads and (blocked or not few):
+        found["loads"] = "descriptor"
+    return found
+
+
 def _spread(bound: BoundSpace, config: Config) -> Config:
-    """The config transposed and split, as far as that is feasible and there are too few tiles."""
+    """The config transposed and split, as far as that is feasible and pays.
+
+    Scales of rows by blocks are those of columns in a transposed tile, which only fewer than the
+    64 rows of an instruction are worth.
+    """
     swapped = {**config, "swap": True}
-    if has_capability(bound.device, 90) and "swap" in config and bound.feasible(swapped):
+    blocked = bound.workload.get("scales") == "block128"
+    full = blocked and integer(config, "BLOCK_M") >= _FEW_ROWS
+    if has_capability(bound.device, 90) and not full and bound.feasible(swapped):
         config = swapped
-    while "SPLIT_K" in config:
-        splits = integer(config, "SPLIT_K")
-        split = {**config, "SPLIT_K": 2 * splits}
-        programs = _output_tiles(config, bound.workload) * splits
-        if programs >= programs_at_once(bound.device) or not bound.feasible(split):
+    at_once, tiles = programs_at_once(bound.device), _output_tiles(config, bound.workload)
+    resident = bound.device.shared_bytes // (_stage_bytes(config) * integer(config, "num_stages"))
+    while "SPLIT_K" in config and tiles < at_once:
+        splits = 2 * integer(config, "SPLIT_K")
+        split = {**config, "SPLIT_K": splits}
+        many = tiles * splits > max(1, resident) * at_once
+        short = _tiles(config, bound.workload, "K") < _LEAST_STEPS * splits
+        if many or short or not bound.feasible(split):
             break
         config = split
-    return config
+    programs = tiles * integer(config, "SPLIT_K")
+    ahead = {**config, "num_stages": _MOST_AHEAD}
+    return ahead if programs <= at_once and bound.feasible(ahead) else config
 
 
 def _nearest(parameter: Parameter, usual: Value) -> Value:

@@ -73,7 +73,7 @@ def test_sums_of_16_bits_have_float32_work_space():
 @pytest.mark.parametrize("method", ["lists", "atomic"])
 def test_rows_are_read_in_words_of_16_bytes_without_spills(method):
     kernel, large = load("index_add"), load("index_add").workloads()[1]
-    config = {**kernel.default_config(large, H200), "method": method}
+    config = {**kernel.default_config(large, H200), "method": method, "chains": 1}
     if method == "atomic":
         del config["chains"]
     assert kernel.space(large).bind(large, H200).why_not(config) is None
@@ -85,3 +85,16 @@ def test_rows_are_read_in_words_of_16_bytes_without_spills(method):
             assert "ld.global.v4.b32" in built.asm["ptx"]
     if method == "atomic":
         assert "relaxed.add.v4.f32" in build(launches[1], H200).asm["ptx"]
+
+
+def test_float32_is_added_atomically_where_lists_are_few_or_uneven():
+    kernel = load("index_add")
+
+    def method(tokens: int, vocab: int, dim: int, spread: str, dtype: str = "float32") -> object:
+        some = Workload.of(tokens=tokens, vocab=vocab, dim=dim, spread=spread, dtype=dtype)
+        return kernel.default_config(some, H200)["method"]
+
+    assert method(1 << 20, 1_000_000, 64, "uniform") == "lists"
+    assert method(1 << 20, 1_000_000, 64, "zipf") == "atomic"
+    assert method(65536, 1024, 128, "uniform") == "atomic"
+    assert method(65536, 1024, 128, "zipf", "bfloat16") == "lists"

@@ -124,11 +124,12 @@ def test_what_does_not_fit_is_refused(name, dims, complaint):
 
 def test_a_step_uses_tensor_cores_without_spills():
     kernel = load("recurrent_cell")
-    for large in kernel.workloads()[:2]:
+    for large, product in zip(kernel.workloads()[:2], ("mma.sync", "wgmma.mma_async"), strict=True):
         config = kernel.default_config(large, H200)
         (launch,) = kernel.launches(large, config, meta_tensors(kernel, large, config))
         built = build(launch, H200)
-        assert "wgmma.mma_async" in built.asm["ptx"]
+        # Few rows have tiles of 16, too few for the products of a warp group.
+        assert product in built.asm["ptx"]
         assert spilled_bytes(built) == 0
 
 

@@ -19,16 +19,15 @@ from search_spaces.records import Config, Device, Workload
 from search_spaces.space import SearchSpace
 
 LAUNCHES = ("kv", "q")
-#: Usual tiles without tuning: rows held and rows run over, warps and stages. The default takes the
-#: first of each launch that is feasible.
-_USUAL = (
-    (128, 64, 8, 2),
-    (128, 32, 8, 2),
-    (64, 64, 4, 2),
-    (64, 32, 8, 2),
-    (64, 32, 4, 1),
-    (32, 32, 4, 1),
-)
+#: Tiles of last resort: rows held and rows run over, warps and stages.
+_SMALL = ((64, 64, 4, 2), (64, 32, 8, 2), (64, 32, 4, 1), (32, 32, 4, 1))
+#: Usual tiles without tuning; the default takes the first of each launch that is feasible. Two
+#: sums of 64 keys fill the registers of 4 warps: with fewer threads to wait for, more programs are
+#: resident. The launch for dq has one sum, so that 8 warps hold 128 rows.
+_USUAL = {
+    "kv": ((64, 64, 4, 3), (64, 32, 4, 3), (64, 32, 4, 2), (32, 64, 4, 2), *_SMALL),
+    "q": ((128, 64, 8, 3), (128, 32, 8, 3), (128, 64, 8, 2), (128, 32, 8, 2), *_SMALL),
+}
 #: float32 values that a thread holds: sums, and two tiles of scores, half again as operands.
 _MOST_HELD = 192
 
@@ -51,10 +50,10 @@ def backward_space(workload: Workload) -> SearchSpace:
 
 
 def default_point(bound: BoundSpace) -> Config:
-    """The config without tuning: tiles of 128 held rows and 64 that are run over, cut to fit."""
+    """The config without tuning: usual tiles of both launches, cut to fit."""
     largest = {item.name: int(str(item.values()[-1])) for item in bound.parameters}
-    for kv in _USUAL:
-        for q in _USUAL:
+    for kv in _USUAL["kv"]:
+        for q in _USUAL["q"]:
             config = bound.complete({**_tile("kv", kv, largest), **_tile("q", q, largest)})
             if bound.feasible(config):
                 return config

@@ -29,6 +29,7 @@ from search_spaces.kernels.launch_limits import (
     BLOCK_EXISTS,
     integer,
     keeps_threads_busy,
+    programs_at_once,
     threads,
 )
 from search_spaces.params import Boolean, Parameter, PowerOfTwo
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
 
 #: float32 values that a thread holds at most, and results of a strip at least.
 _MOST_HELD, _LEAST_HELD = 160, 2
+#: Taps from which a launch computes longer than it waits for memory, and blocks of a strip for each
+#: multiprocessor up to which the usual strips are shorter.
+_MANY_TAPS, _ENOUGH = 49, 4
 #: Bytes of the widest load.
 _WORD_BYTES = 16
 _MOST_COLUMNS = 8
@@ -199,12 +203,30 @@ def _taps(workload: Workload) -> tuple[int, int]:
 
 
 def _default_point(bound: BoundSpace) -> Config:
-    """A word of 16 bytes for each of 128 threads, in strips of 4; less where that does not fit."""
-    sizes = {item.name: item.values() for item in bound.parameters}
-    block_c = min(64, int(str(sizes["BLOCK_C"][-1])))
-    for columns in (4, 2, 1):
-        for each in (8, 4, 2, 1):
-            for warps in (4, 2, 1):
+    """Long strips, which read each pixel for most taps at once, of two channels for a thread.
+
+    A program has all channels up to 256, with as few warps as they need: lanes without a channel
+    cost nothing where the launch waits for memory. From 7 x 7 taps on it computes, and takes only
+    as many channels as divide theirs. Strips are shorter where programs would be few.
+    """
+    sizes = {
+        item.name: int(str(item.values()[-1]))
+        for item in bound.parameters
+        if item.name in ("BLOCK_C", "columns")
+    }
+    channels, (high, wide) = bound.workload.size("channels"), _taps(bound.workload)
+    block_c = min(sizes["BLOCK_C"], 256)
+    if high * wide >= _MANY_TAPS:
+        block_c = min(block_c, 128)
+        while block_c > 16 and channels % block_c:
+            block_c //= 2
+    windows = windows_of(bound.workload)
+    blocks = ceil_div(channels, block_c) * windows.pixels
+    few = _ENOUGH * programs_at_once(bound.device)
+    longest = [size for size in (8, 4, 2) if size <= sizes["columns"] and blocks // size >= few]
+    for columns in (*longest, 1):
+        for each in (2, 1):
+            for warps in (8, 4, 2, 1) if block_c < 128 else (max(1, block_c // 64), 1):
                 lanes = warps * (bound.device.warp_size or 32)
                 config = bound.complete(
                     {

@@ -118,7 +118,7 @@ class IndexAdd(Kernel):
         return index_add_space(workload)
 
     def default_config(self, workload: Workload, device: Device) -> Config:
-        return default_point(workload)
+        return default_point(workload, device)
 
     def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
         if config["method"] == "lists":

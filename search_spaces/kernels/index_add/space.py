@@ -9,6 +9,7 @@ from search_spaces.kernels.launch_limits import (
     fits_registers,
     integer,
     keeps_threads_busy,
+    programs_at_once,
 )
 from search_spaces.params import Choice, Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, Workload
@@ -19,8 +20,11 @@ SPREADS = ("uniform", "zipf")
 #: Elements that a thread holds at most and at least.
 _MOST_HELD, _LEAST_HELD = 32, 2
 _MOST_CHAINS = 16
-#: Elements of a program in the usual config.
-_USUAL_TILE, _USUAL_WARPS = 1024, 4
+#: Elements of a program in the usual config, of which a warp of rows in lists has them all, and
+#: the columns from which a row has a program of its own.
+_USUAL_TILE, _USUAL_WARPS, _WIDE = 1024, 4, 1024
+#: Tiles of a table for each multiprocessor up to which lists leave the device idle.
+_FEW = 4
 
 
 def index_add_space(workload: Workload) -> SearchSpace:
@@ -37,14 +41,27 @@ def index_add_space(workload: Workload) -> SearchSpace:
     return SearchSpace(parameters, CONSTRAINTS, kernel="index_add")
 
 
-def default_point(workload: Workload) -> Config:
-    """Lists, one for each row, and tiles of up to 1,024 elements by 4 warps."""
+def default_point(workload: Workload, device: Device) -> Config:
+    """Lists, one for each row; atomic additions of float32 where lists are few or uneven.
+
+    A program walks along the longest list of its rows. Narrow rows share one warp, so that others
+    go on meanwhile; a wide row has 2,048 columns in 4 warps. Caches add float32 themselves, at the
+    rate of the rows that come, while other types are added in a loop of reads and exchanges.
+    """
     dim, vocab = (next_power_of_two(workload.size(name)) for name in ("dim", "vocab"))
-    cols = min(_USUAL_TILE, dim)
-    rows = min(max(1, _USUAL_TILE // cols), vocab, 32)
+    tiles = workload.size("vocab") * workload.size("dim") // _USUAL_TILE
+    uneven = workload["spread"] == "zipf" or tiles < _FEW * programs_at_once(device)
+    atomic = workload["dtype"] == "float32" and uneven
+    wide = not atomic and dim >= _WIDE
+    tile = 2 * _USUAL_TILE if wide else _USUAL_TILE
+    cols = min(tile, dim)
+    rows = 1 if wide else min(max(1, tile // cols), vocab, 32)
+    if not atomic:
+        warps = max(1, min(_USUAL_WARPS, cols // 256 if cols >= _WIDE // 2 else 1))
+        return {"method": "lists", "BLOCK_R": rows, "BLOCK_D": cols, "num_warps": warps,
+                "chains": 1}  # fmt: skip
     warps = max(1, min(_USUAL_WARPS, rows * cols // (_USUAL_TILE // _USUAL_WARPS)))
-    usual: Config = {"method": "lists", "BLOCK_R": rows, "BLOCK_D": cols}
-    return {**usual, "num_warps": warps, "chains": 1}
+    return {"method": "atomic", "BLOCK_R": rows, "BLOCK_D": cols, "num_warps": warps}
 
 
 def _tile(config: Config, workload: Workload) -> int:

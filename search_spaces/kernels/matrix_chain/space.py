@@ -37,9 +37,17 @@ from search_spaces.space import SearchSpace
 _MOST_WORK = 4
 #: Sums of a thread at most, and where products need more registers.
 _MOST_SUMS, _MOST_SUMS_OF = 256, {"ieee": 64, "tf32x3": 64}
-#: Usual tiles without tuning; the default config is the first that is feasible.
+#: Usual tiles without tuning, from large to small, and those of last resort.
 _USUAL: tuple[dict[str, int], ...] = (
     {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "num_warps": 8, "num_stages": 3},
+    {"BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": 128, "num_warps": 4, "num_stages": 4},
+    {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 128, "num_warps": 4, "num_stages": 4},
+)
+_USUAL_FLOAT32: tuple[dict[str, int], ...] = (
+    {"BLOCK_M": 32, "BLOCK_N": 64, "BLOCK_K": 32, "num_warps": 4, "num_stages": 4},
+    {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "num_warps": 4, "num_stages": 3},
+)
+_SMALL: tuple[dict[str, int], ...] = (
     {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "num_warps": 4, "num_stages": 3},
     {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 16, "num_warps": 4, "num_stages": 2},
 )
@@ -90,20 +98,62 @@ def features(config: Config, workload: Workload, device: Device) -> tuple[float,
 
 
 def default_point(bound: BoundSpace) -> Config:
-    """The config without tuning: the order of the fewest operations and a usual tile."""
-    order = cheapest_order(bound.workload)
-    for tile in _USUAL:
-        usual: dict[str, Value] = {
-            item.name: nearest(item, tile[item.name])
-            for item in bound.parameters
-            if item.name in tile
-        }
-        for group in (8, 1):
-            config = bound.complete({"order": order, **usual, "GROUP_M": group})
-            if bound.feasible(config):
-                return config
+    """The config without tuning: the order of the fewest operations and the largest usual tile
+    of which its largest product has one for every fourth multiprocessor, else the smallest.
+
+    As long as a product has fewer programs, K is split; with more, adding the parts costs more
+    than idle multiprocessors do.
+    """
+    order, found = cheapest_order(bound.workload), list(_usual_configs(bound))
+    filling = (item for item in found if _tiles_of_largest(item, bound.workload)
+               >= programs_at_once(bound.device) // 4)  # fmt: skip
+    config = next(filling, found[-1] if found else None)
+    if config is not None:
+        return _split(bound, config)
+    for tile in _SMALL:
+        config = bound.complete({"order": order, **_nearest_tile(bound, tile)})
+        if bound.feasible(config):
+            return config
     bound.require_feasible()
     return next(bound.enumerate())
+
+
+def _usual_configs(bound: BoundSpace) -> Iterator[Config]:
+    """The feasible usual tiles, in the cheapest order."""
+    order = cheapest_order(bound.workload)
+    single = bound.workload["dtype"] == "float32"
+    for tile in _USUAL_FLOAT32 if single else _USUAL:
+        for group in (1, 8) if tile["BLOCK_M"] < 128 else (8, 1):
+            config = bound.complete(
+                {"order": order, **_nearest_tile(bound, tile), "GROUP_M": group}
+            )
+            if bound.feasible(config):
+                yield config
+                break
+
+
+def _nearest_tile(bound: BoundSpace, tile: Mapping[str, int]) -> dict[str, Value]:
+    return {
+        item.name: nearest(item, tile[item.name]) for item in bound.parameters if item.name in tile
+    }
+
+
+def _tiles_of_largest(config: Config, workload: Workload) -> int:
+    largest = max(products_of(workload, f"{config['order']}"), key=lambda product: product.flops)
+    return tiles_of(largest.workload, product_config(largest.workload, config))
+
+
+def _split(bound: BoundSpace, config: Config) -> Config:
+    """The config with K split until no product has a program for less than every fourth one."""
+    least = programs_at_once(bound.device) // 4
+    while "SPLIT_K" in config:
+        more = {**config, "SPLIT_K": 2 * integer(config, "SPLIT_K")}
+        idle = any(tiles_of(product, cut) * integer(cut, "SPLIT_K") < least
+                   for product, cut in _cut(config, bound.workload))  # fmt: skip
+        if not idle or not bound.feasible(more):
+            break
+        config = more
+    return config
 
 
 @cache

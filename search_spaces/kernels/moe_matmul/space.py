@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import product
 from math import log2
 from typing import NamedTuple
 
@@ -31,11 +30,23 @@ GEMMS = ("gate_up", "gate_up_silu", "down")
 QUANTISED = ("fp8_block128", "fp8_tensor", "int8_channel")
 #: Values of BLOCK_SIZE_M, for each of which the order of the slots is an input.
 BLOCKS = (16, 32, 64, 128, 256)
-#: vLLM's configs without a table: where tokens are at most as many as experts, and otherwise; a
-#: smaller tile for devices with little shared memory.
-_FEW = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1}
-_MANY = {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 8}
-_USUAL_WARPS, _USUAL_STAGES = 4, 3
+#: Configs without tuning by the most slots that an expert has on average: sizes M, N and K, group,
+#: warps and stages. Those of few slots wait for weights, 128 of K at a time in small programs.
+_USUAL = (
+    (24, (16, 32, 128, 1, 2, 4)),
+    (96, (64, 128, 128, 8, 8, 4)),
+    (None, (128, 256, 64, 8, 8, 4)),
+)
+#: What vLLM takes without a table: where tokens are at most as many as experts, and otherwise.
+_SMALLER = (
+    (16, 32, 64, 1, 4, 3),
+    (64, 64, 32, 8, 4, 3),
+    (64, 64, 32, 8, 4, 2),
+    (16, 32, 64, 1, 2, 2),
+)
+_NAMES = (
+    "BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages",
+)  # fmt: skip
 #: Float32 sums that a thread holds at most and at least.
 _MOST_SUMS, _LEAST_SUMS = 128, 4
 #: Slots of a block for each slot that an expert has on average, and the block that always is
@@ -85,21 +96,21 @@ def moe_space(workload: Workload) -> SearchSpace:
 
 
 def default_point(bound: BoundSpace) -> Config:
-    """vLLM's config for a shape without a table, cut to the problem."""
-    few = bound.workload.size("tokens") <= bound.workload.size("experts")
-    tile: Mapping[str, int] = _FEW if few else _MANY
-    if quantisation(bound.workload) == "fp8_block128":
-        tile = _few_blocks(bound.workload.size("tokens"))
-    usual = {**tile, "num_warps": _USUAL_WARPS, "num_stages": _USUAL_STAGES}
-    cut = {
-        item.name: min(usual[item.name], max(int(f"{value}") for value in item.values()))
-        for item in bound.parameters
-    }
-    others = product((cut["GROUP_SIZE_M"], 1), (_USUAL_WARPS, 2), (_USUAL_STAGES, 2))
-    for group, warps, stages in others:
-        config = {**cut, "GROUP_SIZE_M": group, "num_warps": warps, "num_stages": stages}
-        if bound.feasible(config):
-            return config
+    """A usual tile for the slots of an expert, cut to the problem and to the device.
+
+    Experts of few slots are read once, whatever the tile: small programs with long steps keep more
+    of their weights on the way. Experts of many slots get the tiles of a large product.
+    """
+    for usual in _usual_tiles(bound.workload):
+        cut = {
+            item.name: min(usual[item.name], max(int(f"{value}") for value in item.values()))
+            for item in bound.parameters
+        }
+        for grouped in (cut["GROUP_SIZE_M"], 1):
+            for ahead in (cut["num_stages"], 2):
+                config = {**cut, "GROUP_SIZE_M": grouped, "num_stages": ahead}
+                if bound.feasible(config):
+                    return config
     bound.require_feasible()
     return next(bound.enumerate())
 
@@ -108,7 +119,34 @@ def _few_blocks(tokens: int) -> Mapping[str, int]:
     """vLLM's tile for scales by blocks, which is one block wide and deep."""
     rows, cols = 16 if tokens <= 64 else 64, 64 if tokens <= 8 else 128
     group = 1 if tokens <= 16 else 32
-    return dict(zip(_FEW, (rows, cols, 128, group), strict=True))
+    return dict(zip(_NAMES, (rows, cols, 128, group), strict=False))
+
+
+def _usual_tiles(workload: Workload) -> list[Mapping[str, int]]:
+    """What is tried in turn; quantised products keep vLLM's configs."""
+    if quantisation(workload):
+        tile = _without_table(workload)
+        narrow = {**tile, "num_warps": 2}
+        return [tile, narrow, *(_named(each) for each in _SMALLER)]
+    average = slot_count(workload) / workload.size("experts")
+    first = next(tile for most, tile in _USUAL if most is None or average <= most)
+    rows, cols, depth, group, warps, stages = first
+    # The tiles of all factors hold their sums.
+    wide = (rows, max(32, cols // slot_product(workload).factors), depth, group, warps)
+    return [_named(tile) for tile in (first, (*wide, stages), (*wide, 3), *_SMALLER)]
+
+
+def _named(tile: tuple[int, ...]) -> Mapping[str, int]:
+    return dict(zip(_NAMES, tile, strict=True))
+
+
+def _without_table(workload: Workload) -> Mapping[str, int]:
+    """vLLM's config for a shape without a table."""
+    few = workload.size("tokens") <= workload.size("experts")
+    tile = _named(_SMALLER[0] if few else _SMALLER[1])
+    if quantisation(workload) == "fp8_block128":
+        return {**tile, **_few_blocks(workload.size("tokens"))}
+    return tile
 
 
 def features(config: Config, workload: Workload, device: Device) -> tuple[float, ...]:

@@ -24,14 +24,28 @@ _MOST_SPLITS, _LEAST_CENTRES = 16, 128
 _FEW_ROWS, _ENOUGH = 2**17, 4
 #: Relative error of a distance whose products are TF32, for inputs as `make_inputs` draws them.
 _TF32_ERROR = 5e-3
-#: Configs without tuning, the first feasible one. In 16 bits a tile of points stays on chip while
-#: the centres pass by; parts of TF32 leave no room for that.
-_USUAL: tuple[dict[str, Value], ...] = tuple(
-    {"BLOCK_M": rows, "BLOCK_N": centres, "BLOCK_K": block, "num_warps": warps}
-    | {"num_stages": stages, "norms": "launch", "minimum": "places", "recompute": False}
-    for rows, centres, block, warps in ((128, 64, 128, 4), (128, 128, 64, 8), (64, 64, 32, 4))
-    for stages in (2, 1)
-)
+#: Configs without tuning, the first feasible one: points, centres and coordinates of a tile, warps
+#: and stages. A tile of points stays on chip while the centres pass by, where BLOCK_K holds all
+#: their coordinates; with more, steps of 64 leave room for centres that are loaded ahead.
+_WHOLE = ((128, 128, 128, 4, 2), (128, 64, 128, 4, 2))
+_PARTS = ((128, 128, 64, 4, 2), (128, 64, 64, 4, 2))
+_WHOLE_FLOAT32 = ((128, 64, 128, 4, 3), (128, 64, 128, 4, 2))
+_PARTS_FLOAT32 = ((128, 128, 32, 4, 3), (128, 64, 32, 4, 2))
+_SMALLEST = ((64, 64, 32, 4, 2), (64, 64, 32, 4, 1))
+_LONGEST_WHOLE = 128
+
+
+def _usual(workload: Workload) -> list[dict[str, Value]]:
+    """float32 finds the nearest centre by TF32 products, and computes its distance again."""
+    whole, single = workload.size("dim") <= _LONGEST_WHOLE, workload["dtype"] == "float32"
+    wholes, parts = (_WHOLE_FLOAT32, _PARTS_FLOAT32) if single else (_WHOLE, _PARTS)
+    tiles = wholes if whole else parts
+    found: list[dict[str, Value]] = [
+        {"BLOCK_M": rows, "BLOCK_N": centres, "BLOCK_K": block, "num_warps": warps}
+        | {"num_stages": stages, "norms": "launch", "minimum": "places", "recompute": single}
+        for rows, centres, block, warps, stages in (*tiles, *_SMALLEST)
+    ]
+    return found
 
 
 def nearest_space(workload: Workload) -> SearchSpace:
@@ -53,7 +67,8 @@ def nearest_space(workload: Workload) -> SearchSpace:
 def default_nearest(workload: Workload, device: Device) -> Config:
     """A usual tile; few points split the centres until every multiprocessor has a program."""
     bound = nearest_space(workload).bind(workload, device)
-    config = default_point(bound, _USUAL[2:] if workload["dtype"] == "float32" else _USUAL)
+    precisions = ("tf32", "ieee") if workload["dtype"] == "float32" else ()
+    config = default_point(bound, _usual(workload), precisions)
     while "splits" in config and _programs(config, workload) < programs_at_once(device):
         more = {**config, "splits": 2 * integer(config, "splits")}
         if not bound.feasible(more):

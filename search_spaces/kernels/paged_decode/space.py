@@ -45,14 +45,19 @@ def decode_space(workload: Workload) -> SearchSpace:
 
 
 def default_point(bound: BoundSpace) -> Config:
-    """Blocks of 64 keys by 4 warps, the group in one program, splits that fill the device."""
+    """Blocks of 64 keys by 4 warps, the group in one program, splits that fill the device.
+
+    A program of few heads computes little and waits for keys: as many as are resident at a time,
+    up to 16 of each multiprocessor, have them on their way. A single head has no matrix product;
+    its blocks of 32 keys stay in the registers of 2 warps.
+    """
     heads = next_power_of_two(group_of(bound.workload))
-    for block, stages in ((64, 2), (64, 1), (32, 1), (16, 1)):
+    usual = ((64, 4, 2), (64, 4, 1), (32, 4, 1), (16, 4, 1))
+    for block, warps, stages in ((32, 2, 1), *usual) if heads == 1 else usual:
         for splits in (64, 32, 16, 8, 4, 2, 1):
-            config = {"BLOCK_N": block, "splits": splits, "heads": heads, "num_warps": 4}
+            config = {"BLOCK_N": block, "splits": splits, "heads": heads, "num_warps": warps}
             config["stages"] = stages
-            many = _programs(config, bound.workload) > 4 * programs_at_once(bound.device)
-            if (splits == 1 or not many) and bound.feasible(config):
+            if bound.feasible(config):
                 return config
     bound.require_feasible()
     return next(bound.enumerate())

@@ -5,7 +5,7 @@ Bound by reading the weights for small batches, by arithmetic for large ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import triton
@@ -22,6 +22,7 @@ from search_spaces.kernels.launch_limits import (
     block_parameter,
     fits_shared,
     integer,
+    programs_at_once,
     threads,
 )
 from search_spaces.kernels.recurrent_cell.problem import (
@@ -51,7 +52,15 @@ _MOST_BATCH, _MOST_SIZE = 2**20, 16384
 #: and of warps that load operands into registers.
 _MOST_SUMS, _MOST_WITH_OPERANDS = 128, 64
 #: Usual tiles without tuning: rows, units and terms at a time, warps and stages.
-_USUAL = ((64, 32, 64, 4, 3), (32, 32, 64, 4, 2), (16, 16, 32, 2, 2))
+_USUAL = (
+    (128, 64, 64, 8, 4),
+    (64, 32, 64, 4, 4),
+    (16, 32, 128, 4, 4),
+    (16, 32, 32, 4, 3),
+    (16, 16, 128, 2, 4),
+    (16, 16, 32, 2, 3),
+    (16, 16, 32, 2, 2),
+)
 
 
 class RecurrentCell(Kernel):
@@ -197,16 +206,33 @@ def _torch_cell(x: torch.Tensor, h: torch.Tensor, *rest: torch.Tensor) -> tuple[
 
 
 def _default_point(bound: BoundSpace) -> Config:
-    """The first usual tile that is feasible, cut to the problem."""
-    most = {item.name: item.values()[-1] for item in bound.parameters}
-    for tile in _USUAL:
-        blocks = dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K"), tile[:3], strict=True))
-        cut = {name: min(size, int(str(most[name]))) for name, size in blocks.items()}
-        config = bound.complete({**cut, "num_warps": tile[3], "num_stages": tile[4]})
-        if bound.feasible(config):
+    """The largest usual tile of which every second multiprocessor has one, else the smallest.
+
+    A step of one cell waits for its weights: more programs have more of them on their way, and
+    float32 by three parts of TF32 is as precise on tensor cores.
+    """
+    least = programs_at_once(bound.device) // 2
+    found = [config for config in _usual_configs(bound) if bound.feasible(config)]
+    parts = [config for config in found if config.get("precision") != "ieee"]
+    for config in parts or found:
+        if _programs(config, bound.workload) >= least:
             return config
+    if found:
+        # The first of equal tiles has the longest steps.
+        return min(parts or found, key=lambda config: _sums(config, bound.workload))
     bound.require_feasible()
     return next(bound.enumerate())
+
+
+def _usual_configs(bound: BoundSpace) -> Iterator[Config]:
+    """The usual tiles, cut to the problem; of float32 in parts of TF32 first."""
+    most = {item.name: item.values()[-1] for item in bound.parameters}
+    for precision in ("tf32x3", "ieee") if "precision" in most else (None,):
+        for tile in _USUAL:
+            blocks = dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K"), tile[:3], strict=True))
+            cut = {name: min(size, int(str(most[name]))) for name, size in blocks.items()}
+            config = bound.complete({**cut, "num_warps": tile[3], "num_stages": tile[4]})
+            yield config if precision is None else {**config, "precision": precision}
 
 
 def _programs(config: Config, workload: Workload) -> int:

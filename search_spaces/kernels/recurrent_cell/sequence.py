@@ -272,13 +272,25 @@ def _large(config: Config) -> bool:
 
 
 def _default_point(bound: BoundSpace) -> Config:
-    """Few batch rows per program and many warps, so that a step is short."""
+    """Few batch rows per program, so that a step is short, and 16 sums of it for each thread.
+
+    The product of the inputs takes long steps, and float32 is multiplied by three parts of TF32,
+    as precise, where there are tensor cores.
+    """
+    sums = 16 * gates(bound.workload) * _units(bound.workload)
+    usual = max(4, min(16, 1 << (sums // (16 * (bound.device.warp_size or 32))).bit_length() - 1))
+    deep = min(64, max(16, next_power_of_two(bound.workload.size("input"))))
+    tile = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": deep}
+    single = bound.workload["dtype"] == "float32"
     for block in (16, 32, 64, 128):
-        for warps in (8, 16, 4, 2):
-            tile = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32}
-            config = bound.complete({**tile, "BLOCK_B": block, "num_warps": warps, "ahead": True})
-            if bound.feasible(config):
-                return config
+        for warps in (usual, 8, 16, 4, 2):
+            for precision in ("tf32x3", "ieee") if single else (None,):
+                sums_of = {} if precision is None else {"precision": precision}
+                config = bound.complete(
+                    {**tile, **sums_of, "BLOCK_B": block, "num_warps": warps, "ahead": True}
+                )
+                if bound.feasible(config):
+                    return config
     bound.require_feasible()
     return next(bound.enumerate())
 

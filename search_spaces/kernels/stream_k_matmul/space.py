@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from search_spaces.block_sizes import ceil_div
 from search_spaces.bound import BoundSpace
 from search_spaces.constraints import Constraint
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
@@ -24,10 +25,12 @@ from search_spaces.kernels.products import (
     usual_point,
 )
 from search_spaces.params import Integer, PowerOfTwo
-from search_spaces.records import Config, Device, Workload
+from search_spaces.records import Config, Device, Value, Workload
 from search_spaces.space import SearchSpace
 
 _SLENDER, _DEEPEST, _DEEPEST_SLENDER, _MOST_STAGES = 64, 128, 256, 5
+#: Tiles so few that most programs would add parts of the same one.
+_FEW_TILES = 4
 #: Registers of a multiprocessor where the device does not say, and of a thread besides its sums.
 _REGISTERS, _OTHER_REGISTERS = 65536, 40
 
@@ -67,10 +70,32 @@ def stream_k_space(workload: Workload) -> SearchSpace:
 
 
 def default_point(bound: BoundSpace) -> Config:
-    """matmul's usual tile; one whole wave is shared too, where there is one."""
+    """Large tiles with many stages of descriptors, where rows have whole words; else matmul's.
+
+    A program runs for a whole share of the product, so that one on a multiprocessor, which loads
+    far ahead, keeps the tensor cores busy. Few tiles are smaller, since each adds up the parts of
+    all programs that share it.
+    """
+    for tile in _usual_tiles(bound.workload):
+        config = bound.complete({**tile, "GROUP_M": 1, "loads": "descriptor"})
+        if "loads" in config and bound.feasible(config):
+            return config
     config = usual_point(bound)
     shared = {**config, "waves": 1}
     return shared if bound.feasible(shared) else config
+
+
+def _usual_tiles(workload: Workload) -> list[dict[str, Value]]:
+    """Tiles to try with descriptors: as high as the product where that is one row of tiles."""
+    m, n = workload.size("M"), workload.size("N")
+    if workload["dtype"] == "float32":
+        single: dict[str, Value] = {"precision": "tf32x3", "resident": 2, "waves": 1}
+        tile = {"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 32, "num_warps": 8, "num_stages": 4}
+        return [single | tile]
+    if ceil_div(m, 128) * ceil_div(n, 256) < _FEW_TILES:
+        return [{"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 128, "num_warps": 4, "num_stages": 4}]
+    rows, cols = (256, 128) if 128 < m <= 256 else (128, 256)
+    return [{"BLOCK_M": rows, "BLOCK_N": cols, "BLOCK_K": 32, "num_warps": 8, "num_stages": 5}]
 
 
 def _programs_fit(config: Config, workload: Workload, device: Device) -> bool:
