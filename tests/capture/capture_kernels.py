@@ -61,6 +61,13 @@ def from_table(x, y, out, n, scale, BLOCK: tl.constexpr):
     tl.store(out + at, tl.load(x + at, at < n) + scale * tl.load(y + at, at < n), at < n)
 
 
+@triton.autotune([triton.Config({}, num_warps=w) for w in (4, 8)], ["n"], do_bench=measured)
+@triton.jit
+def warps_alone(x, y, out, n, scale, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, at < n) + scale * tl.load(y + at, at < n), at < n)
+
+
 @triton.jit
 def gathered(x, index, out, n, optional, pair, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

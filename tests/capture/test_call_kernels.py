@@ -253,6 +253,21 @@ def test_descriptors_made_by_the_host_are_made_again_with_the_blocks_of_a_config
     assert torch.equal(kernel.reference(workload, inputs)["target"], 2.0 * inputs["source"])
 
 
+def test_a_widened_grid_may_read_a_constexpr_that_the_caller_passes(kernels):
+    tensors = torch.randn(100), torch.randn(100), torch.empty(100)
+
+    def launch():
+        kernels.warps_alone[blocks(100)](*tensors, 100, 2.0, BLOCK=32)
+
+    kernel = declared(launch, widen=True)
+    (workload,) = kernel.workloads()
+    assert kernel.call(workload).grid.reads == ("BLOCK",)
+    assert workload["BLOCK"] == 32
+    assert (
+        kernel.space(workload).bind(workload, H200).feasible(kernel.default_config(workload, H200))
+    )
+
+
 def test_widening_opens_clusters_for_kernels_with_descriptors(hazards):
     from triton.tools.tensor_descriptor import TensorDescriptor
 

@@ -14,6 +14,7 @@ from search_spaces.records import Config, Device, Value, Workload
 from search_spaces.space import Constraint, SearchSpace
 from tuner.capturing.arguments import has_descriptor
 from tuner.capturing.grids import constexprs
+from tuner.capturing.recorder import defaults_of
 from tuner.capturing.records import Call
 
 #: Values of the compiler options of a widened space, in addition to the listed ones.
@@ -92,7 +93,7 @@ def space_of(call: Call, parts: Autotuned, opened: Opened) -> SearchSpace:
     for name in opened.space:
         listed.setdefault(name, [call.arguments[name]] if name in call.arguments else [])
     parameters = [_parameter(name, values, opened) for name, values in listed.items()]
-    constraints = [_known_grid(call)] if call.grid.reads else []
+    constraints = [_known_grid(call, parts)] if call.grid.reads else []
     return SearchSpace(parameters, constraints, kernel=call.kernel)
 
 
@@ -150,12 +151,14 @@ def _sorted(values: list[Value]) -> list[Value]:
     return values
 
 
-def _known_grid(call: Call) -> Constraint:
+def _known_grid(call: Call, parts: Autotuned) -> Constraint:
     reads = list(call.grid.reads)
     rows = [list(read) for read, _ in call.grid.rows]
+    # The grid may read constexprs that the caller passes and no config sets.
+    fixed = {**defaults_of(parts), **call.arguments}
 
     def has_grid(config: Config, workload: Workload, device: Device) -> bool:
-        values: list[Any] = [config.get(name) for name in reads]
+        values: list[Any] = [config[name] if name in config else fixed.get(name) for name in reads]
         return values in rows
 
     return Constraint("grid", has_grid, "the grid of the captured call is not known for it")
