@@ -145,7 +145,7 @@ def overheads(tables: list[Path]) -> dict[str, Any]:
 
     from tuner.capturing import hooks
 
-    x = torch.randn(2048, 2048, dtype=torch.bfloat16, device="cuda")
+    x = torch.randn(4096, 2048, dtype=torch.bfloat16, device="cuda")
     w = torch.ones(2048, dtype=torch.bfloat16, device="cuda")
 
     def call() -> None:
