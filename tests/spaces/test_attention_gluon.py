@@ -107,3 +107,9 @@ def test_tiles_of_a_persistent_launch_are_all_taken(attention):
         tiles = -(-4096 // (64 * config["consumers"])) * heads
         assert turns * launch.grid[0] >= tiles > (turns - 1) * launch.grid[0]
         assert (turns == 1) != config["persistent"]
+
+
+def test_persistent_programs_take_whole_blocks_of_keys_of_long_heads(attention):
+    for dims, there in (({}, True), ({"sequence": 4095}, False), ({"head_dim": 64}, False)):
+        configs = gluon(attention, LARGE.with_dims(**dims))
+        assert {config["persistent"] for config in configs} == {False, there}

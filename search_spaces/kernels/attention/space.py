@@ -152,10 +152,14 @@ def _pipelines_keys(config: Config, workload: Workload, device: Device) -> bool:
 
 
 def _persistence_pays(config: Config, workload: Workload, device: Device) -> bool:
-    """With head dimension 64, persistent programs were slower on an H200."""
+    """With head dimension 64, persistent programs were slower on an H200.
+
+    Nor were they checked there with a partial last block of keys.
+    """
     if not config.get("persistent"):
         return True
-    if workload.size("head_dim") < _LEAST_PERSISTENT:
+    ragged = workload.size("sequence") % integer(config, "BLOCK_N")
+    if ragged or workload.size("head_dim") < _LEAST_PERSISTENT:
         return False
     tiles = ceil_div(workload.size("sequence"), tile_rows(config))
     resident = 2 if integer(config, "consumers") == 1 else 1
@@ -174,7 +178,9 @@ CONSTRAINTS = (
     Constraint("warps", _warps_have_rows, "each of eight warps needs 16 queries"),
     Constraint("pipeline", _pipelines_keys, "there are too few blocks of keys to load ahead"),
     Constraint(
-        "persistent", _persistence_pays, "heads are short, or all tiles run at once in own programs"
+        "persistent",
+        _persistence_pays,
+        "heads are short, keys no whole blocks, or all tiles run at once",
     ),
     DESCRIPTORS,
 )
