@@ -7,6 +7,7 @@ that loads through plain pointers, which every tool of a comparison can search.
 from __future__ import annotations
 
 from search_spaces.kernels.matmul.kernel import Matmul
+from search_spaces.kernels.matmul.space import matmul_space
 from search_spaces.params import Choice
 from search_spaces.records import Workload
 from search_spaces.space import SearchSpace
@@ -18,7 +19,7 @@ class PointerMatmul(Matmul):
     name = "pointer_matmul"
 
     def space(self, workload: Workload) -> SearchSpace:
-        whole = super().space(workload)
+        whole = matmul_space(workload)
         pointer = Choice("loads", ("pointer",))
         parameters = [
             pointer if parameter.name == "loads" else parameter

@@ -1,18 +1,19 @@
 """Give committed tables the identity of today's code, where it launches what the old code launched.
 
-    python scripts/restamp_tables.py OLD_REVISION TABLE...
+    python scripts/restamp_tables.py [--grown] OLD_REVISION TABLE...
 
 For every entry of a table, the variants of the old revision and of the working tree are compiled
 for the table's target with this machine's Triton. A table is rewritten only if, for all entries,
 
-- the enumerated configs of the search space are the same, in the same order,
+- the enumerated configs of the search space are the same, in the same order; with --grown, the new
+  space may have further ones,
 - the launches have the same function, grid, arguments and options,
 - the binaries are the same in every section that the device executes,
 - the inputs, the reference and the output of the baseline `eager` are the same, bit by bit, on the
   kernel's small workload, and so are the tolerance and the names of the baselines,
 
-and if the hashes of the device code are the same. The times in a table stay true then. Nothing is
-written for a table that fails; the exit code is 1.
+and if the hashes of the device code are the same; with --grown, there may be further ones. The
+times in a table stay true then. Nothing is written for a table that fails; the exit code is 1.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("revision", help="git revision whose code the tables are stamped with")
     parser.add_argument("tables", nargs="+", type=Path)
+    parser.add_argument("--grown", action="store_true", help="the new space has further configs")
     options = parser.parse_args()
     failed = False
     with tempfile.TemporaryDirectory(prefix="tuner-restamp-") as scratch:
@@ -44,6 +46,8 @@ def main() -> int:
         unpack(options.revision, old)
         for path in options.tables:
             before, after = evidence(old, path), evidence(ROOT, path)
+            if options.grown:
+                without_further(before, after)
             differing = [key for key in before["entries"] if not same(before, after, key)]
             equal_code = before["kernel_hashes"] == after["kernel_hashes"]
             if differing or not equal_code or not before["entries"]:
@@ -88,13 +92,24 @@ def same(before: dict[str, Any], after: dict[str, Any], key: str) -> bool:
     return before["entries"][key] == after["entries"].get(key)
 
 
+def without_further(before: dict[str, Any], after: dict[str, Any]) -> None:
+    """Leave out of `after` the configs and the device code that `before` does not have."""
+    for key, entry in after["entries"].items():
+        known = set(before["entries"].get(key, {"configs": ()})["configs"])
+        entry["configs"] = [config for config in entry["configs"] if config in known]
+    known = set(before["kernel_hashes"])
+    after["all_kernel_hashes"] = after["kernel_hashes"]
+    after["kernel_hashes"] = [code for code in after["kernel_hashes"] if code in known]
+
+
 def restamp(path: Path, after: dict[str, Any]) -> None:
     """Rewrite a table with the identity of today's code; nothing else in it changes."""
     from tuner.runtime import read
     from tuner.tables.text import text_of
 
     hashes = {name: after[name] for name in ("launch_hash", "check_hash", "space_hash")}
-    table = replace(read(path), **hashes)
+    codes = tuple(after.get("all_kernel_hashes", after["kernel_hashes"]))
+    table = replace(read(path), **hashes, kernel_hashes=codes)
     path.write_text(text_of(table))
 
 
@@ -115,7 +130,7 @@ def examine(path: str) -> None:
         bound = kernel.space(workload).bind(workload, device)
         hashes.add(kernel.space_hash(workload))
         entries[workload.key] = {
-            "configs": digest([list(config.items()) for config in bound.enumerate()]),
+            "configs": [digest(sorted(config.items())) for config in bound.enumerate()],
             "launches": [
                 compiled(launch, device.target)
                 for config in (entry["config"], *entry["tie_set"])

@@ -14,7 +14,9 @@ from pathlib import Path
 import torch
 from spaces_forks import Forks, serve
 
+from search_spaces.bound import BoundSpace
 from search_spaces.kernel import Kernel
+from search_spaces.kernels.dialects import GLUON
 from search_spaces.records import Config, Workload
 from search_spaces.registry import load
 from search_spaces.shape_tensor import torch_dtype
@@ -41,6 +43,16 @@ def wrong(jobs: Sequence[tuple[str, Workload, Config]]) -> list[object]:
     """The jobs that do not pass, each with its outcome."""
     outcomes = interpret(jobs)
     return [(job, got) for job, got in zip(jobs, outcomes, strict=True) if not got["passed"]]
+
+
+def interpretable(bound: BoundSpace) -> BoundSpace:
+    """The space without the configs in Gluon, which has no interpreter."""
+    allowed = {
+        item.name: [value for value in item.values() if value != GLUON]
+        for item in bound.parameters
+        if GLUON in item.values()
+    }
+    return bound.restrict(allowed)
 
 
 def run(kernel: Kernel, workload: Workload, config: dict) -> dict[str, float | bool]:

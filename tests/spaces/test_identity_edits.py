@@ -17,6 +17,7 @@ FAMILIES = {
     f"{KERNELS}.softmax.kernel:Softmax": "kernels/softmax/kernel kernels/softmax/triton_kernels "
     "kernels/softmax/space kernels/rows kernels/dtypes block_sizes tensors kernel",
     f"{KERNELS}.matmul.kernel:Matmul": "kernels/matmul/kernel kernels/matmul/triton_kernels "
+    "kernels/matmul/gluon_kernels kernels/matmul/gluon_launch kernels/matmul/gluon_space "
     "kernels/matmul/space kernels/launch_limits kernels/dtypes declaration/dimensions",
     f"{KERNELS}.attention.kernel:Attention": "kernels/attention/kernel "
     "kernels/attention/triton_kernels kernels/attention/gluon_kernels "

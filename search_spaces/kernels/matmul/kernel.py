@@ -1,4 +1,4 @@
-"""Matrix product out = a @ b in Triton: tile sizes, split-K, tensor descriptors, precision.
+"""Matrix product out = a @ b: tile sizes, split-K, tensor descriptors, precision, dialect.
 
 For float32, `precision` is a parameter; whether a faster one is admissible is not decided here but
 by the workload's `tolerance`, against which every variant is verified.
@@ -18,12 +18,14 @@ from search_spaces.declaration.dimensions import check_dims, tolerance_of
 from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
 from search_spaces.kernels.dtypes import ELEMENT_BYTES, ROUNDING
 from search_spaces.kernels.launch_limits import integer
-from search_spaces.kernels.matmul.space import default_point, matmul_space, takes_descriptors
+from search_spaces.kernels.matmul.gluon_space import dense_space, in_gluon
+from search_spaces.kernels.matmul.space import takes_descriptors
 from search_spaces.kernels.matmul.triton_kernels import (
     descriptor_matmul_kernel,
     matmul_kernel,
     sum_splits_kernel,
 )
+from search_spaces.kernels.matmul.usual import usual_config
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import compiled, generator, named, random_tensor, sm_count
@@ -39,22 +41,33 @@ _LARGEST = 2**31 - 1
 
 
 class Matmul(Kernel):
-    """a[M, K] @ b[K, N]; dims M, N, K, dtype and, optionally, tolerance (relative error)."""
+    """a[M, K] @ b[K, N]; dims M, N, K, dtype and, optionally, tolerance (relative error).
+
+    On Hopper, 16-bit floats may be multiplied by a kernel in Gluon (`loads`: gluon).
+    """
 
     name = "matmul"
 
     def workloads(self) -> Sequence[Workload]:
         shapes = [
-            (4096, 4096, 4096, "bfloat16"),
+            (4096, 4096, 4096, "bfloat16"),  # Llama-3 8B, attention's output, 4,096 tokens
             (4096, 4096, 4096, "float16"),
-            (4096, 8192, 4096, "bfloat16"),
-            (32, 8192, 4096, "bfloat16"),
+            (4096, 8192, 4096, "bfloat16"),  # Qwen3 235B, queries, 4,096 tokens
+            (32, 8192, 4096, "bfloat16"),  # the same, 32 tokens
             (1000, 1003, 997, "float16"),
             (256, 256, 65536, "bfloat16"),
             (2048, 2048, 2048, "float32"),
+            (2048, 28672, 4096, "bfloat16"),  # Llama-3 8B, gate and up, 2,048 tokens
+            (4096, 4096, 14336, "bfloat16"),  # Llama-3 8B, down, 4,096 tokens
+            (2048, 10240, 8192, "bfloat16"),  # Llama-3 70B, q, k and v, 2,048 tokens
+            (1024, 8192, 28672, "bfloat16"),  # Llama-3 70B, down, 1,024 tokens
+            (2048, 5120, 25600, "bfloat16"),  # Qwen3 32B, down, 2,048 tokens
+            (2048, 7168, 16384, "bfloat16"),  # DeepSeek-V3, attention's output, 2,048 tokens
+            (8192, 5120, 2880, "bfloat16"),  # GPT-OSS 120B, q, k and v, 8,192 tokens
         ]
         workloads = [Workload.of(M=m, N=n, K=k, dtype=dtype) for m, n, k, dtype in shapes]
-        return [*workloads, workloads[-1].with_dims(tolerance=1e-3)]
+        workloads.insert(7, workloads[6].with_dims(tolerance=1e-3))
+        return workloads
 
     def check_workload(self, workload: Workload) -> None:
         sizes = dict.fromkeys(("M", "N", "K"), _LARGEST)
@@ -101,12 +114,16 @@ class Matmul(Kernel):
         return Cost(flops=2.0 * m * n * k, bytes=elements * ELEMENT_BYTES[workload.text("dtype")])
 
     def space(self, workload: Workload) -> SearchSpace:
-        return matmul_space(workload)
+        return dense_space(workload)
 
     def default_config(self, workload: Workload, device: Device) -> Config:
-        return default_point(self.space(workload).bind(workload, device))
+        return usual_config(self.space(workload).bind(workload, device))
 
     def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
+        if in_gluon(config):
+            from search_spaces.kernels.matmul.gluon_launch import gluon_launch
+
+            return [gluon_launch(workload, config, tensors)]
         if config.get("loads") == "descriptor":
             return [_descriptor_launch(workload, config, tensors)]
         if integer(config, "SPLIT_K") == 1:

@@ -79,7 +79,7 @@ def features(config: Config, workload: Workload, device: Device) -> tuple[float,
         shared_bytes=_stage_bytes(config, workload) * integer(config, "num_stages"),
         sums=rows * cols,
         warps=integer(config, "num_warps"),
-        programs=_output_tiles(config, workload) * integer(config, "SPLIT_K"),
+        programs=output_tiles(config, workload) * integer(config, "SPLIT_K"),
     )
     return *launch, log2(rows * cols / (rows + cols))
 
@@ -107,7 +107,8 @@ def _nearest(parameter: Parameter, usual: int) -> Value:
     return min(parameter.values(), key=lambda value: abs(int(str(value)) - usual))
 
 
-def _output_tiles(config: Config, workload: Workload) -> int:
+def output_tiles(config: Config, workload: Workload) -> int:
+    """Tiles of the output."""
     return _tiles(config, workload, "M") * _tiles(config, workload, "N")
 
 
@@ -149,12 +150,12 @@ def _split_has_work(config: Config, workload: Workload, device: Device) -> bool:
 
 def _split_is_needed(config: Config, workload: Workload, device: Device) -> bool:
     splits = integer(config, "SPLIT_K")
-    programs = _output_tiles(config, workload) * splits
+    programs = output_tiles(config, workload) * splits
     return splits == 1 or programs <= 8 * programs_at_once(device)
 
 
 def _persistence_pays(config: Config, workload: Workload, device: Device) -> bool:
-    tiles = _output_tiles(config, workload)
+    tiles = output_tiles(config, workload)
     return not config.get("persistent") or tiles > programs_at_once(device)
 
 
