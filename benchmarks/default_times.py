@@ -41,13 +41,13 @@ def known(paths):
 
 
 def trial_times(trials):
-    """config -> time over the fastest trial's; trials are timed beside an incumbent each."""
+    """config -> time over the fastest trial's; each trial is timed next to an incumbent."""
     logs, former = {}, None
     for trial in trials:
         if trial.status is not Status.CORRECT or trial.median_us is None:
             continue
-        beside = json.loads(trial.incumbent) if trial.incumbent else {}
-        against = logs.get(exact(beside), 0.0)
+        incumbent = json.loads(trial.incumbent) if trial.incumbent else {}
+        against = logs.get(exact(incumbent), 0.0)
         logs[exact(trial.config)] = against + (trial.log_ratio or 0.0)
         if trial.strategy == "default":
             former = exact(trial.config)

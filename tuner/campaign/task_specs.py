@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,9 @@ from workers.records import KernelRef
 
 if TYPE_CHECKING:
     from results_db import Store
+
+#: The first configs of a restricted space, among which one takes the place of the default.
+_LOOKED_AT = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +130,23 @@ class TaskSpecs:
 
 
 def _default(item: ScheduledTask, space: BoundSpace) -> Config:
-    """The kernel's default config, or the first feasible one where the space excludes it."""
+    """The kernel's default config, or the one in its place where the space excludes it."""
     requested = item.requested
     default = calls.default_config(requested.kernel, requested.workload, item.device)
-    if not space.feasible(default):
-        default = next(iter(space.enumerate()))
-    return dict(default)
+    return dict(default) if space.feasible(default) else closest(space, default)
+
+
+def closest(space: BoundSpace, config: Config) -> Config:
+    """The feasible config with the most values of a config that the space excludes.
+
+    Of several, the first one; it is searched for among the first configs of a large space.
+    """
+
+    def shared(other: Config) -> int:
+        return sum(other.get(name) == value for name, value in config.items())
+
+    found = max(itertools.islice(space.enumerate(), _LOOKED_AT), key=shared)
+    return dict(found)
 
 
 def _listed_configs(item: ScheduledTask, space: BoundSpace) -> list[Config]:

@@ -146,7 +146,7 @@ def _attend(
     MASKED: gl.constexpr,
     settings: gl.constexpr,
 ):
-    """Blocks first .. last of keys: the scores of one beside the values of the block before it.
+    """Blocks first .. last of keys: scores of a block overlap the values of the block before it.
 
     `block` counts the blocks that this consumer has seen before `first`, over all tiles.
     """

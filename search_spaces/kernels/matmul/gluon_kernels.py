@@ -159,7 +159,7 @@ def _consume(
         row, col = _tile_at(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
         acc = gl.zeros([ROWS, BLOCK_N], gl.float32, layout)
         if TURNS:
-            # Barriers count modulo 2, so nobody may wait for a use but the next one of a stage.
+            # Barriers count modulo 2, so a wait must be for the next use of a stage.
             mbarrier.wait(turns.index(INDEX), turn)
             turn ^= 1
         for k in range(0, K, BLOCK_K):

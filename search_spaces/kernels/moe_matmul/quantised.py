@@ -124,7 +124,7 @@ class _Matrices:
 
 
 def operand_bytes(workload: Workload, matrices: int) -> float:
-    """The traffic of x once and of so many experts' matrices, with their scales."""
+    """The traffic of x once and of the matrices of the experts in use, with their scales."""
     specs = operand_specs(workload)
     w, scales = specs["w"].shape, specs["w_scale"].shape
     x = prod(specs["x"].shape) * ELEMENT_BYTES.get(specs["x"].dtype, 1)
