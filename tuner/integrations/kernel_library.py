@@ -88,7 +88,7 @@ class KernelLibrary(ABC):
     version: ClassVar[str]
     #: The top-level module.
     module: ClassVar[str]
-    #: How a layer's missing config comes to be; empty: by captured calls.
+    #: How to make a missing config of a layer; empty: capture its calls and tune them.
     remedy: ClassVar[str] = ""
     #: Whether its kernels list no configs, so that a search needs an opened space.
     plain: ClassVar[bool] = False
