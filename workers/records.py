@@ -89,6 +89,18 @@ class BuildJob:
     timeout_s: float = 60.0
 
 
+@dataclass(frozen=True, slots=True)
+class DeclarationJob:
+    """Check the declaration of a kernel for a workload (`search_spaces.declaration.check`)."""
+
+    kernel: KernelRef
+    workload: Workload
+    #: The default config of the workload on the device.
+    config: Config
+    #: What torch and Triton describe to the kernel.
+    device: Device
+
+
 class Mode(StrEnum):
     """What a runner does with the candidates of a job."""
 

@@ -9,6 +9,7 @@ from search_spaces.records import Device, Toolchain
 from workers.records import (
     Artifact,
     BuildJob,
+    DeclarationJob,
     Failure,
     MeasureJob,
     Measurement,
@@ -60,11 +61,22 @@ class Backend(Protocol):
         ...
 
 
+class Verdict(Protocol):
+    """The answer to some declaration jobs, which another process carries out."""
+
+    def passed(self, timeout_s: float) -> bool:
+        """Whether the answer is there, after waiting for at most that long.
+
+        Raises the `TunerError` of the first mistake.
+        """
+        ...
+
+
 class Pool(Protocol):
     """Where builders and runners live, for one caller.
 
     Every submitted job yields exactly one of `Built`, `Measured` and `JobLost`, whichever processes
-    die meanwhile.
+    die meanwhile. `described` and `check_declarations` may be missing.
     """
 
     @property
@@ -96,6 +108,13 @@ class Pool(Protocol):
         None where that is not known: wait for the `WorkerReady` of each. They carry no calibration.
         Their devices and toolchains equal those of `WorkerReady`, or the worker is not the one that
         was described.
+        """
+        ...
+
+    def check_declarations(self, jobs: Sequence[DeclarationJob]) -> Verdict | None:
+        """Check declarations in a process that has torch, in their order; returns at once.
+
+        None where the pool has no such process: the caller checks them.
         """
         ...
 

@@ -2,24 +2,25 @@
 
 Builders and the driver import kernels for devices of other machines. Libraries query torch and
 Triton for the device at import, to list configs or to choose an implementation. Inside
-`answering(device)` torch and Triton describe that device. Queries are counted (`query_count`),
-because a module that made one is valid for one device only.
+`answering(device)` torch and Triton describe that device, from their import on if they are imported
+there. Queries are counted (`query_count`), because a module that made one is valid for one device
+only.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
 import itertools
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+from search_spaces.absent_device.late_imports import once_imported
 from search_spaces.errors import TunerError
 from search_spaces.records import Device
 
@@ -45,6 +46,8 @@ _device: ContextVar[Device | None] = ContextVar(
     "device that torch and Triton describe", default=None
 )
 _queries = 0
+#: Whether this process has been inside `answering`.
+_used = False
 
 
 @dataclass(frozen=True)
@@ -186,16 +189,17 @@ def query_count() -> int:
 def answering(device: Device | None) -> Iterator[None]:
     """Let torch and Triton describe `device` in this thread; None changes nothing.
 
-    A device that is not a GPU is described as a machine without GPUs.
+    A device that is not a GPU is described as a machine without GPUs. Imports neither library.
     """
+    global _used
     if device is None:
         yield
         return
-    _install()
+    _used = True
     gpu = is_gpu(device)
     token = _device.set(device if gpu else NO_GPU)
     try:
-        with active(TargetDriver(device) if gpu else NoDriver()):
+        with once_imported("torch", _install), _described_by_triton(device if gpu else None):
             yield
     finally:
         _device.reset(token)
@@ -204,7 +208,7 @@ def answering(device: Device | None) -> Iterator[None]:
 @contextmanager
 def answering_if_used(device: Device) -> Iterator[None]:
     """`answering`, if this process has imported kernels inside it; else no change."""
-    if not _install.cache_info().currsize:
+    if not _used:
         yield
         return
     with answering(device):
@@ -212,15 +216,25 @@ def answering_if_used(device: Device) -> Iterator[None]:
 
 
 @contextmanager
-def active(target: TargetDriver | NoDriver) -> Iterator[None]:
-    """Let Triton, where it is installed, use that driver inside the block.
+def _described_by_triton(gpu: Device | None) -> Iterator[None]:
+    """Let Triton use a driver that describes the GPU; None: one for no GPU.
 
-    `NoDriver` alone does not import Triton.
+    A Triton that is imported inside the block for no GPU keeps its own driver.
     """
-    unneeded = isinstance(target, NoDriver) and "triton" not in sys.modules
-    if unneeded or importlib.util.find_spec("triton") is None:
+    with ExitStack() as stack:
+        if gpu is not None:
+            waiting = once_imported(
+                "triton", lambda: stack.enter_context(active(TargetDriver(gpu)))
+            )
+            stack.enter_context(waiting)
+        elif "triton" in sys.modules:
+            stack.enter_context(active(NoDriver()))
         yield
-        return
+
+
+@contextmanager
+def active(target: TargetDriver | NoDriver) -> Iterator[None]:
+    """Let Triton use that driver inside the block."""
     from triton.runtime import driver
 
     slot = "_active" if "_active" in vars(driver) else "active"

@@ -10,14 +10,16 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import partial, wraps
 from types import ModuleType
 from typing import Any
 
 from search_spaces.absent_device import answers
+from search_spaces.absent_device.late_imports import once_imported
 from search_spaces.records import Device
 
 #: Packages that no set holds: they do not depend on the device at import.
@@ -55,10 +57,8 @@ def modules_of(device: Device | None) -> Iterator[None]:
     try:
         with ExitStack() as stack:
             stack.enter_context(answers.answering(device))
-            if answers.is_gpu(device):
-                stack.enter_context(_made_on_meta())
-            if has_several():
-                stack.enter_context(_operators_kept())
+            changing = partial(_change_torch, device, stack, threading.get_ident())
+            stack.enter_context(once_imported("torch", changing))
             yield
     finally:
         found = {name: sys.modules[name] for name in sys.modules.keys() - before}
@@ -72,6 +72,16 @@ def modules_of(device: Device | None) -> Iterator[None]:
         for absent in _others(entered):
             for name, module in absent.items():
                 sys.modules.setdefault(name, module)
+
+
+def _change_torch(device: Device, stack: ExitStack, thread: int) -> None:
+    """Until the stack is closed, change what torch does with tensors and operators."""
+    if threading.get_ident() != thread:  # modes of torch belong to a thread
+        return
+    if answers.is_gpu(device):
+        stack.enter_context(_made_on_meta())
+    if has_several():
+        stack.enter_context(_operators_kept())
 
 
 def forget(names: Collection[str]) -> None:

@@ -1,4 +1,7 @@
-"""What the driver does before the first build: it loads no torch for a built-in family."""
+"""What the driver does before the first build.
+
+It loads no torch for a built-in family, nor for a kernel whose file imports none.
+"""
 
 from __future__ import annotations
 
@@ -108,3 +111,61 @@ def test_builds_of_a_built_in_family_are_ordered_without_torch(name, tmp_path):
         assert (status, tasks, loaded) == ("interrupted", len(kernel.workloads()), [])
         assert ordered
         assert set(ordered) <= {workload.key for workload in kernel.workloads()}
+
+
+#: A kernel of a file that imports no torch, and its run by a pool of processes.
+NARROWED = """
+from search_spaces.kernels.softmax.kernel import Softmax
+
+class Narrowed(Softmax):
+    name = "narrowed"
+"""
+WRONG = """
+    def reference(self, workload, inputs):
+        return {name: found[1:] for name, found in super().reference(workload, inputs).items()}
+"""
+ONE_TRIAL = """
+import sys, tuner
+
+if __name__ == "__main__":
+    workload = {"rows": 64, "cols": 64, "dtype": "float32"}
+    pool = {"pool": {"builders": 1}}
+    try:
+        tuned = tuner.tune(
+            "narrowed.py:Narrowed", workload, budget=1, target="cuda:90", settings=pool,
+            database="sqlite:///here.db",
+        )
+        print(len(tuned.trials))
+    except tuner.TunerError as error:
+        print(error.message)
+    print("torch" in sys.modules)
+"""
+
+
+def tuned_in(folder: Path, kernel: str) -> list[str]:
+    """What a script prints that tunes the kernel in a new process."""
+    (folder / "narrowed.py").write_text(kernel)
+    (folder / "script.py").write_text(ONE_TRIAL)
+    done = subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_kernel_whose_file_imports_no_torch_is_tuned_without_torch(tmp_path):
+    assert tuned_in(tmp_path, NARROWED) == ["1", "False"]
+
+
+def test_its_mistakes_are_found_without_torch_before_anything_is_stored(tmp_path):
+    message, torch = tuned_in(tmp_path, NARROWED + WRONG)
+    assert message.startswith("kernel narrowed: reference() for 'cols=")
+    assert "outputs() declares" in message
+    assert torch == "False"
+    assert not (tmp_path / "here.db").exists()

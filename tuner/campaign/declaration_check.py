@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from search_spaces import registry
 from search_spaces.declaration import calls
@@ -11,7 +13,14 @@ from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Device
 from tuner.campaign.tasks import RequestedTask
+from tuner.tracing import span
 from workers import backend_kinds
+from workers.records import DeclarationJob, KernelRef
+
+if TYPE_CHECKING:
+    from workers.roles import Pool, Verdict
+
+_POLL_S = 0.1
 
 
 def check_declarations(tasks: Sequence[RequestedTask]) -> None:
@@ -21,7 +30,51 @@ def check_declarations(tasks: Sequence[RequestedTask]) -> None:
     the check loads torch, which takes seconds. Raises `TunerError` for the first mistake. A device
     of an assumed target represents a kind that this machine lacks.
     """
+    _check_here(list(_jobs(tasks, ())))
+
+
+class PendingCheck:
+    """The same check while the driver continues, by a process of a started pool that has torch.
+
+    A driver that has torch, and one whose pool has no such process, checks by itself, at once.
+    paths: import paths of the kernels. Raises `TunerError` for the first mistake that shows without
+    a call of launches and references; `wait` raises for the others.
+    """
+
+    def __init__(self, tasks: Sequence[RequestedTask], pool: Pool, paths: tuple[str, ...]) -> None:
+        found = list(_jobs(tasks, paths))
+        self._verdict: Verdict | None = None
+        check = getattr(pool, "check_declarations", None)
+        if found and check is not None and "torch" not in sys.modules:
+            self._verdict = check([job for _, job in found])
+        if self._verdict is None:
+            _check_here(found)
+
+    def wait(self, stopped: Callable[[], bool]) -> bool:
+        """Wait until all declarations are checked; false if `stopped` has returned true before.
+
+        Raises `TunerError` for the first mistake.
+        """
+        if self._verdict is None:
+            return True
+        with span("wait for the check of the declarations", "waiting"):
+            while not self._verdict.passed(_POLL_S):
+                if stopped():
+                    return False
+        return True
+
+
+def _check_here(jobs: Iterable[tuple[Kernel, DeclarationJob]]) -> None:
+    """Check declarations in this process; raises `TunerError` for the first mistake."""
     declaration_check = DeclarationCheck()
+    for kernel, job in jobs:
+        declaration_check.check(kernel, job.workload, job.config, job.device)
+
+
+def _jobs(
+    tasks: Sequence[RequestedTask], paths: tuple[str, ...]
+) -> Iterator[tuple[Kernel, DeclarationJob]]:
+    """What is to be checked, after all that needs no torch has been."""
     for task in (task for task in tasks if task.kernel.spec not in registry.BUILT_IN):
         for device, assumed in _devices(task):
             kernel = registry.for_device(task.kernel, device)
@@ -33,7 +86,8 @@ def check_declarations(tasks: Sequence[RequestedTask]) -> None:
                 if assumed:  # the real device may have resources that the assumed one lacks
                     continue
                 raise
-            declaration_check.check(kernel, task.workload, config, device)
+            ref = KernelRef(kernel.spec, paths)
+            yield kernel, DeclarationJob(ref, task.workload, config, device)
 
 
 def stand_in(kernel: Kernel, target: str | None = None) -> Device:

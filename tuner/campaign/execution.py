@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from search_spaces.registry import refuse_nested
 from tuner.campaign import findings
 from tuner.campaign.announcer import Announcer
-from tuner.campaign.declaration_check import check_declarations
+from tuner.campaign.declaration_check import PendingCheck, check_declarations
 from tuner.campaign.driver import Control
 from tuner.campaign.early_start import load_workers
 from tuner.campaign.options import RunOptions, RunOutcome, adjusted, campaign_of, requested_of
@@ -76,10 +76,12 @@ def run_campaign(
     announcer.say("starting", "starting workers")
     with StartedPool(pool) as started:
         announcer.starting(pool)
-        check_declarations(tasks)
+        check = PendingCheck(tasks, pool, (str(options.base.resolve()),))
         from results_db import Store
         from results_db.patience import Patience
 
+        if not check.wait(lambda: control.draining):  # the run has no record yet, and needs none
+            raise KeyboardInterrupt
         patience = Patience(settings.database.patience, lambda: control.killed)
         with Store.open(settings.database.url, answer_s=settings.database.timeout) as opened:
             store = opened.waiting(patience)

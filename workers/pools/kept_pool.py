@@ -20,6 +20,7 @@ from workers import pools
 from workers.records import (
     BuildJob,
     Built,
+    DeclarationJob,
     JobLost,
     Measured,
     MeasureJob,
@@ -29,7 +30,7 @@ from workers.records import (
     WorkerInfo,
     WorkerReady,
 )
-from workers.roles import Pool
+from workers.roles import Pool, Verdict
 
 
 class KeptPool:
@@ -134,6 +135,11 @@ class KeptPool:
             return list(self._ready.values())
         describe = getattr(self._pool, "described", None)
         return cast("Sequence[WorkerInfo] | None", describe()) if describe is not None else None
+
+    def check_declarations(self, jobs: Sequence[DeclarationJob]) -> Verdict | None:
+        assert self._pool is not None, "start comes first"
+        check = getattr(self._pool, "check_declarations", None)
+        return cast("Verdict | None", check(jobs)) if check is not None else None
 
     def submit_build(self, job: BuildJob) -> None:
         assert self._pool is not None, "start comes first"

@@ -20,12 +20,14 @@ from workers.device import found
 from workers.host import cpu_device
 from workers.measure.device_runner import DeviceRunner
 from workers.pools.cores import number, shares
+from workers.pools.declaration_process import DeclarationProcess
 from workers.pools.shared_processors import SharedProcessors
 from workers.pools.worker_servers import WorkerServers, taken
 from workers.pools.worker_slots import PoolPlan, WorkerSlot
 from workers.records import (
     BuildJob,
     Built,
+    DeclarationJob,
     JobLost,
     Measured,
     MeasureJob,
@@ -71,6 +73,7 @@ class LocalPool:
         self._events: queue.Queue[PoolEvent] = queue.Queue()
         self._builds: queue.SimpleQueue[BuildJob | None] = queue.SimpleQueue()
         self._builders: list[ProcessBuilder] = []
+        self._checks: list[DeclarationProcess] = []
         self._processors = SharedProcessors()
         self._runners: dict[str, _RunnerState] = {}
         self._threads: list[threading.Thread] = []
@@ -179,6 +182,14 @@ class LocalPool:
             infos.append(WorkerInfo(slot.worker_id, device, toolchain, host))
         return infos
 
+    def check_declarations(self, jobs: Sequence[DeclarationJob]) -> DeclarationProcess | None:
+        server = self._servers.with_torch if self._servers is not None else None
+        if server is None:
+            return None
+        self._checks = [check for check in self._checks if check.running]
+        self._checks.append(DeclarationProcess(jobs, self._plan.paths, server))
+        return self._checks[-1]
+
     def submit_build(self, job: BuildJob) -> None:
         self._builds.put(job)
         self._processors.notify()
@@ -245,8 +256,9 @@ class LocalPool:
         servers.close()
         return None
 
-    def _workers(self) -> list[ProcessBuilder | DeviceRunner]:
-        return [*self._builders, *(state.runner for state in self._runners.values())]
+    def _workers(self) -> list[ProcessBuilder | DeviceRunner | DeclarationProcess]:
+        runners = (state.runner for state in self._runners.values())
+        return [*self._builders, *runners, *self._checks]
 
     # -- in the threads ----------------------------------------------------------------------------
     def _build(self, builder: ProcessBuilder) -> None:

@@ -67,6 +67,10 @@ class WorkerServers:
         preloads = {kind: spec.preload() for kind, spec in specs.items()}
         #: Whether there is anything to load before the first worker forks.
         self.heavy = bool(for_builders or any(preloads.values()))
+        loaded = {kind: "torch" in entries for kind, entries in preloads.items()}
+        timed = [kind for kind, spec in specs.items() if spec.timed and loaded[kind]]
+        #: The name of a server that has torch, and Triton as it compiles; empty if none has.
+        self._with_torch = timed[0] if timed else _BUILDERS if "torch" in for_builders else ""
         #: The kinds for which each builder has to warm up by itself.
         self.cold_kinds = [kind for kind, spec in specs.items() if not spec.builder_preload()]
         self._root = ForkServer(_ROOT, paths=paths, cwd=cwd, shared=True)
@@ -109,6 +113,11 @@ class WorkerServers:
     def standbys(self, kind: str) -> Server:
         """The server from which their standby processes fork."""
         return self._of.get(kind + _STANDBY) or self._of[kind]
+
+    @property
+    def with_torch(self) -> Server | None:
+        """A server that has torch, and Triton as it compiles, for checks of declarations."""
+        return self._of.get(self._with_torch)
 
     def start(self) -> None:
         """Start all servers and let them load. Returns at once, and does nothing if called again.
