@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from search_spaces.registry import refuse_nested
+from tuner import strategies
 from tuner.campaign import findings
 from tuner.campaign.announcer import Announcer
 from tuner.campaign.declaration_check import PendingCheck, check_declarations
@@ -77,6 +78,8 @@ def run_campaign(
     with StartedPool(pool) as started:
         announcer.starting(pool)
         check = PendingCheck(tasks, pool, (str(options.base.resolve()),))
+        # The process that checks starts meanwhile.
+        strategies.load({task.strategy.name for task in tasks})
         from results_db import Store
         from results_db.patience import Patience
 

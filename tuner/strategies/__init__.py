@@ -96,6 +96,12 @@ def create(
     return strategy
 
 
+def load(names: Iterable[str]) -> None:
+    """Import the strategies of those names; raises `TunerError` for one that cannot be imported."""
+    for name in names:
+        STRATEGIES.load(name)
+
+
 def load_numerics(names: Iterable[str]) -> None:
     """Begin to import the libraries behind strategies and statistics, in a thread.
 

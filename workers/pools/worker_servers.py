@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 #: The key of the builders' preload, and the end of the keys of standbys; no kind has such a name.
 _BUILDERS, _STANDBY = "builders", " standby"
 _ROOT = "workers"
+#: By this variable Triton interprets all kernels of a process.
+_INTERPRETS = "TRITON_INTERPRET=1"
 
 
 class WorkerServers:
@@ -67,10 +69,6 @@ class WorkerServers:
         preloads = {kind: spec.preload() for kind, spec in specs.items()}
         #: Whether there is anything to load before the first worker forks.
         self.heavy = bool(for_builders or any(preloads.values()))
-        loaded = {kind: "torch" in entries for kind, entries in preloads.items()}
-        timed = [kind for kind, spec in specs.items() if spec.timed and loaded[kind]]
-        #: The name of a server that has torch, and Triton as it compiles; empty if none has.
-        self._with_torch = timed[0] if timed else _BUILDERS if "torch" in for_builders else ""
         #: The kinds for which each builder has to warm up by itself.
         self.cold_kinds = [kind for kind, spec in specs.items() if not spec.builder_preload()]
         self._root = ForkServer(_ROOT, paths=paths, cwd=cwd, shared=True)
@@ -116,8 +114,10 @@ class WorkerServers:
 
     @property
     def with_torch(self) -> Server | None:
-        """A server that has torch, and Triton as it compiles, for checks of declarations."""
-        return self._of.get(self._with_torch)
+        """A server that has torch, and no Triton that interprets; None if there is none."""
+        servers = (self._root, *self._branches)
+        fit = (one for one in servers if one.loads("torch") and not one.loads(_INTERPRETS))
+        return next(fit, None)
 
     def start(self) -> None:
         """Start all servers and let them load. Returns at once, and does nothing if called again.

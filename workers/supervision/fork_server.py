@@ -110,6 +110,10 @@ class Server(ABC):
                 with suppress(OSError):  # it has ended; another process loads all of them
                     self._send_load(entries)
 
+    def loads(self, entry: str) -> bool:
+        """Whether the entry is among those that the server loads, or has forked with."""
+        return entry in self._preload
+
     def fork(self, order: ForkOrder, descriptors: Sequence[int]) -> None:
         """Order a child, and return before it is forked. Raises OSError if no server starts."""
         with self._lock:
@@ -308,6 +312,9 @@ class Branch(Server):
     def __init__(self, trunk: Server, name: str) -> None:
         super().__init__(name, ())
         self._trunk = trunk
+
+    def loads(self, entry: str) -> bool:
+        return super().loads(entry) or self._trunk.loads(entry)
 
     @property
     def loading(self) -> bool:
