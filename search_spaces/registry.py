@@ -358,7 +358,7 @@ def _check_identity(kernel: Kernel, spec: str) -> None:
 def _holders(kernel: Kernel) -> Iterator[tuple[ModuleType, str]]:
     """Modules and names that hold the kernel itself, then its class; its own module first."""
     home = type(kernel).__module__
-    modules = sorted(sys.modules.items(), key=lambda item: item[0] != home)
+    modules = sorted(sys.modules.copy().items(), key=lambda item: item[0] != home)
     for module_name, module in modules:
         if not isinstance(module, ModuleType) or module_name == "__mp_main__":
             continue

@@ -107,7 +107,8 @@ def _stale(reach: Reach) -> set[str]:
 def _modules_of(files: Collection[str]) -> Iterator[tuple[str, str, ModuleType]]:
     """File, name and module of each imported module of the files; one may have several names."""
     last_parts = {os.path.basename(file) for file in files}
-    for name, module in list(sys.modules.items()):
+    # A copy in one step: a thread may import meanwhile.
+    for name, module in sys.modules.copy().items():
         file = getattr(module, "__file__", None)
         if not isinstance(module, ModuleType) or not isinstance(file, str):
             continue

@@ -303,7 +303,7 @@ def test_an_interrupt_while_it_starts_leaves_nothing_behind(tuner, folder):
         (folder / "wait").unlink()
         assert (child.stdout.read(), child.stderr.read()) == ("", "")
     assert child.wait(timeout=60) == 130
-    refused(tuner("status"), "the database has no run yet")
+    refused(tuner("status"), "there is no database")
 
 
 # -- disks -----------------------------------------------------------------------------------------

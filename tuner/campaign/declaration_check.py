@@ -58,10 +58,10 @@ class PendingCheck:
         if self._verdict is None:
             return True
         with span("wait for the check of the declarations", "waiting"):
-            while not self._verdict.passed(_POLL_S):
-                if stopped():
-                    return False
-        return True
+            while not stopped():
+                if self._verdict.passed(_POLL_S):
+                    return True
+        return False
 
 
 def _check_here(jobs: Iterable[tuple[Kernel, DeclarationJob]]) -> None:
