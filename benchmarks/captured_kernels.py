@@ -4,9 +4,11 @@ For each case of captured_cases.py, the script runs the lines that a user types,
 winner with the config that the library chose in a loop of its own (interleaved.py), applies the
 table, and compares the results of the library's function with and without it. Usage:
 
-    python benchmarks/captured_kernels.py --out OUT [--only NAME ...] [--budget auto] [--pairs 200]
+    python benchmarks/captured_kernels.py --out OUT [--only NAME ...] [--budget auto] [--pairs 208]
 
-Writes OUT/captured_kernels.json after each kernel. Packages may lie anywhere on Python's import
+Writes OUT/captured_kernels.json after each kernel. `--earlier FILE` takes the other kernels from a
+file of an earlier run and compares their winners again. `own_twice` is the library's config
+against itself: the noise of the comparison. Packages may lie anywhere on Python's import
 path. Without a GPU the kernels are captured in Triton's interpreter, and nothing is timed.
 """
 
@@ -134,16 +136,17 @@ def compared(kernel: Any, workload: Any, ships: Any, pairs: int) -> dict[str, An
     default = kernel.call(workload).default
     same = {**UNSET, **default} == {**UNSET, **ships}
     tensors = tensors_of(kernel, workload)
-    (prepare, own), (_, other) = (
-        two_parts(kernel.launches(workload, config, tensors)) for config in (default, ships)
+    (prepare, own), (_, again), (_, other) = (
+        two_parts(kernel.launches(workload, config, tensors))
+        for config in (default, default, ships)
     )
     found = {"default": dict(default), "same_config": same, **judged(own, other, prepare, pairs)}
+    found["own_twice"] = judged(own, again, prepare, pairs)
     if workload_has_old_values(kernel, workload, tensors):
         # As the farm times it: with the launch that writes the old values of in-place outputs.
         both = [lambda last=last: (prepare(), last()) for last in (own, other)]
         found["with_old_values"] = judged(*both, lambda: None, pairs)
-    # Two launches of one config differ by noise alone.
-    return found | {"never_slower": same or found["interval"][1] >= 1 / BOUND}
+    return found | {"never_slower": found["interval"][1] >= 1 / BOUND}
 
 
 def tensors_of(kernel: Any, workload: Any) -> dict[str, Any]:
@@ -170,6 +173,12 @@ def two_parts(launches: Any) -> tuple[Any, Any]:
     return prepare, lambda: last.fn[last.grid](*last.args, **last.kwargs)
 
 
+def compared_again(case: Case, ships: Any, pairs: int) -> dict[str, Any]:
+    """The winner of an earlier run against what the library chooses now."""
+    _, calls = captured(case)
+    return side_by_side(case, calls, ships, pairs)
+
+
 def results_of(case: Case, scope: dict[str, Any]) -> list[torch.Tensor]:
     """The tensors that the library's function returns."""
     own = dict(scope)
@@ -189,7 +198,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--only", nargs="*", default=list(CASES), choices=list(CASES))
     parser.add_argument("--budget", type=json.loads, default='"auto"', help="JSON")
-    parser.add_argument("--pairs", type=int, default=200)
+    parser.add_argument("--pairs", type=int, default=208)
+    parser.add_argument("--earlier", type=Path, help="a captured_kernels.json")
     parser.add_argument("--capture", action="store_true", help="capture only")
     options = parser.parse_args()
     out = options.out.resolve()
@@ -208,14 +218,49 @@ def main() -> None:
         "kernels": {},
     }
     session = tuner.session() if GPU and not options.capture else None
-    for name in options.only:
-        facts = one(CASES[name], session, options, out / "tables" / name)
+
+    def keep(name: str, facts: dict[str, Any]) -> None:
         result["kernels"][name] = facts
         print(name, json.dumps(facts, default=str), flush=True)
+        result["summary"] = summary(result["kernels"])
         text = json.dumps(result, indent=1, sort_keys=True, default=str)
         (out / "captured_kernels.json").write_text(text + "\n")
+
+    for name in options.only:
+        keep(name, one(CASES[name], session, options, out / "tables" / name))
     if session is not None:
         session.close()
+    if options.earlier is not None:
+        earlier = json.loads(options.earlier.read_text())["kernels"]
+        for name in sorted(earlier.keys() - set(options.only)):
+            keep(name, earlier[name] | again(CASES[name], earlier[name], options.pairs))
+    print(json.dumps(result["summary"]))
+
+
+def summary(kernels: dict[str, Any]) -> dict[str, Any]:
+    """How many were compared, the slowest of them, and what the library's config differs from
+    itself by at most."""
+    done = {name: facts for name, facts in kernels.items() if "speedup" in facts}
+    twice = [facts["own_twice"]["speedup"] for facts in done.values() if "own_twice" in facts]
+    least = min(done, key=lambda name: done[name]["speedup"], default=None)
+    return {
+        "kernels": len(done),
+        "packages": len({facts["package"] for facts in done.values()}),
+        "surely_slower": [name for name, facts in done.items() if not facts["never_slower"]],
+        "least": None if least is None else [least, done[least]["speedup"]],
+        "own_twice": [min(twice, default=None), max(twice, default=None)],
+        "not_tuned": {name: facts["problem"] for name, facts in kernels.items()
+                      if "problem" in facts},
+    }  # fmt: skip
+
+
+def again(case: Case, earlier: dict[str, Any], pairs: int) -> dict[str, Any]:
+    """The comparison of one kernel of an earlier run; a fault loses nothing of the others."""
+    try:
+        return compared_again(case, earlier["ships"], pairs) if "ships" in earlier else {}
+    except Exception as error:
+        traceback.print_exc()
+        return {"problem": f"{type(error).__name__}: {error}"[:2000]}
 
 
 def one(case: Case, session: Any, options: argparse.Namespace, tables: Path) -> dict[str, Any]:

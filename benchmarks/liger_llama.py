@@ -1,7 +1,8 @@
 """A small Llama-like forward pass with Liger's kernels: captured, tuned, applied.
 
 Each captured call is compared, interleaved, with the library's own config. Results and host times
-of the pass are compared with and without the tables, and with and without the recorder. A kernel
+of the pass are compared with and without the tables, and with and without the recorder; results of
+both also with the same pass in float32 of torch alone. A kernel
 with descriptors made on the device is captured and tuned, too. Usage:
 
     python benchmarks/liger_llama.py --out OUT [--budget '{"trials": 12}'] [--layers 4]
@@ -32,6 +33,10 @@ import tuner  # noqa: E402
 
 GPU = torch.cuda.is_available()
 HEAD = 128
+#: The largest relative difference of results with and without tables: two steps of bfloat16.
+TOLERANCE = 2**-7
+#: How much larger the error against float32 may be with tables.
+MOST_ERROR = 1.02
 
 
 class Llama:
@@ -65,11 +70,7 @@ class Llama:
 
         x = self.embedding[tokens]
         _, length, hidden = x.shape
-        angles = torch.outer(
-            torch.arange(length, device=self.device),
-            1e4 ** -(torch.arange(0, HEAD, 2, device=self.device) / HEAD),
-        ).repeat(1, 2)
-        turn = angles.cos().bfloat16()[None], angles.sin().bfloat16()[None]
+        turn = angles_of(length, self.device)
         for layer in self.layers:
             normed = Norm.apply(x, layer["norms"][0], 1e-6, 0.0, "llama", False)
             attended = self.attention(layer, normed, turn)
@@ -81,19 +82,64 @@ class Llama:
         return x, loss
 
     def attention(self, layer: Any, x: torch.Tensor, turn: Any) -> torch.Tensor:
-        from liger_kernel.ops.rope import LigerRopeFunction
-
         batch, length, hidden = x.shape
         split = (x @ layer["qkv"].T).view(batch, length, 3, -1, HEAD).permute(2, 0, 3, 1, 4)
-        q, k = LigerRopeFunction.apply(split[0], split[1], *turn)
+        q, k = self.rotated(split[0], split[1], turn)
         mixed = torch.nn.functional.scaled_dot_product_attention(q, k, split[2], is_causal=True)
         return mixed.transpose(1, 2).reshape(batch, length, hidden) @ layer["out"].T
+
+    def rotated(self, q: torch.Tensor, k: torch.Tensor, turn: Any) -> tuple[torch.Tensor, ...]:
+        from liger_kernel.ops.rope import LigerRopeFunction
+
+        turned: tuple[torch.Tensor, ...] = LigerRopeFunction.apply(q, k, *turn)
+        return turned
 
     def feed_forward(self, layer: Any, x: torch.Tensor) -> torch.Tensor:
         from liger_kernel.ops.swiglu import LigerSiLUMulFunction
 
         gate, up = (x @ layer["gate_up"].T).chunk(2, -1)
         return LigerSiLUMulFunction.apply(gate.contiguous(), up.contiguous()) @ layer["down"].T
+
+
+class InFloat32(Llama):
+    """The same layers, computed by torch in float32 from the same weights."""
+
+    def __init__(self, model: Llama) -> None:
+        self.hidden, self.device = model.hidden, model.device
+        self.embedding, self.head = model.embedding.float(), model.head.float()
+        self.layers = [{name: w.float() for name, w in each.items()} for each in model.layers]
+
+    def __call__(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        functional = torch.nn.functional
+        x = self.embedding[tokens]
+        _, length, hidden = x.shape
+        turn = angles_of(length, self.device)
+        for layer in self.layers:
+            normed = functional.rms_norm(x, (hidden,), layer["norms"][0], 1e-6)
+            x = x + self.attention(layer, normed, turn)
+            normed = functional.rms_norm(x, (hidden,), layer["norms"][1], 1e-6)
+            x = x + self.feed_forward(layer, normed)
+        logits = x.view(-1, hidden) @ self.head.T
+        target = tokens.roll(-1, 1).view(-1)
+        return x, functional.cross_entropy(logits, target, reduction="none")
+
+    def rotated(self, q: torch.Tensor, k: torch.Tensor, turn: Any) -> tuple[torch.Tensor, ...]:
+        cos, sin = (each.float() for each in turn)
+        halves = ((each, *each.chunk(2, -1)) for each in (q, k))
+        return tuple(whole * cos + torch.cat((-high, low), -1) * sin for whole, low, high in halves)
+
+    def feed_forward(self, layer: Any, x: torch.Tensor) -> torch.Tensor:
+        gate, up = (x @ layer["gate_up"].T).chunk(2, -1)
+        return (torch.nn.functional.silu(gate) * up) @ layer["down"].T
+
+
+def angles_of(length: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosine and sine of the rotary embedding, as the model has them in bfloat16."""
+    angles = torch.outer(
+        torch.arange(length, device=device),
+        1e4 ** -(torch.arange(0, HEAD, 2, device=device) / HEAD),
+    ).repeat(1, 2)
+    return angles.cos().bfloat16()[None], angles.sin().bfloat16()[None]
 
 
 def tuned_calls(calls: Any, session: Any, budget: Any, folder: Path, pairs: int) -> dict[str, Any]:
@@ -211,7 +257,7 @@ def options_of() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--budget", type=json.loads, default='{"trials": 12}')
     parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--pairs", type=int, default=200)
+    parser.add_argument("--pairs", type=int, default=208)
     parser.add_argument("--small", action="store_true", help="sizes for a CPU; nothing is tuned")
     return parser.parse_args()
 
@@ -246,6 +292,9 @@ def main() -> None:
 
     save()
     if options.small:
+        result["small"] = results_of(model, tokens, plain, recorded)
+        save()
+        print(json.dumps(result["small"]))
         return
     with tuner.session() as session:
         result["kernels"] = tuned_calls(calls, session, options.budget, out / "tables",
@@ -267,15 +316,28 @@ def main() -> None:
 
 
 def applied_pass(model: Llama, tokens: torch.Tensor, plain: Any, tables: list[Path]) -> Any:
-    from captured_kernels import difference
-
     with tuner.applied(tables) as used:
         ours = model(tokens)
         counts = [[use.kernel, use.state, use.hits, use.misses, use.note] for use in used.kernels]
-    return {
-        "kernels": counts,
-        "differences": [difference(*both) for both in zip(plain, ours, strict=True)],
-    }
+    return {"kernels": counts, **results_of(model, tokens, plain, ours)}
+
+
+def results_of(model: Llama, tokens: torch.Tensor, plain: Any, ours: Any) -> dict[str, Any]:
+    """Relative differences of hidden states and loss; the errors of both passes against float32."""
+    from captured_kernels import difference
+
+    def differences(one: Any, other: Any) -> list[float]:
+        return [difference(*both) for both in zip(one, other, strict=True)]
+
+    exact = InFloat32(model)(tokens)
+    found = {"differences": differences(plain, ours), "tolerance": TOLERANCE}
+    found |= {"errors_plain": differences(exact, plain), "errors_applied": differences(exact, ours)}
+    within = max(found["differences"]) <= TOLERANCE
+    no_worse = all(
+        other <= MOST_ERROR * one
+        for one, other in zip(found["errors_plain"], found["errors_applied"], strict=True)
+    )
+    return found | {"equal_within_tolerance": within and no_worse}
 
 
 if __name__ == "__main__":
