@@ -126,6 +126,27 @@ def test_a_difference_within_the_interval_changes_nothing():
     assert result.compared == 9
 
 
+@settings(max_examples=50, deadline=None)
+@given(situations())
+def test_a_row_is_todays_unless_it_is_surely_faster(situation):
+    model, rows, theirs, count = situation
+    model.noise = 0.05
+
+    def today(size):
+        return theirs[NEAREST(sorted(theirs), size)]
+
+    sizes = range(1, count + 1)
+    result = never_worse(rows, today, model.compare, sizes, NEAREST, proven=True)
+    assert model.worse(result.rows, today) == []
+    for key in rows:
+        own, usual = result.rows[key], today(key)
+        faster = model.time(key, own) * math.exp(model.noise) < model.time(key, usual)
+        assert own == usual or faster
+        # A faster row stays.
+        if model.time(key, rows[key]) * math.exp(model.noise) < model.time(key, usual):
+            assert own == rows[key]
+
+
 def test_launches_that_the_library_makes_equal_are_not_compared():
     model = Model([[1.0] * 4])
     row = {**CONFIGS[0], "SPLIT_K": 4}

@@ -95,6 +95,7 @@ def _adjustment(
                 sizes_between(table.rows, count),
                 adapter.nearest,
                 lambda config: adapter.launched(key, config),
+                proven=True,
             )
         note(
             f"{adapter.name} [{key}]: {found.compared} comparisons with {source}; "

@@ -52,7 +52,7 @@ class Guarded:
     rows: Mapping[int, Config]
     #: Keys that the table did not have.
     added: tuple[int, ...]
-    #: Keys whose own config was worse, and is today's now.
+    #: Keys whose own config was worse, or not surely faster, and is today's now.
     replaced: tuple[int, ...]
     #: Sizes that were worse at first.
     worse: tuple[int, ...]
@@ -69,16 +69,21 @@ def never_worse(
     sizes: Iterable[int],
     nearest: Callable[[Iterable[int], int], int],
     launched: Callable[[Config], Config] = dict,
+    *,
+    proven: bool = False,
 ) -> Guarded:
     """The rows with the fewest changes found so that no size is worse.
 
     today: the library's row, or its default config. sizes: those that are compared, besides all
     keys. nearest: the library's lookup, over ascending keys. launched: what the library makes of a
-    row; equal launches are never compared.
+    row; equal launches are never compared. proven: a row that is not faster than today's config at
+    its own key, beyond the interval, becomes today's.
     """
     guard = _Guard(rows, today, compare, sorted({*sizes, *rows}), nearest, launched)
-    at_first = guard.worse_sizes(guard.rows)
-    worse = at_first
+    at_first = worse = guard.worse_sizes(guard.rows)
+    if proven:
+        guard.keep_faster_rows()
+        worse = guard.worse_sizes(guard.rows)
     while worse:
         for stretch in guard.stretches(worse):
             guard.repair(stretch)
@@ -153,6 +158,14 @@ class _Guard:
         }
         self._learn(picks)
         return [size for size, config in picks.items() if self._is_worse(size, config)]
+
+    def keep_faster_rows(self) -> None:
+        """Today's config for each row that is not surely faster at its own key."""
+        for key, config in self.rows.items():
+            if not self._is_today(key, config):
+                comparison = self._known[key, config_key(config)]
+                if comparison is None or comparison.high >= 0:
+                    self.rows[key] = self._today[key]
 
     def stretches(self, worse: Sequence[int]) -> Iterator[list[int]]:
         """Neighbouring worse sizes of one row."""
