@@ -147,6 +147,17 @@ def test_a_row_is_todays_unless_it_is_surely_faster(situation):
             assert own == rows[key]
 
 
+def test_a_row_that_ties_becomes_todays():
+    # Our config is 2 % faster from size 5 on, and 20 % faster at 9; the interval is 5 % wide.
+    model = Model([[1.0] * 9, [1.0] * 4 + [0.98] * 4 + [0.8]], noise=0.05)
+    rows = dict.fromkeys((1, 5, 9), CONFIGS[1])
+    result = never_worse(
+        rows, lambda size: CONFIGS[0], model.compare, range(1, 10), NEAREST, proven=True
+    )
+    assert result.rows == {1: CONFIGS[0], 5: CONFIGS[0], 9: CONFIGS[1]}
+    assert (result.added, result.replaced, result.worse) == ((), (1, 5), ())
+
+
 def test_launches_that_the_library_makes_equal_are_not_compared():
     model = Model([[1.0] * 4])
     row = {**CONFIGS[0], "SPLIT_K": 4}
