@@ -13,7 +13,7 @@ from search_spaces.errors import TunerError
 from search_spaces.records import canonical_json, config_key, digest
 from tuner.tracing import span
 from workers import toolchain
-from workers.build import headers, isa, linking
+from workers.build import headers, inductor_sample, isa, linking
 from workers.build.cache import (
     INDUCTOR,
     ISA,
@@ -51,6 +51,7 @@ def build_cpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fail
     else:
         isa.without_header_precompilation()
     linking.without_reading_torch(cache_dir.resolve() / _EMPTY)
+    inductor_sample.without_timing_guards()
     threads = kernel.cpu_threads(job.workload, job.config)
     tools = toolchain.inductor_toolchain()
     code = [kernel.launch_hash(), kernel.check_hash()]

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from search_spaces.kernel import Kernel
     from workers.roles import Backend
 
-_INDUCTOR = (*TORCH, "torch._inductor.compile_fx", "workers.build.inductor")
+_INDUCTOR = (
+    *(*TORCH, "torch._inductor.compile_fx", "workers.build.inductor"),
+    "workers.build.inductor_sample:compile_sample",
+)
 
 
 class CpuSpec(BackendSpec):
