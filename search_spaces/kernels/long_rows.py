@@ -111,13 +111,23 @@ def held_constants(workload: Workload, config: Config) -> Mapping[str, Any]:
     }
 
 
+def vector_of(workload: Workload) -> int:
+    """Elements of 16 bytes."""
+    return _WORD_BYTES // ELEMENT_BYTES[workload.text("dtype")]
+
+
+def reached_places(workload: Workload) -> int:
+    """Places of the longest row, counted as `row_blocks` says."""
+    cols, vector = workload.size("cols"), vector_of(workload)
+    return cols if cols % vector == 0 else cols + vector - 1
+
+
 def block_constants(workload: Workload, config: Config) -> dict[str, Any]:
     """Constants of a launch that reads rows in blocks; `row_blocks` explains them."""
     cols, block = workload.size("cols"), integer(config, "BLOCK")
-    vector, splits = _WORD_BYTES // ELEMENT_BYTES[workload.text("dtype")], integer(config, "splits")
+    vector, splits = vector_of(workload), integer(config, "splits")
     aligned = cols % vector == 0
-    reached = cols if aligned else cols + vector - 1
-    part = ceil_div(reached, block * splits) * block
+    part = ceil_div(reached_places(workload), block * splits) * block
     return {
         "COLS": cols,
         "BLOCK": block,

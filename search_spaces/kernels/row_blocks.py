@@ -8,6 +8,9 @@ from there. Blocks of BLOCK elements therefore begin at multiples of 16 bytes, w
 blocks of a row but the first and the last are read in whole words and without a mask. The first of
 them may begin with elements of the row before.
 
+A row's words that it shares with others, at its two ends, are its edges: a tile [2, VEC] read and
+written singly, where all blocks are to have whole words alone.
+
 Where programs share a row, each has a part of PART places, a multiple of BLOCK.
 """
 
@@ -57,3 +60,29 @@ def between(at, low, high, HEAD: tl.constexpr):
     if HEAD:
         inside = inside & (at >= low)
     return inside
+
+
+@triton.jit
+def edge_places(low, high, VEC: tl.constexpr):
+    """Places of the words at both ends of a part, and those that are its edges, [2, VEC]."""
+    end = tl.arange(0, 2)[:, None]
+    word = tl.where(end == 0, low // VEC, high // VEC)
+    # Both ends may be in one word.
+    real = (end == 0) & (low % VEC != 0) | (end == 1) & (high % VEC != 0)
+    real = real & ((end == 0) | (word != low // VEC) | (low % VEC == 0))
+    at = word * VEC + tl.arange(0, VEC)[None, :]
+    return at, real & (at >= low) & (at < high)
+
+
+@triton.jit
+def load_edges(ptr, start, low, high, VEC: tl.constexpr):
+    """The numbers of the edges in float32, [2, VEC]; 0 elsewhere."""
+    at, real = edge_places(low, high, VEC)
+    return tl.load(ptr + start + at, real, 0.0).to(tl.float32)
+
+
+@triton.jit
+def write_edges(ptr, start, low, high, x, VEC: tl.constexpr):
+    """Write the edges."""
+    at, real = edge_places(low, high, VEC)
+    tl.store(ptr + start + at, x.to(ptr.dtype.element_ty), real)

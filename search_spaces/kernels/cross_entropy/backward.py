@@ -21,6 +21,7 @@ from search_spaces.kernels.launch_limits import (
     integer,
     keeps_threads_busy,
 )
+from search_spaces.kernels.long_rows import reached_places, vector_of
 from search_spaces.params import Boolean, Integer, Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import SearchSpace
@@ -103,11 +104,10 @@ class CrossEntropyBackward(Kernel):
 
     def space(self, workload: Workload) -> SearchSpace:
         cols = workload.size("cols")
-        widest = min(_MOST_BLOCK, next_power_of_two(cols))
-        narrowest = min(_LEAST_BLOCK, widest)
-        steps = min(_MOST_STEPS, next_power_of_two(ceil_div(cols, narrowest)))
+        widest = max(_LEAST_BLOCK, min(_MOST_BLOCK, next_power_of_two(cols)))
+        steps = min(_MOST_STEPS, next_power_of_two(ceil_div(cols, _LEAST_BLOCK)))
         parameters: list[Parameter] = [
-            PowerOfTwo("BLOCK", narrowest, widest),
+            PowerOfTwo("BLOCK", _LEAST_BLOCK, widest),
             PowerOfTwo("num_warps", 1, 16),
             PowerOfTwo("steps", 1, steps),
             Integer("stages", 1, 4),
@@ -117,7 +117,7 @@ class CrossEntropyBackward(Kernel):
 
     def default_config(self, workload: Workload, device: Device) -> Config:
         """One block of 4,096 logits by 8 warps, fewer where rows are shorter."""
-        block = min(4096, next_power_of_two(workload.size("cols")))
+        block = max(_LEAST_BLOCK, min(4096, next_power_of_two(workload.size("cols"))))
         warps = max(1, min(8, block // (_LEAST_HELD * (device.warp_size or 32))))
         return {"BLOCK": block, "num_warps": warps, "steps": 1, "stages": 1, "stream": False}
 
@@ -125,6 +125,7 @@ class CrossEntropyBackward(Kernel):
         constants = {
             "COLS": workload.size("cols"),
             "BLOCK": config["BLOCK"],
+            "VEC": vector_of(workload),
             "STEPS": config["steps"],
             "LOAD_STAGES": config["stages"],
             "STREAM": config["stream"],
@@ -174,7 +175,7 @@ def _block(config: Config, workload: Workload) -> int:
 
 
 def _blocks(config: Config, workload: Workload) -> int:
-    return ceil_div(workload.size("cols"), integer(config, "BLOCK"))
+    return ceil_div(reached_places(workload), integer(config, "BLOCK"))
 
 
 def _has_steps(config: Config, workload: Workload, device: Device) -> bool:

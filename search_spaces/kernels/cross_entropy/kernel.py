@@ -21,6 +21,7 @@ from search_spaces.kernels.launch_limits import (
     keeps_threads_busy,
     pipelines_blocks,
 )
+from search_spaces.kernels.long_rows import reached_places, vector_of
 from search_spaces.params import Boolean, Integer, Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import SearchSpace
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 #: Logits that a thread holds at most and at least.
 _MOST_HELD, _LEAST_HELD = 64, 2
+_LEAST_BLOCK = 256
 #: Exponential, sum and maximum of one logit.
 _FLOPS = 6.0
 _INDEX_BYTES, _LOSS_BYTES = 8, 4
@@ -93,9 +95,9 @@ class CrossEntropy(Kernel):
         return Cost(flops=_FLOPS * logits, bytes=float(moved + rows * (_INDEX_BYTES + _LOSS_BYTES)))
 
     def space(self, workload: Workload) -> SearchSpace:
-        widest = min(16384, next_power_of_two(workload.size("cols")))
+        widest = max(_LEAST_BLOCK, min(16384, next_power_of_two(workload.size("cols"))))
         parameters: list[Parameter] = [
-            PowerOfTwo("BLOCK", min(256, widest), widest),
+            PowerOfTwo("BLOCK", _LEAST_BLOCK, widest),
             PowerOfTwo("num_warps", 1, 32),
             Integer("stages", 1, 4),
             Boolean("stream"),
@@ -104,20 +106,24 @@ class CrossEntropy(Kernel):
 
     def default_config(self, workload: Workload, device: Device) -> Config:
         """Blocks of 4,096 logits by 8 warps, fewer where rows are shorter."""
-        block = min(4096, next_power_of_two(workload.size("cols")))
+        block = max(_LEAST_BLOCK, min(4096, next_power_of_two(workload.size("cols"))))
         warps = max(1, min(8, block // (_LEAST_HELD * (device.warp_size or 32))))
         return {"BLOCK": block, "num_warps": warps, "stages": 1, "stream": False}
 
     def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
-        x = tensors["x"]
+        cols, vector = workload.size("cols"), vector_of(workload)
+        part = _blocks(config, workload) * integer(config, "BLOCK")
         constants = {
-            "COLS": workload.size("cols"),
+            "COLS": cols,
             "BLOCK": config["BLOCK"],
+            "VEC": vector,
+            "PART": part,
+            "EVEN": cols % vector == 0 and part == cols,
             "LOAD_STAGES": config["stages"],
             "STREAM": config["stream"],
             "num_warps": config["num_warps"],
         }
-        arguments = (x, tensors["target"], tensors["loss"], x.stride(0))
+        arguments = tuple(tensors[name] for name in ("x", "target", "loss"))
         return [Launch(cross_entropy_kernel, (workload.size("rows"),), arguments, constants)]
 
     def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
@@ -141,7 +147,7 @@ def _block(config: Config, workload: Workload) -> int:
 
 
 def _blocks(config: Config, workload: Workload) -> int:
-    return ceil_div(workload.size("cols"), integer(config, "BLOCK"))
+    return ceil_div(reached_places(workload), integer(config, "BLOCK"))
 
 
 CONSTRAINTS = (

@@ -138,7 +138,7 @@ def _merged(top, total):
 
 
 @triton.jit
-def _part_statistics(
+def part_statistics(
     x_ptr, mask_ptr, begin, low, seen, BLOCK: tl.constexpr, VEC: tl.constexpr,
     HEAD: tl.constexpr, EVEN: tl.constexpr, MASK: tl.constexpr, POLICY: tl.constexpr,
     LOAD_STAGES: tl.constexpr,
@@ -237,7 +237,7 @@ def online_softmax_kernel(
         mask_ptr += start
     # fmt: off
     if PHASE != "write":
-        top, total = _part_statistics(x_ptr, mask_ptr, begin, low, seen,
+        top, total = part_statistics(x_ptr, mask_ptr, begin, low, seen,
                                       BLOCK, VEC, HEAD, EVEN, MASK, keep, LOAD_STAGES)
     if PHASE == "sum":
         tl.store(top_ptr + row * SPLITS + split, top)
