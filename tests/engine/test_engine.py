@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scenario import DEVICE, TOOLS, World, spec, toy_binary, toy_fault, toy_space, toy_us
+from scenario import DEVICE, TOOLS, World, build, spec, toy_binary, toy_fault, toy_space, toy_us
 
 from search_spaces.records import Status, config_key
-from tuner.engine import Engine, Finish, Measure, Record, TaskBudget, Tick
+from tuner.engine import Build, Engine, Finish, Measure, Record, TaskBudget, Tick
 from tuner.engine.trial import State
 from workers.records import (
     Built,
@@ -208,8 +208,6 @@ def test_without_any_worker_the_run_fails_and_names_the_task():
         builds = [i.job for i in pending if type(i).__name__ == "Build"]
         pending = []
         for job in builds:
-            from scenario import build
-
             pending += engine.handle(Built(job.job_id, build(job)), 1.0)
     engine.handle(Tick(), 2.0)
     ended = engine.handle(Tick(), 1000.0)
@@ -258,6 +256,36 @@ def test_no_trial_is_asked_after_the_device_seconds_are_spent(seed):
     task = spec(budget=TaskBudget(device_s=Spending.limit_s))
     world = Spending(Engine([task], builders=1), seed=seed, workers=1).run()
     assert 5 <= world.asked == len(world.records) < toy_space().size()
+
+
+class Endless(World):
+    """Three builds of slow variants never end."""
+
+    endless = 0
+
+    def _react(self, instruction, rng, busy):
+        events = super()._react(instruction, rng, busy)
+        if not isinstance(instruction, Build):
+            return events
+        config = instruction.job.config
+        slow = config["block"] <= 64 and config["order"] == "row"
+        if slow and len(self.built) > 8 and self.endless < 3:
+            self.endless += 1
+            return []
+        (event,) = events
+        return [replace(event, result=replace(event.result, build_s=0.01))]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_run_does_not_wait_for_builds_that_its_search_has_dropped(seed):
+    task = spec(strategy="bayes", budget=TaskBudget(gain=0.02), seed=seed)
+    world = Endless(Engine([task], builders=4), seed=seed).run()
+    assert world.finish == Finish("finished")
+    assert world.stages[1][-1] == "done"
+    assert world.selections[1].winner["block"] > 64
+    assert 0 < world.endless == len(world.built) - len(world.records)
+    late = world.built[-1].job_id
+    assert world.handle(Built(late, build(world.built[-1])), 1000.0) == []
 
 
 def test_a_budget_in_search_time_ends_a_task():

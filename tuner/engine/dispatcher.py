@@ -177,6 +177,16 @@ class Dispatcher:
         """Whether a build of this kind is in flight for the trial."""
         return any(isinstance(job, kind) and job.trial is trial for job in self.jobs.values())
 
+    @property
+    def awaited(self) -> bool:
+        """Whether something waits for a job in flight."""
+        return not all(map(_is_superfluous, self.jobs.values()))
+
+    def abandon_builds(self) -> None:
+        """Forget the builds in flight, for which nothing waits. Their answers change nothing."""
+        self.jobs = {key: job for key, job in self.jobs.items() if not _is_superfluous(job)}
+        self.building = sum(isinstance(job, AnyBuild) for job in self.jobs.values())
+
     # -- answers -------------------------------------------------------------------------------
     def close(self, job_id: str, now: float) -> Job | None:
         """The job is over, with or without a result.
@@ -207,3 +217,9 @@ class Dispatcher:
     def _job_id(self, task: Task) -> str:
         self._last_number += 1
         return f"{task.spec.task_id}:{self._last_number}"
+
+
+def _is_superfluous(job: Job) -> bool:
+    """Whether a job is a build, its task is over and its trial is recorded or dropped."""
+    over = isinstance(job, AnyBuild) and job.task.stage is Stage.DONE
+    return over and all(trial.state is not State.BUILDING for trial in trials_of(job))

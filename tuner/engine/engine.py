@@ -194,7 +194,7 @@ class Engine:
     # -- the end -------------------------------------------------------------------------------
     def _check_end(self, now: float) -> list[Instruction]:
         """Finish when nothing is left to do, or when no worker comes for what is left."""
-        if self.dispatcher.jobs:
+        if self.dispatcher.awaited:
             self._shortage.since = None
             return []
         active = self._active()
@@ -209,6 +209,7 @@ class Engine:
 
     def _finish(self, end: Finish) -> list[Instruction]:
         self.finished = True
+        self.dispatcher.abandon_builds()
         _log.debug("run %s %s", end.status, end.message)
         return [end]
 
