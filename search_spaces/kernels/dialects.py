@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -45,15 +46,16 @@ def _written_version() -> str:
     return found[1] if found else ""
 
 
-def _gluon_is_there(config: Config, workload: Workload, device: Device) -> bool:
-    return config.get("dialect") != GLUON or has_gluon()
+def gluon_constraints(in_gluon: Callable[[Config], bool]) -> tuple[Constraint, Constraint]:
+    """Configs for which `in_gluon` is true need this machine's Gluon and a Hopper GPU."""
 
+    def gluon_is_there(config: Config, workload: Workload, device: Device) -> bool:
+        return not in_gluon(config) or has_gluon()
 
-def _is_hopper(config: Config, workload: Workload, device: Device) -> bool:
-    return config.get("dialect") != GLUON or device.target == _HOPPER
+    def is_hopper(config: Config, workload: Workload, device: Device) -> bool:
+        return not in_gluon(config) or device.target == _HOPPER
 
-
-HAS_GLUON = Constraint(
-    "gluon", _gluon_is_there, "the Gluon dialect needs Triton 3.6 or 3.7 on this machine"
-)
-ON_HOPPER = Constraint("hopper", _is_hopper, "the Gluon dialect is written for cuda:90")
+    return (
+        Constraint("gluon", gluon_is_there, "Gluon needs Triton 3.6 or 3.7 on this machine"),
+        Constraint("hopper", is_hopper, f"the Gluon kernel is written for {_HOPPER}"),
+    )

@@ -18,6 +18,7 @@ from search_spaces.bound import BoundSpace
 from search_spaces.constraints import Constraint
 from search_spaces.kernel import Launch, TensorSpec
 from search_spaces.kernels.codes import FLOAT8
+from search_spaces.kernels.dialects import GLUON
 from search_spaces.kernels.features import tile_features
 from search_spaces.kernels.launch_limits import (
     DESCRIPTORS,
@@ -265,7 +266,14 @@ def _promotes(config: Config, workload: Workload, device: Device) -> bool:
     return blocked or (config.get("fast") is False and _has_short_sums(device))
 
 
+def in_gluon(config: Config) -> bool:
+    """Whether the config is one of Gluon; Triton's limits of sums in a thread are not its own."""
+    return config.get("loads") == GLUON
+
+
 def _fits_registers(config: Config, workload: Workload, device: Device) -> bool:
+    if in_gluon(config):
+        return True
     sums = integer(config, "BLOCK_M") * integer(config, "BLOCK_N")
     held = sums * (2 if _promotes(config, workload, device) else 1)
     return held <= _MOST_SUMS * threads(config, device)

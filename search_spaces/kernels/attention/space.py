@@ -7,7 +7,7 @@ from dataclasses import replace
 from search_spaces.block_sizes import ceil_div
 from search_spaces.bound import BoundSpace
 from search_spaces.constraints import Constraint
-from search_spaces.kernels.dialects import DIALECTS, GLUON, HAS_GLUON, ON_HOPPER, TRITON
+from search_spaces.kernels.dialects import DIALECTS, GLUON, TRITON, gluon_constraints
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.launch_limits import (
     DESCRIPTORS,
@@ -168,8 +168,7 @@ def _persistence_pays(config: Config, workload: Workload, device: Device) -> boo
 
 
 CONSTRAINTS = (
-    HAS_GLUON,
-    ON_HOPPER,
+    *gluon_constraints(in_gluon),
     Constraint("shared", _fits_shared, "queries, keys and values do not fit into shared memory"),
     Constraint("registers", _fits_registers, "a thread would hold more than 256 sums"),
     Constraint(

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 from search_spaces.declaration.dimensions import check_dims, tolerance_of
 from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
 from search_spaces.kernels.codes import FLOAT8, random_codes, random_scales
+from search_spaces.kernels.fp8_matmul.gluon_space import fp8_space
 from search_spaces.kernels.launch_limits import MAX_SIZE
 from search_spaces.kernels.scaled_tiles import (
     GROUP,
     default_point,
+    in_gluon,
     partial_specs,
     scale_shapes,
     scaled_launches,
-    scaled_space,
     sizes,
     takes_descriptors,
 )
@@ -45,7 +46,8 @@ class Fp8Matmul(Kernel):
     scales: `tensor` (one of each operand), `row` (one of each row of a and of b) or `block128` (one
     of each 128 elements of a row of a, a_scale[K / 128, M], and of each 128 x 128 of b). dtype:
     float8_e4m3fn, of both operands; the output is bfloat16. Optionally, tolerance is the relative
-    error that the workload accepts.
+    error that the workload accepts. On Hopper, large products may be computed by a kernel in Gluon
+    (`loads`: gluon).
     """
 
     name = "fp8_matmul"
@@ -80,7 +82,8 @@ class Fp8Matmul(Kernel):
     def small_workload(self, workload: Workload) -> Workload:
         # Descriptors need rows of whole 16 bytes, so where the workload has them, keep them.
         depth = 208 if takes_descriptors(workload) else 203
-        return workload.with_dims(M=min(37, workload.size("M")), N=137, K=depth)
+        width = 136 if workload.size("N") % 8 == 0 else 137
+        return workload.with_dims(M=min(37, workload.size("M")), N=width, K=depth)
 
     def make_inputs(self, workload: Workload, seed: int, device: str) -> Tensors:
         m, n, k = sizes(workload)
@@ -118,12 +121,16 @@ class Fp8Matmul(Kernel):
         return Cost(flops=2.0 * m * n * k, bytes=float(moved))
 
     def space(self, workload: Workload) -> SearchSpace:
-        return scaled_space(workload, self.name, workload.text("scales"))
+        return fp8_space(workload, self.name)
 
     def default_config(self, workload: Workload, device: Device) -> Config:
         return default_point(self.space(workload).bind(workload, device))
 
     def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
+        if in_gluon(config):
+            from search_spaces.kernels.fp8_matmul.gluon_launch import gluon_launch
+
+            return [gluon_launch(workload, config, tensors)]
         return scaled_launches(workload, config, tensors, workload.text("scales"))
 
     def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:

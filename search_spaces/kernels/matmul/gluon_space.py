@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.constraints import Constraint
-from search_spaces.kernels.dialects import GLUON, has_gluon
+from search_spaces.kernels.dialects import GLUON, gluon_constraints
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
 from search_spaces.kernels.launch_limits import fits_shared, integer
 from search_spaces.kernels.matmul.space import (
@@ -58,14 +58,6 @@ def dense_space(workload: Workload) -> SearchSpace:
     return SearchSpace(parameters, _CONSTRAINTS, kernel="matmul", features=features)
 
 
-def _gluon_is_there(config: Config, workload: Workload, device: Device) -> bool:
-    return not in_gluon(config) or has_gluon()
-
-
-def _is_hopper(config: Config, workload: Workload, device: Device) -> bool:
-    return not in_gluon(config) or device.target == "cuda:90"
-
-
 def _has_consumers(config: Config, workload: Workload, device: Device) -> bool:
     if not in_gluon(config):
         return True
@@ -89,8 +81,7 @@ def _fits_buffers(config: Config, workload: Workload, device: Device) -> bool:
 
 _CONSTRAINTS = (
     *CONSTRAINTS,
-    Constraint("gluon", _gluon_is_there, "Gluon needs Triton 3.6 or 3.7 on this machine"),
-    Constraint("hopper", _is_hopper, "the Gluon kernel is written for cuda:90"),
+    *gluon_constraints(in_gluon),
     Constraint(
         "consumers",
         _has_consumers,
