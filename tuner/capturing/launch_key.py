@@ -1,93 +1,102 @@
-"""What distinguishes one specialised launch from another, computed at every launch.
+"""What distinguishes one specialised launch from another.
 
-A key must cost microseconds. The types of all arguments select a plan, which knows where the
-tensors are. Of a tensor it takes the dtype, shape, strides, the alignment of its address, and
-whether it shares its storage with another argument. Scalars count by value; Triton distinguishes
-1, 1.0 and True, whose types differ.
+Two launches have one key if a record of one describes the other: values and types of scalars;
+dtypes, shapes and strides of tensors; which tensors overlap in memory and at what distances; the
+alignment of each stretch of memory; descriptors; tuples; what a grid depends on. A key takes some
+microseconds; `launch_matcher.py` recognises repeated launches without one.
 """
 
 from __future__ import annotations
 
-from operator import itemgetter
+from collections.abc import Mapping
+from functools import partial
 from types import FunctionType
 from typing import Any
 
-_PLAIN = frozenset({int, float, bool, str, type(None)})
+from tuner.capturing.records import ALIGNMENT
+from tuner.capturing.spans import overlapping, span_of
+
+_SCALARS = frozenset({int, bool, str, type(None)})
+#: Properties of descriptors other than their tensor and sizes; a kind may lack some.
+DESCRIPTOR_OPTIONS = ("padding", "round_f32_to_tf32", "layout")
+SIZES = ("shape", "strides", "block_shape")
 
 
-class Plan:
-    """How the key of a launch is computed; equal types of arguments have one plan."""
+def key_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """A hashable key. kwargs: the grid is among them. Raises TypeError for a value without a hash.
 
-    __slots__ = ("_grid", "_others", "_scalars", "_tensors", "known")
-
-    def __init__(self, values: tuple[Any, ...], names: tuple[str, ...]) -> None:
-        """values: all arguments, those by keyword last. names: of the latter."""
-        #: Recorded launches by key.
-        self.known: dict[Any, Any] = {}
-        grid = names.index("grid") - len(names) if "grid" in names else None
-        rest = [at for at in range(len(values)) if grid is None or at != len(values) + grid]
-        self._grid = grid
-        self._tensors = tuple(at for at in rest if hasattr(values[at], "storage_offset"))
-        scalars = [at for at in rest if type(values[at]) in _PLAIN]
-        self._scalars = itemgetter(*scalars) if scalars else _nothing
-        self._others = tuple(at for at in rest if at not in (*scalars, *self._tensors))
-
-    def key(self, values: tuple[Any, ...]) -> Any:
-        """A hashable key; equal for launches that are recorded as one call."""
-        parts = [self._scalars(values)]
-        starts: list[int] = []
-        for at in self._tensors:
-            tensor = values[at]
-            address = tensor.data_ptr()
-            parts += (tensor.dtype, tensor.shape, tensor.stride(), address & 15)
-            offset = tensor.storage_offset()
-            starts.append(address - offset * tensor.element_size() if offset else address)
-        for at in self._others:
-            _add(values[at], parts, starts)
-        if len(starts) > 1 and len(set(starts)) < len(starts):
-            parts += _sharing(values, self._tensors, starts)
-        if self._grid is not None:
-            grid = values[self._grid]
-            if type(grid) is FunctionType:
-                parts.append(id(grid.__code__))
-                for cell in grid.__closure__ or ():
-                    value = cell.cell_contents
-                    if type(value) in _PLAIN:
-                        parts.append(value)
-            elif callable(grid):  # the object itself may hold tensors
-                parts += (type(grid), getattr(grid, "__qualname__", ""))
-            else:
-                parts.append(tuple(grid))
-        return tuple(parts)
+    The code object of a function that is the grid must stay alive as long as the key is in use.
+    """
+    tensors: list[Any] = []
+    parts = [_part(value, tensors) for value in args]
+    for name, value in kwargs.items():
+        parts.append((name, _grid_part(value) if name == "grid" else _part(value, tensors)))
+    key = (len(args), *parts, *_memory(tensors))
+    hash(key)
+    return key
 
 
-def _nothing(values: tuple[Any, ...]) -> None:
-    return None
+def is_scalar(value: Any) -> bool:
+    return type(value) in _SCALARS or type(value) is float
 
 
-def _sharing(
-    values: tuple[Any, ...], tensors: tuple[int, ...], starts: list[int]
-) -> list[tuple[int, int]]:
-    """Which tensors share a storage, and their distances in it."""
-    addresses = [values[at].data_ptr() for at in tensors]
-    addresses += starts[len(addresses) :]
-    first = [starts.index(start) for start in starts]
-    return [(one, address - addresses[one]) for one, address in zip(first, addresses, strict=True)]
-
-
-def _add(value: Any, parts: list[Any], starts: list[int]) -> None:
-    """A tuple, a descriptor or another object."""
+def _part(value: Any, tensors: list[Any]) -> Any:
     kind = type(value)
+    if kind in _SCALARS:
+        return kind, value
+    if kind is float:
+        return kind, repr(value)  # NaN equals NaN, and -0.0 differs from 0.0
     if hasattr(value, "storage_offset"):
-        address = value.data_ptr()
-        parts += (value.dtype, value.shape, value.stride(), address & 15)
-        starts.append(address)
-    elif kind is tuple or kind is list:
-        parts += (kind, len(value))
-        for part in value:
-            _add(part, parts, starts)
-    elif hasattr(value, "block_shape"):
-        parts += (tuple(value.shape), tuple(value.strides), tuple(value.block_shape))
-        _add(value.base, parts, starts)
-    else:
-        parts += (kind, value)
+        tensors.append(value)
+        return value.dtype, tuple(value.shape), value.stride()
+    if isinstance(value, tuple | list):
+        return kind, *(_part(part, tensors) for part in value)
+    if hasattr(value, "block_shape") and hasattr(value, "base"):
+        options = tuple(getattr(value, name, None) for name in DESCRIPTOR_OPTIONS)
+        sizes = tuple(tuple(getattr(value, name)) for name in SIZES)
+        return kind, *sizes, options, _part(value.base, tensors)
+    if hasattr(value, "data_ptr") and hasattr(value, "base"):  # triton.reinterpret
+        return kind, value.dtype, _part(value.base, tensors)
+    return kind, value
+
+
+def _memory(tensors: list[Any]) -> tuple[Any, ...]:
+    """Per group of tensors that overlap: its alignment, its members and their distances."""
+    spans = [span_of(tensor) for tensor in tensors]
+    found = []
+    for group in overlapping(spans):
+        start = min(spans[at][0] for at in group)
+        found.append((start % ALIGNMENT, *((at, spans[at][0] - start) for at in group)))
+    return tuple(found)
+
+
+def _grid_part(grid: Any) -> Any:
+    if not callable(grid):
+        return tuple(grid)
+    if isinstance(grid, partial):
+        named = tuple((name, held_part(value)) for name, value in grid.keywords.items())
+        return partial, _grid_part(grid.func), *map(held_part, grid.args), named
+    if type(grid) is not FunctionType:  # the object itself may hold tensors
+        return type(grid), getattr(grid, "__qualname__", "")
+    cells = (held_part(cell.cell_contents) for cell in grid.__closure__ or ())
+    defaults = tuple(map(held_part, grid.__defaults__ or ()))
+    named = tuple((name, held_part(value)) for name, value in (grid.__kwdefaults__ or {}).items())
+    return id(grid.__code__), *cells, defaults, named
+
+
+def code_of(grid: Any) -> Any:
+    """The code object on whose identity the key of a grid depends; None without one."""
+    while isinstance(grid, partial):
+        grid = grid.func
+    return getattr(grid, "__code__", None)
+
+
+def held_part(value: Any) -> Any:
+    """What counts of a value that a grid holds: of a tensor its shape, of an object its type."""
+    if is_scalar(value):
+        return _part(value, [])
+    if hasattr(value, "storage_offset"):
+        return type(value), tuple(value.shape)
+    if isinstance(value, tuple | list):
+        return type(value), *map(held_part, value)
+    return type(value)

@@ -12,9 +12,9 @@ from search_spaces.errors import TunerError
 from search_spaces.records import Config, Value, canonical_json
 from search_spaces.source_positions import one_line
 from tuner.capturing.arguments import Uncapturable, encode
-from tuner.capturing.gpu_time import GpuTime
 from tuner.capturing.grids import tabulated
-from tuner.capturing.launch_key import Plan
+from tuner.capturing.known_launches import Known, KnownLaunches
+from tuner.capturing.launch_key import code_of, key_of
 from tuner.capturing.places import NoPlace, base_of, place_of
 from tuner.capturing.records import Call, Grid
 from tuner.capturing.snapshot import Contents, Snapshot
@@ -24,17 +24,6 @@ MOST_PER_KERNEL = 64
 MOST_CALLS = 2048
 
 
-class _Known:
-    """A recorded launch, and what must stay alive for its key to stay unique."""
-
-    __slots__ = ("alive", "call", "count", "time")
-
-    def __init__(self, call: Call, *alive: Any) -> None:
-        self.call, self.alive = call, alive
-        self.count = 1
-        self.time = GpuTime()
-
-
 class Recorder:
     """Records the launches of all threads while its hooks are active. It never raises."""
 
@@ -42,82 +31,115 @@ class Recorder:
         self.contents = contents
         #: Launches of further kinds that are not recorded, by kernel.
         self.dropped: dict[str, int] = {}
-        self._plans: dict[Any, Plan] = {}
-        self._all: list[_Known] = []
-        self._kinds: dict[int, int] = {}
+        self._kernels: dict[int, KnownLaunches] = {}
+        self._all: list[Known] = []
         self._lock = threading.Lock()
 
     def calls(self) -> Iterator[Call]:
         """The records, in the order of their first launches."""
         for known in list(self._all):
-            yield replace(known.call, count=known.count, gpu_us=known.time.total_us(known.count))
+            with self._lock:
+                count = known.launches()
+            yield replace(known.call, count=count, gpu_us=known.time.total_us(count))
 
     def launch(
         self, kernel: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Run a launch and record it."""
-        names = tuple(kwargs)
-        values = (*args, *kwargs.values())
+        # This adds to every launch, so it is written for speed.
+        launches = self._kernels.get(id(kernel))
+        if launches is None:
+            return self._first(kernel, run, args, kwargs, _key(args, kwargs))
         try:
-            form = (id(kernel), names, *map(type, values))
-            plan = self._plans.get(form)
-            if plan is None:
-                plan = self._plans[form] = Plan(values, names)
-            key = plan.key(values)
-            known = plan.known.get(key)
-        except Exception:  # such as an argument without a hash
-            plan = self._plans.setdefault(("unhashable", id(kernel)), Plan((), ()))
-            key, known = None, plan.known.get(None)
+            match, known = launches.latest
+            if not match(args, kwargs):
+                known = launches.find(args, kwargs)
+        except Exception:  # such as an argument of another kind than the matcher's
+            known = None
         if known is None:
-            return self._first(plan, key, kernel, run, args, kwargs)
-        with self._lock:
-            known.count += 1
+            return self._unmatched(launches, run, args, kwargs)
+        known.count()
         if known.time.complete:
             return run(kernel, *args, **kwargs)
         return known.time.timed(lambda: run(kernel, *args, **kwargs))
 
-    def _first(
+    def _unmatched(
         self,
-        plan: Plan,
-        key: Any,
-        kernel: Any,
+        launches: KnownLaunches,
         run: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        if not self._has_room(kernel):
+        """A launch that no matcher accepts; its key decides whether it is known."""
+        kernel = launches.kernel
+        if not self._room(kernel) and launches.is_new(args, kwargs):
+            self._drop(kernel)
+            return run(kernel, *args, **kwargs)
+        key = _key(args, kwargs)
+        known = launches.by_key.get(key)
+        if known is None:
+            return self._first(kernel, run, args, kwargs, key)
+        known.count()
+        with self._lock:
+            launches.add(args, kwargs, known)
+        return run(kernel, *args, **kwargs)
+
+    def _first(
+        self,
+        kernel: Any,
+        run: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        key: Any,
+    ) -> Any:
+        if not self._room(kernel):
+            self._drop(kernel)
             return run(kernel, *args, **kwargs)
         given = {name: value for name, value in kwargs.items() if name not in ("grid", "warmup")}
-        grid = kwargs["grid"]
-        call = _recorded(kernel, grid, args, given, self.contents)
+        call = _recorded(kernel, kwargs["grid"], args, given, self.contents)
         try:
             result = run(kernel, *args, **kwargs)
         except BaseException as error:
             call = call.with_problem(f"its launch raises {one_line(error)}")
-            self._add(plan, key, call, kernel, grid)
+            self._add(kernel, args, kwargs, key, call)
             raise
-        self._add(plan, key, _launched(call, kernel), kernel, grid)
+        self._add(kernel, args, kwargs, key, _launched(call, kernel))
         return result
 
-    def _has_room(self, kernel: Any) -> bool:
-        with self._lock:
-            kinds = self._kinds.get(id(kernel), 0)
-            if kinds < MOST_PER_KERNEL and len(self._all) < MOST_CALLS:
-                return True
-            name = name_of(kernel)
-            self.dropped[name] = self.dropped.get(name, 0) + 1
-            return False
+    def _room(self, kernel: Any) -> bool:
+        """Whether a further kind of launch of this kernel can be recorded."""
+        launches = self._kernels.get(id(kernel))
+        kinds = 0 if launches is None else len(launches.by_key)
+        return kinds < MOST_PER_KERNEL and len(self._all) < MOST_CALLS
 
-    def _add(self, plan: Plan, key: Any, call: Call, kernel: Any, grid: Any) -> None:
+    def _drop(self, kernel: Any) -> None:
+        name = name_of(kernel)
         with self._lock:
-            known = plan.known.get(key)
+            self.dropped[name] = self.dropped.get(name, 0) + 1
+
+    def _add(
+        self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any, call: Call
+    ) -> None:
+        with self._lock:
+            launches = self._kernels.get(id(kernel))
+            if launches is None:
+                launches = self._kernels[id(kernel)] = KnownLaunches(kernel)
+            known = launches.by_key.get(key)
             if known is None:
                 # Not the grid itself, whose variables may be tensors.
-                known = plan.known[key] = _Known(call, kernel, getattr(grid, "__code__", None))
+                known = launches.by_key[key] = Known(call, code_of(kwargs["grid"]))
                 self._all.append(known)
-                self._kinds[id(kernel)] = self._kinds.get(id(kernel), 0) + 1
-            else:  # another thread was as early
-                known.count += 1
+            known.count()
+            if key is not None:
+                launches.add(args, kwargs, known)
+
+
+def _key(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The key of a launch; None, for all alike, where an argument has none."""
+    try:
+        return key_of(args, kwargs)
+    except Exception:  # such as an argument without a hash
+        return None
 
 
 def name_of(kernel: Any) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tuner.capturing.records import ALIGNMENT, Buffer, Values, View
+from tuner.capturing.spans import overlapping, span_of
 
 if TYPE_CHECKING:
     import torch
@@ -57,8 +58,8 @@ class Snapshot:
 
     def taken(self, contents: Contents) -> tuple[tuple[Buffer, ...], tuple[View, ...]]:
         """The buffers and the views; contents are copied as far as they are kept."""
-        spans = [_span(tensor) for _, tensor in self._tensors]
-        groups = _overlapping(spans)
+        spans = [span_of(tensor) for _, tensor in self._tensors]
+        groups = overlapping(spans)
         buffers = tuple(self._buffer(group, spans, contents) for group in groups)
         views = []
         for at, (_, tensor) in enumerate(self._tensors):
@@ -88,32 +89,6 @@ class Snapshot:
                 kept = contents.keep(_bytes(first, start, size))
             values = _values(first)
         return Buffer(name, size, start % ALIGNMENT, values, kept)
-
-
-def _span(tensor: torch.Tensor) -> tuple[int, int]:
-    """Addresses of the first byte and of the byte after the last one."""
-    start, width = tensor.data_ptr(), tensor.element_size()
-    if not tensor.numel():
-        return start, start
-    last = sum(
-        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
-    )
-    return start, start + (last + 1) * width
-
-
-def _overlapping(spans: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """Positions of spans in groups that overlap; in the order of their first members."""
-    groups: list[list[int]] = []
-    end = -1
-    for at in sorted(range(len(spans)), key=spans.__getitem__):
-        start, stop = spans[at]
-        if groups and start < end and stop > start:
-            groups[-1].append(at)
-            end = max(end, stop)
-        else:
-            groups.append([at])
-            end = stop
-    return sorted(sorted(group) for group in groups)
 
 
 def _in_graph(tensor: torch.Tensor) -> bool:

@@ -1,0 +1,112 @@
+"""The recorded launches of one kernel, found again by matchers or by their keys.
+
+Every recorded launch has an entry in an index by its scalars, which tells most launches of a kernel
+apart; the matchers of an entry compare the rest.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from operator import itemgetter
+from typing import Any, TypeAlias
+
+from tuner.capturing.gpu_time import GpuTime
+from tuner.capturing.launch_key import is_scalar
+from tuner.capturing.launch_matcher import Match, matcher_of
+from tuner.capturing.records import Call
+
+#: Matchers of launches with equal scalars that are kept; for further ones keys are computed.
+_MOST_MATCHERS = 8
+#: Forms of call of one kernel that are found by their scalars.
+_MOST_FORMS = 16
+
+
+class Known:
+    """A recorded launch, and what must stay alive for its key to stay unique."""
+
+    __slots__ = ("_read", "alive", "call", "count", "time")
+
+    def __init__(self, call: Call, *alive: Any) -> None:
+        self.call, self.alive = call, alive
+        #: Counts one launch. A step of this iterator is atomic, and takes less than a lock.
+        self.count: Callable[[], int] = itertools.count().__next__
+        self._read = 0
+        self.time = GpuTime()
+
+    def launches(self) -> int:
+        """How often it was launched. Not for several threads at once."""
+        self._read += 1
+        return self.count() + 1 - self._read
+
+
+_Entry: TypeAlias = tuple[tuple[Match, Known], ...]
+
+
+class KnownLaunches:
+    """The recorded launches of a kernel. Changes are made under the recorder's lock."""
+
+    def __init__(self, kernel: Any) -> None:
+        #: The kernel stays alive, so that no other one gets its id.
+        self.kernel = kernel
+        self.by_key: dict[Any, Known] = {}
+        #: The matcher that accepted the latest launch, and its record.
+        self.latest: tuple[Match, Known | None] = (_nothing, None)
+        #: Per form of call: how many arguments are positional, names of the others, scalars.
+        self._forms: dict[tuple[Any, ...], Callable[[tuple[Any, ...]], Any]] = {}
+        self._by_scalars: dict[Any, _Entry] = {}
+        self._is_indexed = True
+
+    def find(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Known | None:
+        """The record of a launch, as far as matchers recognise it. Raises errors of arguments."""
+        latest = self.latest
+        if latest[0](args, kwargs):
+            return latest[1]
+        for entry in self._entries(args, kwargs):
+            for found in entry:
+                if found[0](args, kwargs):
+                    self.latest = found
+                    return found[1]
+        return None
+
+    def is_new(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Whether a launch is surely none of the recorded ones, since its scalars differ."""
+        if not self._is_indexed or any(
+            type(value) is float and value != value for value in (*args, *kwargs.values())
+        ):
+            return False
+        return not any(True for _ in self._entries(args, kwargs))
+
+    def _entries(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[_Entry]:
+        values = (*args, *kwargs.values())
+        start = (len(args), *kwargs)
+        for form, pick in list(self._forms.items()):
+            if form[: len(start)] == start and len(form) == len(start) + 1:
+                entry = self._by_scalars.get((form, pick(values)))
+                if entry:
+                    yield entry
+
+    def add(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], known: Known) -> None:
+        """Let matchers recognise launches like this one from now on."""
+        values = (*args, *kwargs.values())
+        try:
+            match = matcher_of(args, kwargs)
+        except Exception:  # such as a tensor without memory
+            match = None
+        if match is None or len(self._forms) >= _MOST_FORMS:
+            self._is_indexed = False
+            return
+        scalars = tuple(at for at, value in enumerate(values) if is_scalar(value))
+        form = (len(args), *kwargs, scalars)
+        pick = self._forms.setdefault(form, itemgetter(*scalars) if scalars else _no_scalars)
+        self.latest = (match, known)
+        entry = self._by_scalars.get((form, pick(values)), ())
+        self._by_scalars[form, pick(values)] = (self.latest, *entry)[:_MOST_MATCHERS]
+
+
+def _nothing(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    return False
+
+
+def _no_scalars(values: tuple[Any, ...]) -> None:
+    return None
