@@ -24,6 +24,7 @@ from results_db import Store
 from search_spaces.statistics import verdict
 from tuner import settings, tables
 from tuner.campaign import RunOptions, run_campaign
+from tuner.traces import recorded
 
 
 class Watch:
@@ -128,6 +129,7 @@ def main():
     parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--stored", action="store_true", help="run nothing, read the database")
     parser.add_argument("--export", help="also export each campaign in this format")
+    parser.add_argument("--trace", action="store_true", help="write DIR/<campaign>.trace.json")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     overrides = {
@@ -140,7 +142,8 @@ def main():
         try:
             if not args.stored:
                 options = RunOptions(fresh=args.fresh, base=base)
-                run_id = run_campaign(loaded, name, options=options, on_progress=watch).run_id
+                with recorded(args.out / f"{name}.trace.json" if args.trace else None, name):
+                    run_id = run_campaign(loaded, name, options=options, on_progress=watch).run_id
         finally:
             with Store.open(loaded.database.url) as store:
                 found = run_id or max(r.run_id for r in store.runs() if r.campaign == name)

@@ -15,9 +15,10 @@ from search_spaces.statistics import paired, tie_set, verdict
 from workers.backends.simulated.clock import SimulatedTimer, Source
 from workers.measure.race.confirmation import confirm
 from workers.measure.race.elimination import race, race_looks
+from workers.measure.race.modes import compared
 from workers.measure.race.screening import screen, sufficient_samples
 from workers.measure.timers.timer import Candidate
-from workers.records import MeasurementProtocol
+from workers.records import MeasurementProtocol, Mode
 
 PROTOCOL = MeasurementProtocol(warm_ms=0.0)
 
@@ -55,6 +56,10 @@ def test_long_kernels_are_screened_with_fewer_samples():
         timer, candidates = simulated(times[::-1], Noise(sigma=0.002))
         entries = screen(timer, candidates[:-1], candidates[-1], PROTOCOL)
         assert [len(entry.samples_us) for entry in entries[::-1]] == counts
+    timer, candidates = simulated([20_000.0, 20_200.0], Noise(sigma=0.002))
+    entries = screen(timer, candidates, None, PROTOCOL)
+    assert [len(entry.samples_us) for entry in entries] == [6, 6]
+    assert 3 < sufficient_samples(PROTOCOL, 20_000.0 * 0.97) <= 6
     timer, candidates = simulated([2000.0, 1990.0], Noise(sigma=0.002))
     few = MeasurementProtocol(warm_ms=0.0, pairs=(3, 6))
     assert [len(e.samples_us) for e in screen(timer, candidates, None, few)] == [6, 6]
@@ -266,3 +271,77 @@ def test_stopping_on_width_gives_identical_candidates_no_verdict(sigma):
         ratio = paired(other.samples_us, one.samples_us)
         declared += verdict(ratio.log_ratio, ratio.low, ratio.high) in ("faster", "slower")
     assert declared == 0
+
+
+# -- slow kernels under a power limit --------------------------------------------------------------
+#: Clocks that change by percents from one launch of 50 ms to the next, and while the card heats up.
+POWER_LIMIT = Noise(
+    sigma=0.01, outlier_share=0.02, outlier_mean=0.05, drift_sd=0.04, drift_tau_s=0.2, ramp=0.05
+)
+
+
+def confirmed(times_us, seed, baselines=0):
+    """The ratios of a confirmation under the power limit, its samples and its seconds."""
+    timer, candidates = simulated(times_us, POWER_LIMIT, f"{seed}", baselines)
+    taken = [entry.samples_us for entry in confirm(timer, candidates, PROTOCOL)]
+    ratios = [compared(Mode.CONFIRM, row, taken[0], PROTOCOL, 0.0) for row in taken[1:]]
+    return ratios, taken, timer.device_s
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    times_ms=st.lists(st.floats(10.0, 120.0), min_size=2, max_size=6),
+    baselines=st.integers(0, 3),
+    seed=st.integers(0, 99),
+)
+def test_a_comparison_of_slow_kernels_keeps_its_time_budget(times_ms, baselines, seed):
+    times_us = [1000 * ms for ms in times_ms]
+    _, taken, took_s = confirmed(times_us, seed, min(baselines, len(times_us) - 1))
+    least_s = 8 * sum(times_ms) / 1000
+    assert took_s < 1.5 * max(6.0, least_s)
+    assert max(map(len, taken)) == len(taken[0]) >= 8
+    timer, candidates = simulated(times_us, POWER_LIMIT, f"{seed}")
+    race(timer, candidates, PROTOCOL)
+    assert timer.device_s < 1.5 * max(6.0, least_s)
+
+
+def test_a_slow_baseline_leaves_the_other_candidates_half_of_the_budget():
+    times_us = [50_000.0, 50_500.0, 5_000_000.0]
+    _, (winner, close, slow), _ = confirmed(times_us, 3, baselines=1)
+    assert len(slow) == 3
+    assert len(winner) == len(close) >= 24
+
+
+def test_identical_slow_candidates_get_no_verdict_and_intervals_hold_the_truth():
+    declared, covered, count = 0, 0, 0
+    gaps = [0.0, 0.02, 0.03, 0.1]
+    for seed in range(200):
+        ratios, _, _ = confirmed([50e3 * (1 + gap) for gap in [0.0, *gaps]], seed)
+        first = ratios[0]
+        declared += verdict(first.log_ratio, first.low, first.high) in ("faster", "slower")
+        for ratio, gap in zip(ratios, gaps, strict=True):
+            covered += ratio.low <= math.log1p(gap) <= ratio.high
+            count += 1
+    assert declared <= 1
+    assert covered >= 0.95 * count
+
+
+def test_planted_slow_downs_of_slow_kernels_are_found():
+    found = {gap: 0 for gap in (0.05, 0.1)}
+    for seed in range(30):
+        ratios, _, _ = confirmed([50e3 * (1 + gap) for gap in (0.0, *found)], seed)
+        for gap, ratio in zip(found, ratios, strict=True):
+            found[gap] += verdict(ratio.log_ratio, ratio.low, ratio.high) == "slower"
+    assert found[0.05] >= 25
+    assert found[0.1] == 30
+
+
+def test_an_imprecise_ratio_has_a_wider_interval_and_a_precise_one_does_not():
+    for sigma, wider in ((0.0005, False), (0.03, True)):
+        timer, candidates = simulated([50e3, 50.1e3], Noise(sigma=sigma), "1")
+        one, other = (entry.samples_us for entry in confirm(timer, candidates, PROTOCOL))
+        plain = paired(other, one)
+        reported = compared(Mode.CONFIRM, other, one, PROTOCOL, 0.0)
+        assert reported.log_ratio == plain.log_ratio
+        assert (reported.high > plain.high, reported.low < plain.low) == (wider, wider)
+        assert compared(Mode.RACE, other, one, PROTOCOL, 0.0) == plain

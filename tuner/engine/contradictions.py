@@ -1,10 +1,11 @@
 """Contradictions between a race and the confirmation that follows it, and what they change.
 
 Notation: of one candidate, r is the log-ratio of its time to the winner's in the race, and c the
-same in the confirmation, whose 95 % interval is [low, high]. t = ln(1.01).
+same in the confirmation. h is the root of the sum of the squares of the half widths of the
+intervals of both. t = ln(1.01).
 
-The confirmation contradicts the race where |c - r| > t, r is outside [low, high], and min(r, c) <
-t: the candidate is not clearly slower in both. Such a candidate cannot be distinguished from the
+The confirmation contradicts the race where |c - r| > t, |c - r| > h, and min(r, c) < t: the
+candidate is not clearly slower in both. Such a candidate cannot be distinguished from the
 winner. The contradiction is *decisive* where it may change what is reported: where the candidate is
 the default config, against which the verdict is, and where (r + c) / 2 < -t, so that another winner
 may be faster by more than the threshold. Only a decisive contradiction is worth another race.
@@ -16,6 +17,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from search_spaces.statistics import PairedRatio
 from workers.records import Failure, Timing
 
 #: A confirmation that moves a ratio by more than this contradicts the race, in ln(time).
@@ -44,11 +46,12 @@ class Contradiction:
 
 
 def contradictions(
-    winner: int, raced: Mapping[int, float], confirmed: Mapping[int, Timing | Failure]
+    winner: int, raced: Mapping[int, PairedRatio], confirmed: Mapping[int, Timing | Failure]
 ) -> list[Contradiction]:
     """All contradictions of a confirmation, in the order of its candidates.
 
-    winner: its trial number. raced: log-ratios of the race by trial number, all to one config.
+    winner: its trial number. raced: ratios of the race by trial number, all to one config, with
+    intervals of the same confidence as those of `confirmed`.
     """
     found = []
     for number, timing in confirmed.items():
@@ -56,9 +59,11 @@ def contradictions(
             continue
         if not isinstance(timing, Timing) or not timing.samples_us:
             continue
-        before = raced[number] - raced[winner]
-        inside = timing.log_ratio_low <= before <= timing.log_ratio_high
-        moved = abs(timing.log_ratio - before) > _MOVED and not inside
+        both = raced[number], raced[winner]
+        before = both[0].log_ratio - both[1].log_ratio
+        own = timing.log_ratio_high - timing.log_ratio
+        uncertain = math.hypot(own, *(ratio.high - ratio.log_ratio for ratio in both))
+        moved = abs(timing.log_ratio - before) > max(_MOVED, uncertain)
         if moved and min(before, timing.log_ratio) < _MOVED:
             found.append(Contradiction(number, before, timing.log_ratio))
     return found

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from results_db.records import BaselineRecord, FinalRecord, SelectionRecord
 from search_spaces.records import Status, config_key
-from search_spaces.statistics import paired, tie_set
+from search_spaces.statistics import PairedRatio, paired, tie_set
 from tuner.engine import default_config, outcome_records
 from tuner.engine.contradictions import Contradiction, contradictions
 from tuner.engine.search import Search
@@ -58,8 +58,8 @@ class Finals:
     problem: str = ""
     #: What the race measured of each finalist.
     records: list[FinalRecord] = field(default_factory=list)
-    #: Log ratios of the race, by trial number.
-    _ratios: dict[int, float] = field(default_factory=dict)
+    #: Ratios of the race to its leader, each with its 95 % interval, by trial number.
+    _ratios: dict[int, PairedRatio] = field(default_factory=dict)
     #: A confirmation was measured.
     _confirmed_once: bool = False
     #: A confirmation contradicted the race, and both are repeated.
@@ -176,7 +176,10 @@ class Finals:
         tied = [trials[name] for name in order if name in result.members]
         self.tie = [chosen, *(trial for trial in tied if trial is not chosen)]
         self._ratios = {
-            trials[name].number: ratio.log_ratio for name, ratio in result.ratios.items()
+            trials[name].number: PairedRatio(0.0, 0.0, 0.0, len(samples))
+            if name == result.winner
+            else paired(samples, times[result.winner][: len(samples)])
+            for name, samples in times.items()
         }
         self.mode = Mode.CONFIRM
 
@@ -215,7 +218,14 @@ class Finals:
         if not undecided:
             reason = self._with_ties(reason, moved)
         found = outcome_records.selection(
-            self.tie, winner, outcomes, measurement, self._others(), self._default(), reason
+            self.tie,
+            winner,
+            outcomes,
+            measurement,
+            self._others(),
+            self._default(),
+            reason,
+            self.search.spec.protocol.final_pairs,
         )
         if undecided:
             why = undecided[0].text(f"{self._name_of(undecided[0])}'s time")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -22,19 +23,24 @@ def selection(
     others: Sequence[Trial],
     default: Trial | None,
     reason: str,
+    final_pairs: int,
 ) -> SelectionRecord:
     """The confirmed winner, which is the first of `tie`, compared with the default.
 
     outcomes: what the confirmation measured, by trial number. others: the other finalists, fastest
-    first.
+    first. reason: why it was chosen; of an undecided verdict, the record also says why that is so.
+    final_pairs: the protocol's.
     """
     against = outcomes.get(default.number) if default is not None else None
     is_default = default is tie[0]
     ratio = against if isinstance(against, Timing) and not is_default else None
+    found = _verdict(ratio, is_default)
+    if found == "undecided" and ratio is not None and ratio.samples_us:
+        reason = f"{reason}; {_why_undecided(ratio, final_pairs)}"
     return SelectionRecord(
         winner=tie[0].config,
         tie_set=tuple(t.config for t in tie),
-        verdict=_verdict(ratio, is_default),
+        verdict=found,
         reason=reason,
         runner_up=others[0].config if others else None,
         default=default.config if default is not None else None,
@@ -137,6 +143,18 @@ def _verdict(default: Timing | None, is_default: bool) -> str:
     if default is None:
         return "undecided"
     return str(verdict(-default.log_ratio, -default.log_ratio_high, -default.log_ratio_low))
+
+
+def _why_undecided(default: Timing, final_pairs: int) -> str:
+    """How far the default config may be off, and what ended the confirmation.
+
+    Without a time budget, an undecided ratio has a multiple of `final_pairs` passes.
+    """
+    most = max(abs(default.log_ratio_low), abs(default.log_ratio_high))
+    within = f" within {math.expm1(most):.1%}" if math.isfinite(most) else ""
+    passes = len(default.samples_us)
+    ended = ", which its time budget ended" if passes % final_pairs else ""
+    return f"undecided: equal to the default config{within} after {passes} passes{ended}"
 
 
 def baselines(measurement: Measurement) -> list[BaselineRecord]:

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from search_spaces.records import config_key
-from search_spaces.statistics import paired
 from tuner.tracing import span, traced
 from workers.measure.gate.checks import refusal
-from workers.measure.race.modes import collect_samples
+from workers.measure.race.modes import collect_samples, compared
 from workers.measure.session_backend import PreparedCandidate, SessionBackend
 from workers.measure.task_data import TaskData
 from workers.measure.timers.graph import CaptureFailed
@@ -231,8 +230,9 @@ class Session:
         timings = {}
         for position, (key, one) in enumerate(timeable.items()):
             samples = timed.samples[position]
-            common = min(len(samples), len(reference))
-            ratio = paired(samples[:common], reference[:common], quantum_us=timed.quantum_us)
+            ratio = compared(
+                self._job.mode, samples, reference, self._job.protocol, timed.quantum_us
+            )
             is_reference = position == reference_at
             timings[key] = Timing(
                 name=key if isinstance(key, str) else self._names[key],

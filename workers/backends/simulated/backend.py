@@ -179,8 +179,7 @@ def _time(
     baselines: Sequence[str],
 ) -> dict[str, Timing]:
     """Timings by name of the verified candidates and the baselines, sampled in one pass."""
-    from search_spaces.statistics import paired
-    from workers.measure.race.modes import collect_samples
+    from workers.measure.race.modes import collect_samples, compared
     from workers.measure.timers.timer import Candidate
 
     candidates: list[Candidate] = []
@@ -200,8 +199,7 @@ def _time(
     reference = taken[-1 if incumbent else 0]
     timings = {}
     for candidate, times in zip(candidates, taken, strict=True):
-        both = min(len(times), len(reference))
-        ratio = paired(times[:both], reference[:both])
+        ratio = compared(job.mode, times, reference, job.protocol, timer.quantum_us)
         timings[candidate.name] = Timing(
             name=candidate.name.removeprefix(_BASELINE),
             median_us=statistics.median(times),

@@ -10,10 +10,16 @@ m is the number of candidates but the first, and L the number of looks before `f
 - After `final_pairs` passes, a candidate is finished if |r| >= 0.05. Others are sampled further
   until h <= `precision`, where the interval has the confidence 95 %. The first candidate is always
   sampled as often as the candidate that is sampled longest, and at least `final_pairs` times.
+- All samples together take at most the time budget `_BUDGET_S`, unless that is less than
+  `_FEWEST_PASSES` passes.
+- A ratio is reported with its 95 % interval if h <= `precision` or h <= |r| / 10; otherwise, as
+  where the budget ended the confirmation, with the interval of `_IMPRECISE`. A verdict needs |r| of
+  1 %, to which a precise ratio of equal candidates comes almost never; an imprecise one comes to it
+  often, and its interval alone decides.
 
-Sampling stops on interval width relative to |r|, never on the sign of r, so early stopping does not
-inflate false positives. The ratio of the default config stays precise, because runs are compared by
-it.
+Sampling stops on interval width relative to |r|, or on the sum of all times, never on the sign of
+r, so early stopping does not inflate false positives. The ratio of the default config stays
+precise, as far as the budget permits, because runs are compared by it.
 """
 
 from __future__ import annotations
@@ -21,8 +27,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from search_spaces.statistics import paired
-from workers.measure.race.samples import CandidateSamples, collect_active
+from search_spaces.statistics import PairedRatio, paired
+from workers.measure.race.samples import CandidateSamples, affordable_passes, collect_active
 from workers.measure.timers.timer import Candidate, Timer
 from workers.records import MeasurementProtocol
 
@@ -38,12 +44,20 @@ _DELTA = 0.05
 #: any candidate whose samples took longer than the time.
 _BASELINE_SHARE, _SLOW_SHARE, _SLOW_S = 1 / 10, 1 / 2, 0.5
 
+#: The longest that all samples of a confirmation together take, in seconds, and the fewest passes
+#: whatever they take. Candidates of 2 ms take their most passes within it; the limit is for kernels
+#: of 10 ms and more, whose ratios vary by percents from pass to pass under a power limit.
+_BUDGET_S, _FEWEST_PASSES = 6.0, 8
+#: The confidence of the reported interval of an imprecise ratio: equal candidates get a verdict in
+#: at most one of 200.
+_IMPRECISE = 0.998
+
 
 def confirm(
     timer: Timer, candidates: Sequence[Candidate], protocol: MeasurementProtocol
 ) -> list[CandidateSamples]:
     """Samples of all candidates: few of clearly different baselines, up to eight times
-    `final_pairs` of close candidates.
+    `final_pairs` of close candidates, as far as the time budget permits.
 
     Close candidates are also sampled until the confirmation has lasted for the window that the
     timer asks for.
@@ -56,10 +70,14 @@ def confirm(
     passes = max(2, protocol.final_pairs)
     looks = [look for look in _LOOKS if look < passes]
     taken = 0
-    for until in [*looks, *range(passes, _MAX_ROUNDS * passes + 1, passes)]:
+    for look in [*looks, *range(passes, _MAX_ROUNDS * passes + 1, passes)]:
         active = [entry for entry in entries if entry.active]
-        collect_active(timer, active, until - taken, taken)
-        taken = until
+        most = affordable_passes(entries, taken, _BUDGET_S, _FEWEST_PASSES) if taken else look
+        if most > taken:
+            collect_active(timer, active, min(look, most) - taken, taken)
+        if most < look:
+            break
+        taken = look
         if taken < passes:
             confidence = 1 - _DELTA / (len(looks) * max(1, len(entries) - 1))
             _finish_clear(active, confidence, protocol.precision, timer.quantum_us)
@@ -69,6 +87,19 @@ def confirm(
         if taken >= passes and not any(entry.active for entry in entries[1:]):
             break
     return entries
+
+
+def reported_ratio(
+    samples_us: Sequence[float], reference_us: Sequence[float], precision: float, quantum_us: float
+) -> PairedRatio:
+    """A candidate's log-ratio to the reference over the passes that both took, with the interval
+    that a confirmation reports."""
+    common = min(len(samples_us), len(reference_us))
+    pairs = samples_us[:common], reference_us[:common]
+    ratio = paired(*pairs, quantum_us=quantum_us)
+    if ratio.high - ratio.log_ratio <= max(precision, _BASELINE_SHARE * abs(ratio.log_ratio)):
+        return ratio
+    return paired(*pairs, confidence=_IMPRECISE, quantum_us=quantum_us)
 
 
 def _finish_clear(

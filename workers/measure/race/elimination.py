@@ -10,6 +10,8 @@ after each of `rounds` rounds, and two within the first round, which drop the sl
 - A candidate is eliminated if low > 0.
 - The race ends if low > -ln(1 + `epsilon`) for all that remain: none of them can be faster than the
   leader by more than epsilon.
+- All samples together take at most the time budget `_BUDGET_S`, unless that is less than
+  `_FEWEST_PASSES` passes. Where the budget ends a race, all that remain tie with the leader.
 """
 
 from __future__ import annotations
@@ -19,14 +21,21 @@ import time
 from collections.abc import Sequence
 
 from search_spaces.statistics import paired
-from workers.measure.race.samples import CandidateSamples, collect_active, leader
+from workers.measure.race.samples import (
+    CandidateSamples,
+    affordable_passes,
+    collect_active,
+    leader,
+)
 from workers.measure.timers.timer import Candidate, Timer
 from workers.records import MeasurementProtocol
 
-#: Shares of the first round after which there is a look, and the fewest passes before a look.
+#: Shares of the first round after which there is a look, and the fewest passes before any look.
 _EARLY_LOOKS, _FEWEST_PASSES = (1 / 4, 1 / 2), 4
 #: Largest change of a log-ratio between clock states under power throttling (timers/gpu_timer.py).
 _THROTTLING_SHIFT = 0.01
+#: The longest that all samples of a race together take, in seconds, unless passes are too few.
+_BUDGET_S = 6.0
 
 
 def race_looks(protocol: MeasurementProtocol) -> list[int]:
@@ -41,10 +50,10 @@ def race(
 ) -> list[CandidateSamples]:
     """Samples of all candidates, raced until the fastest is known.
 
-    A round is `round_pairs` passes over the active candidates, and a race has at least one. The
-    probability that any decision of the race is wrong is at most `delta`. Until the race has lasted
-    for the window that the timer asks for, it does not end, and no candidate within 1 % of the
-    leader is eliminated.
+    A round is `round_pairs` passes over the active candidates, and a race has at least one, unless
+    its time budget ends it. The probability that any decision of the race is wrong is at most
+    `delta`. Until the race has lasted for the window that the timer asks for, it does not end, and
+    no candidate within 1 % of the leader is eliminated.
     """
     entries = [CandidateSamples(candidate) for candidate in candidates]
     if not entries:
@@ -52,14 +61,17 @@ def race(
     window_s = timer.warm(candidates[0], protocol.warm_ms, steady=True)
     window_ends = time.monotonic() + window_s
     taken, looks = 0, race_looks(protocol)
-    for until in looks:
+    for look in looks:
         active = [entry for entry in entries if entry.active]
-        collect_active(timer, active, until - taken, taken)
-        taken = until
+        most = affordable_passes(entries, taken, _BUDGET_S, _FEWEST_PASSES) if taken else look
+        if most <= taken:
+            break
+        collect_active(timer, active, min(look, most) - taken, taken)
+        taken = min(look, most)
         shift = 0.0 if time.monotonic() >= window_ends else _THROTTLING_SHIFT
         confidence = 1 - protocol.delta / (2 * len(looks) * len(active))
         over = _eliminate(active, protocol.epsilon, confidence, timer.quantum_us, shift)
-        if taken >= protocol.round_pairs and over:
+        if (taken >= protocol.round_pairs and over) or taken < look:
             break
     return entries
 

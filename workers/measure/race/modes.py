@@ -1,10 +1,11 @@
-"""Which rule takes the samples of a job: by its mode."""
+"""Which rule takes the samples of a job, and which interval a ratio has: by the job's mode."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workers.measure.race.confirmation import confirm
+from search_spaces.statistics import PairedRatio, paired
+from workers.measure.race.confirmation import confirm, reported_ratio
 from workers.measure.race.elimination import race
 from workers.measure.race.screening import screen
 from workers.measure.timers.timer import Candidate, Timer
@@ -29,3 +30,17 @@ def collect_samples(
     else:
         entries = screen(timer, candidates, None, protocol)
     return [entry.samples_us for entry in entries]
+
+
+def compared(
+    mode: Mode,
+    samples_us: Sequence[float],
+    reference_us: Sequence[float],
+    protocol: MeasurementProtocol,
+    quantum_us: float,
+) -> PairedRatio:
+    """The log-ratio of a candidate to the reference over the passes that both took."""
+    if mode is Mode.CONFIRM:
+        return reported_ratio(samples_us, reference_us, protocol.precision, quantum_us)
+    common = min(len(samples_us), len(reference_us))
+    return paired(samples_us[:common], reference_us[:common], quantum_us=quantum_us)

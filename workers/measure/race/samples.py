@@ -36,6 +36,25 @@ def collect_active(
         entry.samples_us += more
 
 
+def affordable_passes(
+    entries: Sequence[CandidateSamples], taken: int, budget_s: float, fewest: int
+) -> int:
+    """How many passes there can be in all, so that samples together take at most `budget_s`.
+
+    At least `fewest`, whatever they take, and an even number, so that every order is also run in
+    reverse. Candidates that are not active any more count for at most half of the budget: a slow
+    one leaves the others time. A pass is expected to take as long as the active candidates took on
+    average. taken: the passes so far, at least one.
+    """
+    budget_us = 1e6 * budget_s
+    active = [entry.samples_us for entry in entries if entry.active]
+    dropped_us = sum(sum(entry.samples_us) for entry in entries if not entry.active)
+    spent_us = min(dropped_us, budget_us / 2) + sum(map(sum, active))
+    pass_us = sum(sum(samples) / len(samples) for samples in active)
+    more = max(0, int((budget_us - spent_us) / pass_us))
+    return max(fewest, (taken + more) // 2 * 2)
+
+
 def leader(active: Sequence[CandidateSamples]) -> CandidateSamples:
     """The fastest candidate by the passes that all of the given candidates took.
 

@@ -9,8 +9,8 @@ smallest time of all candidates and the incumbent,
   1 - `delta` / (checkpoints * candidates): a union bound over both.
 
 Where f >= 1 ms, times vary less, and a sample takes long. There the limit is `near` for n = 1 and
-the geometric mean of `near` and `hopeless` for n <= 3, and the screening ends after 12 samples. The
-race decides between those that are left.
+the geometric mean of `near` and `hopeless` for n <= 3, and the screening ends after 12 samples, or
+6 where f >= 10 ms. The race decides between those that are left.
 """
 
 from __future__ import annotations
@@ -29,16 +29,22 @@ from workers.records import MeasurementProtocol
 _MAX_WARM_MS = 20.0
 #: Up to this many samples a candidate is represented by its fastest one.
 _MINIMUM_UP_TO = 3
-#: From this time on a kernel is long, and this is the most samples of a screening of long kernels.
-_LONG_US, _LONG_SAMPLES = 1000.0, 12
+#: From this time on a kernel is long.
+_LONG_US = 1000.0
+#: The most samples of a screening of kernels from these times on, longest first.
+_LONG_SAMPLES = ((10_000.0, 6), (_LONG_US, 12))
 #: A candidate's stored time is at least this share of its samples, whatever the device's clock.
 _STORED_SHARE = 0.85
 
 
 def sufficient_samples(protocol: MeasurementProtocol, time_us: float) -> int:
     """The fewest samples of a candidate with this stored time that no screening dropped."""
-    most = max(protocol.pairs)
-    return min(most, _LONG_SAMPLES) if time_us >= _STORED_SHARE * _LONG_US else most
+    return int(min(max(protocol.pairs), _most_samples(time_us / _STORED_SHARE)))
+
+
+def _most_samples(time_us: float) -> float:
+    """The most samples of a screening whose fastest kernel takes this long."""
+    return next((samples for us, samples in _LONG_SAMPLES if time_us >= us), math.inf)
 
 
 def screen(
@@ -64,8 +70,8 @@ def screen(
         checkpoint = next(number for number in checkpoints if number > taken)
         _collect(timer, active, incumbent, checkpoint - taken, taken)
         taken = checkpoint
-        if min(min(entry.samples_us) for entry in active) >= _LONG_US:
-            checkpoints = sorted({min(number, max(taken, _LONG_SAMPLES)) for number in checkpoints})
+        most = _most_samples(min(min(entry.samples_us) for entry in active))
+        checkpoints = sorted({int(min(number, max(taken, most))) for number in checkpoints})
         if taken == checkpoints[-1]:
             break
         _drop_slow(active, incumbent, len(checkpoints), protocol, timer.quantum_us)
