@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -31,9 +30,6 @@ if TYPE_CHECKING:
 
 #: The last candidates of a job, whose times choose the timing method.
 _TRIED = 4
-#: How often each of these is timed, unless the fastest takes this long: ten times what any choice
-#: depends on.
-_TRIES, _CLEARLY_LONG_US = 3, 2000.0
 #: Unused memory that is not worth giving back.
 _UNUSED_BYTES = 2**30
 
@@ -120,13 +116,8 @@ class GpuBackend(TorchBackend):
     ) -> float:
         few = [replace(entry.candidate, after_checked_run=_ignore) for entry in entries[-_TRIED:]]
         timer = self._timer("events", constants.cache)
-        fastest_us = math.inf
-        for _ in range(_TRIES):
-            times = timer.collect(few, [list(range(len(few)))])
-            fastest_us = min(fastest_us, *(row[0] for row in times))
-            if fastest_us > _CLEARLY_LONG_US:
-                break
-        return fastest_us
+        samples = timer.collect(few, [list(range(len(few)))] * 3)
+        return min(min(row) for row in samples)
 
     def _flush_buffer(self) -> torch.Tensor:
         """A buffer of twice the last-level cache, to write over."""

@@ -11,7 +11,7 @@ m is the number of candidates but the first, and L the number of looks before `f
   until h <= `precision`, where the interval has the confidence 95 %. The first candidate is always
   sampled as often as the candidate that is sampled longest, and at least `final_pairs` times.
 - All samples together take at most the time budget `_BUDGET_S`, unless that is less than
-  `_FEWEST_PASSES` passes.
+  `_FEWEST_PASSES` passes. Finished candidates count for at most half of it.
 - A ratio is reported with its 95 % interval if h <= `precision` or h <= |r| / 10; otherwise, as
   where the budget ended the confirmation, with the interval of `_IMPRECISE`. A verdict needs |r| of
   1 %, to which a precise ratio of equal candidates comes almost never; an imprecise one comes to it
@@ -49,7 +49,7 @@ _BASELINE_SHARE, _SLOW_SHARE, _SLOW_S = 1 / 10, 1 / 2, 0.5
 #: of 10 ms and more, whose ratios vary by percents from pass to pass under a power limit.
 _BUDGET_S, _FEWEST_PASSES = 6.0, 8
 #: The confidence of the reported interval of an imprecise ratio: equal candidates get a verdict in
-#: at most one of 200.
+#: at most one of 200, in simulation (tests/measure/test_race.py).
 _IMPRECISE = 0.998
 
 

@@ -14,8 +14,7 @@ class EventTimer(GpuTimer):
     """Events around each launch, queued and synchronised in blocks.
 
     A spin kernel at the start of a block gives the host a lead, so that samples contain no launch
-    time. A block in which the device caught up with the host is timed again behind a longer spin,
-    at once: a block of long kernels takes seconds.
+    time. A block in which the device caught up with the host is timed again behind a longer spin.
     With a flush every launch finds cold caches. Without correction an event pair reads 2.3 to 2.9
     us more than the kernel takes on an H200, whatever the kernel.
     """
@@ -54,15 +53,13 @@ class EventTimer(GpuTimer):
             spin(lead_us)
             started = time.perf_counter()
             last = attempt == self._ATTEMPTS - 1 or lead_us >= LONGEST_SPIN_US
-            done, exposed = self._enqueue(candidates, block, checked, last=last)
+            exposed = self._enqueue(candidates, block, checked, last=last)
             host_us = (time.perf_counter() - started) * 1e6
             torch.cuda.synchronize()
-            self._host_us = host_us / done
+            self._host_us = host_us / len(block)
             if last or not exposed:
                 break
-            # Of a block that ended early, the launches left are assumed to take as long.
-            whole_us = host_us * len(block) / done
-            lead_us = min(LONGEST_SPIN_US, self._LEAD_US + self._LEAD_MARGIN * whole_us)
+            lead_us = min(LONGEST_SPIN_US, self._LEAD_US + self._LEAD_MARGIN * host_us)
         return [self._corrected(start.elapsed_time(stop) * 1000) for start, stop in pairs]
 
     def _enqueue(
@@ -72,16 +69,15 @@ class EventTimer(GpuTimer):
         checked: set[int],
         *,
         last: bool,
-    ) -> tuple[int, bool]:
-        """Queue a block, up to its first exposed launch unless it is the last attempt.
+    ) -> bool:
+        """Queue a block; whether a launch was exposed: the device waited for the host.
 
-        Returns how many launches were queued, and whether one was exposed: the device waited for
-        the host. A checked run is passed on once: after a launch that was not exposed, or in the
-        last attempt. checked: numbers of the slots that were passed on.
+        A checked run is passed on once: after a launch that was not exposed, or in the last
+        attempt. checked: numbers of the slots that were passed on.
         """
         import torch
 
-        queued, any_exposed = 0, False
+        any_exposed = False
         stream = torch.cuda.current_stream()
         for slot, (start, stop) in zip(block, self._pairs, strict=False):
             candidate = candidates[slot.candidate]
@@ -98,7 +94,4 @@ class EventTimer(GpuTimer):
                 checked.add(slot.number)
                 candidate.after_checked_run(result)
             del result
-            queued += 1
-            if exposed and not last:
-                break
-        return queued, any_exposed
+        return any_exposed
