@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 from measure_child import Child
@@ -120,3 +124,19 @@ def test_a_kernel_at_fault_fails_the_job(child):
     found = child.measure(WORKLOAD.with_dims(broken_reference=True), {"block": 64})
     assert isinstance(found, Failure)
     assert "returns nothing for output `y`" in found.message
+
+
+def test_products_use_one_thread(tmp_path):
+    """Builders occupy the other processors, for which further threads would wait."""
+    code = (
+        "import sys, threadpoolctl\n"
+        "from workers.backends.interpreter.backend import InterpreterBackend\n"
+        "InterpreterBackend(cache_dir=sys.argv[1])\n"
+        "print([one['num_threads'] for one in threadpoolctl.threadpool_info() "
+        "if one['user_api'] == 'blas'])"
+    )
+    several = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "2")
+    environment = {**os.environ, **several, "TRITON_INTERPRET": "1"}
+    command = [sys.executable, "-c", code, f"{tmp_path}"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert set(json.loads(done.stdout)) == {1}

@@ -37,6 +37,7 @@ class InterpreterBackend(TorchBackend):
         self, *, index: int = 0, cache_dir: str | os.PathLike[str], tasks: int = 8
     ) -> None:
         import torch
+        from threadpoolctl import threadpool_limits
 
         if os.environ.get("TRITON_INTERPRET") != "1":
             raise TunerError(
@@ -44,9 +45,10 @@ class InterpreterBackend(TorchBackend):
                 "start its process with the variables of workers.backend_kinds.environment",
             )
         extend()
-        # Tensors are small here. Threads of torch would wait for one another at each operation, and
-        # longest while builders occupy all processors.
+        # Tensors are small here. Threads of torch, and of numpy's linear algebra, would wait for
+        # one another at each operation, and longest while builders occupy all processors.
         torch.set_num_threads(1)
+        threadpool_limits(1, user_api="blas")
         super().__init__(index=index, cache_dir=cache_dir, tasks=tasks)
         self._targets: set[str] = set()
 
