@@ -16,9 +16,11 @@ from workers.build import headers, isa
 private, variants = Path(sys.argv[1]), int(sys.argv[2])
 isa.probe_once(private / "probes")
 headers.share(private / "headers")
-for factor in range(variants):
+options = {"cpp.simdlen": 1} if variants < 0 else None  # other flags
+for factor in range(abs(variants)):
     torch._dynamo.reset()
-    torch.compile(lambda x: torch.nn.functional.gelu(x * factor).softmax(-1))(torch.ones(50, 301))
+    call = lambda x: torch.nn.functional.gelu(x * factor).softmax(-1)
+    torch.compile(call, options=options)(torch.ones(50, 301))
 print(sorted(path.stat().st_ino for path in private.rglob("*.gch")))
 """
 
@@ -91,6 +93,13 @@ def test_a_later_builder_uses_the_headers_of_an_earlier_one(tmp_path):
     # Baselines use it, and only they: the second compilation of that process adds none.
     assert build(tmp_path / "baseline", home, 1, BASELINE) == f"{first}\n{first}"
     assert build(tmp_path / "variant", home, 0, BASELINE) == "[]\n[]"
+
+
+def test_only_the_first_variant_of_all_flags_is_compiled_without_a_header(tmp_path):
+    """Variants that differ in their vectors need different headers."""
+    home = tmp_path / "home"
+    assert build(tmp_path / "one", home) == "[]"
+    assert build(tmp_path / "other", home, -1) != "[]"
 
 
 def test_a_baseline_makes_no_header(tmp_path):

@@ -1,15 +1,15 @@
 """Precompiled headers of Inductor's C++ backend, shared by all builders of a user.
 
 One header takes five seconds to compile and 150 MB of disk; with it, a variant compiles in under a
-second instead of two. Where no header is at hand, the user's first variant with a set of flags is
-compiled without one, whichever builder has it, so that its result is not delayed. Then one builder
-makes the header, while others go on without.
+second instead of two. The user's first variant of a toolchain is compiled without one, whichever
+builder has it, so that its result is not delayed. Then the first builder with a set of flags that
+has no header makes it, while others go on without.
 
 Each builder has a private folder, which is deleted with it. Complete headers are copied to the
 user's cache folder, where the next builder finds them. A builder that is killed while it writes a
-header leaves nothing there. For each set of flags, the folder `flags` below it has a file with a
-byte for each variant without a header, one that is locked by the maker, and one that says that the
-header was made.
+header leaves nothing there. The folder `flags` below it has a file for each toolchain with a byte
+for each variant without a header, and for each set of flags one file that is locked by the maker,
+and one that says that the header was made.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from search_spaces.records import digest
 from tuner.tracing import span
 from workers import user_cache
 from workers.build import isa
+from workers.toolchain import inductor_toolchain
 
 _SUFFIXES = (".h", ".gch")
-#: Variants of one set of flags that a user's builders compile without a header before one is made.
-#: A header takes the time that it saves in four variants, and serves all later runs, too.
+#: Variants that a user's builders compile without a header before the first one is made. A header
+#: takes the time that it saves in four variants, and serves all later runs, too.
 WITHOUT_HEADER = 1
 
 
@@ -51,6 +52,8 @@ def share(private: Path) -> None:
     if shared is None or flags_folder is None:
         return
 
+    toolchain = inductor_toolchain().build_key
+
     def make_and_share(*args: Any, **kwargs: Any) -> Any:
         """Inductor's header for these flags; None to compile without one."""
         flags = _flags_file(flags_folder, args, kwargs)
@@ -59,7 +62,7 @@ def share(private: Path) -> None:
             _copy_in(shared, private)
             return make(*args, **kwargs)
         try:
-            if _counted(flags.with_suffix(".count")) <= WITHOUT_HEADER:
+            if _counted(flags_folder / f"{toolchain}.count") <= WITHOUT_HEADER:
                 return None
             with _alone(flags.with_suffix(".lock")) as alone:
                 if not alone:
@@ -112,7 +115,7 @@ def _flags_file(folder: Path, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
 
 
 def _counted(path: Path) -> int:
-    """The number of variants with these flags, this one included."""
+    """The number of variants so far, this one included."""
     with path.open("ab") as file:
         file.write(b".")
         return file.tell()
