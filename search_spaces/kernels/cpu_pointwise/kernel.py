@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from search_spaces.constraints import Constraint
 from search_spaces.declaration.dimensions import check_dims, tolerance_of
 from search_spaces.kernel import Cost, Kernel, TensorSpec, Tolerance
 from search_spaces.kernels.cpu_forms import HAS_NARROWER, HAS_THREADS
+from search_spaces.kernels.dtypes import ROUNDING
 from search_spaces.kernels.launch_limits import integer
 from search_spaces.params import Boolean, Choice, Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, Workload
@@ -66,14 +68,36 @@ _FORMS = {
 }
 
 
-CONSTRAINTS = (HAS_THREADS, HAS_NARROWER)
+#: The relative tolerance of a workload that names none.
+_TOLERANCE = ROUNDING["float32"]
+#: The least tolerances that these choices may keep. In rows of a thousand elements the tanh form is
+#: off by nearly twice as much, a bfloat16 intermediate by half as much again.
+_LEAST_OF_TANH = 1e-4
+_LEAST_OF_BFLOAT16 = ROUNDING["bfloat16"]
+
+
+def _keeps_bfloat16(config: Config, workload: Workload, device: Device) -> bool:
+    rounded = config["precision"] == "bfloat16"
+    return not rounded or tolerance_of(workload, _TOLERANCE) >= _LEAST_OF_BFLOAT16
+
+
+def _keeps_tanh(config: Config, workload: Workload, device: Device) -> bool:
+    return config["gelu"] != "tanh" or tolerance_of(workload, _TOLERANCE) >= _LEAST_OF_TANH
+
+
+CONSTRAINTS = (
+    HAS_THREADS,
+    HAS_NARROWER,
+    Constraint("rounding", _keeps_bfloat16, "a bfloat16 intermediate is outside the tolerance"),
+    Constraint("tanh", _keeps_tanh, "the tanh form of GELU is outside the tolerance"),
+)
 
 
 class CpuPointwise(Kernel):
     """softmax(gelu(x[rows, cols] + bias[cols]), -1); dims rows, cols, dtype, optionally tolerance.
 
-    The tolerance decides whether the tanh form of GELU (about 2e-4 off) and a bfloat16
-    intermediate (about 7e-3 off) are admissible.
+    The tolerance (relative error, 1e-5 without one) decides whether the tanh form of GELU (about
+    2e-4 off) and a bfloat16 intermediate (about 7e-3 off) are in the space.
     """
 
     name = "cpu_pointwise"
@@ -117,7 +141,7 @@ class CpuPointwise(Kernel):
         return {"out": exact(inputs["x"].double(), inputs["bias"].double())}
 
     def tolerance(self, workload: Workload) -> Tolerance:
-        relative = tolerance_of(workload, 1e-5)
+        relative = tolerance_of(workload, _TOLERANCE)
         return Tolerance(relative, relative)
 
     def cost(self, workload: Workload) -> Cost:
