@@ -159,6 +159,7 @@ class CampaignRun:
             self.ends_at,
             self.campaign.wall,
             read_folder(self.options.base / self.settings.paths.priors),
+            sum(not item.compile_only for item in scheduled) / max(1, len(workers)),
         )
         protocol_key = environment.protocol_key(environment.protocol(self.settings.measure))
         specs = []

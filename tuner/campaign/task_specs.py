@@ -13,6 +13,7 @@ from search_spaces.space import BoundSpace
 from tuner.campaign import environment, known_results
 from tuner.campaign.tasks import ScheduledTask
 from tuner.engine import TaskBudget, TaskSpec
+from tuner.engine.finals_time import first_estimate
 from tuner.engine.warm_start import nearest_winners
 from tuner.integrations.priors import Priors
 from tuner.settings.models import Settings
@@ -42,6 +43,8 @@ class TaskSpecs:
     wall_s: float | None = None
     #: Imported configs.
     priors: Priors = field(default_factory=Priors)
+    #: How many timed tasks of the run a device has, on average.
+    tasks_a_device: float = 1.0
 
     def of(self, item: ScheduledTask, task: TaskInfo) -> TaskSpec:
         """The spec of a task with its record in the database."""
@@ -100,11 +103,11 @@ class TaskSpecs:
         )
 
     def _finals_s(self, item: ScheduledTask) -> float:
-        """Seconds that the finals of a task will probably take, at most a third of the run's."""
+        """Seconds that the finals of a task will probably take."""
         if item.compile_only:
             return 0.0
         usual_s = backend_kinds.spec(item.device.kind).seconds_of_finals
-        return usual_s if self.wall_s is None else min(usual_s, self.wall_s / 3)
+        return first_estimate(usual_s, self.wall_s, self.tasks_a_device)
 
     def _timed(self, task: TaskInfo) -> dict[str, TrialRecord]:
         """Stored times of binaries, by digest, whichever revision of the kernel built them."""

@@ -12,6 +12,22 @@ from tuner.engine.task import Task
 _FINALS = (Stage.FINALS, Stage.CONFIRM)
 
 
+#: The share of a run with a limit that is kept free before any finals are over.
+_SHARE = 1 / 3
+
+
+def first_estimate(usual_s: float, wall_s: float | None, tasks_a_device: float) -> float:
+    """Seconds to expect of the finals of a task before the run has seen any.
+
+    usual_s: on this kind of device. wall_s: the time of the whole run; None: no limit.
+    tasks_a_device: how many tasks a device has on average. Their finals wait for each other. All of
+    them together take at most a third of the run, or the searches would end at their start.
+    """
+    if wall_s is None:
+        return usual_s
+    return min(usual_s, wall_s * _SHARE / max(1.0, tasks_a_device))
+
+
 @dataclass(slots=True)
 class FinalsTime:
     """Learns how long finals take, and gives every open search the seconds to keep free for them.

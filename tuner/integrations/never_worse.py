@@ -100,9 +100,10 @@ def never_worse(
 
 
 def sizes_between(keys: Iterable[int], count: int) -> list[int]:
-    """Up to `count` sizes to compare: evenly spread in each gap, and where the nearest row changes.
+    """`count` sizes to compare: evenly spread in each gap, and where the nearest row changes.
 
-    Small gaps are taken whole. The keys themselves are not among them.
+    Small gaps are taken whole; fewer sizes only if there are no more. The keys themselves are not
+    among them.
     """
     gaps = [range(low + 1, high) for low, high in pairwise(sorted(keys)) if high > low + 1]
     edges = {size for gap in gaps for size in _edges(gap)}
@@ -112,7 +113,9 @@ def sizes_between(keys: Iterable[int], count: int) -> list[int]:
     while each <= longest:
         more = found | {size for gap in gaps for size in _spread(gap, each)}
         if len(more) > count:
-            break
+            rest = sorted(more - found)
+            left = count - len(found)
+            return sorted(found | {rest[at * len(rest) // left] for at in range(left)})
         found, each = more, each + 1
     return sorted(found)
 
