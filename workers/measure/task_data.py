@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +90,8 @@ class TaskData:
         self._baselines: Mapping[str, Callable[..., Any]] | None = None
         #: The results of baselines that were warmed up and are correct.
         self.checked_baselines: dict[str, Checked] = {}
+        #: The results of computations that are correct, by the interpreter's keys.
+        self.checked_computations: dict[Hashable, Checked] = {}
 
     @property
     def baselines(self) -> Mapping[str, Callable[..., Any]]:

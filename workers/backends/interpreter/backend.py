@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from search_spaces.absent_device.module_sets import modules_of
 from search_spaces.errors import TunerError
-from search_spaces.kernel import Kernel
+from search_spaces.kernel import Kernel, Launch
 from search_spaces.records import Config, Device, Workload
 from workers.backends.interpreter.arithmetic import extend, uninterpretable
+from workers.backends.interpreter.launched import computation
 from workers.device import offline
-from workers.measure.gate.checks import check_variant
+from workers.measure.gate.checks import Checked, check_variant
 from workers.measure.session_backend import PreparedCandidate
 from workers.measure.task_data import TaskData
 from workers.measure.timers.timer import Candidate, Timer
@@ -20,14 +22,18 @@ from workers.measure.torch_backend import TorchBackend
 from workers.measure.triton_launch import WritingVariant, bind
 from workers.records import Artifact, Failure, MeasureJob, Measurement, MeasurementProtocol, Mode
 
+if TYPE_CHECKING:
+    import torch
+
 
 class InterpreterBackend(TorchBackend):
     """Runs a variant's launches on CPU tensors of the kernel's small workload.
 
     It verifies a job whatever the job's mode, and times nothing. It uses an artifact's config only:
-    the binary does not run, so its machine code stays unverified. A variant that the interpreter
-    cannot run has an unchecked outcome whose note names the operation. Raises `TunerError` when the
-    process was not started with `TRITON_INTERPRET=1`.
+    the binary does not run, so its machine code stays unverified. Variants whose launches differ in
+    compiler options only are checked once. A variant that the interpreter cannot run has an
+    unchecked outcome whose note names the operation. Raises `TunerError` when the process was not
+    started with `TRITON_INTERPRET=1`.
     """
 
     kind = "interpreter"
@@ -74,18 +80,20 @@ class InterpreterBackend(TorchBackend):
     def prepare(
         self, task: TaskData, artifact: Artifact, *, check: bool
     ) -> PreparedCandidate | Failure:
-        import numpy
-
         variant: WritingVariant | None = None
+        checked: Checked | Failure | None
         try:
             variant = bind(task, artifact.config)
-            if foreign := _compiled_only(task, artifact.config, variant):
+            tensors = _tensors(task, artifact.config, variant)
+            launches = task.kernel.launches(task.workload, artifact.config, tensors)
+            if foreign := _compiled_only(launches):
                 return self._unchecked(task, variant, f"cannot be interpreted: {foreign}")
-            # A GPU gives no warning for infinities and NaN; the gate detects them.
-            with numpy.errstate(all="ignore"):
-                checked = check_variant(
-                    task, variant.run, outputs=variant.outputs, scratch=variant.scratch
-                )
+            key = computation(launches, tensors)
+            checked = task.checked_computations.get(key)
+            if checked is None:
+                checked = self._checked(task, variant)
+                if key is not None and isinstance(checked, Checked):
+                    task.checked_computations[key] = checked
         except Exception as problem:
             if (limit := uninterpretable(problem)) and variant is not None:
                 return self._unchecked(task, variant, f"cannot be interpreted: {limit}")
@@ -94,6 +102,15 @@ class InterpreterBackend(TorchBackend):
             return checked
         candidate = Candidate(task.kernel.name, variant.run)
         return self._prepared(task, candidate, checked, outputs=variant.outputs)
+
+    def _checked(self, task: TaskData, variant: WritingVariant) -> Checked | Failure:
+        import numpy
+
+        # A GPU gives no warning for infinities and NaN; the gate detects them.
+        with numpy.errstate(all="ignore"):
+            return check_variant(
+                task, variant.run, outputs=variant.outputs, scratch=variant.scratch
+            )
 
     def _unchecked(self, task: TaskData, variant: WritingVariant, note: str) -> PreparedCandidate:
         task.load(0)
@@ -110,12 +127,16 @@ class InterpreterBackend(TorchBackend):
         return (kernel.small_workload(workload),)
 
 
-def _compiled_only(task: TaskData, config: Config, variant: WritingVariant) -> str:
-    """The function of a variant that is written in Gluon, which has no interpreter; or nothing."""
+def _tensors(task: TaskData, config: Config, variant: WritingVariant) -> dict[str, torch.Tensor]:
+    """The tensors that the variant's launches are bound to, by name."""
     tensors = dict(task.inputs) | {name: out.tensor for name, out in variant.outputs.items()}
     scratch = task.kernel.scratch(task.workload, config)
-    tensors |= {name: out.tensor for name, out in zip(scratch, variant.scratch, strict=True)}
-    for launch in task.kernel.launches(task.workload, config, tensors):
+    return tensors | {name: out.tensor for name, out in zip(scratch, variant.scratch, strict=True)}
+
+
+def _compiled_only(launches: Sequence[Launch]) -> str:
+    """The function of a variant that is written in Gluon, which has no interpreter; or nothing."""
+    for launch in launches:
         if getattr(launch.fn, "is_gluon", bool)():
             return f"{launch.fn.__name__} is written in Gluon, which runs on GPUs only"
     return ""
