@@ -16,9 +16,11 @@ figure. Steps on a GPU:
 - triton, helion: the whole processes of triton_autotune_run.py and helion_run.py;
 - reference: the regrets of all choices of a kernel (reference_timing.py).
 
-With `--device cpu`, `tuner run quickstart` and a `tune` of cpu_pointwise are measured instead. The
-document is written after every step. `--resume` skips the steps that a document holds. With
-`--stop-after`, a step that would end later than that many seconds after the start does not begin.
+With `--device cpu`, `tuner run quickstart` and a `tune` of cpu_pointwise are measured instead.
+`processor_s` of a step counts the processor time of all its processes, which other work on the
+machine changes little. The document is written after every step. `--resume` skips the steps that a
+document holds. With `--stop-after`, a step that would end later than that many seconds after the
+start does not begin.
 `--revision-path` measures the code of another checkout the same way; write it to another document.
 
     --only tuner session campaign triton helion reference    --kernel matmul layer_norm attention
@@ -37,7 +39,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from keypress_process import ROOT, compiled_packages, timed
+from keypress_process import ROOT, adopt_orphans, compiled_packages, processor_s, timed
 
 sys.path.insert(0, f"{ROOT}")
 
@@ -365,8 +367,9 @@ def _of_campaign(good: Mapping[str, dict]) -> dict:
 
 
 def _of_cpu(entry: Mapping) -> dict:
-    names = ("whole_s", "gone_s", "first_trial_s", "last_trial_s", "trials", "failed", "verdicts")
-    return {name: entry[name] for name in names if name in entry}
+    names = ("whole_s", "gone_s", "processor_s", "first_trial_s", "last_trial_s")
+    counts = ("trials", "failed", "verdicts")
+    return {name: entry[name] for name in (*names, *counts) if name in entry}
 
 
 # -- the run ---------------------------------------------------------------------------------------
@@ -374,6 +377,7 @@ def main() -> int:
     args = _arguments()
     # Ended by a signal, the script also ends the process that it measures.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    adopt_orphans()
     if args.byte_code == "as it is":
         return _measured(args, "as it is")
     with compiled_packages(args.revision_path) as made:
@@ -397,10 +401,12 @@ def _measured(args: argparse.Namespace, byte_code: str) -> int:
         if args.stop_after and time.monotonic() - began + EXPECTED_S[step[0]] > args.stop_after:
             left.append(key)
             continue
+        before_s = processor_s()
         try:
             done[key] = perform(step, args, done)
         except Exception as error:
             done[key] = {"problem": f"{type(error).__name__}: {error}"}
+        done[key]["processor_s"] = round(processor_s() - before_s, 1)
         failed += [key] if "problem" in done[key] else []
         done[key]["date"] = f"{datetime.now(UTC):%Y-%m-%d %H:%M}"
         shown = ("whole_s", "verdict", "verdicts", "calls", "wall_s", "first_trial_s", "problem")

@@ -89,6 +89,24 @@ def test_a_process_that_does_not_end_is_killed_with_what_it_has_started(keypress
     assert "did not end" in found["problem"]
 
 
+def test_processor_time_counts_processes_whose_parent_has_ended():
+    busy = "import time\nwhile time.process_time() < 0.3: pass"
+    parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {busy!r}])"
+    script = (
+        "import subprocess, sys, time\n"
+        "sys.path.insert(0, sys.argv[1])\n"
+        "from keypress_process import adopt_orphans, processor_s\n"
+        "adopt_orphans()\n"
+        f"subprocess.run([sys.executable, '-c', {parent!r}], check=True)\n"
+        "deadline = time.monotonic() + 60\n"
+        "while processor_s() < 0.3 and time.monotonic() < deadline:\n"
+        "    time.sleep(0.01)\n"
+        "print(processor_s() >= 0.3)\n"
+    )
+    command = [sys.executable, "-c", script, f"{BENCHMARKS}"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "True\n"
+
+
 def test_a_stopped_benchmark_leaves_no_process_behind(tmp_path):
     sleeper = "import sys; sys.path.insert(0, sys.argv[1]); import keypress_to_answer as k;"
     sleeper += "k.planned = lambda args: [('rehearsal',)];"
