@@ -1,9 +1,9 @@
 """Precompiled headers of Inductor's C++ backend, shared by all builders of a user.
 
 One header takes five seconds to compile and 150 MB of disk; with it, a variant compiles in under a
-second instead of two. The user's first variant of a toolchain is compiled without one, whichever
-builder has it, so that its result is not delayed. Then the first builder with a set of flags that
-has no header makes it, while others go on without.
+second instead of two. The user's first variants of a toolchain are compiled without one, whichever
+builders have them, so that the first result is not delayed. Then the first builder with a set of
+flags that has no header makes it, while others go on without.
 
 Each builder has a private folder, which is deleted with it. Complete headers are copied to the
 user's cache folder, where the next builder finds them. A builder that is killed while it writes a
@@ -32,8 +32,9 @@ from workers.toolchain import inductor_toolchain
 
 _SUFFIXES = (".h", ".gch")
 #: Variants that a user's builders compile without a header before the first one is made. A header
-#: takes the time that it saves in four variants, and serves all later runs, too.
-WITHOUT_HEADER = 1
+#: takes the time that it saves in four variants, and serves all later runs, too. With one, a spare
+#: builder may begin a header while another has the first variant, and a runner waits for that.
+WITHOUT_HEADER = 2
 
 
 def share(private: Path) -> None:
