@@ -1,36 +1,39 @@
 """Give committed tables the identity of today's code, where it launches what the old code launched.
 
-    python scripts/restamp_tables.py [--grown] OLD_REVISION TABLE...
+    python scripts/restamp_tables.py [--grown] [--changed-code] OLD_REVISION TABLE...
 
 For every entry of a table, the variants of the old revision and of the working tree are compiled
 for the table's target with this machine's Triton. A table is rewritten only if, for all entries,
 
 - the enumerated configs of the search space are the same, in the same order; with --grown, the new
   space may have further ones,
-- the launches have the same function, grid, arguments and options,
+- the launches of the entry's configs and of the default config have the same function, grid,
+  arguments and options,
 - the binaries are the same in every section that the device executes,
 - the inputs, the reference and the output of the baseline `eager` are the same, bit by bit, on the
   kernel's small workload, and so are the tolerance and the names of the baselines,
 
 and if the hashes of the device code are the same; with --grown, there may be further ones. The
 times in a table stay true then. Nothing is written for a table that fails; the exit code is 1.
+
+With --changed-code, the device code's source may differ, and the names of functions and options:
+an entry then stands by its own grids, arguments and binaries. The entries that pass are rewritten
+with today's identity. Those that fail leave the table, each named, with exit code 1; they have to
+be measured again. A table without an entry that passes is not rewritten.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import io
 import json
-import subprocess
 import sys
-import tarfile
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from compiled_launches import ROOT, in_tree, launches, unnamed, unpack
 
 
 def main() -> int:
@@ -39,6 +42,9 @@ def main() -> int:
     parser.add_argument("revision", help="git revision whose code the tables are stamped with")
     parser.add_argument("tables", nargs="+", type=Path)
     parser.add_argument("--grown", action="store_true", help="the new space has further configs")
+    parser.add_argument(
+        "--changed-code", action="store_true", help="entries with equal binaries pass, others leave"
+    )
     options = parser.parse_args()
     failed = False
     with tempfile.TemporaryDirectory(prefix="tuner-restamp-") as scratch:
@@ -48,48 +54,40 @@ def main() -> int:
             before, after = evidence(old, path), evidence(ROOT, path)
             if options.grown:
                 without_further(before, after)
-            differing = [key for key in before["entries"] if not same(before, after, key)]
-            equal_code = before["kernel_hashes"] == after["kernel_hashes"]
-            if differing or not equal_code or not before["entries"]:
-                failed = True
-                print(f"{path}: not rewritten, differs for {differing or 'its device code'}")
-                continue
-            count = sum(len(entry["launches"]) for entry in before["entries"].values())
-            restamp(path, after)
-            print(f"{path}: {len(before['entries'])} entries, {count} equal launches and binaries")
+            failed |= not judge(path, before, after, options.changed_code)
     return int(failed)
-
-
-def unpack(revision: str, folder: Path) -> None:
-    """The files of a revision, under `folder`."""
-    archive = subprocess.run(
-        ["git", "archive", revision], cwd=ROOT, stdout=subprocess.PIPE, check=True
-    ).stdout
-    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        tar.extractall(folder, filter="data")
 
 
 def evidence(tree: Path, table: Path) -> dict[str, Any]:
     """What the code of `tree` makes of each entry of a table, computed in a fresh process."""
-    paths = [f"{tree}", f"{ROOT / 'scripts'}"]
-    code = (
-        f"import sys; sys.path[:0] = {paths!r}; "
-        "import restamp_tables; restamp_tables.examine(sys.argv[1])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code, f"{table.resolve()}"],
-        cwd=tree,
-        stdout=subprocess.PIPE,
-        check=True,
-        text=True,
-    )
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return in_tree(tree, "restamp_tables", "examine", f"{table.resolve()}")
 
 
-def same(before: dict[str, Any], after: dict[str, Any], key: str) -> bool:
-    """Whether both trees make the same of one entry."""
-    return before["entries"][key] == after["entries"].get(key)
+def judge(path: Path, before: dict[str, Any], after: dict[str, Any], changed_code: bool) -> bool:
+    """Rewrite a table where it may be, and say what was equal; True where all of it was."""
+    differing = [key for key in before["entries"] if not same(before, after, key, changed_code)]
+    equal = [key for key in before["entries"] if key not in differing]
+    equal_code = changed_code or before["kernel_hashes"] == after["kernel_hashes"]
+    if not equal or not equal_code or (differing and not changed_code):
+        print(f"{path}: not rewritten, differs for {differing or 'its device code'}")
+        return False
+    restamp(path, after, set(equal))
+    count = sum(len(before["entries"][key]["launches"]) for key in equal)
+    print(f"{path}: {len(equal)} entries, {count} equal launches and binaries")
+    for key in differing:
+        print(f"{path}: left out, differs: {key}")
+    return not differing
+
+
+def same(before: dict[str, Any], after: dict[str, Any], key: str, changed_code: bool) -> bool:
+    """Whether both trees make the same of one entry, apart from names where the code may change."""
+    old, new = before["entries"][key], after["entries"].get(key)
+    if not changed_code or new is None:
+        return bool(old == new)
+    return bool(
+        {**old, "launches": unnamed(old["launches"])}
+        == {**new, "launches": unnamed(new["launches"])}
+    )
 
 
 def without_further(before: dict[str, Any], after: dict[str, Any]) -> None:
@@ -102,15 +100,17 @@ def without_further(before: dict[str, Any], after: dict[str, Any]) -> None:
     after["kernel_hashes"] = [code for code in after["kernel_hashes"] if code in known]
 
 
-def restamp(path: Path, after: dict[str, Any]) -> None:
-    """Rewrite a table with the identity of today's code; nothing else in it changes."""
+def restamp(path: Path, after: dict[str, Any], equal: set[str]) -> None:
+    """Rewrite a table with the identity of today's code and its equal entries; no more changes."""
+    from search_spaces.records import Workload
     from tuner.runtime import read
     from tuner.tables.text import text_of
 
     hashes = {name: after[name] for name in ("launch_hash", "check_hash", "space_hash")}
     codes = tuple(after.get("all_kernel_hashes", after["kernel_hashes"]))
-    table = replace(read(path), **hashes, kernel_hashes=codes)
-    path.write_text(text_of(table))
+    old = read(path)
+    entries = tuple(entry for entry in old.entries if Workload.from_mapping(entry.key).key in equal)
+    path.write_text(text_of(replace(old, **hashes, kernel_hashes=codes, entries=entries)))
 
 
 # -- in the process of one tree --------------------------------------------------------------------
@@ -128,13 +128,14 @@ def examine(path: str) -> None:
     for entry in table["entries"]:
         workload = Workload.from_mapping(entry["key"])
         bound = kernel.space(workload).bind(workload, device)
+        default = kernel.default_config(workload, device)
         hashes.add(kernel.space_hash(workload))
         entries[workload.key] = {
             "configs": [digest(sorted(config.items())) for config in bound.enumerate()],
             "launches": [
-                compiled(launch, device.target)
-                for config in (entry["config"], *entry["tie_set"])
-                for launch in kernel.launches(workload, config, tensors(kernel, workload, config))
+                launch
+                for config in (default, entry["config"], *entry["tie_set"])
+                for launch in launches(kernel, workload, config, device.target)
             ],
             "checked": checked(kernel, workload),
         }
@@ -154,14 +155,6 @@ def kernel_spec(table: Path, name: str) -> str:
     if "kernel_library" not in table.parts:
         return name
     return f"examples/kernel_library/kernel_library/tuning.py:{name}"
-
-
-def tensors(kernel: Any, workload: Any, config: Any) -> dict[str, Any]:
-    """Inputs, outputs and scratch of a variant on the `meta` device."""
-    from search_spaces.tensors import empty_tensors
-
-    specs = {**kernel.outputs(workload), **kernel.scratch(workload, config)}
-    return {**kernel.make_inputs(workload, 0, "meta"), **empty_tensors(specs, "meta")}
 
 
 def checked(kernel: Any, workload: Any) -> dict[str, Any]:
@@ -187,63 +180,6 @@ def bits(tensor: Any) -> str:
 
     data = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
     return hashlib.sha256(f"{tensor.dtype}{list(tensor.shape)}".encode() + data).hexdigest()
-
-
-def compiled(launch: Any, target: str) -> dict[str, Any]:
-    """A launch as text, and a digest of its binary for the target."""
-    import triton
-
-    triton.runtime.driver.set_active(OfflineDriver(target))
-    built = launch.fn.warmup(*launch.args, grid=launch.grid, **launch.kwargs)
-    return {
-        "function": launch.fn.__name__,
-        "grid": list(launch.grid),
-        "arguments": [shown(value) for value in launch.args],
-        "options": {name: shown(value) for name, value in sorted(launch.kwargs.items())},
-        "binary": executed(built.asm["cubin"]),
-    }
-
-
-def shown(value: Any) -> str:
-    """An argument as text: of a tensor its shape, dtype and strides, of a descriptor its fields."""
-    if hasattr(value, "stride"):
-        return f"{value.dtype}{list(value.shape)} by {list(value.stride())}"
-    if hasattr(value, "block_shape"):
-        fields = [list(value.shape), list(value.strides), list(value.block_shape)]
-        return f"descriptor of {shown(value.base)} {fields}"
-    return f"{type(value).__name__} {value!r}"
-
-
-def executed(cubin: bytes) -> str:
-    """A digest of a cubin without the sections that hold file names and line numbers."""
-    from elftools.elf.elffile import ELFFile
-
-    sha = hashlib.sha256()
-    for section in ELFFile(io.BytesIO(cubin)).iter_sections():
-        name = section.name
-        if ".debug" in name or "nv_debug" in name or name in (".strtab", ".shstrtab", ".symtab"):
-            continue
-        sha.update(name.encode() + section.data())
-    return sha.hexdigest()
-
-
-class OfflineDriver:
-    """Triton's driver for a GPU that this machine does not have."""
-
-    def __init__(self, target: str) -> None:
-        from triton.backends.compiler import GPUTarget
-
-        kind, _, capability = target.partition(":")
-        self._target = GPUTarget(kind, int(capability), 32)
-
-    def get_current_target(self) -> Any:
-        return self._target
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: int) -> int:
-        return 0
 
 
 if __name__ == "__main__":
