@@ -110,10 +110,13 @@ def multiply(
     STAGES: gl.constexpr = a_buffers.type.shape[0]
     for k in range(first, last, BLOCK_K):
         mbarrier.wait(ready.index(stage), phase)
-        b = b_buffers.index(stage)
         if COLUMNS:
-            b = b.permute((1, 0))
-        acc = warpgroup_mma(a_buffers.index(stage), b, acc, use_acc=k > 0, is_async=True)
+            b = b_buffers.index(stage).permute((1, 0))
+            acc = warpgroup_mma(a_buffers.index(stage), b, acc, use_acc=k > 0, is_async=True)
+        else:
+            acc = warpgroup_mma(
+                a_buffers.index(stage), b_buffers.index(stage), acc, use_acc=k > 0, is_async=True
+            )
         # One product stays in flight; the one before it has read its operands.
         acc = warpgroup_mma_wait(1, deps=(acc,))
         mbarrier.arrive(free.index(previous(stage, STAGES)), pred=k > 0)

@@ -11,13 +11,13 @@ import torch
 import triton
 import triton.language as tl
 
-from search_spaces.kernels.activation.triton_kernels import _activated
+from search_spaces.kernels.activation.triton_kernels import activated
 
 
 @triton.jit
 def gelu_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out_ptr + at, _activated(tl.load(x_ptr + at), "gelu", True))
+    tl.store(out_ptr + at, activated(tl.load(x_ptr + at), "gelu", True))
 
 
 if __name__ == "__main__":

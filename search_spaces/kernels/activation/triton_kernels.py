@@ -30,12 +30,14 @@ TAIL_9 = tl.constexpr(-2.279794349688958e-09)
 
 
 @triton.jit
-def _sigmoid(x):
+def sigmoid(x):
+    """1 / (1 + e^-x) of float32 values."""
     return 1.0 / (1.0 + tl.exp2(-x * LOG2E))
 
 
 @triton.jit
-def _tanh(x):
+def tanh(x):
+    """The hyperbolic tangent of float32 values."""
     # 1 - 2 / (1 + e^(2x)) stays in range where e^(2x) overflows.
     return 1.0 - 2.0 / (1.0 + tl.exp2(2.0 * x * LOG2E))
 
@@ -58,7 +60,7 @@ def _half_gelu(x):
 
 
 @triton.jit
-def _activated(x, FUNCTION: tl.constexpr, HALF: tl.constexpr = False):
+def activated(x, FUNCTION: tl.constexpr, HALF: tl.constexpr = False):
     """The activation of float32 values; NaN stays NaN. HALF: the result is rounded to 16 bits."""
     if FUNCTION == "relu":
         y = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
@@ -66,16 +68,16 @@ def _activated(x, FUNCTION: tl.constexpr, HALF: tl.constexpr = False):
         y = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
         y = tl.minimum(y, 1.0, propagate_nan=tl.PropagateNan.ALL)
     elif FUNCTION == "sigmoid":
-        y = _sigmoid(x)
+        y = sigmoid(x)
     elif FUNCTION == "tanh":
-        y = _tanh(x)
+        y = tanh(x)
     elif FUNCTION == "gelu" or FUNCTION == "geglu":
         y = _half_gelu(x) if HALF else 0.5 * x * (1.0 + tl.erf(x * SQRT_HALF))
     elif FUNCTION == "gelu_tanh":
-        y = 0.5 * x * (1.0 + _tanh((x + x * x * x * TANH_CUBIC) * TANH_SCALE))
+        y = 0.5 * x * (1.0 + tanh((x + x * x * x * TANH_CUBIC) * TANH_SCALE))
     else:
         tl.static_assert(FUNCTION == "silu" or FUNCTION == "swiglu")
-        y = x * _sigmoid(x)
+        y = x * sigmoid(x)
     return y
 
 
@@ -91,12 +93,12 @@ def _activate_block(
     at = tl.cast(block, tl.int64) * BLOCK + tl.arange(0, BLOCK)
     if MASKED:
         x = tl.load(x_ptr + at, at < elements, 0.0, eviction_policy=load_policy)
-        y = _activated(x.to(tl.float32), FUNCTION, HALF)
+        y = activated(x.to(tl.float32), FUNCTION, HALF)
         tl.store(out_ptr + at, y.to(out_ptr.dtype.element_ty), at < elements,
                  cache_modifier=store_policy)  # fmt: skip
     else:
         x = tl.load(x_ptr + at, eviction_policy=load_policy)
-        y = _activated(x.to(tl.float32), FUNCTION, HALF)
+        y = activated(x.to(tl.float32), FUNCTION, HALF)
         tl.store(out_ptr + at, y.to(out_ptr.dtype.element_ty), cache_modifier=store_policy)
 
 
@@ -143,7 +145,7 @@ def _gate_block(
         gate = tl.load(x_ptr + gate_at, inside, 0.0, eviction_policy=load_policy).to(tl.float32)
         up = tl.load(x_ptr + gate_at + COLS, inside, 0.0, eviction_policy=load_policy)
         up = up.to(tl.float32)
-    y = _activated(gate, FUNCTION, HALF) * up
+    y = activated(gate, FUNCTION, HALF) * up
     y = y.to(out_ptr.dtype.element_ty)
     if EVEN:
         tl.store(out_ptr + out_at, y, cache_modifier=store_policy)

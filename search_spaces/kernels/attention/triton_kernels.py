@@ -10,6 +10,8 @@ the two products is FlashAttention (Dao et al., 2022; Dao, 2023). The exponentia
 import triton
 import triton.language as tl
 
+from search_spaces.kernels.jitted_tiles import multiply_add
+
 
 @triton.jit
 def _load_rows(
@@ -32,15 +34,6 @@ def _load_rows(
         at = (rows * HEAD_DIM)[:, None] + tl.arange(0, HEAD_DIM)[None, :]
         block = tl.load(source + head.to(tl.int64) * S * HEAD_DIM + at)
     return block
-
-
-@triton.jit
-def _multiply_add(a, b, acc, INTERPRETED: tl.constexpr):
-    """acc + a @ b. Triton's interpreter would multiply the bits of bfloat16 as integers."""
-    if INTERPRETED:
-        a = a.to(tl.float32)
-        b = b.to(tl.float32)
-    return tl.dot(a, b, acc)
 
 
 @triton.jit
@@ -73,7 +66,7 @@ def _attend(
     for start in tl.range(first, last, BLOCK_N):
         k = _load_rows(k_source, head, start, S, BLOCK_N, HEAD_DIM, not EDGE, DESCRIBED)
         scores = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-        scores = _multiply_add(q, tl.trans(k), scores, INTERPRETED) * scale
+        scores = multiply_add(q, tl.trans(k), scores, None, INTERPRETED) * scale
         keys = start + tl.arange(0, BLOCK_N)
         if DIAGONAL:
             queries = first_row + tl.arange(0, BLOCK_M)
@@ -86,7 +79,7 @@ def _attend(
         weights = tl.exp2(scores - higher[:, None])
         total = total * shrink + tl.sum(weights, 1)
         v = _load_rows(v_source, head, start, S, BLOCK_N, HEAD_DIM, not EDGE, DESCRIBED)
-        acc = _multiply_add(weights.to(v.dtype), v, acc * shrink[:, None], INTERPRETED)
+        acc = multiply_add(weights.to(v.dtype), v, acc * shrink[:, None], None, INTERPRETED)
         peak = higher
     return acc, total, peak
 

@@ -11,7 +11,7 @@ memory.
 import triton
 import triton.language as tl
 
-from search_spaces.kernels.matmul.triton_kernels import _store_tile, _tile_at
+from search_spaces.kernels.jitted_tiles import store_tile, tile_at
 
 
 @triton.jit
@@ -49,7 +49,9 @@ def batched_matmul_kernel(
     K = K // ALIGN_K * ALIGN_K
     tiles = tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)
     batch = (tl.program_id(0) // tiles).to(tl.int64)
-    pid_m, pid_n = _tile_at(tl.program_id(0) % tiles, M, N, BLOCK_M, BLOCK_N, GROUP_M)
+    pid_m, pid_n = tile_at(
+        tl.program_id(0) % tiles, tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP_M
+    )
     if SHARED != "a":
         a_ptr += batch * M * K
     if SHARED != "b":
@@ -91,7 +93,7 @@ def batched_matmul_kernel(
         acc = tl.dot(a, b, acc, input_precision=PRECISION)
         a_ptrs += a_step
         b_ptrs += b_step
-    _store_tile(out_ptr, acc, rows, cols, M, N, N, EVEN_M and EVEN_N, WIDE)
+    store_tile(out_ptr, acc, rows, cols, M, N, N, EVEN_M and EVEN_N, WIDE)
 
 
 @triton.jit
@@ -115,7 +117,7 @@ def _descriptor_tile(
 ):  # fmt: skip
     tiles = tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)
     batch = at // tiles
-    pid_m, pid_n = _tile_at(at % tiles, M, N, BLOCK_M, BLOCK_N, GROUP_M)
+    pid_m, pid_n = tile_at(at % tiles, tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP_M)
     row, col = pid_m * BLOCK_M, pid_n * BLOCK_N
     a_batch = 0 if SHARED == "a" else batch
     b_batch = 0 if SHARED == "b" else batch

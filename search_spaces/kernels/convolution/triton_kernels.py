@@ -10,7 +10,7 @@ memory only. A tile is accumulated in float32; tiles are visited as in the matmu
 import triton
 import triton.language as tl
 
-from search_spaces.kernels.matmul.triton_kernels import _multiply_add, _store_tile, _tile_at
+from search_spaces.kernels.jitted_tiles import multiply_add, store_tile, tile_at
 
 
 @triton.jit
@@ -48,7 +48,9 @@ def convolution_kernel(
     bundle = tl.program_id(1) // SPLIT_K
     first = split * per_split
     last = tl.minimum(first + per_split, steps)
-    pid_m, pid_n = _tile_at(tl.program_id(0), pixels, bundle_out, BLOCK_M, BLOCK_N, GROUP_M)
+    pid_m, pid_n = tile_at(
+        tl.program_id(0), tl.cdiv(pixels, BLOCK_M), tl.cdiv(bundle_out, BLOCK_N), GROUP_M
+    )
 
     rows = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
     cols = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -103,12 +105,12 @@ def convolution_kernel(
         else:
             w_ptrs = w_ptr + (w_at[:, None] + (tap * run + ks)[None, :])
             b = tl.load(w_ptrs) if even_k else tl.load(w_ptrs, in_run, 0.0)
-        acc = _multiply_add(a, tl.trans(b), acc, PRECISION, INTERPRETED)
+        acc = multiply_add(a, tl.trans(b), acc, PRECISION, INTERPRETED)
 
     out_ptr += bundle * bundle_out
     if SPLIT_K > 1:
         out_ptr += split.to(tl.int64) * pixels * OUT_CHANNELS
-    _store_tile(out_ptr, acc, rows, cols, pixels, existing, OUT_CHANNELS, False, WIDE)
+    store_tile(out_ptr, acc, rows, cols, pixels, existing, OUT_CHANNELS, False, WIDE)
 
 
 @triton.jit
@@ -127,7 +129,10 @@ def _described_tile(
     tiles_x = tl.cdiv(OUT_WIDTH, TILE_W)
     tiles_y = tl.cdiv(OUT_HEIGHT, TILE_H)
     tiles_m = tl.cdiv(batch, images) * tiles_y * tiles_x
-    pid_m, pid_n = _tile_at(tile, tiles_m * BLOCK_M, OUT_CHANNELS, BLOCK_M, BLOCK_N, GROUP_M)
+    # Triton compiles the rounded count to other code than tiles_m, which has no timings.
+    pid_m, pid_n = tile_at(
+        tile, tl.cdiv(tiles_m * BLOCK_M, BLOCK_M), tl.cdiv(OUT_CHANNELS, BLOCK_N), GROUP_M
+    )
     left = pid_m % tiles_x * TILE_W
     top = pid_m // tiles_x % tiles_y * TILE_H
     image = pid_m // (tiles_x * tiles_y) * images
@@ -154,7 +159,7 @@ def _described_tile(
             a = x_desc.load([at_row, phase, at_col, image, at_channel])
         a = a.reshape(BLOCK_M, BLOCK_K)
         b = w_desc.load([tap, pid_n * BLOCK_N, channel]).reshape(BLOCK_N, BLOCK_K)
-        acc = _multiply_add(a, tl.trans(b), acc, PRECISION, INTERPRETED)
+        acc = multiply_add(a, tl.trans(b), acc, PRECISION, INTERPRETED)
 
     rows = tl.arange(0, BLOCK_M)
     cols = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)

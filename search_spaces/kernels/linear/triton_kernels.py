@@ -10,8 +10,8 @@ computes the tiles of both, which share the tile of `a`.
 import triton
 import triton.language as tl
 
-from search_spaces.kernels.activation.triton_kernels import _activated
-from search_spaces.kernels.matmul.triton_kernels import _store_tile, _tile_at
+from search_spaces.kernels.activation.triton_kernels import activated
+from search_spaces.kernels.jitted_tiles import store_tile, tile_at
 
 
 @triton.jit
@@ -53,9 +53,9 @@ def _finished(
     if EPILOGUE == "swiglu":
         if HAS_BIAS:
             up = _biased(up, bias_ptr + N, cols, N)
-        acc = _activated(acc, EPILOGUE, HALF) * up
+        acc = activated(acc, EPILOGUE, HALF) * up
     elif EPILOGUE != "none" and EPILOGUE != "residual":
-        acc = _activated(acc, EPILOGUE, HALF)
+        acc = activated(acc, EPILOGUE, HALF)
     return acc
 
 
@@ -81,7 +81,7 @@ def linear_kernel(
     a_stride = a_stride // ALIGN_K * ALIGN_K
     w_stride = w_stride // ALIGN_K * ALIGN_K
     out_stride = out_stride // ALIGN_N * ALIGN_N
-    pid_m, pid_n = _tile_at(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
+    pid_m, pid_n = tile_at(tl.program_id(0), tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP_M)
     first, last = part_of_k(K, BLOCK_K, SPLIT_K)
 
     rows = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -122,7 +122,7 @@ def linear_kernel(
         acc += _tile(residual_ptr, rows, cols, M, N, out_stride, EVEN_M and EVEN_N, WIDE)
     if SPLIT_K > 1:
         out_ptr += tl.program_id(1).to(tl.int64) * M * N
-    _store_tile(out_ptr, acc, rows, cols, M, N, out_stride, EVEN_M and EVEN_N, WIDE)
+    store_tile(out_ptr, acc, rows, cols, M, N, out_stride, EVEN_M and EVEN_N, WIDE)
 
 
 @triton.jit
@@ -152,7 +152,7 @@ def _descriptor_tile(
     # fmt: off
     GATED: tl.constexpr = EPILOGUE == "swiglu"
     COLS: tl.constexpr = BLOCK_N // SUBTILES
-    pid_m, pid_n = _tile_at(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
+    pid_m, pid_n = tile_at(tile, tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP_M)
     row, col = pid_m * BLOCK_M, pid_n * BLOCK_N
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     if GATED:

@@ -9,36 +9,7 @@ at the same time share tiles of both operands in the last-level cache.
 import triton
 import triton.language as tl
 
-
-@triton.jit
-def _tile_at(tile, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl.constexpr):
-    """Row and column of a tile in grouped order."""
-    tiles_m = tl.cdiv(M, BLOCK_M)
-    tiles_n = tl.cdiv(N, BLOCK_N)
-    group = tile // (GROUP_M * tiles_n)
-    height = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-    within = tile % (GROUP_M * tiles_n)
-    return group * GROUP_M + within % height, within // height
-
-
-@triton.jit
-def _multiply_add(a, b, acc, PRECISION: tl.constexpr, INTERPRETED: tl.constexpr):
-    """acc + a @ b. Triton's interpreter would multiply the bits of bfloat16 as integers."""
-    if INTERPRETED:
-        a = a.to(tl.float32)
-        b = b.to(tl.float32)
-    return tl.dot(a, b, acc, input_precision=PRECISION)
-
-
-@triton.jit
-def _store_tile(out_ptr, acc, rows, cols, M, N, stride, EVEN: tl.constexpr, WIDE: tl.constexpr):
-    at_rows = rows.to(tl.int64) if WIDE else rows
-    out_ptrs = out_ptr + ((at_rows * stride)[:, None] + cols[None, :])
-    value = acc.to(out_ptr.dtype.element_ty)
-    if EVEN:
-        tl.store(out_ptrs, value)
-    else:
-        tl.store(out_ptrs, value, (rows < M)[:, None] & (cols < N)[None, :])
+from search_spaces.kernels.jitted_tiles import multiply_add, store_tile, tile_at
 
 
 @triton.jit
@@ -78,7 +49,7 @@ def matmul_kernel(
     a_stride = a_stride // ALIGN_K * ALIGN_K
     b_stride = b_stride // ALIGN_N * ALIGN_N
     out_stride = out_stride // ALIGN_N * ALIGN_N
-    pid_m, pid_n = _tile_at(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
+    pid_m, pid_n = tile_at(tl.program_id(0), tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP_M)
     split = tl.program_id(1)
     steps = tl.cdiv(K, BLOCK_K)
     per_split = tl.cdiv(steps, SPLIT_K)
@@ -107,13 +78,13 @@ def matmul_kernel(
             in_k = tl.arange(0, BLOCK_K) < K - step * BLOCK_K
             a = tl.load(a_ptrs, in_k[None, :], 0.0)
             b = tl.load(b_ptrs, in_k[:, None] & in_n, 0.0)
-        acc = _multiply_add(a, b, acc, PRECISION, INTERPRETED)
+        acc = multiply_add(a, b, acc, PRECISION, INTERPRETED)
         a_ptrs += BLOCK_K
         b_ptrs += BLOCK_K * b_stride
 
     if SPLIT_K > 1:
         out_ptr += split.to(tl.int64) * M * N
-    _store_tile(out_ptr, acc, rows, cols, M, N, out_stride, EVEN_M and EVEN_N, WIDE)
+    store_tile(out_ptr, acc, rows, cols, M, N, out_stride, EVEN_M and EVEN_N, WIDE)
 
 
 @triton.jit
@@ -132,13 +103,13 @@ def _descriptor_tile(
     PRECISION: tl.constexpr,
     INTERPRETED: tl.constexpr,
 ):
-    pid_m, pid_n = _tile_at(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
+    pid_m, pid_n = tile_at(tile, tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP_M)
     row, col = pid_m * BLOCK_M, pid_n * BLOCK_N
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for step in tl.range(tl.cdiv(K, BLOCK_K)):
         a = a_desc.load([row, step * BLOCK_K])
         b = b_desc.load([step * BLOCK_K, col])
-        acc = _multiply_add(a, b, acc, PRECISION, INTERPRETED)
+        acc = multiply_add(a, b, acc, PRECISION, INTERPRETED)
     out_desc.store([row, col], acc.to(out_desc.dtype))
 
 

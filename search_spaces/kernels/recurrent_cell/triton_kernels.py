@@ -12,8 +12,8 @@ float32.
 import triton
 import triton.language as tl
 
-from search_spaces.kernels.activation.triton_kernels import _sigmoid, _tanh
-from search_spaces.kernels.matmul.triton_kernels import _multiply_add
+from search_spaces.kernels.activation.triton_kernels import sigmoid, tanh
+from search_spaces.kernels.jitted_tiles import multiply_add
 
 
 @triton.jit
@@ -33,7 +33,7 @@ def _add_products(
         for gate in tl.static_range(GATES):
             at = w_ptrs + (ks + gate * HIDDEN * SIZE)
             w = tl.load(at) if even else tl.load(at, ks < SIZE, 0.0)
-            added += (_multiply_add(v, tl.trans(w), sums[gate], PRECISION, INTERPRETED),)
+            added += (multiply_add(v, tl.trans(w), sums[gate], PRECISION, INTERPRETED),)
         sums = added
     return sums
 
@@ -51,15 +51,15 @@ def _biases(b_ptr, units, HIDDEN: tl.constexpr, GATES: tl.constexpr):
 @triton.jit
 def _lstm(enter, forget, cell, leave, c):
     """The next h and c."""
-    c = _sigmoid(forget) * c + _sigmoid(enter) * _tanh(cell)
-    return _sigmoid(leave) * _tanh(c), c
+    c = sigmoid(forget) * c + sigmoid(enter) * tanh(cell)
+    return sigmoid(leave) * tanh(c), c
 
 
 @triton.jit
 def _gru(reset, update, new_of_x, new_of_h, h):
     """The next h."""
-    new = _tanh(new_of_x + _sigmoid(reset) * new_of_h)
-    share = _sigmoid(update)
+    new = tanh(new_of_x + sigmoid(reset) * new_of_h)
+    share = sigmoid(update)
     return new + share * (h - new)
 
 
@@ -169,7 +169,7 @@ def sequence_kernel(
                 start = now[gate] + (of_x[gate] + of_h[gate])
             else:
                 start = tl.zeros((BLOCK_B, UNITS), tl.float32) + of_h[gate]
-            sums += (_multiply_add(v, weights[gate], start, PRECISION, INTERPRETED),)
+            sums += (multiply_add(v, weights[gate], start, PRECISION, INTERPRETED),)
         if LSTM:
             h, c = _lstm(sums[0], sums[1], sums[2], sums[3], c)
         else:

@@ -15,7 +15,7 @@ begins with a tile in its place 1.
 import triton
 import triton.language as tl
 
-from search_spaces.kernels.matmul.triton_kernels import _store_tile, _tile_at
+from search_spaces.kernels.jitted_tiles import store_tile, tile_at
 
 
 @triton.jit
@@ -86,7 +86,7 @@ def _store_sums(
     else:
         rows = row + tl.arange(0, BLOCK_M)
         cols = col + tl.arange(0, BLOCK_N)
-        _store_tile(out, acc, rows, cols, M, N, out_stride, EVEN, WIDE)
+        store_tile(out, acc, rows, cols, M, N, out_stride, EVEN, WIDE)
 
 
 @triton.jit
@@ -115,7 +115,7 @@ def stream_k_kernel(
     whole = tiles - streamed
 
     for tile in tl.range(program, whole, programs, flatten=DESCRIBED):
-        pid_m, pid_n = _tile_at(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
+        pid_m, pid_n = tile_at(tile, tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP_M)
         row, col = pid_m * BLOCK_M, pid_n * BLOCK_N
         acc = _tile_sums(a, b, row, col, 0, steps, M, N, K, a_stride, b_stride, DESCRIBED,
                          BLOCK_M, BLOCK_N, BLOCK_K, EVEN_M, EVEN_N, EVEN_K, WIDE, PRECISION)
@@ -129,7 +129,9 @@ def stream_k_kernel(
     while at < end:
         first = at % steps
         last = tl.minimum(first + end - at, steps)
-        pid_m, pid_n = _tile_at(whole + at // steps, M, N, BLOCK_M, BLOCK_N, GROUP_M)
+        pid_m, pid_n = tile_at(
+            whole + at // steps, tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP_M
+        )
         row, col = pid_m * BLOCK_M, pid_n * BLOCK_N
         acc = _tile_sums(a, b, row, col, first, last, M, N, K, a_stride, b_stride, DESCRIBED,
                          BLOCK_M, BLOCK_N, BLOCK_K, EVEN_M, EVEN_N, EVEN_K, WIDE, PRECISION)
@@ -174,6 +176,8 @@ def add_parts_kernel(
             for program in tl.range(first, last + 1):
                 place = 2 * program + tl.where(program * share <= begin, 1, 0)
                 acc += tl.load(part_ptrs + tl.cast(place, tl.int64) * (BLOCK_M * BLOCK_N))
-            pid_m, pid_n = _tile_at(tiles - streamed + at, M, N, BLOCK_M, BLOCK_N, GROUP_M)
+            pid_m, pid_n = tile_at(
+                tiles - streamed + at, tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP_M
+            )
             rows, cols = pid_m * BLOCK_M + lines, pid_n * BLOCK_N + cols
-            _store_tile(out_ptr, acc, rows, cols, M, N, out_stride, False, WIDE)
+            store_tile(out_ptr, acc, rows, cols, M, N, out_stride, False, WIDE)
