@@ -2,15 +2,14 @@
 # ruff: noqa: ANN001, ANN201
 """Triton kernel of the products of a mixture-of-experts layer.
 
-A slot is one expert of one token. Slots are ordered by expert, and those of an expert fill whole
-blocks of BLOCK_SIZE_M, so that a tile has a single matrix. The order and the names of the
-parameters are those of vLLM's fused_moe kernel, whose tables fit.
+Its slots, their order and the parameters' names are those of `triton_slots`.
 """
 
 import triton
 import triton.language as tl
 
 from search_spaces.kernels.jitted_tiles import tile_at
+from search_spaces.kernels.moe_matmul.triton_slots import columns_of, slots_of, store_slots
 
 
 @triton.jit
@@ -35,11 +34,8 @@ def moe_matmul_kernel(
     expert = tl.load(expert_ptr + block).to(tl.int64)
     if expert < 0:
         return
-    slot = tl.load(order_ptr + block * BLOCK_SIZE_M + tl.arange(0, BLOCK_SIZE_M))
-    used = slot < slots
-    col = tile_n * BLOCK_SIZE_N + tl.arange(0, BLOCK_SIZE_N)
-    # Columns beyond the last read the last one: what they compute is not stored.
-    w_row = col if EVEN_N else tl.minimum(col, N - 1)
+    slot, used = slots_of(order_ptr, block, slots, BLOCK_SIZE_M)
+    col, w_row = columns_of(tile_n, N, BLOCK_SIZE_N, EVEN_N)
     k = tl.arange(0, BLOCK_SIZE_K)
     factors: tl.constexpr = 2 if SILU else 1
     x_ptrs = x_ptr + ((slot // SHARE).to(tl.int64) * K)[:, None] + k[None, :]
@@ -65,8 +61,4 @@ def moe_matmul_kernel(
 
     if SILU:
         acc = acc * tl.sigmoid(acc) * value
-    if WEIGHTED:
-        acc = acc * tl.load(weight_ptr + slot, used, 0.0)[:, None]
-    out_ptrs = out_ptr + (slot.to(tl.int64) * N)[:, None] + col[None, :]
-    inside = used[:, None] if EVEN_N else used[:, None] & (col < N)[None, :]
-    tl.store(out_ptrs, acc.to(out_ptr.dtype.element_ty), inside)
+    store_slots(out_ptr, weight_ptr, acc, slot, used, col, N, EVEN_N, WEIGHTED)

@@ -2,13 +2,15 @@
 # ruff: noqa: ANN001, ANN201
 """Triton kernel of the mixture-of-experts products of codes with scales.
 
-It has the order, the scales and the parameters of vLLM's fused_moe kernel, whose tables fit.
+Its slots, their order and the parameters' names are those of `triton_slots`, and the scales those
+of vLLM's fused_moe kernel, whose tables fit.
 """
 
 import triton
 import triton.language as tl
 
 from search_spaces.kernels.jitted_tiles import tile_at
+from search_spaces.kernels.moe_matmul.triton_slots import columns_of, slots_of, store_slots
 
 
 @triton.jit
@@ -31,12 +33,9 @@ def scaled_moe_matmul_kernel(
     expert = tl.load(expert_ptr + block).to(tl.int64)
     if expert < 0:
         return
-    slot = tl.load(order_ptr + block * BLOCK_SIZE_M + tl.arange(0, BLOCK_SIZE_M))
-    used = slot < slots
+    slot, used = slots_of(order_ptr, block, slots, BLOCK_SIZE_M)
     row = (slot // SHARE).to(tl.int64)
-    col = tile_n * BLOCK_SIZE_N + tl.arange(0, BLOCK_SIZE_N)
-    # Columns beyond the last read the last one: what they compute is not stored.
-    w_row = col if EVEN_N else tl.minimum(col, N - 1)
+    col, w_row = columns_of(tile_n, N, BLOCK_SIZE_N, EVEN_N)
     k = tl.arange(0, BLOCK_SIZE_K)
     x_ptrs = x_ptr + (row * K)[:, None] + k[None, :]
     w_ptrs = w_ptr + expert * (N * K) + (w_row * K)[None, :] + k[:, None]
@@ -70,8 +69,4 @@ def scaled_moe_matmul_kernel(
         acc = acc * (tl.load(x_scale_ptr) * tl.load(w_scale_ptr + expert))
     if SCALES == "int8_channel":
         acc = acc * tl.load(w_scale_ptr + expert * N + w_row)[None, :]
-    if WEIGHTED:
-        acc = acc * tl.load(weight_ptr + slot, used, 0.0)[:, None]
-    out_ptrs = out_ptr + (slot.to(tl.int64) * N)[:, None] + col[None, :]
-    inside = used[:, None] if EVEN_N else used[:, None] & (col < N)[None, :]
-    tl.store(out_ptrs, acc.to(out_ptr.dtype.element_ty), inside)
+    store_slots(out_ptr, weight_ptr, acc, slot, used, col, N, EVEN_N, WEIGHTED)
