@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-# ruff: noqa: ANN001, ANN201
+# ruff: noqa: ANN001, ANN201, SIM108
 """Jitted functions of Gluon's products on Hopper: one warp loads, two groups of warps multiply.
 
 The partitions meet at mbarriers. `ready[s]` completes when the operands of stage s are in shared
@@ -44,6 +44,67 @@ def following(stage, phase, STAGES: gl.constexpr):
 def previous(stage, STAGES: gl.constexpr):
     """The stage before, of STAGES in a ring."""
     return gl.where(stage == 0, STAGES - 1, stage - 1)
+
+
+@gluon.jit
+def shared_memory(descriptors, BLOCK_M: gl.constexpr, STAGES: gl.constexpr, PARTS: gl.constexpr):
+    """Buffers of both consumers and of the producer, and the barriers, as they are to begin.
+
+    Returns ((a, b, out) of the upper and of the lower consumer, (upper a, lower a, b)) and
+    (ready, free, turns). Consumers that take turns at whole tiles share the buffers of a.
+    """
+    a_desc, b_desc, out_desc = descriptors
+    ROWS: gl.constexpr = a_desc.block_type.shape[0]
+    TURNS: gl.constexpr = BLOCK_M // ROWS == 1
+    BUFFERS: gl.constexpr = 2 if PARTS == 4 else 1
+    A_SHAPE: gl.constexpr = [STAGES, ROWS, a_desc.block_type.shape[1]]
+    B_SHAPE: gl.constexpr = [STAGES, b_desc.block_type.shape[0], b_desc.block_type.shape[1]]
+    OUT_SHAPE: gl.constexpr = [BUFFERS, ROWS, out_desc.block_type.shape[1]]
+    upper = gl.allocate_shared_memory(a_desc.dtype, A_SHAPE, a_desc.layout)
+    if TURNS:
+        lower = upper
+    else:
+        lower = gl.allocate_shared_memory(a_desc.dtype, A_SHAPE, a_desc.layout)
+    b_buffers = gl.allocate_shared_memory(b_desc.dtype, B_SHAPE, b_desc.layout)
+    upper_out = gl.allocate_shared_memory(out_desc.dtype, OUT_SHAPE, out_desc.layout)
+    lower_out = gl.allocate_shared_memory(out_desc.dtype, OUT_SHAPE, out_desc.layout)
+    ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    turns = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    for consumer in gl.static_range(2):
+        mbarrier.init(turns.index(consumer), count=1)
+    for stage in gl.static_range(STAGES):
+        mbarrier.init(ready.index(stage), count=1)
+        mbarrier.init(free.index(stage), count=1 if TURNS else 2)
+    above = (upper, b_buffers, upper_out)
+    below = (lower, b_buffers, lower_out)
+    return (above, below, (upper, lower, b_buffers)), (ready, free, turns)
+
+
+@gluon.jit
+def first_turn(steps, STAGES: gl.constexpr, TURNS: gl.constexpr, INDEX: gl.constexpr):
+    """First tile of a consumer, the tiles to its next one, and the stage and phase it begins at.
+
+    With TURNS, the second consumer begins `steps` loads after the first one.
+    """
+    first = gl.program_id(0)
+    stride = gl.num_programs(0)
+    stage = 0
+    phase = 0
+    if TURNS:
+        if INDEX == 1:
+            first += stride
+            stage = steps % STAGES
+            phase = steps // STAGES & 1
+        stride *= 2
+    return first, stride, stage, phase
+
+
+@gluon.jit
+def after_other(stage, phase, steps, STAGES: gl.constexpr):
+    """Stage and phase after the `steps` loads that the other consumer reads for the next tile."""
+    ahead = phase * STAGES + stage + steps
+    return ahead % STAGES, ahead // STAGES & 1
 
 
 @gluon.jit

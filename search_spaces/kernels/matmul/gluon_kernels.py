@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-# ruff: noqa: ANN001, ANN201, ANN202, SIM108
+# ruff: noqa: ANN001, ANN201, ANN202
 """Gluon kernel of the matmul family for Hopper: one warp loads, two warp groups multiply.
 
 The partitions share the functions, and the barriers, of `search_spaces/kernels/gluon_tiles.py`.
@@ -9,7 +9,16 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma_wait
 
-from search_spaces.kernels.gluon_tiles import corner, multiply, previous, produce, store_tile
+from search_spaces.kernels.gluon_tiles import (
+    after_other,
+    corner,
+    first_turn,
+    multiply,
+    previous,
+    produce,
+    shared_memory,
+    store_tile,
+)
 
 
 @gluon.jit
@@ -42,16 +51,7 @@ def _consume(
     operands = (a_buffers, b_buffers)
     tiles = gl.cdiv(M, BLOCK_M) * gl.cdiv(N, BLOCK_N)
     steps = gl.cdiv(K, BLOCK_K)
-    first = gl.program_id(0)
-    stride = gl.num_programs(0)
-    stage = 0
-    phase = 0
-    if TURNS:
-        if INDEX == 1:
-            first += stride
-            stage = steps % STAGES
-            phase = steps // STAGES & 1
-        stride *= 2
+    first, stride, stage, phase = first_turn(steps, STAGES, TURNS, INDEX)
     # The first consumer does not wait for its first turn.
     turn = 1 - INDEX
     for tile in range(first, tiles, stride):
@@ -67,10 +67,7 @@ def _consume(
         acc = warpgroup_mma_wait(0, deps=(acc,))
         mbarrier.arrive(free.index(previous(stage, STAGES)))
         if TURNS:
-            # The other consumer reads the operands of the next tile.
-            ahead = phase * STAGES + stage + steps
-            stage = ahead % STAGES
-            phase = ahead // STAGES & 1
+            stage, phase = after_other(stage, phase, steps, STAGES)
         store_tile(out_desc, acc, out_buffers, row + OFFSET, col, PARTS, BUFFERS)
     tma.store_wait(0)
 
@@ -97,33 +94,10 @@ def gluon_matmul_kernel(
     consumer computes half of every tile; with ROWS = BLOCK_M the consumers take turns, so that one
     stores while the other multiplies. The launch has num_warps=4, which are the first consumer.
     """
-    ROWS: gl.constexpr = a_desc.block_type.shape[0]
-    TURNS: gl.constexpr = BLOCK_M // ROWS == 1
-    BUFFERS: gl.constexpr = 2 if PARTS == 4 else 1
-    A_SHAPE: gl.constexpr = [STAGES, ROWS, BLOCK_K]
-    OUT_SHAPE: gl.constexpr = [BUFFERS, ROWS, BLOCK_N // PARTS]
-    upper = gl.allocate_shared_memory(a_desc.dtype, A_SHAPE, a_desc.layout)
-    if TURNS:
-        lower = upper
-    else:
-        lower = gl.allocate_shared_memory(a_desc.dtype, A_SHAPE, a_desc.layout)
-    b_buffers = gl.allocate_shared_memory(b_desc.dtype, [STAGES, BLOCK_K, BLOCK_N], b_desc.layout)
-    upper_out = gl.allocate_shared_memory(out_desc.dtype, OUT_SHAPE, out_desc.layout)
-    lower_out = gl.allocate_shared_memory(out_desc.dtype, OUT_SHAPE, out_desc.layout)
-    ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    turns = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    for consumer in gl.static_range(2):
-        mbarrier.init(turns.index(consumer), count=1)
-    for stage in gl.static_range(STAGES):
-        mbarrier.init(ready.index(stage), count=1)
-        mbarrier.init(free.index(stage), count=1 if TURNS else 2)
     descriptors = (a_desc, b_desc, out_desc)
-    barriers = (ready, free, turns)
+    buffers, barriers = shared_memory(descriptors, BLOCK_M, STAGES, PARTS)
+    above, below, loaded = buffers
     sizes = (M, N, K)
-    above = (upper, b_buffers, upper_out)
-    below = (lower, b_buffers, lower_out)
-    loaded = (upper, lower, b_buffers)
     BLOCKS: gl.constexpr = (BLOCK_M, BLOCK_N, BLOCK_K)
     # Of 168 registers a thread, which 12 warps may have, the consumers take over the producer's.
     gl.warp_specialize(
