@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 
-from search_spaces.records import Device
+from search_spaces.kernels.launch_limits import integer
+from search_spaces.records import Config, Device
 
 #: Shared memory in bytes, 32-bit registers and multiprocessors of a device that does not say.
 _SHARED, _REGISTERS, _PROCESSORS = 227 * 1024, 65536, 128
@@ -36,3 +37,21 @@ def tile_features(
         math.log2(resident),
         waves / math.ceil(waves),
     )
+
+
+def product_tile_features(
+    config: Config, device: Device, *, rows: int, cols: int, stage_bytes: int, programs: int
+) -> tuple[float, ...]:
+    """The features of a launch of rows x cols tiles of a product, and log2 of the products per
+    operand element that a tile loads.
+
+    stage_bytes: shared memory of one of the config's stages. programs: of the launch.
+    """
+    launch = tile_features(
+        device,
+        shared_bytes=stage_bytes * integer(config, "num_stages"),
+        sums=rows * cols,
+        warps=integer(config, "num_warps"),
+        programs=programs,
+    )
+    return *launch, math.log2(rows * cols / (rows + cols))

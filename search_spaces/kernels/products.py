@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from math import log2, sqrt
+from math import sqrt
 from typing import NamedTuple, TypeAlias
 
 from search_spaces.block_sizes import ceil_div
@@ -17,7 +17,7 @@ from search_spaces.constraints import Constraint
 from search_spaces.declaration.dimensions import tolerance_of
 from search_spaces.kernel import Tolerance
 from search_spaces.kernels.dtypes import ROUNDING
-from search_spaces.kernels.features import tile_features
+from search_spaces.kernels.features import product_tile_features
 from search_spaces.kernels.launch_limits import (
     DESCRIPTORS,
     fits_shared,
@@ -116,14 +116,14 @@ def product_features(product_of: ProductOf) -> Features:
         product = product_of(config, workload)
         rows = integer(config, "BLOCK_M")
         cols = integer(config, "BLOCK_N") * product.factors
-        launch = tile_features(
+        return product_tile_features(
+            config,
             device,
-            shared_bytes=stage_bytes(product, config) * integer(config, "num_stages"),
-            sums=rows * cols,
-            warps=integer(config, "num_warps"),
+            rows=rows,
+            cols=cols,
+            stage_bytes=stage_bytes(product, config),
             programs=tiles(product, config) * product.products * integer(config, "SPLIT_K"),
         )
-        return *launch, log2(rows * cols / (rows + cols))
 
     return features
 

@@ -8,7 +8,6 @@ squares of b). Imports no torch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import log2
 from typing import TYPE_CHECKING, Any
 
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -19,7 +18,7 @@ from search_spaces.constraints import Constraint
 from search_spaces.kernel import Launch, TensorSpec
 from search_spaces.kernels.codes import FLOAT8
 from search_spaces.kernels.dialects import GLUON
-from search_spaces.kernels.features import tile_features
+from search_spaces.kernels.features import product_tile_features
 from search_spaces.kernels.launch_limits import (
     DESCRIPTORS,
     block_parameter,
@@ -140,14 +139,14 @@ def _depth(k: int, low: int, high: int) -> PowerOfTwo:
 def features(config: Config, workload: Workload, device: Device) -> tuple[float, ...]:
     """The features of its tiles, and log2 of the products per operand element a tile loads."""
     rows, cols = integer(config, "BLOCK_M"), integer(config, "BLOCK_N")
-    launch = tile_features(
+    return product_tile_features(
+        config,
         device,
-        shared_bytes=_stage_bytes(config) * integer(config, "num_stages"),
-        sums=rows * cols,
-        warps=integer(config, "num_warps"),
+        rows=rows,
+        cols=cols,
+        stage_bytes=_stage_bytes(config),
         programs=_output_tiles(config, workload) * integer(config, "SPLIT_K"),
     )
-    return *launch, log2(rows * cols / (rows + cols))
 
 
 def default_point(bound: BoundSpace) -> Config:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from math import log2
-
 from search_spaces.block_sizes import ceil_div
 from search_spaces.constraints import Constraint
-from search_spaces.kernels.features import tile_features
+from search_spaces.kernels.features import product_tile_features
 from search_spaces.kernels.launch_limits import (
     block_parameter,
     fits_shared,
@@ -99,14 +97,14 @@ def _stage_bytes(config: Config) -> int:
 
 def _features(config: Config, workload: Workload, device: Device) -> tuple[float, ...]:
     rows, cols = integer(config, "BLOCK_M"), integer(config, "BLOCK_N")
-    launch = tile_features(
+    return product_tile_features(
+        config,
         device,
-        shared_bytes=_stage_bytes(config) * integer(config, "num_stages"),
-        sums=rows * cols,
-        warps=integer(config, "num_warps"),
+        rows=rows,
+        cols=cols,
+        stage_bytes=_stage_bytes(config),
         programs=output_tiles(config, workload) * integer(config, "SPLIT_K"),
     )
-    return *launch, log2(rows * cols / (rows + cols))
 
 
 def _fits_shared(config: Config, workload: Workload, device: Device) -> bool:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import log2
 
 from search_spaces.block_sizes import ceil_div
 from search_spaces.bound import BoundSpace
 from search_spaces.constraints import Constraint
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
-from search_spaces.kernels.features import tile_features
+from search_spaces.kernels.features import product_tile_features
 from search_spaces.kernels.launch_limits import (
     block_parameter,
     fits_shared,
@@ -103,14 +102,14 @@ def _features(
     def features(config: Config, workload: Workload, device: Device) -> tuple[float, ...]:
         rows, cols = integer(config, "BLOCK_M"), integer(config, "BLOCK_N")
         tiles = ceil_div(workload.size("tokens"), rows) * ceil_div(columns(workload, config), cols)
-        launch = tile_features(
+        return product_tile_features(
+            config,
             device,
-            shared_bytes=_stage_bytes(config, workload) * integer(config, "num_stages"),
-            sums=rows * cols,
-            warps=integer(config, "num_warps"),
+            rows=rows,
+            cols=cols,
+            stage_bytes=_stage_bytes(config, workload),
             programs=ceil_div(tiles, integer(config, "steps")),
         )
-        return *launch, log2(rows * cols / (rows + cols))
 
     return features
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from math import log2
-
 from search_spaces.block_sizes import ceil_div
 from search_spaces.bound import BoundSpace
 from search_spaces.constraints import Constraint
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
-from search_spaces.kernels.features import tile_features
+from search_spaces.kernels.features import product_tile_features
 from search_spaces.kernels.launch_limits import (
     DESCRIPTORS,
     block_parameter,
@@ -74,14 +72,14 @@ def matmul_space(workload: Workload) -> SearchSpace:
 def features(config: Config, workload: Workload, device: Device) -> tuple[float, ...]:
     """The features of its tiles, and log2 of the products per operand element a tile loads."""
     rows, cols = integer(config, "BLOCK_M"), integer(config, "BLOCK_N")
-    launch = tile_features(
+    return product_tile_features(
+        config,
         device,
-        shared_bytes=_stage_bytes(config, workload) * integer(config, "num_stages"),
-        sums=rows * cols,
-        warps=integer(config, "num_warps"),
+        rows=rows,
+        cols=cols,
+        stage_bytes=_stage_bytes(config, workload),
         programs=output_tiles(config, workload) * integer(config, "SPLIT_K"),
     )
-    return *launch, log2(rows * cols / (rows + cols))
 
 
 def default_point(bound: BoundSpace) -> Config:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import log2
 from typing import NamedTuple
 
 from search_spaces.block_sizes import ceil_div
 from search_spaces.bound import BoundSpace
 from search_spaces.constraints import Constraint
 from search_spaces.kernels.dtypes import ELEMENT_BYTES
-from search_spaces.kernels.features import tile_features
+from search_spaces.kernels.features import product_tile_features
 from search_spaces.kernels.launch_limits import (
     block_parameter,
     fits_shared,
@@ -153,14 +152,14 @@ def features(config: Config, workload: Workload, device: Device) -> tuple[float,
     """The features of its tiles, and log2 of the products per operand element a tile loads."""
     rows = integer(config, "BLOCK_SIZE_M")
     cols = integer(config, "BLOCK_SIZE_N") * slot_product(workload).factors
-    launch = tile_features(
+    return product_tile_features(
+        config,
         device,
-        shared_bytes=_stage_bytes(config, workload) * integer(config, "num_stages"),
-        sums=rows * cols,
-        warps=integer(config, "num_warps"),
+        rows=rows,
+        cols=cols,
+        stage_bytes=_stage_bytes(config, workload),
         programs=_programs(config, workload),
     )
-    return *launch, log2(rows * cols / (rows + cols))
 
 
 def _sums(config: Config, workload: Workload) -> int:
