@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from search_spaces.bound import BoundSpace
 from search_spaces.constraints import Constraint
 from search_spaces.params import Parameter, PowerOfTwo
 from search_spaces.records import Config, Device, Value, Workload
@@ -30,6 +31,19 @@ def block_parameter(name: str, size: int, low: int, high: int) -> PowerOfTwo:
 def nearest(parameter: Parameter, usual: int) -> Value:
     """The value of a parameter of numbers that is nearest to the usual one."""
     return min(parameter.values(), key=lambda value: abs(int(str(value)) - usual))
+
+
+def nearest_values(bound: BoundSpace, usual: Mapping[str, Value]) -> dict[str, Value]:
+    """The values of a usual config that the space's parameters have nearest to it, in their order.
+
+    Values that are no numbers stay; a parameter that the usual config does not name has no value.
+    """
+    found: dict[str, Value] = {}
+    for parameter in bound.parameters:
+        if parameter.name in usual:
+            value = usual[parameter.name]
+            found[parameter.name] = nearest(parameter, value) if isinstance(value, int) else value
+    return found
 
 
 def threads(config: Config, device: Device) -> int:

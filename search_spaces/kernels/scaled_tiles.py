@@ -7,7 +7,7 @@ squares of b). Imports no torch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -25,7 +25,7 @@ from search_spaces.kernels.launch_limits import (
     fits_shared,
     has_capability,
     integer,
-    nearest,
+    nearest_values,
     programs_at_once,
     threads,
 )
@@ -160,20 +160,20 @@ def default_point(bound: BoundSpace) -> Config:
     few = bound.workload.size("M") <= _FEW_ROWS
     first = _first_tile(bound.workload)
     for tile in _USUAL if first is None else (first, *_USUAL):
-        for dot in ("float8", "float16"):
-            for group in (8, 1) if _is_wide(bound, tile) else (1, 8):
-                usual = {**tile, "GROUP_M": group, "dot": dot}
-                cut = {
-                    item.name: _nearest(item, usual[item.name])
-                    for item in bound.parameters
-                    if item.name in usual
-                }
-                for loads, fast in ((True, True), (False, True), (False, False)):
-                    config = bound.complete({**cut, **_chosen(bound.workload, loads, fast)})
-                    if bound.feasible(config):
-                        return _spread(bound, config) if few else config
+        for config in _with_tile(bound, tile):
+            if bound.feasible(config):
+                return _spread(bound, config) if few else config
     bound.require_feasible()
     return next(bound.enumerate())
+
+
+def _with_tile(bound: BoundSpace, tile: Mapping[str, int]) -> Iterator[Config]:
+    """The configs of a tile that the default may be, the preferred ones first."""
+    for dot in ("float8", "float16"):
+        for group in (8, 1) if _is_wide(bound, tile) else (1, 8):
+            cut = nearest_values(bound, {**tile, "GROUP_M": group, "dot": dot})
+            for loads, fast in ((True, True), (False, True), (False, False)):
+                yield bound.complete({**cut, **_chosen(bound.workload, loads, fast)})
 
 
 def _first_tile(workload: Workload) -> dict[str, int] | None:
@@ -229,12 +229,6 @@ def _spread(bound: BoundSpace, config: Config) -> Config:
     programs = tiles * integer(config, "SPLIT_K")
     ahead = {**config, "num_stages": _MOST_AHEAD}
     return ahead if programs <= at_once and bound.feasible(ahead) else config
-
-
-def _nearest(parameter: Parameter, usual: Value) -> Value:
-    if not isinstance(usual, int):
-        return usual
-    return nearest(parameter, usual)
 
 
 def _tiles(config: Config, workload: Workload, dim: str) -> int:

@@ -17,7 +17,7 @@ from search_spaces.kernels.launch_limits import (
     fits_registers,
     fits_shared,
     integer,
-    nearest,
+    nearest_values,
     programs_at_once,
 )
 from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo, When
@@ -159,11 +159,7 @@ def default_point(bound: BoundSpace) -> Config:
     """The config without tuning: a usual tile, cut to the problem and the device."""
     usual = _USUAL_FLOAT32 if bound.workload["dtype"] == "float32" else _USUAL
     for tile in usual:
-        cut = {
-            item.name: nearest(item, tile[item.name])
-            for item in bound.parameters
-            if item.name in tile
-        }
+        cut = nearest_values(bound, tile)
         run = next_power_of_two(_run(bound.complete(cut), bound.workload))
         cut["BLOCK_K"] = min(integer(cut, "BLOCK_K"), max(16, run))
         steps = _steps(bound.complete(cut), bound.workload)

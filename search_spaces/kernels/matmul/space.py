@@ -13,11 +13,12 @@ from search_spaces.kernels.launch_limits import (
     fits_shared,
     has_capability,
     integer,
+    nearest_values,
     programs_at_once,
     threads,
 )
 from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo
-from search_spaces.records import Config, Device, Value, Workload
+from search_spaces.records import Config, Device, Workload
 from search_spaces.space import SearchSpace
 
 #: Usual tiles without tuning; the default config is the first that is feasible.
@@ -86,23 +87,13 @@ def default_point(bound: BoundSpace) -> Config:
     """The config without tuning: a usual tile, cut to the problem and the device."""
     usual = _USUAL_FLOAT32 if bound.workload["dtype"] == "float32" else _USUAL
     for tile in usual:
-        config = bound.complete(
-            {
-                item.name: _nearest(item, tile[item.name])
-                for item in bound.parameters
-                if item.name in tile
-            }
-        )
+        config = bound.complete(nearest_values(bound, tile))
         for group in (8, 1):
             grouped = {**config, "GROUP_M": group}
             if bound.feasible(grouped):
                 return grouped
     bound.require_feasible()
     return next(bound.enumerate())
-
-
-def _nearest(parameter: Parameter, usual: int) -> Value:
-    return min(parameter.values(), key=lambda value: abs(int(str(value)) - usual))
 
 
 def output_tiles(config: Config, workload: Workload) -> int:

@@ -16,7 +16,7 @@ from search_spaces.kernels.launch_limits import (
     fits_shared,
     has_capability,
     integer,
-    nearest,
+    nearest_values,
     programs_at_once,
     threads,
 )
@@ -30,7 +30,7 @@ from search_spaces.kernels.matrix_chain.products import (
     tiles_of,
 )
 from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo
-from search_spaces.records import Config, Device, Value, Workload
+from search_spaces.records import Config, Device, Workload
 from search_spaces.space import SearchSpace
 
 #: An order with more operations than this many times the fewest cannot win.
@@ -111,7 +111,7 @@ def default_point(bound: BoundSpace) -> Config:
     if config is not None:
         return _split(bound, config)
     for tile in _SMALL:
-        config = bound.complete({"order": order, **_nearest_tile(bound, tile)})
+        config = bound.complete({"order": order, **nearest_values(bound, tile)})
         if bound.feasible(config):
             return config
     bound.require_feasible()
@@ -125,17 +125,11 @@ def _usual_configs(bound: BoundSpace) -> Iterator[Config]:
     for tile in _USUAL_FLOAT32 if single else _USUAL:
         for group in (1, 8) if tile["BLOCK_M"] < 128 else (8, 1):
             config = bound.complete(
-                {"order": order, **_nearest_tile(bound, tile), "GROUP_M": group}
+                {"order": order, **nearest_values(bound, tile), "GROUP_M": group}
             )
             if bound.feasible(config):
                 yield config
                 break
-
-
-def _nearest_tile(bound: BoundSpace, tile: Mapping[str, int]) -> dict[str, Value]:
-    return {
-        item.name: nearest(item, tile[item.name]) for item in bound.parameters if item.name in tile
-    }
 
 
 def _tiles_of_largest(config: Config, workload: Workload) -> int:
