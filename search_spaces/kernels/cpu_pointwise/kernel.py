@@ -68,21 +68,23 @@ _FORMS = {
 }
 
 
-#: The relative tolerance of a workload that names none.
-_TOLERANCE = ROUNDING["float32"]
 #: The least tolerances that these choices may keep. In rows of a thousand elements the tanh form is
 #: off by nearly twice as much, a bfloat16 intermediate by half as much again.
 _LEAST_OF_TANH = 1e-4
-_LEAST_OF_BFLOAT16 = ROUNDING["bfloat16"]
+
+
+def _tolerance(workload: Workload) -> float:
+    """The relative tolerance of a workload; that of float32 where it names none."""
+    return tolerance_of(workload, ROUNDING["float32"])
 
 
 def _keeps_bfloat16(config: Config, workload: Workload, device: Device) -> bool:
     rounded = config["precision"] == "bfloat16"
-    return not rounded or tolerance_of(workload, _TOLERANCE) >= _LEAST_OF_BFLOAT16
+    return not rounded or _tolerance(workload) >= ROUNDING["bfloat16"]
 
 
 def _keeps_tanh(config: Config, workload: Workload, device: Device) -> bool:
-    return config["gelu"] != "tanh" or tolerance_of(workload, _TOLERANCE) >= _LEAST_OF_TANH
+    return config["gelu"] != "tanh" or _tolerance(workload) >= _LEAST_OF_TANH
 
 
 CONSTRAINTS = (
@@ -141,7 +143,7 @@ class CpuPointwise(Kernel):
         return {"out": exact(inputs["x"].double(), inputs["bias"].double())}
 
     def tolerance(self, workload: Workload) -> Tolerance:
-        relative = tolerance_of(workload, _TOLERANCE)
+        relative = _tolerance(workload)
         return Tolerance(relative, relative)
 
     def cost(self, workload: Workload) -> Cost:
