@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from search_spaces.errors import KernelError
 from search_spaces.records import Workload, digest
-from tuner.runtime.identity import Closure, closure_of, stamp
+from tuner.runtime.identity import Closure, IdentityError, closure_of, stamp
 
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel
@@ -22,7 +23,8 @@ LAUNCHED = ("launches", "cpu_callable", "cpu_threads", "outputs", "scratch")
 CHECKED = ("reference", "make_inputs", "tolerance", "baselines", "small_workload")
 #: Members of a kernel that do not count where it is passed as a whole (`f(self)`).
 _IGNORED = frozenset(
-    {"workloads", "check_workload", "space", "default_config", "cost", "spec", "space_hash"}
+    {"workloads", "check_workload", "space", "default_config", "cost", "spec"}
+    | {"launch_hash", "check_hash", "kernel_hashes", "space_hash"}
 )
 #: Members of a workload that only format it.
 _SHOWN = frozenset({"key"})
@@ -41,9 +43,11 @@ def closure(kernel: Kernel, methods: tuple[str, ...]) -> Closure:
     key = id(kernel), methods
     known = _known.get(key)
     if known is None or known[0]() is not kernel:
-        found = closure_of(
-            kernel, methods, given=(Workload,), ignored={Base: _IGNORED, Workload: _SHOWN}
-        )
+        ignored = {Base: _IGNORED, Workload: _SHOWN}
+        try:
+            found = closure_of(kernel, methods, given=(Workload,), ignored=ignored)
+        except IdentityError as error:
+            raise KernelError(f"kernel {kernel.name}: {error}", error.hint) from error
         known = _known[key] = weakref.ref(kernel), found
     found = known[1]
     stamps = {file: stamp(file) for file in found.files}

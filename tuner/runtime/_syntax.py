@@ -40,6 +40,8 @@ class Source:
     imports: Mapping[str, Import] = field(default_factory=dict)
     #: Methods that it calls on `super()`, sorted.
     supers: tuple[str, ...] = ()
+    #: Modules that it imports by a literal name, as `importlib.import_module("a.b")`; sorted.
+    loaded: tuple[str, ...] = ()
 
 
 _files: dict[tuple[str, int, int], dict[int, list[_Function]]] = {}
@@ -77,6 +79,7 @@ def _read(node: _Function, code: CodeType, jitted: bool) -> Source:
         chains=tuple(sorted(found.chains)),
         imports=found.imports,
         supers=tuple(sorted(found.supers)),
+        loaded=tuple(sorted(found.loaded)),
     )
 
 
@@ -185,6 +188,7 @@ class _References:
     def __init__(self, node: _Function, code: CodeType, jitted: bool) -> None:
         self.chains: set[Chain] = set()
         self.supers: set[str] = set()
+        self.loaded: set[str] = set()
         self.imports: dict[str, Import] = {}
         self._jitted = jitted
         body = node.body if isinstance(node.body, list) else [node.body]
@@ -228,6 +232,7 @@ class _References:
         if isinstance(node, ast.Attribute) and _is_super(node.value):
             self.supers.add(node.attr)
             return
+        self.loaded.update(_loaded(node))
         if isinstance(node, ast.Assign):
             pairs = _pairs(node.targets[0], node.value) if len(node.targets) == 1 else []
             if any(name in self._aliases for name, _ in pairs):
@@ -269,6 +274,14 @@ def _is_super(node: ast.AST) -> bool:
     return (
         isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
     )
+
+
+def _loaded(node: ast.AST) -> Iterator[str]:
+    """The module that `import_module("name")` or `__import__("name")` imports."""
+    if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+        called, name = _chain(node.func) or ("",), node.args[0].value
+        if called[-1] in ("import_module", "__import__") and isinstance(name, str):
+            yield name
 
 
 def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Import]]:

@@ -8,9 +8,12 @@ import enum
 import functools
 import hashlib
 import inspect
-import sys
+import io
+import itertools
+import re
 import types
-from collections.abc import Iterable, Mapping
+import weakref
+from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Any
 
@@ -20,6 +23,51 @@ _GENERATORS = frozenset({"collections", "dataclasses", "enum", "typing"})
 _DATACLASS_OPTIONS = ("init", "repr", "eq", "order", "unsafe_hash", "frozen")
 #: Libraries whose versions a toolchain records, and Python itself.
 TOOLS = frozenset({"torch", "triton", "numpy", "python"})
+#: Names of a module that do not affect behaviour, most of them set by the interpreter.
+MODULE_NAMES = frozenset(
+    {
+        "__all__",
+        "__annotate__",
+        "__annotations__",
+        "__builtins__",
+        "__cached__",
+        "__conditional_annotations__",
+        "__debug__",
+        "__doc__",
+        "__file__",
+        "__loader__",
+        "__name__",
+        "__package__",
+        "__path__",
+        "__spec__",
+        "__warningregistry__",
+    }
+)
+#: Modules whose objects have no value: locks, loggers, streams, threads, weak caches.
+_OPAQUE = frozenset(
+    {
+        "_abc",
+        "_asyncio",
+        "_contextvars",
+        "_queue",
+        "_socket",
+        "_thread",
+        "_weakref",
+        "_weakrefset",
+        "abc",
+        "asyncio",
+        "concurrent",
+        "logging",
+        "multiprocessing",
+        "selectors",
+        "socket",
+        "subprocess",
+        "threading",
+        "typing",
+        "warnings",
+        "weakref",
+    }
+)
 
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
 _CONTAINERS = (tuple, list, set, frozenset, collections.deque)
@@ -68,10 +116,23 @@ def is_atom(found: Any) -> bool:
 
 def parts(found: Any) -> Iterable[Any] | None:
     """The ordered parts of a container or of a wrapped callable; None for any other value."""
-    if isinstance(found, Mapping) and isinstance(found, dict | types.MappingProxyType):
-        return [part for pair in found.items() for part in pair]
+    if isinstance(found, dict | types.MappingProxyType):
+        pairs = [part for pair in found.items() for part in pair]
+        return [*pairs, *_settings(found)]
+    if isinstance(found, collections.deque):
+        return [*found, *_settings(found)]
     if isinstance(found, _CONTAINERS):
         return found
+    if isinstance(found, types.BuiltinMethodType | types.MethodWrapperType):
+        owner = found.__self__
+        silent = owner is None or isinstance(owner, types.ModuleType | type)
+        return None if silent else [found.__name__, owner]
+    if isinstance(found, weakref.ReferenceType):
+        return [found()]
+    if isinstance(found, types.CodeType):
+        return [found.co_code, found.co_names, found.co_consts]
+    if isinstance(found, io.StringIO | io.BytesIO):
+        return [found.getvalue()]
     if isinstance(found, functools.partial):
         return [found.func, found.args, found.keywords]
     if inspect.ismethod(found):
@@ -80,32 +141,71 @@ def parts(found: Any) -> Iterable[Any] | None:
         return [part for pair in sorted(vars(found).items()) for part in pair]
     if isinstance(found, property):
         return [found.fget, found.fset]
-    wrapped = getattr(found, "__wrapped__", None) if _is_wrapper(found) else None
-    return None if wrapped is None else [wrapped]
+    inner = wrapped(found)
+    return None if inner is None else [inner]
 
 
-def text(found: Any) -> str | None:
-    """A stable text for a value without parts or state; None where there is none."""
+def _settings(found: Any) -> list[Any]:
+    """What a container does beside holding its parts."""
+    if isinstance(found, collections.defaultdict):
+        return ["default_factory", found.default_factory]
+    limit = getattr(found, "maxlen", None) if isinstance(found, collections.deque) else None
+    return [] if limit is None else ["maxlen", limit]
+
+
+def wrapped(found: Any) -> Any:
+    """The function below a wrapper that is an object, as that of `functools.lru_cache`; or None."""
+    if type(found).__module__ in ("functools", "contextlib") or callable(found):
+        return _attribute(found, "__wrapped__")
+    return None
+
+
+def text(found: Any, *, own: bool = False) -> str | None:
+    """A stable text for a value without parts or state; None where there is none.
+
+    own: whether its type is own code, whose `repr` may hide what matters.
+    """
     if isinstance(found, enum.Enum):
         return f"{found.name} {found.value!r}" if is_atom(found.value) else found.name
     if isinstance(found, PurePath):
         return found.name if found.is_absolute() else found.as_posix()
-    if isinstance(found, _ATOMS):  # of a subclass
-        return repr(found)
-    if callable(getattr(found, "tobytes", None)) and hasattr(found, "dtype"):
+    for atom in _ATOMS:  # of a subclass
+        if isinstance(found, atom):
+            return f"{vars(atom)['__repr__'](found) if own else repr(found)}"
+    array = _array(found)
+    return array if array is not None or own else _shown(found)
+
+
+def _array(found: Any) -> str | None:
+    """Dtype, shape and data of an array or tensor; None for any other value."""
+    if callable(_attribute(found, "tobytes")) and hasattr(found, "dtype"):
+        if found.dtype.hasobject:
+            raise TypeError("an array of objects has no stable bytes")
         return f"{found.dtype} {found.shape} {found.tobytes().hex()}"
-    if callable(getattr(found, "untyped_storage", None)):
-        return _tensor(found)
+    return _tensor(found) if callable(_attribute(found, "untyped_storage")) else None
+
+
+def _shown(found: Any) -> str | None:
+    """The text of a library's value where it is complete; None otherwise."""
+    if isinstance(found, re.Pattern):
+        return f"re.compile({found.pattern!r}, {found.flags})"
+    if isinstance(found, itertools.count):  # a counter's position changes
+        return ""
     if inspect.isbuiltin(found):
         return f"{found.__module__}.{found.__qualname__}"
     if getattr(found, "__dict__", None) or dataclasses.is_dataclass(found):
         return None
     if hasattr(type(found), "__slots__") and type(found).__dict__.get("__repr__") is None:
         return None
-    if hasattr(found, "__next__"):  # an iterator's position changes
-        return ""
-    shown = repr(found)
-    return None if " at 0x" in shown else shown
+    if type(found).__module__ == "operator":  # its text has the texts of what it holds
+        return None
+    text = repr(found)
+    return None if " at 0x" in text else text
+
+
+def _attribute(found: Any, name: str) -> Any:
+    """An attribute; None for one that only `__getattr__` could answer for."""
+    return getattr(found, name) if inspect.getattr_static(found, name, None) is not None else None
 
 
 def _tensor(tensor: Any) -> str:
@@ -114,22 +214,70 @@ def _tensor(tensor: Any) -> str:
         return facts
     import torch
 
-    flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg()
+    flat = plain.contiguous().reshape(-1).view(torch.uint8)
     return f"{facts} {hashlib.sha256(flat.numpy().tobytes()).hexdigest()}"
 
 
-def is_opaque(cls: type) -> bool:
-    """Whether an instance's state does not count, as for locks and loggers."""
-    return cls.__module__.partition(".")[0] in sys.stdlib_module_names
+def is_opaque(found: Any) -> bool:
+    """Whether an object's state does not count, as for locks and loggers."""
+    if isinstance(found, io.IOBase):
+        if not f"{getattr(found, 'name', '<')}".startswith("<"):
+            raise TypeError("what it reads may change")
+        return True
+    return type(found).__module__.partition(".")[0] in _OPAQUE
+
+
+def is_compiled(cls: type) -> bool:
+    """Whether a class is written in C, so that its instances may hold what no attribute shows."""
+    members = vars(cls)
+    is_python = any(
+        isinstance(unwrapped(member), types.FunctionType) for member in members.values()
+    )
+    return cls is not object and not is_python and not {"__dict__", "__slots__"} & members.keys()
+
+
+def reduced(found: Any) -> Iterable[Any]:
+    """What `pickle` would keep of an object that is written in C. Raises where it keeps nothing."""
+    kept = found.__reduce_ex__(2)
+    if isinstance(kept, str):
+        return [kept]
+    make, arguments, *rest = kept
+    changing = [None if part is None else list(part) for part in rest[1:3]]
+    return [make, arguments, *rest[:1], *changing]
+
+
+def is_descriptor(found: Any) -> bool:
+    """Whether a class member computes what an instance shows for it."""
+    kept = functools.partial, types.MethodType, type
+    return hasattr(type(found), "__get__") and not isinstance(found, kept)
+
+
+def is_computed(member: Any) -> bool:
+    """Whether a class member takes precedence over what an instance stores under its name."""
+    return isinstance(member, property | functools.cached_property)
+
+
+def spellings(cls: type, name: str) -> tuple[str, ...]:
+    """A name as written, and as Python mangles it inside a class and its bases."""
+    if not name.startswith("__") or name.endswith("__"):
+        return (name,)
+    return (name, *(f"_{base.__name__.lstrip('_')}{name}" for base in cls.__mro__))
 
 
 def state(found: Any) -> dict[str, Any]:
     """The attributes of an instance, except values of cached properties."""
     found_state = dict(getattr(found, "__dict__", {}))
+    if isinstance(found, enum.Enum):
+        for name in ("_name_", "__objclass__", "_sort_order_"):
+            found_state.pop(name, None)
+        if is_atom(found.value):
+            found_state.pop("_value_", None)
     for cls in type(found).__mro__:
         slots = vars(cls).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else tuple(slots):
-            if name not in ("__dict__", "__weakref__") and hasattr(found, name):
+        for slot in (slots,) if isinstance(slots, str) else tuple(slots):
+            name = spellings(cls, slot)[:2][-1]
+            if slot not in ("__dict__", "__weakref__") and hasattr(found, name):
                 found_state[name] = getattr(found, name)
         for name, member in vars(cls).items():
             if isinstance(member, functools.cached_property):
@@ -179,7 +327,3 @@ def unwrapped(member: Any) -> Any:
     if isinstance(member, functools.cached_property):
         return member.func
     return member
-
-
-def _is_wrapper(found: Any) -> bool:
-    return type(found).__module__ in ("functools", "contextlib") or callable(found)

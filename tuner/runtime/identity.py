@@ -6,6 +6,9 @@ Constants enter the digest by value. The walk ends at the standard library, torc
 and at other installed libraries, which enter it by name and version. A function under `@triton.jit`
 is followed wherever it is defined. Comments, docstrings, line numbers, file names and module names
 do not affect the digest. It is equal in every process and Python version.
+
+Where a name cannot be followed, as behind `__getattr__` or a descriptor, the whole object that it
+is read from enters the digest. A value that cannot be digested is an `IdentityError`.
 """
 
 from __future__ import annotations
@@ -13,7 +16,8 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -22,10 +26,24 @@ from . import _values
 from ._origin import Origins, is_foreign, version
 from ._syntax import Chain, Source, source_of, stamp
 
-__all__ = ["Closure", "closure_of", "kernel_hash", "stamp"]
+__all__ = ["Closure", "IdentityError", "closure_of", "kernel_hash", "stamp"]
 
 _LENGTH = 16
+#: No such attribute, or one that only running code can tell.
 _MISSING = object()
+#: An attribute that entered the digest when it was found.
+_WALKED = object()
+#: Builtins that reach every name of a module.
+_REACH_ALL = frozenset({"globals", "eval", "exec"})
+
+
+class IdentityError(TypeError):
+    """A value that cannot enter a digest; the message names the place, `hint` the remedy."""
+
+    hint = (
+        "build it inside the function that uses it, or keep what matters of it as numbers, texts, "
+        "tuples or dataclasses"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +113,7 @@ class _Walk:
         self._kept: list[object] = []
         self._open: set[int] = set()
         self._on_device = 0
+        self._places: list[str] = []
 
     def digest(self) -> str:
         return self._sha.hexdigest()[:_LENGTH]
@@ -103,6 +122,22 @@ class _Walk:
         for text in texts:
             data = text.encode("utf-8", "surrogatepass")
             self._sha.update(b"%d:" % len(data) + data)
+
+    @contextmanager
+    def _at(self, place: str) -> Iterator[None]:
+        """Name the place of what is walked inside, for errors."""
+        self._places.append(place)
+        yield  # after an error the places stay, because it names them
+        self._places.pop()
+
+    def _refused(self, found: Any, why: str) -> IdentityError:
+        functions = [at for at, place in enumerate(self._places) if place.endswith(":")]
+        place = " ".join(self._places[functions[-1] if functions else 0 :])
+        cls = type(found)
+        return IdentityError(
+            f"{place or 'a value'} is a {cls.__module__}.{cls.__qualname__}, which cannot be part "
+            f"of an identity ({why})"
+        )
 
     # -- functions -----------------------------------------------------------------------------
     def kernel(self, fn: FunctionType) -> None:
@@ -125,10 +160,15 @@ class _Walk:
         else:
             self.put("library", version(library), fn.__qualname__)
         wrapped = fn.__dict__.get("__wrapped__") or fn.__dict__.get("_torchdynamo_orig_callable")
-        if wrapped is not None:
+        if isinstance(wrapped, FunctionType):
+            self.function(wrapped, owner)
+        elif wrapped is not None:
             self.value(wrapped)
         elif library is not None:
             self._captured(fn)
+        registry = fn.__dict__.get("registry") if library == "python" else None
+        if registry is not None:  # the implementations of functools.singledispatch
+            self.value(registry)
 
     def _code(self, fn: FunctionType, owner: object) -> None:
         if self._is_repeated(fn, owner):
@@ -142,15 +182,42 @@ class _Walk:
             self._compiled(fn, code)
             return
         self.put("function", source.digest)
-        for chain in source.chains:
-            self.put(".".join(chain))
-            self._resolve(fn, source, chain, owner)
-        for name in source.supers:
-            self.put("super", name)
-            for cls in type(owner).__mro__ if owner is not None else ():
-                found = vars(cls).get(name)
-                if isinstance(found, FunctionType):
-                    self.function(found, owner)
+        with self._at(f"{code.co_filename}:{code.co_firstlineno}, {fn.__qualname__}:"):
+            for chain in source.chains:
+                self.put(".".join(chain))
+                with self._at(".".join(chain)):
+                    self._resolve(fn, source, chain, owner)
+            for name in source.loaded:
+                if name.startswith(".") or not is_foreign(name):
+                    self.put("import", name)
+                    self._follow(self._imported(fn, name, ""), None)
+            for name in source.supers:
+                self.put("super", name)
+                with self._at(f"super().{name}"):
+                    self._inherited(owner, name)
+            self._carried(fn, owner)
+
+    def _carried(self, fn: FunctionType, owner: object) -> None:
+        """What a function holds beside its code: its attributes, and an owner passed as `*args`."""
+        for name, found in sorted(fn.__dict__.items()):
+            if not name.startswith(("__", "_torch")):
+                self.put(name)
+                with self._at(f"attribute {name}"):
+                    self.value(found)
+        code = fn.__code__
+        if owner is not None and not code.co_argcount and code.co_flags & inspect.CO_VARARGS:
+            self.value(owner)
+
+    def _inherited(self, owner: object, name: str) -> None:
+        """What `super().name` may mean: the member in each base of an object's class."""
+        if owner is None:
+            return
+        for cls in (owner if isinstance(owner, type) else type(owner)).__mro__:
+            found = vars(cls).get(name)
+            if isinstance(found, FunctionType):
+                self.function(found, owner)
+            elif found is not None and self._is_own(cls):
+                self._follow(self._shown(found, name, type(owner), owner), owner)
 
     def _compiled(self, fn: FunctionType, code: CodeType) -> None:
         """A function without source: its byte code and the names in it."""
@@ -161,7 +228,7 @@ class _Walk:
             else:
                 self.value(constant)
         for name in (*code.co_names, *code.co_freevars):
-            found = self._named(fn, name)
+            found = self._named(fn, name) if name != "__class__" else _MISSING
             if found is not _MISSING:
                 self.value(found)
 
@@ -174,6 +241,11 @@ class _Walk:
                 continue
             if callable(found) and not isinstance(found, type):
                 self.value(found)
+
+    def _follow(self, found: Any, whole: object) -> None:
+        """Digest what was found; whole: the object that it was read from."""
+        if found is not _WALKED:
+            self.value(whole if found is _MISSING else found)
 
     # -- names ---------------------------------------------------------------------------------
     def _resolve(self, fn: FunctionType, source: Source, chain: Chain, owner: object) -> None:
@@ -189,6 +261,8 @@ class _Walk:
             found = self._named(fn, first)
         if found is not _MISSING:
             self.attributes(found, rest)
+        elif first in _REACH_ALL:
+            self._names_of(fn.__globals__)
 
     def _named(self, fn: FunctionType, name: str) -> Any:
         """The value of a captured or global variable; `_MISSING` for builtins and dunder names."""
@@ -197,8 +271,8 @@ class _Walk:
                 found = (fn.__closure__ or ())[fn.__code__.co_freevars.index(name)].cell_contents
             except (ValueError, IndexError):
                 return _MISSING
-            return _MISSING if name == "__class__" else found
-        if name.startswith("__") and name.endswith("__"):
+            return found
+        if name in _values.MODULE_NAMES:
             return _MISSING
         return fn.__globals__.get(name, _MISSING)
 
@@ -218,7 +292,10 @@ class _Walk:
             return _MISSING
 
     def attributes(self, found: Any, names: Iterable[str]) -> None:
-        """Follow a dotted name from a value, as far as the attributes are known."""
+        """Follow a dotted name from a value, as far as the attributes are known.
+
+        Where one is not, the whole value enters the digest.
+        """
         rest = list(names)
         while rest:
             if isinstance(found, ModuleType):
@@ -226,51 +303,103 @@ class _Walk:
                 if library in _values.TOOLS:
                     self.put(found.__name__, *rest)
                     return
-                found = vars(found).get(rest.pop(0), _MISSING)
-            elif isinstance(found, type):
-                if not self._is_own(found):
-                    break
-                found = self._member(found, rest.pop(0), found)
-            elif not _base_function(found) and self._is_own(type(found)):
-                found = self._state(found, rest.pop(0))
-            else:
-                break
-            if found is _MISSING:
+            part = self._part(found, rest.pop(0))
+            if part is _WALKED:
                 return
+            if part is _MISSING:
+                break
+            found = part
         self.value(found)
+
+    def _part(self, found: Any, name: str) -> Any:
+        if isinstance(found, ModuleType):
+            return self._in_module(found, name)
+        if isinstance(found, FunctionType):
+            self.value(found)
+            return found.__doc__ if name == "__doc__" else _WALKED
+        if isinstance(found, type):
+            return self._member(found, name, found) if self._is_own(found) else _MISSING
+        if _base_function(found) is None and self._is_own(type(found)):
+            return self._state(found, name)
+        return _MISSING
+
+    def _in_module(self, module: ModuleType, name: str) -> Any:
+        """A name of a module. An own submodule is imported, as the code that names it does."""
+        found = vars(module).get(name, _MISSING)
+        if found is _MISSING and hasattr(module, "__path__") and not is_foreign(module.__name__):
+            with suppress(Exception):
+                return importlib.import_module(f"{module.__name__}.{name}")
+        return found
 
     def _state(self, instance: object, name: str) -> Any:
         """A stored attribute of an instance. No property is evaluated."""
+        cls = type(instance)
+        if name == "__class__":
+            return cls
         state = getattr(instance, "__dict__", {})
-        if name in state:
-            found = state[name]
-            if isinstance(found, FunctionType):  # passed in by the code that made the instance
-                self.origins.packages.add((found.__module__ or "").partition(".")[0])
-            return found
-        return self._member(type(instance), name, instance)
+        for key in _values.spellings(cls, name):
+            if key in state and not _values.is_computed(inspect.getattr_static(cls, key, None)):
+                found = state[key]
+                if isinstance(found, FunctionType):  # passed in by the code that made the instance
+                    self.origins.packages.add((found.__module__ or "").partition(".")[0])
+                return found
+        return self._member(cls, name, instance)
 
     def _member(self, cls: type, name: str, owner: object) -> Any:
-        """An attribute of a class. Methods and properties are walked immediately."""
+        """An attribute of a class. Methods and properties are walked immediately.
+
+        owner: the instance that it is read from, or the class itself.
+        """
         if isinstance(owner, type) and isinstance(self.owner, owner):
             owner = self.owner
-        found = inspect.getattr_static(cls, name, _MISSING)
-        if isinstance(found, classmethod | staticmethod):
-            found = found.__func__
+        for key in _values.spellings(cls, name):
+            found = inspect.getattr_static(cls, key, _MISSING)
+            if inspect.ismemberdescriptor(found):  # a slot
+                return getattr(owner, key, _MISSING)
+            if owner is cls and any(key in vars(base) for base in cls.__mro__):
+                return self._shown(found, name, cls, None)
+            if found is not _MISSING:
+                return self._shown(found, name, cls, owner)
+        return _MISSING
+
+    def _shown(self, found: Any, name: str, cls: type, owner: object) -> Any:
+        """A member of a class as an instance shows it. owner: the instance; None where unknown."""
+        if isinstance(found, classmethod):
+            # Where the whole class is in the digest, no member of it needs to be followed.
+            found, owner = found.__func__, None if (id(cls), id(None)) in self._seen else cls
+        elif isinstance(found, staticmethod):
+            found, owner = found.__func__, None
         elif isinstance(found, property):
             found = found.fget
         elif hasattr(found, "func") and hasattr(found, "attrname"):  # a cached property
             found = found.func
-        elif inspect.ismemberdescriptor(found):  # a slot
-            return getattr(owner, name, _MISSING)
         if isinstance(found, FunctionType):
             self.put(name)
-            self.function(found, None if isinstance(owner, type) else owner)
-            return _MISSING
-        return found
+            self.function(found, owner)
+            return _WALKED
+        inner = _values.wrapped(found)
+        if isinstance(inner, FunctionType) and owner is not None:
+            self.put("(", type(found).__name__)
+            self.function(inner, owner)
+            self.put(")")
+            return _WALKED
+        if not _values.is_descriptor(found):
+            return found
+        if self._is_own(type(found)):
+            self.value(found)
+        return _MISSING
 
     # -- values --------------------------------------------------------------------------------
     def value(self, found: Any) -> None:
         """Any value, by its type."""
+        try:
+            self._value(found)
+        except (IdentityError, RecursionError):
+            raise
+        except Exception as error:
+            raise self._refused(found, f"{type(error).__name__}: {error}") from error
+
+    def _value(self, found: Any) -> None:
         if _values.is_atom(found):
             self.put(type(found).__name__, repr(found))
         elif (base := _base_function(found)) is not None and not isinstance(found, FunctionType):
@@ -283,10 +412,19 @@ class _Walk:
             self._module(found)
         elif (parts := _values.parts(found)) is not None:
             self._parts(found, parts)
-        elif (text := _values.text(found)) is not None:
+        elif (text := _values.text(found, own=self._is_own(type(found)))) is not None:
             self.put(type(found).__qualname__, text)
+            self._beside(found)
         else:
             self._instance(found)
+
+    def _beside(self, found: Any) -> None:
+        """What an own class adds to a container, a number, a text or an enumeration."""
+        if self._is_own(type(found)) and not self._is_repeated(found):
+            self._class(type(found))
+            for name, part in sorted(_values.state(found).items()):
+                self.put(name)
+                self.value(part)
 
     def _parts(self, found: Any, parts: Iterable[Any]) -> None:
         """A container, a bound method or the like: its type and its parts in order."""
@@ -302,6 +440,7 @@ class _Walk:
         else:
             for part in parts:
                 self.value(part)
+        self._beside(found)
         self.put(")")
         self._open.discard(id(found))
 
@@ -314,6 +453,7 @@ class _Walk:
     def _separate_digest(self, part: Any) -> str:
         """The digest of one value alone. It gives the members of a set an order."""
         walk = _Walk(self.owner, self.ignored)
+        walk._places = [*self._places]
         walk.value(part)
         self.files.update(walk.files)
         return walk.digest()
@@ -348,18 +488,28 @@ class _Walk:
             for name, member in sorted(vars(base).items()):
                 if name not in skipped and not _values.is_generated(base, name, member):
                     self.put(name)
-                    self.value(_values.unwrapped(member))
+                    with self._at(f"{base.__qualname__}.{name}"):
+                        self.value(_values.unwrapped(member))
             self.value(_values.fields(base))
+        if self._is_own(type(cls)):
+            self.value(type(cls))
 
     def _module(self, module: ModuleType) -> None:
-        library = self.origins.library(module.__name__, module.__file__ or "")
+        library = self.origins.library(module.__name__, getattr(module, "__file__", "") or "")
         if library is not None:
             self.put("library", version(library), module.__name__)
-        elif not self._is_repeated(module):
-            self.put("module")
-            for name, member in sorted(vars(module).items()):
-                if not name.startswith("__"):
-                    self.put(name)
+        else:
+            self._names_of(vars(module))
+
+    def _names_of(self, module: dict[str, Any]) -> None:
+        """All names of a module."""
+        if self._is_repeated(module):
+            return
+        self.put("module")
+        for name, member in sorted(module.items()):
+            if name not in _values.MODULE_NAMES:
+                self.put(name)
+                with self._at(f"{module.get('__name__')}.{name}"):
                     self.value(member)
 
     def _instance(self, found: Any) -> None:
@@ -370,13 +520,18 @@ class _Walk:
             return
         self.put("instance")
         self._class(cls)
-        if not own and _values.is_opaque(cls):
+        if not own and _values.is_opaque(found):
             return
         for name, value in sorted(_values.state(found).items()):
             self.put(name)
             if own and isinstance(value, FunctionType):
                 self.origins.packages.add((value.__module__ or "").partition(".")[0])
-            self.value(value)
+            with self._at(f"attribute {name}"):
+                self.value(value)
+        if any(_values.is_compiled(base) and not self._is_own(base) for base in cls.__mro__):
+            self.put("reduced")
+            for part in _values.reduced(found):
+                self.value(part)
 
     def _is_own(self, cls: type) -> bool:
         return self.origins.library(cls.__module__) is None and cls.__module__ != "builtins"
