@@ -6,7 +6,7 @@ The partitions meet at mbarriers. `ready[s]` completes when the operands of stag
 memory, `free[s]` when all that read them have done so. An output tile leaves by the tensor memory
 accelerator while the next tile's operands arrive.
 
-The API is that of `triton.experimental.gluon` in Triton 3.6 and 3.7; its tutorials in Triton's
+The API is that of `triton.experimental.gluon` in Triton 3.6 to 3.9; its tutorials in Triton's
 repository (python/tutorials/gluon: 04-tma, 05-wgmma, 08-warp-specialization) describe the rules
 for barriers, fences and register budgets.
 """
@@ -16,12 +16,12 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
-    tma,
     warpgroup_mma,
     warpgroup_mma_wait,
 )
 
 from search_spaces.kernels import jitted_tiles
+from search_spaces.kernels.hopper_copies import async_load, async_store, store_wait
 
 tile_at = gluon.jit(jitted_tiles.tile_at.fn)
 
@@ -141,15 +141,13 @@ def produce(
             mbarrier.wait(free.index(stage), phase ^ 1)
             arrived = ready.index(stage)
             mbarrier.expect(arrived, LOADS * a_desc.block_type.nbytes + b_desc.block_type.nbytes)
-            tma.async_copy_global_to_shared(a_desc, [row, k], arrived, upper.index(stage))
+            async_load(a_desc, [row, k], arrived, upper.index(stage))
             if COLUMNS:
-                tma.async_copy_global_to_shared(b_desc, [col, k], arrived, b_buffers.index(stage))
+                async_load(b_desc, [col, k], arrived, b_buffers.index(stage))
             else:
-                tma.async_copy_global_to_shared(b_desc, [k, col], arrived, b_buffers.index(stage))
+                async_load(b_desc, [k, col], arrived, b_buffers.index(stage))
             if LOADS == 2:
-                tma.async_copy_global_to_shared(
-                    a_desc, [row + ROWS, k], arrived, lower.index(stage)
-                )
+                async_load(a_desc, [row + ROWS, k], arrived, lower.index(stage))
             stage, phase = following(stage, phase, STAGES)
 
 
@@ -188,11 +186,11 @@ def multiply(
 @gluon.jit
 def store_part(out_desc, part, out_buffers, row, col, at, BUFFERS: gl.constexpr):
     """Hand a part of a tile over to the tensor memory accelerator, through one of the buffers."""
-    tma.store_wait(BUFFERS - 1)
+    store_wait(BUFFERS - 1)
     buffer = out_buffers.index(at % BUFFERS)
     buffer.store(part.to(out_desc.dtype))
     fence_async_shared()
-    tma.async_copy_shared_to_global(out_desc, [row, col], buffer)
+    async_store(out_desc, [row, col], buffer)
 
 
 @gluon.jit

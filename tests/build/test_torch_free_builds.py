@@ -19,6 +19,7 @@ from workers.build import build
 from workers.device import offline
 from workers.records import Artifact, BuildJob, KernelRef
 
+ROOT = Path(__file__).parents[2]
 FAMILIES = sorted(name for name in registry.BUILT_IN if registry.compiles_without_torch(name))
 
 
@@ -70,7 +71,7 @@ class TorchFreeBuilder:
                     "PATH": "/usr/bin:/bin",
                     "HOME": f"{folder}",
                     "TMPDIR": f"{folder}",
-                    "PYTHONPATH": f"{here.parents[1]}:{here}",
+                    "PYTHONPATH": f"{ROOT}:{here}",
                 },
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -120,3 +121,59 @@ def test_artifacts_do_not_depend_on_torch(torch_free, name):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_artifacts_are_the_same_after_a_builder_has_loaded_torch(torch_free, name):
     assert torch_free.line(len(FAMILIES) + FAMILIES.index(name)) == with_torch(name)[:1]
+
+
+_NEEDS_TORCH = """
+import json, sys, tempfile
+from pathlib import Path
+import triton, triton.language as tl
+from search_spaces import registry
+from search_spaces.registry import load
+from workers.build import build_kernel
+from workers.device import offline
+from workers.records import Artifact, BuildJob, KernelRef
+
+@triton.heuristics({"BLOCK": lambda given: __import__("torch").tensor(64).item()})
+@triton.jit
+def copy(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, at < n), at < n)
+
+target, = sys.argv[1:]
+kernel, device = load("elementwise"), offline(target)
+workload = kernel.workloads()[0]
+config = kernel.default_config(workload, device)
+if target.startswith("cuda"):
+    launch = kernel.launches
+    def launches(workload, config, tensors):
+        (one,) = launch(workload, config, tensors)
+        args = (*list(tensors.values())[-2:], 4096)
+        return [type(one)(fn=copy, grid=(64,), args=args, kwargs={"num_warps": 4})]
+    kernel.launches = launches
+job = BuildJob("job", KernelRef("elementwise"), workload, config, device)
+built = []
+for _ in range(2):  # without torch at first, then with it
+    with tempfile.TemporaryDirectory() as folder:
+        built.append(build_kernel(kernel, job, Path(folder)))
+assert all(isinstance(one, Artifact) for one in built), built
+print(json.dumps([one.binary_hash for one in built]), "torch" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("target", ["cuda:90", "hip:gfx942"])
+def test_what_needs_torch_is_built_with_it(target, tmp_path):
+    """On CUDA a rule of the kernel's own needs torch, on AMD Triton's backend does."""
+    script = tmp_path / "needs_torch.py"  # Triton reads the source of a kernel in a file
+    script.write_text(_NEEDS_TORCH)
+    done = subprocess.run(
+        [sys.executable, f"{script}", target],
+        env={"PATH": "/usr/bin:/bin", "HOME": f"{tmp_path}", "PYTHONPATH": f"{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not done.returncode, done.stderr
+    hashes, loaded = done.stdout.rsplit(maxsplit=1)
+    assert loaded == "True"
+    first, second = json.loads(hashes)
+    assert first == second

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces import source_positions
 from search_spaces.declaration.launch_arguments import jitted_below
-from search_spaces.errors import KernelError
+from search_spaces.errors import KernelError, TunerError
 from search_spaces.records import Status, canonical_json
 from search_spaces.tensors import empty_tensors
 from workers import backend_kinds
@@ -35,7 +35,33 @@ _KEEP = frozenset({".json", *_BINARIES})
 
 
 def build_gpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
-    """Compile all launches of a Triton variant; read, check and pack their binaries."""
+    """Compile all launches of a Triton variant; read, check and pack their binaries.
+
+    A process without torch builds without it. If that fails, it imports torch and builds again, so
+    that no config fails because a version of Triton needs torch.
+    """
+    try:
+        return _build(kernel, job, cache_dir)
+    except TunerError:
+        raise
+    except Exception:
+        if not _import_torch():
+            raise
+        return _build(kernel, job, cache_dir)
+
+
+def _import_torch() -> bool:
+    """Whether this process had no torch before and has it now."""
+    if "torch" in sys.modules:
+        return False
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def _build(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
     device = job.device
     files: dict[str, bytes] = {}
     keys: list[LaunchKey] = []
@@ -86,7 +112,7 @@ def compile_launch(launch: Launch, driver: TargetDriver) -> list[Any]:
     """The compiled kernels of a launch: one, unless an autotuner wraps it."""
     positional, named = _without_dtypes(launch)
     try:
-        with _torch_left_out(driver):
+        with _torch_left_out():
             done = launch.fn.warmup(*positional, grid=launch.grid, **named)
     except Exception as error:
         source_positions.note(error, _place_of(_jit_function(launch.fn), error))
@@ -104,19 +130,28 @@ def compile_launch(launch: Launch, driver: TargetDriver) -> list[Any]:
 
 
 @contextmanager
-def _torch_left_out(driver: TargetDriver) -> Iterator[None]:
-    """Keep Triton from importing torch, if this process has not, to recognise torch's tensors.
-
-    Triton's AMD backend needs torch, so there it is imported.
-    """
-    if "torch" in sys.modules or driver.get_current_target().backend != "cuda":
+def _torch_left_out() -> Iterator[None]:
+    """Keep Triton from importing torch, if this process has not, to recognise torch's tensors."""
+    if "torch" in sys.modules:
         yield
         return
-    sys.modules["torch"] = None  # type: ignore[assignment]  # Python's mark of an absent module
+    # Not `sys.modules["torch"] = None`: from 3.8 on, Triton takes what it finds there for torch.
+    sys.meta_path.insert(0, _ABSENT_TORCH)
     try:
         yield
     finally:
-        del sys.modules["torch"]
+        sys.meta_path.remove(_ABSENT_TORCH)
+
+
+class _AbsentTorch:
+    """An import finder that reports torch as not installed."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == "torch":
+            raise ModuleNotFoundError("torch is left out of this build", name=name)
+
+
+_ABSENT_TORCH: Any = _AbsentTorch()
 
 
 def _place_of(jitted: Any, error: Exception) -> str:

@@ -70,6 +70,9 @@ def headline(error: BaseException) -> str:
 
 
 def _reason(error: BaseException) -> str:
+    # A message of Triton that ends by marking a call is explained by the error inside that call.
+    while f"{error}".rstrip().endswith("^") and error.__cause__ is not None:
+        error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     # torch.compile puts a line before the message of its backend's error.
     lines = lines[1:] if lines[1:] and lines[0].endswith("raised:") else lines

@@ -17,10 +17,11 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
-    tma,
     warpgroup_mma,
     warpgroup_mma_wait,
 )
+
+from search_spaces.kernels.hopper_copies import async_load, async_store, store_wait
 
 #: Queries of one consumer: the rows of one wgmma of a warp group.
 ROWS = gl.constexpr(64)
@@ -75,22 +76,16 @@ def _produce(descriptors, rings, barriers, heads, S, turns, settings: gl.constex
             for at in gl.static_range(CONSUMERS):
                 mbarrier.wait(q_empty.index(at), (turn & 1) ^ 1)
                 mbarrier.expect(q_full.index(at), ROWS * HEAD_DIM * 2)
-                tma.async_copy_global_to_shared(
-                    q_source, [head, row + at * ROWS, 0], q_full.index(at), q_ring.index(at)
-                )
+                async_load(q_source, [head, row + at * ROWS, 0], q_full.index(at), q_ring.index(at))
             for n in range(_key_blocks(row, S, TILE, BLOCK_N, CAUSAL)):
                 slot = block % STAGES
                 parity = (block // STAGES & 1) ^ 1
                 mbarrier.wait(k_empty.index(slot), parity)
                 mbarrier.expect(k_full.index(slot), BLOCK_N * HEAD_DIM * 2)
-                tma.async_copy_global_to_shared(
-                    k_source, [head, n * BLOCK_N, 0], k_full.index(slot), k_ring.index(slot)
-                )
+                async_load(k_source, [head, n * BLOCK_N, 0], k_full.index(slot), k_ring.index(slot))
                 mbarrier.wait(v_empty.index(slot), parity)
                 mbarrier.expect(v_full.index(slot), BLOCK_N * HEAD_DIM * 2)
-                tma.async_copy_global_to_shared(
-                    v_source, [head, n * BLOCK_N, 0], v_full.index(slot), v_ring.index(slot)
-                )
+                async_load(v_source, [head, n * BLOCK_N, 0], v_full.index(slot), v_ring.index(slot))
                 block += 1
 
 
@@ -254,8 +249,8 @@ def _consume(
             share = gl.convert_layout(1.0 / total, gl.SliceLayout(1, o_layout))
             q.store((acc * share[:, None]).to(out.dtype))
             fence_async_shared()
-            tma.async_copy_shared_to_global(out, [head, row, 0], q_ring.index(me))
-            tma.store_wait(0)
+            async_store(out, [head, row, 0], q_ring.index(me))
+            store_wait(0)
             mbarrier.arrive(q_empty.index(me), count=1)
 
 

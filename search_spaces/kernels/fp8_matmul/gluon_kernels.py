@@ -15,7 +15,6 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     mbarrier,
-    tma,
     warpgroup_mma,
     warpgroup_mma_wait,
 )
@@ -31,6 +30,7 @@ from search_spaces.kernels.gluon_tiles import (
     shared_memory,
     store_tile,
 )
+from search_spaces.kernels.hopper_copies import store_wait
 
 #: Elements of K, and columns of the output, that share a scale by blocks.
 GROUP = gl.constexpr(128)
@@ -125,7 +125,7 @@ def _consume_summed(
             stage, phase = after_other(stage, phase, steps, STAGES)
         acc = _scaled(acc, factors, MODE)
         store_tile(out_desc, acc, out_buffers, row, col, PARTS, BUFFERS)
-    tma.store_wait(0)
+    store_wait(0)
 
 
 @gluon.jit
@@ -251,7 +251,7 @@ def _consume_promoted(
         store_tile(out_desc, left, out_buffers, row, col, PARTS // CHUNKS, BUFFERS)
         if CHUNKS == 2:
             store_tile(out_desc, right, out_buffers, row, col + WIDTH, PARTS // CHUNKS, BUFFERS)
-    tma.store_wait(0)
+    store_wait(0)
 
 
 @gluon.jit

@@ -7,7 +7,7 @@ The partitions share the functions, and the barriers, of `search_spaces/kernels/
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma_wait
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma_wait
 
 from search_spaces.kernels.gluon_tiles import (
     after_other,
@@ -19,6 +19,7 @@ from search_spaces.kernels.gluon_tiles import (
     shared_memory,
     store_tile,
 )
+from search_spaces.kernels.hopper_copies import store_wait
 
 
 @gluon.jit
@@ -69,7 +70,7 @@ def _consume(
         if TURNS:
             stage, phase = after_other(stage, phase, steps, STAGES)
         store_tile(out_desc, acc, out_buffers, row + OFFSET, col, PARTS, BUFFERS)
-    tma.store_wait(0)
+    store_wait(0)
 
 
 @gluon.jit

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search_spaces.records import Device, Value
 from workers.backend_spec import Peak
 from workers.backends.gpu.spec import GpuSpec
 from workers.backends.hip import limits
+from workers.records import Artifact, BuildJob, Failure
 
 if TYPE_CHECKING:
+    from search_spaces.kernel import Kernel
     from workers.roles import Backend
 
 
@@ -36,6 +39,15 @@ class HipSpec(GpuSpec):
         from workers.backends.hip.devices import detect
 
         return detect(index)
+
+    def torch_free_builder_preload(self) -> tuple[str, ...]:
+        return self.builder_preload()
+
+    def compile(self, kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
+        # Triton's AMD backend specialises kernels by the size of the storage of torch's tensors.
+        import torch  # noqa: F401
+
+        return super().compile(kernel, job, cache_dir)
 
     def peak(self, device: Device) -> Peak | None:
         for word, peak in limits.PEAKS.items():
