@@ -185,6 +185,11 @@ def query_count() -> int:
     return _queries
 
 
+def described() -> Device | None:
+    """What torch and Triton describe in this thread; None: the machine as it is."""
+    return _device.get()
+
+
 @contextmanager
 def answering(device: Device | None) -> Iterator[None]:
     """Let torch and Triton describe `device` in this thread; None changes nothing.

@@ -193,8 +193,13 @@ class AdoptedKernel(Kernel):
         return self._given.cost(workload)
 
     # -- the variants --------------------------------------------------------------------------
+    def _parts_for(self, workload: Workload) -> Autotuned:
+        """The kernel with the keywords of the calls of a workload."""
+        return self._parts
+
     def space(self, workload: Workload) -> SearchSpace:
-        parts, arguments = self._parts, self._arguments_on_meta(workload)
+        whole, arguments = self._parts_for(workload), self._arguments_on_meta(workload)
+        parts = whole
         own = {config_key(config) for config in parts.configs}
         try:
             kept = parts.pruned(arguments, self._given.grid)
@@ -206,7 +211,7 @@ class AdoptedKernel(Kernel):
         if not self._given.widen:
             constraints.append(_membership(sorted(config_key(c) for c in parts.configs)))
         if parts.pruner is not None or parts.model is not None:
-            check = _Pruning(self._parts, arguments, self._given.grid)
+            check = _Pruning(whole, arguments, self._given.grid)
             reason = "the kernel's own prune_configs_by drops it"
             constraints.append(Constraint("pruning", check, reason))
         return SearchSpace(parts.parameters(), constraints, kernel=self.name)
@@ -225,7 +230,8 @@ class AdoptedKernel(Kernel):
         """The kernel's own configs that its pruning keeps, in its order."""
         bound = self.space(workload).bind(workload, device)
         names = [parameter.name for parameter in bound.parameters]
-        pruned = self._parts.pruned(self._arguments_on_meta(workload), self._given.grid)
+        parts = self._parts_for(workload)
+        pruned = parts.pruned(self._arguments_on_meta(workload), self._given.grid)
         whole = [{name: config.get(name) for name in names} for config in pruned.configs]
         return [config for config in whole if bound.feasible(config)]
 

@@ -41,6 +41,8 @@ class Autotuned:
     originals: Mapping[tuple[str, Value], Any]
     #: Arguments that callers pass by keyword, and with them all that come later.
     keywords: tuple[str, ...] = ()
+    #: Whether the caller does the work of pre_hooks; otherwise configs with hooks are refused.
+    hooks: bool = False
 
     @property
     def arg_names(self) -> tuple[str, ...]:
@@ -131,10 +133,30 @@ class Autotuned:
         return any(config_key(item) == key for item in _plain_configs(found, {})[0])
 
     def _early(self, configs: list[Any], arguments: Mapping[str, Any], grid: Any) -> list[Any]:
-        assert self.pruner is not None
-        named, keywords = self._call(arguments, grid)
-        with self._asking("early_config_prune"):
-            return list(self.pruner(configs, named, **keywords))
+        prune = self.bound_pruner(arguments, grid)
+        assert prune is not None
+        return prune(configs)
+
+    def bound_pruner(
+        self, arguments: Mapping[str, Any], grid: Any
+    ) -> Callable[[list[Any]], list[Any]] | None:
+        """The pruner with the arguments of a launch; it may change the configs that it is given.
+
+        Raises `KernelError` where the pruner raises, or makes configs with hooks that are refused.
+        """
+        pruner = self.pruner
+        if pruner is None:
+            return None
+
+        def prune(configs: list[Any]) -> list[Any]:
+            named, keywords = self._call(arguments, grid)
+            with self._asking("early_config_prune"):
+                found = list(pruner(configs, named, **keywords))
+            if not self.hooks and any(getattr(item, "pre_hook", None) for item in found):
+                raise _hooks_refused(self.name, "its early_config_prune makes configs with a")
+            return found
+
+        return prune
 
     def best(self, arguments: Mapping[str, Any], grid: Any) -> list[Config]:
         """The configs that `perf_model` ranks first, `top_k` of them."""
@@ -240,18 +262,22 @@ def take_apart(
         )
     configs, originals = _plain_configs(tuner.configs, {})
     return Autotuned(
-        name, fn, tuner, tuple(outer), tuple(inner), configs, originals, tuple(keywords)
+        name, fn, tuner, tuple(outer), tuple(inner), configs, originals, tuple(keywords), hooks
     )
 
 
 def _refuse_hooks(tuner: Any, name: str) -> None:
     own = [getattr(tuner, f"user_defined_{hook}_hook", False) for hook in ("pre", "post")]
     if any(own) or any(getattr(item, "pre_hook", None) for item in tuner.configs):
-        raise KernelError(
-            f"kernel {name}: its pre_hook or post_hook runs Python before a launch",
-            "adopt knows reset_to_zero and restore_value; for other hooks declare a Kernel, whose "
-            "launches() does their work",
-        )
+        raise _hooks_refused(name, "its")
+
+
+def _hooks_refused(name: str, whose: str) -> KernelError:
+    return KernelError(
+        f"kernel {name}: {whose} pre_hook or post_hook, which runs Python before a launch",
+        "adopt knows reset_to_zero and restore_value; for other hooks declare a Kernel, whose "
+        "launches() does their work",
+    )
 
 
 def _copied(item: Any) -> Any:

@@ -134,3 +134,53 @@ def set_blocks(args):
 def by_descriptor(source, target, n, BLOCK: tl.constexpr):
     start = tl.program_id(0) * BLOCK
     target.store([start], source.load([start]) * 2.0)
+
+
+def zeroing(name):
+    return lambda args: args[name].zero_()
+
+
+def made_by_pruning(configs, named, *, out, **more):
+    """As gemlite's: makes its configs, with a constexpr and a hook that the decorator lacks."""
+    for item in configs:
+        block, parts = item.kwargs["BLOCK"], item.kwargs["PARTS"]
+        yield triton.Config(
+            {"BLOCK": block, "PARTS": min(parts, 4), "EVEN": named["n"] % block == 0},
+            num_warps=item.num_warps,
+            pre_hook=zeroing("out") if parts > 1 else None,
+        )
+
+
+@triton.autotune(
+    [triton.Config({"BLOCK": block, "PARTS": p}) for block in (32, 64) for p in (2, 1, 8)],
+    key=["n"],
+    prune_configs_by={"early_config_prune": made_by_pruning},
+    do_bench=measured,
+)
+@triton.jit
+def split_sum(x, n, out, BLOCK: tl.constexpr, PARTS: tl.constexpr, EVEN: tl.constexpr):
+    """out[at] is the sum of eight rows of x; several programs share it where PARTS > 1."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.full((BLOCK,), 0.0, tl.float32)
+    for row in range(8 // PARTS):
+        of = x + (tl.program_id(1) * (8 // PARTS) + row) * n
+        total += tl.load(of + at) if EVEN else tl.load(of + at, at < n)
+    if PARTS > 1:
+        tl.atomic_add(out + at, total, at < n)
+    else:
+        tl.store(out + at, total, at < n)
+
+
+@triton.autotune(
+    [
+        triton.Config({"BLOCK": block}, num_warps=warps, pre_hook=zeroing("total"))
+        for block in (32, 64)
+        for warps in (4, 8)
+    ],
+    key=["n"],
+    do_bench=measured,
+)
+@triton.jit
+def add_by_closures(x, total, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(total + at % 4, tl.load(x + at, at < n, 0.0), at < n)

@@ -135,6 +135,67 @@ def test_a_hook_that_does_more_than_zero_tensors_is_refused_in_one_line(hazards)
         declared(lambda: hazards.add_filled[blocks(100)](x, total, 100))
 
 
+def split_sum(hazards, n=100):
+    """A launch of the kernel whose pruner makes its configs, into memory that is not zero."""
+
+    def launch():
+        x, out = torch.randn(8, n), torch.full((n,), 7.0)
+        hazards.split_sum[lambda meta: (-(-n // meta["BLOCK"]), meta["PARTS"])](x, n, out=out)
+        assert torch.allclose(out, x.sum(0), atol=1e-5)
+
+    return launch
+
+
+@pytest.mark.parametrize("n", [100, 128])
+def test_configs_that_a_pruner_makes_have_the_hooks_that_it_gives_them(hazards, n):
+    kernel = declared(split_sum(hazards, n))
+    (workload,) = kernel.workloads()
+    assert written(kernel) == {"out": (False, False)}
+    bound = kernel.space(workload).bind(workload, H200)
+    configs = list(bound.enumerate())
+    assert {(c["PARTS"], c["EVEN"]) for c in configs} == {(p, n == 128) for p in (1, 2, 4)}
+    tensors = {"x": torch.randn(8, n), "out": torch.empty(n)}
+    fills = {c["PARTS"]: len(kernel.launches(workload, c, tensors)) - 1 for c in configs}
+    assert fills == {1: 0, 2: 1, 4: 1}
+    task = TaskData(kernel, workload, (0, 1), "cpu")
+    for config in configs:
+        variant = bind(task, config)
+        outcome = check_variant(task, variant.run, outputs=variant.outputs, scratch=variant.scratch)
+        assert not isinstance(outcome, Failure), (config, outcome)
+
+
+def test_a_widened_space_has_what_the_pruner_would_leave_as_it_is(hazards):
+    kernel = declared(split_sum(hazards), widen=True)
+    (workload,) = kernel.workloads()
+    space = kernel.space(workload)
+    values = {each.name: each.choices for each in space.parameters}
+    assert values["EVEN"] == (False,)
+    assert values["BLOCK"] == (16, 32, 64, 128)
+    bound = space.bind(workload, H200)
+    default = kernel.default_config(workload, H200)
+    assert default["PARTS"] == 2
+    assert bound.feasible(default)
+    assert bound.feasible({**default, "BLOCK": 16, "PARTS": 1})
+    # The pruner makes 4 of 8, and sets no registers: such configs have no known hook.
+    assert not bound.feasible({**default, "PARTS": 8})
+    assert not bound.feasible({**default, "maxnreg": 128})
+
+
+def test_hooks_that_are_one_object_per_config_are_one_hook(hazards):
+    x, total = torch.randn(100), torch.zeros(4)
+
+    def launch():
+        hazards.add_by_closures[blocks(100)](x, total, 100)
+
+    kernel = declared(launch, widen=True)
+    (workload,) = kernel.workloads()
+    default = kernel.default_config(workload, H200)
+    bound = kernel.space(workload).bind(workload, H200)
+    assert bound.feasible({**default, "BLOCK": 16, "num_warps": 2})
+    assert list(kernel.make_inputs(workload, 0, "cpu")) == ["x"]
+    all_correct(declared(launch))
+
+
 def test_wide_integers_are_never_poisoned(hazards):
     x, counter, out = torch.randn(100), torch.zeros(1, dtype=torch.int32), torch.empty(100)
     kernel = declared(lambda: hazards.counted[blocks(100)](x, counter, out, 100))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod, sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from search_spaces.shape_tensor import torch_dtype
 from search_spaces.space import SearchSpace
 from search_spaces.tensors import generator
 from tuner.capturing.arguments import functions_of
+from tuner.capturing.call_configs import CallConfigs, arguments_on_meta
 from tuner.capturing.inputs import arguments_of, made, spec_of
 from tuner.capturing.launching import launch_of, run
 from tuner.capturing.probe import zeroed_buffers
@@ -62,6 +63,9 @@ class CallKernel(AdoptedKernel):
         )
         self._tuned = declared.opened.names(parts)
         self._calls = {workload_of_call(call, self._tuned): call for call in declared.calls}
+        self._configs = {
+            workload: CallConfigs(call, parts) for workload, call in self._calls.items()
+        }
         given = Adoption(
             name=declared.calls[0].kernel,
             workloads=tuple(self._calls),
@@ -105,7 +109,7 @@ class CallKernel(AdoptedKernel):
         """The buffers that are read; of one that is written as well, its old values."""
         call, source = self.call(workload), generator(seed, device)
         names = _names(call)
-        starts = self._starts(call)
+        starts = self._starts(call, call.zeroed)
         found = {}
         for at, name in enumerate(names):
             tensor = made(call, at, self._declared.contents, source, device)
@@ -130,7 +134,7 @@ class CallKernel(AdoptedKernel):
         import torch
 
         call, specs = self.call(workload), self.outputs(workload)
-        names, starts = _names(call), self._starts(call)
+        names, starts = _names(call), self._starts(call, call.zeroed)
         assert call.default is not None
         device = next(iter(inputs.values())).device if inputs else _device_here()
         tensors = {name: tensor.clone() for name, tensor in inputs.items()}
@@ -143,7 +147,7 @@ class CallKernel(AdoptedKernel):
                 tensors[names[at]] = torch.full(shape, start or 0, dtype=dtype, device=device)  # type: ignore[arg-type]
         given = [tensors[name] for name in names]
         arguments = arguments_of(call, given, self._functions)
-        run(launch_of(call, self._parts, call.default, arguments))
+        run(launch_of(call, self._configs[workload], call.default, arguments))
         return {name: tensors[name] for name in specs}
 
     def tolerance(self, workload: Workload) -> Tolerance:
@@ -173,10 +177,18 @@ class CallKernel(AdoptedKernel):
 
     # -- the variants --------------------------------------------------------------------------
     def space(self, workload: Workload) -> SearchSpace:
-        call = self.call(workload)
-        if not self._declared.opened.wide:
-            return super().space(workload) if call.configs else single_config(call)
-        return space_of(call, self._parts, self._declared.opened)
+        call, configs = self.call(workload), self._configs[workload]
+        if self._declared.opened.wide:
+            try:
+                parts = configs.parts
+            except KernelError:  # Such as one that asks for the device: the constraint asks again.
+                parts = self._parts
+            return space_of(call, parts, self._declared.opened, configs.constraints)
+        if not call.configs:
+            return single_config(call)
+        listed = super().space(workload)
+        constraints = [*listed.constraints, *configs.constraints]
+        return SearchSpace(listed.parameters, constraints, kernel=self.name)
 
     def default_config(self, workload: Workload, device: Device) -> Config:
         """The config that the library launched."""
@@ -191,16 +203,16 @@ class CallKernel(AdoptedKernel):
         return super().default_config(workload, device)
 
     def launches(self, workload: Workload, config: Config, tensors: Tensors) -> list[Launch]:
-        call = self.call(workload)
+        call, configs = self.call(workload), self._configs[workload]
         names = _names(call)
         given = {name: value for name, value in config.items() if value is not None}
         fills = []
-        for at, start in self._starts(call).items():
+        for at, start in self._starts(call, configs.zeroed(given)).items():
             if start is not None:
                 value = tensors[_initial(names[at], names)] if start == "input" else start
                 fills.append(fill_launch(tensors[names[at]], value))  # type: ignore[arg-type]
         arguments = arguments_of(call, [tensors[name] for name in names], self._functions)
-        return [*fills, launch_of(call, self._parts, given, arguments)]
+        return [*fills, launch_of(call, configs, given, arguments)]
 
     def baselines(self, workload: Workload) -> Mapping[str, Callable[[Tensors], Tensors]]:
         """The user's reference in the call's own dtypes."""
@@ -214,10 +226,10 @@ class CallKernel(AdoptedKernel):
 
         return {"eager": eager}
 
-    def _starts(self, call: Call) -> dict[int, str | float | None]:
+    def _starts(self, call: Call, hooked: Sequence[str]) -> dict[int, str | float | None]:
         """By written buffer, what it holds before a launch: an input's values, a number, or
-        nothing that matters."""
-        zeroed = zeroed_buffers(call, self._parts)
+        nothing that matters. hooked: arguments that the hook of the config sets to zero."""
+        zeroed = zeroed_buffers(call, self._parts, hooked)
         return {each.buffer: _start(call.buffers[each.buffer], each, zeroed)
                 for each in _written(call)}  # fmt: skip
 
@@ -225,11 +237,11 @@ class CallKernel(AdoptedKernel):
         call = self.call(workload)
         return arguments_of(call, [tensors[name] for name in _names(call)], self._functions)
 
+    def _parts_for(self, workload: Workload) -> Autotuned:
+        return replace(self._parts, keywords=self.call(workload).keywords)
+
     def _arguments_on_meta(self, workload: Workload) -> dict[str, Any]:
-        call = self.call(workload)
-        count = len(call.buffers)
-        tensors = [made(call, at, {}, None, "meta") for at in range(count)]
-        return arguments_of(call, tensors, self._functions)
+        return arguments_on_meta(self.call(workload))
 
 
 def workload_of_call(call: Call, tuned: Sequence[str]) -> Workload:

@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from search_spaces.adoption.autotuned import Autotuned
 from search_spaces.errors import KernelError
 from search_spaces.kernel import Launch
 from search_spaces.records import Config
+from tuner.capturing.call_configs import CallConfigs, hook_values
 from tuner.capturing.recorder import defaults_of
 from tuner.capturing.records import Call
 
 
-def launch_of(call: Call, parts: Autotuned, config: Config, arguments: Mapping[str, Any]) -> Launch:
+def launch_of(
+    call: Call, configs: CallConfigs, config: Config, arguments: Mapping[str, Any]
+) -> Launch:
     """The launch of a config. arguments: those of the call; the config's values replace them."""
+    parts, hook = configs.parts, configs.hook(config)
     tuned = {**_other_options(call, config), **parts.launch_values(config)}
     given = {name: value for name, value in arguments.items() if name not in tuned}
-    hook = hook_of(parts, config)
-    if hook is not None:  # it may set the block shapes of descriptors
-        hook({**given, **tuned})
     computed = parts.constants({**defaults_of(parts), **given}, tuned)
+    if hook is not None:  # it may set the block shapes of descriptors
+        hook({**given, **computed, **hook_values(tuned)})
     grid = call.grid.of({**given, **tuned, **computed})
     if grid is None:
         raise KernelError(
@@ -32,26 +34,12 @@ def launch_of(call: Call, parts: Autotuned, config: Config, arguments: Mapping[s
     return Launch(parts.fn, grid, positional, {**keywords, **tuned, **computed})
 
 
-def run_config(call: Call, parts: Autotuned, config: Config, arguments: Mapping[str, Any]) -> None:
-    """Launch a config now."""
-    run(launch_of(call, parts, config, arguments))
-
-
 def run(launch: Launch) -> None:
     """Launch now. As on a GPU, infinities and NaN give no warning in Triton's interpreter."""
     import numpy
 
     with numpy.errstate(all="ignore"):
         launch.fn[launch.grid](*launch.args, **launch.kwargs)
-
-
-def hook_of(parts: Autotuned, config: Config) -> Any:
-    """The pre_hook of a config; for a config that is not listed, that of the first one."""
-    items = list(parts.tuner.configs)
-    for item in items:
-        if dict(parts.plain(item)) == dict(config):
-            return getattr(item, "pre_hook", None)
-    return getattr(items[0], "pre_hook", None)
 
 
 def _other_options(call: Call, config: Config) -> dict[str, Any]:

@@ -13,13 +13,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.adoption.autotuned import Autotuned
+from search_spaces.errors import KernelError
 from search_spaces.source_positions import one_line
 from search_spaces.tensors import generator
 from tuner.capturing.arguments import functions_of, views_in
 from tuner.capturing.inputs import arguments_of, made
-from tuner.capturing.launching import run_config
+from tuner.capturing.call_configs import CallConfigs
+from tuner.capturing.launching import launch_of, run
 from tuner.capturing.records import Call, Written
-from tuner.capturing.zeroing import HookProblem, zeroed_by_hooks
+from tuner.capturing.zeroing import HookProblem
 
 if TYPE_CHECKING:
     import torch
@@ -42,19 +44,22 @@ def probed(call: Call, parts: Autotuned, contents: Mapping[str, bytes], device: 
     if call.default is None:
         return call.with_problem("the library's own config is not known")
     try:
-        call = replace(call, zeroed=zeroed_by_hooks(call, parts, contents, device))
-        return replace(call, written=_Probe(call, parts, contents, device).written())
+        configs = CallConfigs(call, parts)
+        call = replace(call, zeroed=configs.zeroed(call.default))
+        return replace(call, written=_Probe(call, configs, contents, device).written())
     except (_Stopped, HookProblem) as problem:
         return call.with_problem(f"{problem}")
+    except KernelError as problem:
+        return call.with_problem(problem.message)
     except Exception as problem:
         return call.with_problem(f"its own config does not run again: {one_line(problem)}")
 
 
 class _Probe:
     def __init__(
-        self, call: Call, parts: Autotuned, contents: Mapping[str, bytes], device: str
+        self, call: Call, configs: CallConfigs, contents: Mapping[str, bytes], device: str
     ) -> None:
-        self._call, self._parts, self._contents, self._device = call, parts, contents, device
+        self._call, self._configs, self._contents, self._device = call, configs, contents, device
         self._functions = functions_of(call.arguments.values())
 
     def written(self) -> tuple[Written, ...]:
@@ -135,7 +140,7 @@ class _Probe:
         source = generator(seed, self._device)
         count = len(self._call.buffers)
         found = [made(self._call, at, self._contents, source, self._device) for at in range(count)]
-        for at in zeroed_buffers(self._call, self._parts):
+        for at in zeroed_buffers(self._call, self._configs.parts, self._call.zeroed):
             found[at].zero_()
         return found
 
@@ -144,13 +149,14 @@ class _Probe:
         tensors = [tensor.clone() for tensor in inputs]
         assert self._call.default is not None
         arguments = arguments_of(self._call, tensors, self._functions)
-        run_config(self._call, self._parts, self._call.default, arguments)
+        run(launch_of(self._call, self._configs, self._call.default, arguments))
         return tensors
 
 
-def zeroed_buffers(call: Call, parts: Autotuned) -> list[int]:
-    """The buffers that the library sets to zero before a launch."""
-    names = [*parts.reset_to_zero, *call.zeroed]
+def zeroed_buffers(call: Call, parts: Autotuned, hooked: Sequence[str]) -> list[int]:
+    """The buffers that the library sets to zero before a launch. hooked: arguments that the hook of
+    its config sets to zero."""
+    names = [*parts.reset_to_zero, *hooked]
     views = [view for name in names for view in views_in(call.arguments.get(name))]
     return sorted({call.views[view].buffer for view in views})
 

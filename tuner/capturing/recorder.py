@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -188,6 +189,8 @@ def _bound(
     keywords = tuple(name for name in kwargs if name in names)
     call = replace(call, arguments=encoded, keywords=keywords, options=options)
     parts = parts_of(kernel, call)
+    with suppress(TunerError):  # A pruner that raises here raises in the launch, too.
+        parts = parts.pruned(arguments, grid)
     table = tabulated(grid, parts, arguments, defaults_of(parts))
     buffers, views = snapshot.taken(contents)
     configs = len(parts.tuner.configs) if "autotune" in call.decorators else 0
@@ -206,7 +209,7 @@ def parts_of(kernel: Any, *calls: Call) -> Autotuned:
             options = {name: call.options[name] for name in _IN_CONFIG if name in call.options}
             configs.setdefault(canonical_json(options), triton.Config({}, **options))
         kernel = under_autotuner(kernel, list(configs.values()), (), name)
-    return take_apart(kernel, name, hooks=True)
+    return take_apart(kernel, name, calls[0].keywords, hooks=True)
 
 
 def defaults_of(parts: Autotuned) -> dict[str, Any]:

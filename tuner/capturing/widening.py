@@ -79,8 +79,10 @@ def check_space(call: Call, parts: Autotuned, opened: Opened) -> None:
             )
 
 
-def space_of(call: Call, parts: Autotuned, opened: Opened) -> SearchSpace:
-    """The opened space of a call."""
+def space_of(
+    call: Call, parts: Autotuned, opened: Opened, constraints: Sequence[Constraint]
+) -> SearchSpace:
+    """The opened space of a call. constraints: what the library's pruning and hooks demand."""
     check_space(call, parts, opened)
     listed: dict[str, list[Value]] = {}
     for config in parts.configs:
@@ -93,7 +95,7 @@ def space_of(call: Call, parts: Autotuned, opened: Opened) -> SearchSpace:
     for name in opened.space:
         listed.setdefault(name, [call.arguments[name]] if name in call.arguments else [])
     parameters = [_parameter(name, values, opened) for name, values in listed.items()]
-    constraints = [_known_grid(call, parts)] if call.grid.reads else []
+    constraints = [*constraints, *([_known_grid(call, parts)] if call.grid.reads else [])]
     return SearchSpace(parameters, constraints, kernel=call.kernel)
 
 

@@ -1,69 +1,100 @@
-"""pre_hooks of configs, called on tensors of the call to see what they do."""
+"""What the pre_hook of a config does, seen on tensors without storage.
+
+A hook may set whole tensors to zero, and block shapes of descriptors to those of the config. These
+are set again for every launch, and do not count.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from search_spaces.adoption.autotuned import Autotuned
+from torch.utils._python_dispatch import TorchDispatchMode
+
 from search_spaces.source_positions import one_line
-from search_spaces.tensors import generator
-from tuner.capturing.arguments import functions_of, is_tensor, views_in
-from tuner.capturing.inputs import arguments_of, made
+from tuner.capturing.arguments import is_descriptor, is_tensor
 
 if TYPE_CHECKING:
-    from tuner.capturing.records import Call
-
-_POISON = 0x5A
+    import torch
 
 
 class HookProblem(Exception):
     """A pre_hook that does more than set tensors to zero; the text says what."""
 
 
-def zeroed_by_hooks(
-    call: Call, parts: Autotuned, contents: Mapping[str, bytes], device: str
-) -> tuple[str, ...]:
-    """The tensor arguments that the pre_hook of every config sets to zero.
+class _Writes(TorchDispatchMode):
+    """Notes the tensors that operators write inside a block, and whether they become zero."""
 
-    Block shapes of descriptors, which hooks set to those of a config, do not count: they are set
-    again for every launch. Raises `HookProblem` for a hook that does something else, or that zeroes
-    other tensors for other configs.
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[torch.Tensor, bool]] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        named = dict(zip((each.name for each in func._schema.arguments), args, strict=False))
+        named |= kwargs or {}
+        for each in func._schema.arguments:
+            if each.alias_info is not None and each.alias_info.is_write and each.name in named:
+                written = named[each.name]
+                for tensor in written if isinstance(written, list | tuple) else [written]:
+                    self.found.append((tensor, _sets_zero(func._schema.name, named)))
+        return func(*args, **(kwargs or {}))
+
+
+def zeroed_by(
+    hook: Callable[..., Any], arguments: Mapping[str, Any], values: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """The arguments that a hook sets to zero.
+
+    arguments: of the call, with tensors on the device `meta`. values: what the config sets. Raises
+    `HookProblem` for a hook that does something else.
     """
-    found: set[tuple[str, ...]] = set()
-    for item in parts.tuner.configs:
-        hook = getattr(item, "pre_hook", None)
-        found.add(() if hook is None else _zeroed(call, hook, item, contents, device))
-    if len(found) > 1:
-        raise HookProblem("the pre_hooks of its configs set different tensors to zero")
-    return next(iter(found), ())
-
-
-def _zeroed(
-    call: Call, hook: Any, item: Any, contents: Mapping[str, bytes], device: str
-) -> tuple[str, ...]:
-    import torch
-
-    source = generator(0, device)
-    tensors = [made(call, at, contents, source, device) for at in range(len(call.buffers))]
-    for tensor in tensors:
-        tensor.view(-1).view(torch.uint8).fill_(_POISON)
-    arguments = arguments_of(call, tensors, functions_of(call.arguments.values()))
-    given = {**arguments, **item.all_kwargs()}
-    before = dict(given)
+    given = {**arguments, **values}
+    before, writes = dict(given), _Writes()
     try:
-        hook(given)
+        with writes:
+            hook(given)
     except Exception as error:
         raise HookProblem(f"its pre_hook raises {one_line(error)}") from error
     replaced = [name for name in {**before, **given} if before.get(name) is not given.get(name)]
     if replaced:
         raise HookProblem(f"its pre_hook replaces the argument {replaced[0]}")
-    zeroed = []
-    for name, value in arguments.items():
-        if not is_tensor(value) or not views_in(call.arguments[name]):
-            continue
-        if not bool(value.contiguous().view(-1).view(torch.uint8).any()):
-            zeroed.append(name)
-        elif not bool((value.contiguous().view(-1).view(torch.uint8) == _POISON).all()):
+    zeroed: dict[str, None] = {}
+    for tensor, is_zero in writes.found:
+        touched = {
+            name: _range(own) == _range(tensor)
+            for name, value in arguments.items()
+            for own in _tensors(value)
+            if own.untyped_storage()._cdata == tensor.untyped_storage()._cdata
+        }
+        if touched and not (is_zero and any(touched.values())):
+            name = next(iter(touched))
             raise HookProblem(f"its pre_hook changes {name} to something other than zero")
+        zeroed |= dict.fromkeys(name for name, whole in touched.items() if whole)
     return tuple(zeroed)
+
+
+def _sets_zero(operator: str, named: Mapping[str, Any]) -> bool:
+    if operator in ("aten::zero_", "aten::_foreach_zero_"):
+        return True
+    value = named.get("value")
+    if operator == "aten::fill_" and is_tensor(value):
+        value = None if value.is_meta else value.item()
+    return operator == "aten::fill_" and value is not None and not value
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if is_tensor(value):
+        yield value
+    elif is_descriptor(value):
+        yield value.base
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from _tensors(part)
+
+
+def _range(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where a tensor begins in its storage, and how many bytes its elements have."""
+    width = tensor.element_size()
+    return tensor.storage_offset() * width, tensor.numel() * width

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ._call_key import GRID
 from ._decorators import Decorated
 from ._entry import Hit
+from ._own_configs import OwnConfigs, bound_prune
 from ._plan import Plan, plan_for
 from ._text import printable
 
@@ -53,17 +54,8 @@ class AppliedPlan:
             tuner.best_config = self.best
             values.update(self.config)
         if self.pre_hook is not None:
-            self.pre_hook({**given, **values})
+            self.pre_hook({**given, **values, **self.best.all_kwargs()})
         return parts.launched.run(*args, grid=grid, warmup=False, **values)
-
-
-@dataclass(slots=True)
-class _Tuned:
-    """What `plan_for` asks of a kernel."""
-
-    configs: Sequence[Any]
-    arg_names: list[str]
-    own_prune: Callable[..., Sequence[Any]] | None = None
 
 
 def applied_plan(
@@ -71,24 +63,26 @@ def applied_plan(
     hit: Hit,
     named: Mapping[str, Any],
     args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    keywords: Mapping[str, Any],
     grid: Any,
 ) -> tuple[AppliedPlan | None, str]:
     """The plan for a hit; or None with the reason why the config must not be launched.
 
     named: all arguments of the launch by name, with defaults and what outer heuristics compute.
+    keywords: those that are passed by keyword, and what outer heuristics compute.
     """
     if parts.tuner is not None:
         prune = getattr(parts.tuner, "own_prune", getattr(parts.tuner, "early_config_prune", None))
-        tuned = _Tuned(parts.tuner.configs, parts.names, prune)
-        found, problem = plan_for(tuned, hit, named, kwargs)
+        own = OwnConfigs(parts.tuner.configs, bound_prune(prune, parts.names, args, keywords, grid))
+        passed = {**dict(zip(parts.names, args, strict=False)), **keywords}
+        found, problem = plan_for(own, parts.names, hit, passed)
     else:
         found, problem = _without_tuner(parts, hit, named, grid)
     if found is None:
         return None, problem
     config = dict(found.config)
-    passed = parts.names[: len(args)]
-    places = {at: config.pop(name) for at, name in enumerate(passed) if name in config}
+    by_place = parts.names[: len(args)]
+    places = {at: config.pop(name) for at, name in enumerate(by_place) if name in config}
     plain = not (parts.outer or found.pre_hook or places)
     return AppliedPlan(found.hit, config, found.best, found.pre_hook, places, plain), ""
 
@@ -111,4 +105,4 @@ def _without_tuner(
                     "the table's keys have no dim grid"
                 )
     free = {name: value for name, value in named.items() if name not in hit.config}
-    return plan_for(_Tuned([Config(own)], parts.names), hit, free, {})
+    return plan_for(OwnConfigs([Config(own)], None), parts.names, hit, free)

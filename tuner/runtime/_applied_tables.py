@@ -86,7 +86,7 @@ class AppliedTables:
             if reason:
                 self._say("miss", reason)
             return None
-        plan, problem = applied_plan(self._parts, hit, named, args, kwargs, grid)
+        plan, problem = applied_plan(self._parts, hit, named, args, keywords, grid)
         if plan is None:
             self._say(("refused", hit.table), f"table {hit.table} {problem}")
         return plan

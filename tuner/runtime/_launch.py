@@ -12,6 +12,7 @@ from ._arguments import Arguments, Dims, KeyMap
 from ._device import current_device, several_models
 from ._entry import Hit
 from ._lookup import MAX_CACHED
+from ._own_configs import OwnConfigs, bound_prune
 from ._plan import Plan, plan_for
 from ._source import accepted_hashes, base_function, source_text
 from ._table_files import FoundTable, PathLike, Stale, find_table, search_path
@@ -167,7 +168,7 @@ class Autotuned:
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch (or, with warmup, only compile) as Triton's KernelInterface does."""
-        memo, plan = self._planned(args, kwargs)
+        memo, plan = self._planned(args, kwargs, grid)
         if plan is None:
             return self._tune(*args, grid=grid, warmup=warmup, **kwargs)
         if plan.launched:
@@ -185,7 +186,7 @@ class Autotuned:
 
     def warmup(self, *args: Any, grid: Any, **kwargs: Any) -> list[Any]:
         """Compile without launching: the config of a hit, or all configs after a miss."""
-        _, plan = self._planned(args, kwargs)
+        _, plan = self._planned(args, kwargs, grid)
         if plan is None:
             return self._compile(*args, grid=grid, **kwargs)
         return [self.fn.warmup(*args, grid=grid, **kwargs, **plan.config)]
@@ -200,7 +201,7 @@ class Autotuned:
     ) -> Any:
         self.best_config = plan.best
         if plan.pre_hook is not None:
-            plan.pre_hook({**self._passed(args, kwargs), **plan.config})
+            plan.pre_hook({**self._passed(args, kwargs), **plan.best.all_kwargs()})
         return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs, **plan.config)
 
     def _mark_launched(self, memo: Any, plan: Plan, warmup: bool) -> None:
@@ -226,21 +227,21 @@ class Autotuned:
         self, configs: Sequence[Any], passed: Mapping[str, Any], **kwargs: Any
     ) -> Sequence[Any]:
         """Only the table's config if the table has this exact workload, else the pruned configs."""
-        _, plan = self._planned((), {**passed, **kwargs})
+        _, plan = self._planned(tuple(passed.values()), kwargs)
         if plan is not None and plan.hit.how == "exact" and plan.pre_hook is None:
             return [plan.best]
         return configs if self.own_prune is None else self.own_prune(configs, passed, **kwargs)
 
     # -- what to launch ------------------------------------------------------------------------
     def _planned(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any = None
     ) -> tuple[tuple[Any, ...], Plan | None]:
         """The memo of a launch and its plan; no plan where the arguments make no workload."""
         try:
             memo = self._memo(args, kwargs)
             if memo in self._plans:
                 return memo, self._plans[memo]
-            plan = self._plan(args, kwargs)
+            plan = self._plan(args, kwargs, grid)
             # `_plan` may have added the table's dims to the memo.
             memo = self._memo(args, kwargs)
         except Exception as error:  # from dims, key_map or a pruner, or for a value without a hash
@@ -256,7 +257,7 @@ class Autotuned:
         memo = self.arguments.memo(args, kwargs)
         return (*memo, current_device()) if self._several_models else memo
 
-    def _plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan | None:
+    def _plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> Plan | None:
         found = self._find()
         if found.problem:
             self._warn("table", found.problem, found.table)
@@ -269,7 +270,9 @@ class Autotuned:
         if hit is None:
             self._warn("miss", reason)
             return None
-        plan, problem = plan_for(self, hit, self._passed(args, kwargs), kwargs)
+        prune = bound_prune(self.own_prune, self.arg_names, args, kwargs, grid)
+        own = OwnConfigs(self.configs, prune)
+        plan, problem = plan_for(own, self.arg_names, hit, self._passed(args, kwargs))
         if plan is None:
             self._warn(("refused", hit.table), f"table {hit.table} {problem}")
         return plan

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from ._entry import Hit
+from ._own_configs import OwnConfigs, UnknownHook, as_config
 from ._text import printable
 
 #: Launch options that a table may set, each with its largest value. Larger values make compilers
@@ -23,17 +24,6 @@ OPTIONS = {
     "kpack": 16,
     "grf_mode": 1024,
 }
-
-
-class TunedKernel(Protocol):
-    """The part of a decorated kernel that decides which configs it can be launched with."""
-
-    #: The kernel's own configs, as `triton.Config`.
-    configs: Sequence[Any]
-    #: The kernel's parameters in their order.
-    arg_names: list[str]
-    #: The library's own `early_config_prune`.
-    own_prune: Callable[..., Sequence[Any]] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +50,27 @@ class Plan:
 
 
 def plan_for(
-    kernel: TunedKernel, hit: Hit, named: Mapping[str, Any], kwargs: Mapping[str, Any]
+    own: OwnConfigs, arg_names: Sequence[str], hit: Hit, named: Mapping[str, Any]
 ) -> tuple[Plan | None, str]:
-    """The plan for a hit; or None with the reason why the config must not be launched."""
-    config = _restored(kernel, hit.config)
-    if problem := _incompatibility(kernel, config, named):
+    """The plan for a hit; or None with the reason why the config must not be launched.
+
+    own: the kernel's configs on the arguments of the launch. arg_names: its parameters in order.
+    named: the arguments of the launch. Raises what the kernel's pruning raises.
+    """
+    config = _restored(own, hit.config)
+    if problem := _incompatibility(own, arg_names, config, named):
         return None, problem
-    own = _own_config(kernel.configs, config)
-    hooks = {getattr(item, "pre_hook", None) for item in ([own] if own else kernel.configs)}
-    if len(hooks) > 1:
-        return None, f"has {printable(config)}, whose pre_hook is unknown"
-    if hit.how != "exact" and own is not None and _pruned(kernel, own, named, kwargs):
+    equal = own.equal(config)
+    if hit.how != "exact" and equal is not None and not own.keeps(config):
         return None, f"has {printable(config)} nearest, which early_config_prune rejects here"
-    hook = next(iter(hooks), None)
-    return Plan(hit, config, _triton_config(config, own, hook), hook), ""
+    try:
+        hook = own.hook(config)
+    except UnknownHook:
+        return None, f"has {printable(config)}, whose pre_hook is unknown"
+    return Plan(hit, config, _triton_config(config, equal, hook), hook), ""
 
 
-def _restored(kernel: TunedKernel, config: Mapping[str, Any]) -> dict[str, Any]:
+def _restored(own: OwnConfigs, config: Mapping[str, Any]) -> dict[str, Any]:
     """A config of a table with the values of the kernel's own configs.
 
     A value that is left to Triton is null in the table. A value that JSON lacks, such as
@@ -84,33 +78,34 @@ def _restored(kernel: TunedKernel, config: Mapping[str, Any]) -> dict[str, Any]:
     """
     found = {}
     for name, value in config.items():
-        own = _own_values(kernel, name)
-        if value is None and None not in own:
+        values = _own_values(own, name)
+        if value is None and None not in values:
             continue
         if isinstance(value, str):
-            special = (item for item in own if not isinstance(item, bool | int | float | str))
+            special = (item for item in values if not isinstance(item, bool | int | float | str))
             value = next((item for item in special if f"{item}" == value), value)
         found[name] = value
     return found
 
 
-def _own_values(kernel: TunedKernel, name: str) -> list[Any]:
-    return [item.kwargs[name] for item in kernel.configs if name in item.kwargs]
+def _own_values(own: OwnConfigs, name: str) -> list[Any]:
+    return [item.kwargs[name] for item in own.all if name in item.kwargs]
 
 
 def _incompatibility(
-    kernel: TunedKernel, config: Mapping[str, Any], named: Mapping[str, Any]
+    own: OwnConfigs, arg_names: Sequence[str], config: Mapping[str, Any], named: Mapping[str, Any]
 ) -> str:
     """Why the kernel cannot take a config; empty text where it can."""
     for name, value in config.items():
-        own, shown = _own_values(kernel, name), printable(name, 40)
-        if name in named or not (own or name in kernel.arg_names or name in OPTIONS):
+        values, shown = _own_values(own, name), printable(name, 40)
+        if name in named or not (values or name in arg_names or name in OPTIONS):
             return f"sets {shown}, which is not a parameter of the kernel to set"
-        as_option = not own and name in OPTIONS
-        if not (_is_valid_option(name, value) if as_option else _has_type_of(value, own)):
+        as_option = not values and name in OPTIONS
+        if not (_is_valid_option(name, value) if as_option else _has_type_of(value, values)):
             return f"sets {shown} to {printable(repr(value), 40)}, a wrong type or range"
-    always = set(kernel.arg_names) if kernel.configs else set()
-    always = always.intersection(*(item.kwargs for item in kernel.configs))
+    launched = own.kept or own.listed
+    always = set(arg_names) if launched else set()
+    always = always.intersection(*(item.kwargs for item in launched))
     missing = always - config.keys() - named.keys()
     return f"lacks {', '.join(sorted(missing))}" if missing else ""
 
@@ -130,34 +125,11 @@ def _has_type_of(value: Any, own: list[Any]) -> bool:
     return True
 
 
-def _own_config(configs: Sequence[Any], config: Mapping[str, Any]) -> Any:
-    """The kernel's own config that equals a table's in all that the table sets."""
-    for item in configs:
-        full = item.all_kwargs()
-        if config.keys() <= full.keys() and all(full[name] == config[name] for name in config):
-            return item
-    return None
-
-
 def _triton_config(config: Mapping[str, Any], own: Any, hook: Any) -> Any:
     """A config of a table as `triton.Config`, for `best_config`; the kernel's own where equal."""
-    from triton import Config
-
-    unset = Config({}).all_kwargs()
+    unset = as_config({}).all_kwargs()
     if own is not None and all(
         name in config or unset.get(name) == value for name, value in own.all_kwargs().items()
     ):
         return own
-    options = {name: config[name] for name in unset.keys() | {"maxnreg"} if name in config}
-    kwargs = {name: value for name, value in config.items() if name not in options}
-    return Config(kwargs, **options, pre_hook=hook)
-
-
-def _pruned(
-    kernel: TunedKernel, own: Any, named: Mapping[str, Any], kwargs: Mapping[str, Any]
-) -> bool:
-    prune = kernel.own_prune
-    if prune is None:
-        return False
-    positional = {name: value for name, value in named.items() if name not in kwargs}
-    return own not in prune(list(kernel.configs), positional, **kwargs)
+    return as_config(config, hook)

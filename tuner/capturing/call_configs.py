@@ -1,0 +1,127 @@
+"""The configs that the library has for a call, their pre_hooks and what these do.
+
+`tuner.runtime` finds the hook of a table's config by the same rule. So a config whose hook it would
+not find is neither tuned nor exported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from search_spaces.absent_device.answers import answering_if_used, described
+from search_spaces.adoption.autotuned import Autotuned, given_values
+from search_spaces.errors import KernelError
+from search_spaces.records import Config, Device, Workload
+from search_spaces.space import Constraint
+from tuner.capturing.arguments import functions_of
+from tuner.capturing.inputs import arguments_of, made
+from tuner.capturing.records import Call
+from tuner.capturing.zeroing import HookProblem, zeroed_by
+from tuner.runtime._own_configs import OwnConfigs, UnknownHook, as_config, hook_of
+
+
+class CallConfigs:
+    """The library's configs on the arguments of one call.
+
+    Its pruning is called as the library does, with tensors on the device `meta`, once for each
+    device that torch and Triton describe. All methods raise `KernelError` where that raises.
+    """
+
+    def __init__(self, call: Call, parts: Autotuned) -> None:
+        self._call = call
+        self._whole = replace(parts, keywords=call.keywords)
+        #: What decides on hooks, so that a change of it is a change of the launches.
+        self._behind = parts.pruner, [hook_of(item) for item in parts.tuner.configs]
+
+    @property
+    def own(self) -> OwnConfigs:
+        """The configs before and after pruning."""
+        return self._pruned[0]
+
+    @property
+    def parts(self) -> Autotuned:
+        """The kernel with the keywords of the call and, where pruning makes configs, with these."""
+        return self._pruned[1]
+
+    @cached_property
+    def _arguments(self) -> dict[str, Any]:
+        return arguments_on_meta(self._call)
+
+    @cached_property
+    def _by_device(self) -> dict[Device | None, tuple[OwnConfigs, Autotuned]]:
+        return {}
+
+    @property
+    def _pruned(self) -> tuple[OwnConfigs, Autotuned]:
+        found = self._by_device.get(described())
+        if found is None:
+            prune = self._whole.bound_pruner(self._arguments, self._grid)
+            own, parts = OwnConfigs(self._whole.tuner.configs, prune), self._whole
+            if own.makes_configs:
+                parts = parts.pruned(self._arguments, self._grid)
+            found = self._by_device[described()] = own, parts
+        return found
+
+    def _grid(self, values: Mapping[str, Any]) -> tuple[int, ...]:
+        return self._call.grid.of(values) or self._call.grid.sizes
+
+    def hook(self, config: Config) -> Any:
+        """The hook of a config; None for no hook. Raises `KernelError` where it is unknown."""
+        try:
+            return self.own.hook(self.parts.launch_values(config))
+        except UnknownHook:
+            raise KernelError(
+                f"captured kernel {self._call.kernel}: the pre_hook of {dict(config)} is unknown",
+                "its library launches no such config on these arguments; leave it out",
+            ) from None
+
+    def zeroed(self, config: Config) -> tuple[str, ...]:
+        """The arguments that the hook of a config sets to zero; also raises `HookProblem`."""
+        hook = self.hook(config)
+        if hook is None:
+            return ()
+        values = self.parts.launch_values(config)
+        return zeroed_by(hook, self._arguments, hook_values(values))
+
+    @property
+    def constraints(self) -> list[Constraint]:
+        """What a config must keep, so that the library could launch it.
+
+        Where pruning makes configs or gives hooks, a config is one of those, or one that pruning
+        leaves as it is. Where configs have different hooks, those of others are unknown.
+        """
+        pruner, hooks = self._behind
+        if pruner is None and not any(hooks):
+            return []
+        reason = "its library launches no such config, or its pre_hook is unknown"
+        return [Constraint("launch", self._could_launch, reason)]
+
+    def _could_launch(self, config: Config, workload: Workload, device: Device) -> bool:
+        with answering_if_used(device):
+            own, given = self.own, given_values(config)
+            if own.prune is None or not (own.makes_configs or own.has_hooks):
+                kept = True
+            else:
+                kept = own.keeps(self.parts.launch_values(given))
+            if not kept or not own.has_hooks:
+                return kept
+            try:
+                self.zeroed(given)
+            except (KernelError, HookProblem):
+                return False
+        return True
+
+
+def hook_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What a hook is given of a config, which is more than a launch passes."""
+    found: dict[str, Any] = as_config(values).all_kwargs()
+    return found
+
+
+def arguments_on_meta(call: Call) -> dict[str, Any]:
+    """The arguments of a call with tensors without storage."""
+    tensors = [made(call, at, {}, None, "meta") for at in range(len(call.buffers))]
+    return arguments_of(call, tensors, functions_of(call.arguments.values()))
