@@ -184,3 +184,53 @@ def split_sum(x, n, out, BLOCK: tl.constexpr, PARTS: tl.constexpr, EVEN: tl.cons
 def add_by_closures(x, total, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.atomic_add(total + at % 4, tl.load(x + at, at < n, 0.0), at < n)
+
+
+@triton.jit
+def masked_fill(mask, out, n, KEEP: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.where(tl.load(mask + at, at < n) != 0, 5.0, 0.0)
+    if KEEP:
+        value = tl.where(tl.load(mask + at, at < n) != 0, 5.0, tl.load(out + at, at < n))
+    tl.store(out + at, value, at < n)
+
+
+@triton.jit
+def set_bit(x, n, KEEP: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.full((BLOCK,), 1, tl.uint8)
+    if KEEP:
+        value = tl.load(x + at, at < n) | 1
+    tl.store(x + at, value, at < n)
+
+
+@triton.jit
+def add_residual(x, out, n, KEEP: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + at, at < n)
+    if KEEP:
+        value += tl.load(out + at, at < n)
+    tl.store(out + at, value, at < n)
+
+
+@triton.jit
+def positions(out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, at.to(tl.float32), at < n)
+
+
+@triton.jit
+def adam(p, g, m, v, absmax, steps, n, KEEP: tl.constexpr, BLOCK: tl.constexpr):
+    """A step of an optimiser with five tensors that are updated in place, two of them in bytes."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < n
+    grad, scale = tl.load(g + at, inside, 0.0), tl.load(absmax + at, inside, 1.0)
+    first = tl.load(m + at, inside, 0).to(tl.float32) / 128 * scale * 0.9 + 0.1 * grad
+    second = tl.load(v + at, inside, 0).to(tl.float32) / 255 * 0.99 + 0.01 * grad * grad
+    count = tl.load(steps + at, inside, 0.0) + 1.0
+    old = tl.load(p + at, inside, 0.0) if KEEP else 0.0
+    tl.store(p + at, old - 0.01 * first / (tl.sqrt(second) + 0.001), inside)
+    tl.store(absmax + at, tl.abs(first) + 0.001, inside)
+    tl.store(m + at, (first / (tl.abs(first) + 0.001) * 100 + 100).to(tl.uint8), inside)
+    tl.store(v + at, tl.minimum(second * 255, 255.0).to(tl.uint8), inside)
+    tl.store(steps + at, count, inside)

@@ -117,6 +117,46 @@ def test_elements_that_stay_are_filled_before_a_launch(hazards):
     all_correct(kernel)
 
 
+def forgetful(launch):
+    """The outcomes of a kernel that keeps old values, and of its form that forgets them."""
+    kernel = declared(launch, space={"KEEP": [True, False]})
+    (workload,) = kernel.workloads()
+    task = TaskData(kernel, workload, (0, 1), "cpu")
+    outcomes = []
+    for keeps in (True, False):
+        variant = bind(task, {**kernel.default_config(workload, H200), "KEEP": keeps})
+        outcome = check_variant(task, variant.run, outputs=variant.outputs, scratch=variant.scratch)
+        outcomes.append(not isinstance(outcome, Failure))
+    return kernel, outcomes
+
+
+def test_a_form_that_forgets_old_values_does_not_pass(hazards):
+    n, out, g = 100, torch.randn(100), blocks(100)
+    mask = (torch.arange(n) % 3 == 0).to(torch.uint8)
+    bits = torch.randint(0, 128, (n,), dtype=torch.uint8)
+    states = [torch.randint(100, 156, (n,), dtype=torch.uint8) for _ in range(2)]
+    more = torch.rand(n) + 0.5, torch.rand(n) + 0.5
+    for written_by, launch in (
+        ({"out": (True, False)}, lambda: hazards.add_residual[g](more[0], out, n, True, 32)),
+        ({"out": (False, True)}, lambda: hazards.masked_fill[g](mask, out, n, True, 32)),
+        ({"out": (False, True)}, lambda: hazards.masked_fill[g](mask, out * 0, n, True, 32)),
+        ({"x": (True, True)}, lambda: hazards.set_bit[g](bits.clone(), n, True, 32)),
+        (
+            dict.fromkeys(("p", "m", "v", "absmax", "steps"), (True, False)),
+            lambda: hazards.adam[g](out, torch.randn(n), *states, *more, n, True, 32),
+        ),
+    ):
+        kernel, outcomes = forgetful(launch)
+        assert outcomes == [True, False], kernel.name
+        assert written(kernel) == written_by
+
+
+def test_a_kernel_without_inputs_has_a_reference(hazards):
+    kernel = all_correct(declared(lambda: hazards.positions[blocks(99)](torch.empty(99), 99, 32)))
+    (workload,) = kernel.workloads()
+    assert torch.equal(kernel.reference(workload, {})["out"], torch.arange(99.0))
+
+
 @pytest.mark.parametrize("name", ["add_to", "add_reset", "add_hooked"])
 def test_sums_by_atomics_start_from_zero(hazards, name):
     x, total = torch.randn(100), torch.zeros(4)

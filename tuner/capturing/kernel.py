@@ -256,7 +256,8 @@ def _start(buffer: Buffer, written: Written, zeroed: Sequence[int]) -> str | flo
     constant = buffer.values is not None and buffer.values.low == buffer.values.high
     if written.updated:
         return buffer.values.low if constant and buffer.values and not buffer.contents else "input"
-    return 0.0 if written.partial else None
+    # A form that forgets what it must leave alone would pass on a constant start.
+    return "input" if written.partial else None
 
 
 def _written(call: Call) -> tuple[Written, ...]:
@@ -267,8 +268,9 @@ def _written(call: Call) -> tuple[Written, ...]:
 
 def _device_here() -> Any:
     import torch
+    import triton
 
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device("cpu" if triton.knobs.runtime.interpret else "cuda")
 
 
 def _names(call: Call) -> list[str]:

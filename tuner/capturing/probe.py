@@ -2,7 +2,8 @@
 
 The library's own config runs several times: on equal inputs, to see which buffers change and
 whether the results are equal; and with those buffers filled with poison, to see which elements are
-written and whether their old values matter. Buffers of wide integers are not poisoned, because
+written and whether their old values matter. An element that changes on the drawn values is
+written, whatever it makes of poison. Buffers of wide integers are not poisoned, because
 they may be locks, counters or indices: a kernel could wait for ever or leave its memory.
 """
 
@@ -17,8 +18,8 @@ from search_spaces.errors import KernelError
 from search_spaces.source_positions import one_line
 from search_spaces.tensors import generator
 from tuner.capturing.arguments import functions_of, views_in
-from tuner.capturing.inputs import arguments_of, made
 from tuner.capturing.call_configs import CallConfigs
+from tuner.capturing.inputs import arguments_of, made
 from tuner.capturing.launching import launch_of, run
 from tuner.capturing.records import Call, Written
 from tuner.capturing.zeroing import HookProblem
@@ -88,6 +89,13 @@ class _Probe:
         poisonable = [at for at in changed if _is_poisonable(inputs[at])]
         unwritten = self._unwritten(inputs, poisonable)
         updated = self._updated(inputs, first, changed, poisonable, unwritten, noises)
+        for at in poisonable:
+            # An element that keeps poison, but not its value, depends on what it was: NaN plus
+            # one is NaN, and 255 | 1 is 255.
+            moved = unwritten[at] & _changed(inputs[at], first[at])
+            if bool(moved.any()):
+                updated.add(at)
+                unwritten[at] &= ~moved
         return tuple(
             Written(
                 buffer=at,
@@ -181,6 +189,11 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
 
 def _differ(one: torch.Tensor, other: torch.Tensor) -> bool:
     return not bool((_bytes(one) == _bytes(other)).all())
+
+
+def _changed(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Which elements differ in any bit, flat."""
+    return (_bytes(one) != _bytes(other)).view(-1, one.element_size()).any(dim=1)
 
 
 def _holding(tensor: torch.Tensor, byte: int) -> torch.Tensor:
