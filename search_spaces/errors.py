@@ -32,6 +32,10 @@ class KernelError(TunerError):
     """A kernel that cannot be found, imported, or does not keep its promises."""
 
 
+class KernelImportError(KernelError):
+    """A kernel that a worker cannot import, so that none of its configs can be built there."""
+
+
 class SpaceError(TunerError):
     """A search space that is empty, contradictory, or whose constraint raises."""
 

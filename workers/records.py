@@ -303,8 +303,10 @@ class JobLost:
     job_id: str
     #: One line for people.
     reason: str
-    #: What a user can do about a fault of the machine; empty for other causes.
+    #: What a user can do about a fault of the machine or of the kernel; empty for other causes.
     remedy: str = ""
+    #: Whether the kernel cannot be imported, so that other workers will probably lose it too.
+    of_kernel: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,6 +127,23 @@ def test_a_trial_whose_jobs_alone_are_lost_is_recorded_as_lost():
     assert lost.message.startswith("lost 8 workers in a row")
 
 
+def test_a_kernel_that_no_worker_can_import_gives_its_task_up_at_once():
+    class Unimportable(World):
+        def _react(self, instruction, rng, busy):
+            job = getattr(instruction, "job", None)
+            if type(instruction).__name__ == "Build":
+                self.built.append(job)
+                return [JobLost(job.job_id, REASON, REMEDY, of_kernel=True)]
+            return super()._react(instruction, rng, busy)
+
+    made = Unimportable(Engine([spec()], builders=1))
+    ended = made.run()
+    assert len(made.built) <= 4  # those that were ordered together
+    assert not ended.records
+    assert ended.finish.status == "interrupted"
+    assert ended.finish.fault == Fault(f"toy 1 given up: {REASON}", REMEDY)
+
+
 def test_lost_workers_and_jobs_are_logged_with_their_reasons(caplog):
     engine = Engine([spec()], builders=1)
     with caplog.at_level("WARNING", logger="tuner.engine"):

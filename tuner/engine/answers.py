@@ -85,7 +85,9 @@ def lost(job: Job, event: JobLost, now: float, *, draining: bool) -> list[Instru
     """A job was lost with its worker, or to a fault of the machine: it is tried again elsewhere."""
     task, trials = job.task, trials_of(job)
     faults = task.build_faults if isinstance(job, AnyBuild) else task.measure_faults
-    if event.remedy:
+    if event.of_kernel:
+        faults.kernel_raised()
+    elif event.remedy:
         faults.met(now)
     if isinstance(job, FinalMeasurement) and task.finals is not None:
         task.finals.job_lost(event.reason)

@@ -18,6 +18,8 @@ FAULT_PATIENCE_S = 15.0
 #: Faults of the machine in a row before a task is given up. The pauses between them double.
 _ROUNDS = 7
 _PAUSE_S = 0.5
+#: The same for errors of the kernel itself. One may be the fault of one worker's environment.
+_KERNEL_ERRORS = 2
 _log = logging.getLogger(__name__)
 
 
@@ -29,6 +31,8 @@ class FaultStreak:
     """
 
     rounds: int = 0
+    #: Errors of the kernel itself in a row.
+    kernel_errors: int = 0
     #: The engine's clock when jobs may be ordered again.
     resume_at: float = 0.0
 
@@ -38,9 +42,13 @@ class FaultStreak:
             self.rounds += 1
             self.resume_at = now + (_PAUSE_S * 2 ** (self.rounds - 2) if self.rounds > 1 else 0.0)
 
+    def kernel_raised(self) -> None:
+        """A job was lost because the kernel cannot be imported."""
+        self.kernel_errors += 1
+
     def over(self) -> None:
-        """A job was answered: the machine works."""
-        self.rounds, self.resume_at = 0, 0.0
+        """A job was answered: the machine and the kernel work."""
+        self.rounds, self.kernel_errors, self.resume_at = 0, 0, 0.0
 
     def pausing(self, now: float) -> bool:
         """Whether jobs have to wait for the machine to recover."""
@@ -48,8 +56,8 @@ class FaultStreak:
 
     @property
     def hopeless(self) -> bool:
-        """Whether the machine is not expected to recover."""
-        return self.rounds >= _ROUNDS
+        """Whether the machine is not expected to recover, or the kernel to be imported."""
+        return self.rounds >= _ROUNDS or self.kernel_errors >= _KERNEL_ERRORS
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from search_spaces import source_positions
 from search_spaces.absent_device.module_sets import modules_of
-from search_spaces.errors import TunerError
+from search_spaces.errors import KernelError, KernelImportError, TunerError
 from search_spaces.records import Status
 from workers import backend_kinds
 from workers.records import Artifact, BuildJob, Failure
@@ -37,6 +37,9 @@ def build(job: BuildJob, cache_dir: Path) -> Artifact | Failure:
     with modules_of(None if is_ours(job.kernel.spec) else job.device):
         try:
             kernel = load(job.kernel.spec, job.kernel.paths)
+        except KernelError as error:
+            unusable = KernelImportError(error.message, error.hint)
+            raise fault_of(error) or unusable from error
         except TunerError as error:
             raise fault_of(error) or error from error
         return build_kernel(kernel, job, cache_dir)

@@ -21,7 +21,7 @@ from workers.supervision.supervised_child import (
     ChildTimeout,
     SupervisedChild,
 )
-from workers.supervision.worker_lost import WorkerLost
+from workers.supervision.worker_lost import WorkerLost, lost_with_kernel
 
 _WARM_TIMEOUT_S = 120.0
 
@@ -175,7 +175,7 @@ def _failure(error: ChildError) -> Failure:
         raise WorkerLost(one_line(fault.message), fault.hint) from None
     # By the contract of `workers.build.build` these are errors of the kernel or the machine.
     if isinstance(error.error, TunerError | ImportError):
-        raise WorkerLost(one_line(f"{error.error}")) from None
+        raise lost_with_kernel(error.error) from None
     return Failure(Status.COMPILE, one_line(f"{error}"), error.trace)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workers.pools.ray_cluster import ray
 from workers.supervision.error_text import one_line
-from workers.supervision.worker_lost import reason_of, remedy_of
+from workers.supervision.worker_lost import is_of_kernel, reason_of, remedy_of
 
 
 def ray_reason(error: Exception) -> str:
@@ -24,8 +24,18 @@ def ray_reason(error: Exception) -> str:
 
 
 def ray_remedy(error: Exception) -> str:
-    """What a user can do about a failed call; empty if the machine is not at fault."""
-    return remedy_of(_cause(error) if isinstance(error, ray.exceptions.RayTaskError) else error)
+    """What a user can do about a failed call; empty where neither machine nor kernel is at
+    fault."""
+    return remedy_of(_own(error))
+
+
+def is_rays_of_kernel(error: Exception) -> bool:
+    """Whether a call failed because a kernel cannot be imported."""
+    return is_of_kernel(_own(error))
+
+
+def _own(error: Exception) -> BaseException:
+    return _cause(error) if isinstance(error, ray.exceptions.RayTaskError) else error
 
 
 def _cause(error: ray.exceptions.RayTaskError) -> BaseException:

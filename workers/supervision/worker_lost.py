@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from search_spaces.errors import KernelImportError
 from workers.supervision.error_text import one_line
 from workers.supervision.machine_faults import fault_of
 
@@ -9,13 +12,15 @@ from workers.supervision.machine_faults import fault_of
 class WorkerLost(Exception):
     """The worker is at fault. The pool reports its job as lost and starts the worker again."""
 
-    def __init__(self, message: str, remedy: str = "") -> None:
+    def __init__(self, message: str, remedy: str = "", *, of_kernel: bool = False) -> None:
         super().__init__(message)
-        #: What a user can do about a fault of the machine; empty for other causes.
+        #: What a user can do about a fault of the machine or the kernel; empty for other causes.
         self.remedy = remedy
+        #: Whether the kernel cannot be imported in a worker, so that no config can be built.
+        self.of_kernel = of_kernel
 
-    def __reduce__(self) -> tuple[type[WorkerLost], tuple[str, str]]:
-        return type(self), (f"{self}", self.remedy)
+    def __reduce__(self) -> tuple[partial[WorkerLost], tuple[str, str]]:
+        return partial(type(self), of_kernel=self.of_kernel), (f"{self}", self.remedy)
 
 
 def reason_of(error: BaseException) -> str:
@@ -25,8 +30,21 @@ def reason_of(error: BaseException) -> str:
 
 
 def remedy_of(error: BaseException) -> str:
-    """What a user can do about an error of a worker; empty if the machine is not at fault."""
+    """What a user can do about an error of a worker; empty where neither machine nor kernel is at
+    fault."""
     if isinstance(error, WorkerLost):
         return error.remedy
     fault = fault_of(error)
     return fault.hint if fault else ""
+
+
+def lost_with_kernel(error: BaseException) -> WorkerLost:
+    """The loss of a job to an error of its kernel, which is no failure of a config."""
+    if isinstance(error, KernelImportError):
+        return WorkerLost(one_line(f"{error}"), error.hint, of_kernel=True)
+    return WorkerLost(one_line(f"{error}"))
+
+
+def is_of_kernel(error: BaseException) -> bool:
+    """Whether a job was lost because its kernel cannot be imported."""
+    return isinstance(error, WorkerLost) and error.of_kernel
