@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import gc
+import hashlib
+import json
 import threading
 import weakref
+import zlib
 from dataclasses import replace
 
 import pytest
@@ -14,6 +18,7 @@ from triton.runtime.jit import JITFunction, KernelInterface
 
 import tuner
 from search_spaces.errors import TunerError
+from tuner.capturing.declared import declare
 
 STACKINGS = {
     "plain": (),
@@ -322,6 +327,122 @@ def test_a_bad_file_is_refused_in_one_line(tmp_path, text, message):
         tuner.load_calls(file)
     assert "\n" not in refused.value.message
     assert "tuner capture -o" in refused.value.hint
+
+
+def packed(size):
+    """Contents of zeros in a file, by name; they are never held as a whole."""
+    pressed, sha = zlib.compressobj(9), hashlib.sha256()
+    data = b""
+    for _ in range(size >> 20):
+        data += pressed.compress(bytes(1 << 20))
+        sha.update(bytes(1 << 20))
+    text = base64.b64encode(data + pressed.flush()).decode()
+    return sha.hexdigest(), {sha.hexdigest(): text}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (["kernel"], 'k"""\nimport os\nos.abort()\n"""'),
+        (["kernel"], "../../k"),
+        (["place"], "os; import abort:k"),
+        (["place"], "capture_kernels:plain.__class__()"),
+        (["arguments", "n"], {"function": "a b:c"}),
+        (["arguments", "n"], {"shell": "true"}),
+        (["arguments", "n"], {"view": 7}),
+        (["arguments", "a b"], 1),
+        (["options", "extern_libs"], 1),
+        (["options", "num_warps"], "4; abort"),
+        (["default", "ir_override"], "/tmp/x.ptx"),
+        (["views", 0, "shape"], [1 << 60]),
+        (["views", 0, "dtype"], "__class__"),
+        (["buffers", 0, "bytes"], -4),
+        (["buffers", 0, "contents"], "../secret"),
+        (["grid", "reads"], ["__import__('os')"]),
+        (["written"], [{"buffer": 9, "updated": 1, "partial": 1, "scale": 0, "noise": 0}]),
+    ],
+)
+def test_a_file_of_calls_holds_names_and_numbers_only(kernels, tmp_path, path, value):
+    file = tmp_path / "calls.json"
+    with tuner.capture() as calls:
+        launch(kernels.plain, *tensors(), BLOCK=128)
+    calls.save(file)
+    document = json.loads(file.read_text())
+    at = document["calls"][0]
+    for name in path[:-1]:
+        at = at[name]
+    at[path[-1]] = value
+    file.write_text(json.dumps(document))
+    with pytest.raises(TunerError, match="it is damaged") as refused:
+        tuner.load_calls(file)
+    assert "\n" not in refused.value.message
+
+
+@pytest.mark.parametrize("claimed", [4000, 1 << 31, 1 << 45])
+def test_contents_that_unpack_to_more_than_their_tensor_are_refused(kernels, tmp_path, claimed):
+    file = tmp_path / "calls.json"
+    with tuner.capture() as calls:
+        launch(kernels.plain, *tensors(), BLOCK=128)
+    calls.save(file)
+    document = json.loads(file.read_text())
+    name, document["contents"] = packed(1 << 31)
+    document["calls"][0]["buffers"][0].update(contents=name, bytes=claimed)
+    file.write_text(json.dumps(document))
+    with pytest.raises(TunerError, match=r"size or checksum|would unpack|the size of"):
+        tuner.load_calls(file)
+
+
+def test_a_place_names_a_module_or_a_script_of_the_working_folder(kernels, tmp_path, monkeypatch):
+    file, script = tmp_path / "calls.json", tmp_path / "theirs" / "script.py"
+    script.parent.mkdir()
+    script.write_text("import triton\nraise SystemExit('it was imported')\n")
+    with tuner.capture() as calls:
+        launch(kernels.plain, *tensors(), BLOCK=128)
+    calls.save(file)
+    document = json.loads(file.read_text())
+    document["calls"][0]["place"] = f"{script}:plain"
+    file.write_text(json.dumps(document))
+    (call,) = tuner.load_calls(file).records
+    assert "neither in the working folder nor on the import path" in call.problem
+    with pytest.raises(TunerError, match="neither in the working folder"):
+        tuner.tune(tuner.load_calls(file)["plain"])
+    monkeypatch.chdir(tmp_path)
+    (call,) = tuner.load_calls(file).records
+    assert not call.problem
+    document["calls"][0].update(place="capture_kernels:plain")
+    document["calls"][0]["arguments"]["n"] = {"function": "os:system"}
+    file.write_text(json.dumps(document))
+    with pytest.raises(TunerError, match=r"os:system is no function under @triton.jit"):
+        declare(tuner.load_calls(file)["plain"])
+
+
+def test_large_tensors_of_indices_are_kept_and_others_stay_in_their_range(kernels):
+    x, out = torch.randn(1000), torch.empty(1000)
+    order = torch.randperm(300_000)  # 2.4 MB
+    weights = torch.randint(7, 9, (2 << 20,), dtype=torch.uint8)
+    weights[-1] = 200  # no sample holds it
+    far = torch.full((1000,), (1 << 62) + 1)
+    with tuner.capture() as calls:
+        for index in (order, far, weights):
+            kernels.gathered[(1,)](x, index, out, 10, None, None, BLOCK=16)
+    first, second, third = (call.calls[0].buffers for call in calls)
+    assert calls[0].contents[first[1].contents] == order.numpy().tobytes()
+    assert len(calls[0].contents.packed[first[1].contents]) < order.nbytes / 2
+    assert (second[1].values.low, second[1].values.high) == ((1 << 62) + 1, (1 << 62) + 1)
+    assert (third[1].contents, third[1].values.low, third[1].values.high) == ("", 7, 200)
+
+
+def test_a_kernel_of_several_configs_says_that_it_needs_a_gpu(kernels):
+    import triton
+
+    bare = triton.runtime.Autotuner(
+        kernels.plain, kernels.plain.arg_names, kernels.CONFIGS, ["n"], None, None
+    )
+    kernels.bare = bare
+    with tuner.capture() as calls, pytest.raises(RuntimeError, match="driver"):
+        launch(bare, *tensors())
+    assert "times its 4 configs on a GPU, and there is none here" in calls.records[0].problem
+    assert "\n" not in calls.records[0].problem
 
 
 def test_missing_files_and_wrong_options_are_refused_in_one_line(tmp_path):

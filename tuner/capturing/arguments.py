@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from search_spaces.errors import KernelError
 from tuner.capturing.places import NoPlace, load_place, place_of
 from tuner.capturing.records import Encoded
 
@@ -42,7 +43,7 @@ def encode(name: str, value: Any, view_of: Callable[[str, Any], int]) -> Encoded
         return {"constexpr": encode(name, value.value, view_of)}
     if kind == ("triton", "dtype"):
         return {"dtype": value.name}
-    if hasattr(value, "arg_names") or hasattr(value, "signature"):
+    if _is_jitted(value):
         try:
             return {"function": place_of(value)}
         except NoPlace as problem:
@@ -86,6 +87,11 @@ def functions_of(arguments: Iterable[Encoded]) -> dict[str, Any]:
             ((kind, given),) = encoded.items()
             if kind == "function":
                 found[given] = load_place(given)
+                if not _is_jitted(found[given]):
+                    raise KernelError(
+                        f"captured kernel: {given} is no function under @triton.jit",
+                        "capture the call again",
+                    )
             elif kind in ("tuple", "list"):
                 found |= functions_of(given)
             elif kind == "constexpr":
@@ -121,6 +127,10 @@ def is_tensor(value: Any) -> bool:
 
 def is_descriptor(value: Any) -> bool:
     return type(value).__name__ == "TensorDescriptor" and hasattr(value, "block_shape")
+
+
+def _is_jitted(value: Any) -> bool:
+    return hasattr(value, "fn") and (hasattr(value, "arg_names") or hasattr(value, "signature"))
 
 
 def _descriptor(name: str, value: Any, view_of: Callable[[str, Any], int]) -> Encoded:

@@ -54,8 +54,8 @@ class _Finder:
 
 def _record() -> None:
     from tuner.capturing import hooks
+    from tuner.capturing.contents import Contents
     from tuner.capturing.recorder import Recorder
-    from tuner.capturing.snapshot import Contents
 
     recorder = Recorder(Contents(all=os.environ.get(CONTENTS) == "keep"))
     hooks.begin(recorder)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from search_spaces.errors import TunerError
 from tuner.capturing import hooks
+from tuner.capturing.contents import Contents
 from tuner.capturing.recorder import Recorder
-from tuner.capturing.snapshot import Contents
 from tuner.capturing.table import Calls
 
 _CONTENTS = ("integers", "keep")

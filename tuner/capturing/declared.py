@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import atexit
 import json
+import re
 import shutil
+import sys
+import sysconfig
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -16,9 +19,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from search_spaces.atomic_file import write_output
 from search_spaces.errors import KernelError, TunerError
 from search_spaces.records import Value, digest
 from search_spaces.registry import refuse_nested
+from tuner.capturing.checked_calls import check_place
 from tuner.capturing.files import as_json, from_json
 from tuner.capturing.kernel import CallKernel, Declared, workload_of_call
 from tuner.capturing.places import NoPlace, load_place, place_of
@@ -28,8 +33,11 @@ from tuner.capturing.records import Call
 from tuner.capturing.table import CapturedKernel
 from tuner.capturing.widening import Opened, check_space
 
-_FILE = '''"""Calls of {name}, captured by tuner.capture(). Written by tuner; do not edit."""
+_FILE = '''"""Calls captured by tuner.capture(). Written by tuner; do not edit."""
 
+import sys
+
+sys.path += [folder for folder in {folders!r} if folder not in sys.path]
 {imports}from tuner.capturing.declared import kernel_of
 
 kernel = kernel_of(
@@ -159,13 +167,26 @@ def _as_text(declared: Declared) -> str:
 
 def _written(name: str, place: str, text: str, folder: Path | None) -> Path:
     """The path of a declaration file; equal calls have one file."""
+    check_place(place)
     module = place.rpartition(":")[0]
     imports = "" if module.endswith(".py") else f"import {module}\n"
-    tag = digest(text)
-    file = (folder or _folder()) / f"{name.strip('_')}_{tag}.py"
-    if not file.is_file():
-        file.write_text(_FILE.format(name=name, imports=imports, text=text))
+    stem = re.sub(r"\W", "_", name).strip("_")[:80]
+    file = (folder or _folder()) / f"{stem}_{digest(text)}.py"
+    content = _FILE.format(folders=_folders_of(module), imports=imports, text=text)
+    if not file.is_file() or file.read_text() != content:
+        write_output(file, content.encode(), "name another folder")
     return file.resolve()
+
+
+def _folders_of(module: str) -> list[str]:
+    """The folder that a module is imported from, unless it is installed."""
+    if module.endswith(".py"):
+        return []
+    top = sys.modules.get(module.partition(".")[0])
+    files = [getattr(top, "__file__", None), *getattr(top, "__path__", [])]
+    folders = {f"{Path(file).resolve().parent}" for file in files[1:] or files if file}
+    installed = {f"{Path(path).resolve()}" for path in sysconfig.get_paths().values()}
+    return sorted(folders - installed)
 
 
 @cache

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import hashlib
 import json
 import zlib
 from collections.abc import Mapping, Sequence
@@ -18,10 +17,20 @@ from typing import Any
 
 from search_spaces.atomic_file import write_output
 from search_spaces.errors import TunerError
+from search_spaces.source_positions import one_line
+from tuner.capturing.checked_calls import check_calls, foreign_file
+from tuner.capturing.contents import Packed, check_packed, packed_of
 from tuner.capturing.records import Buffer, Call, Grid, Values, View, Written
 from tuner.capturing.table import Calls
 
 _FORMAT, _VERSION = "tuner calls", 1
+#: Bytes to which the contents of a file may unpack, and how many times its size beyond that.
+_MOST_UNPACKED, _MOST_RATIO = 1 << 30, 8
+#: What a text raises that is no file of calls.
+_DAMAGES = (
+    *(ValueError, TypeError, KeyError, AttributeError, IndexError),
+    *(RecursionError, OverflowError, zlib.error),
+)
 
 
 def save(path: Path, calls: Sequence[Call], contents: Mapping[str, bytes]) -> None:
@@ -32,23 +41,28 @@ def save(path: Path, calls: Sequence[Call], contents: Mapping[str, bytes]) -> No
 
 def load(path: Path) -> Calls:
     """The calls of a file; raises `TunerError` in one line for a file that is none of ours."""
+    remedy = "write it with `tuner capture -o FILE -- python ...`"
     try:
-        text = path.read_text()
+        if path.exists() and not path.is_file():
+            raise TunerError(f"{path}: it is no file", remedy)
+        text = path.read_text("utf-8", "replace")
     except OSError as error:
-        raise TunerError(
-            f"{path}: {error.strerror}", "write it with `tuner capture -o FILE -- python ...`"
-        ) from error
-    calls, contents = from_json(text, f"{path}")
+        raise TunerError(f"{path}: {error.strerror}", remedy) from error
+    found, contents = from_json(text, f"{path}")
+    calls = tuple(
+        call if call.problem or not (reason := foreign_file(call)) else call.with_problem(reason)
+        for call in found
+    )
     return Calls(lambda: calls, contents, {})
 
 
 def merged(paths: Sequence[Path]) -> Calls:
     """The calls of several files as one; those with equal arguments are one call."""
     found: dict[str, Call] = {}
-    contents: dict[str, bytes] = {}
+    contents = Packed()
     for path in paths:
         calls, kept = from_json(path.read_text(), f"{path}")
-        contents |= kept
+        contents.packed.update(kept.packed)
         for call in calls:
             known = found.get(call.digest)
             if known is not None:
@@ -61,10 +75,9 @@ def merged(paths: Sequence[Path]) -> Calls:
 
 def as_json(calls: Sequence[Call], contents: Mapping[str, bytes]) -> str:
     named = {buffer.contents for call in calls for buffer in call.buffers} - {""}
+    packed = packed_of(contents)
     kept = {
-        name: base64.b64encode(zlib.compress(contents[name])).decode()
-        for name in sorted(named)
-        if name in contents
+        name: base64.b64encode(packed[name]).decode() for name in sorted(named) if name in packed
     }
     document = {
         "format": _FORMAT,
@@ -76,11 +89,11 @@ def as_json(calls: Sequence[Call], contents: Mapping[str, bytes]) -> str:
     return json.dumps(document, separators=(",", ":"), allow_nan=False)
 
 
-def from_json(text: str, where: str) -> tuple[tuple[Call, ...], dict[str, bytes]]:
-    """Calls and contents of the text of a file."""
+def from_json(text: str, where: str) -> tuple[tuple[Call, ...], Packed]:
+    """Calls and contents of the text of a file; raises `TunerError` in one line for a bad one."""
     remedy = "write it again with `tuner capture -o FILE -- python ...`"
     try:
-        document = json.loads(text)
+        document = json.loads(text, parse_constant=_refused)
         if not isinstance(document, dict) or document.get("format") != _FORMAT:
             raise TunerError(f"{where}: it is no file of captured calls", remedy)
         if document.get("version") != _VERSION:
@@ -91,24 +104,32 @@ def from_json(text: str, where: str) -> tuple[tuple[Call, ...], dict[str, bytes]
                 remedy,
             )
         calls = tuple(_call(item) for item in document["calls"])
-        contents = {name: _unpacked(name, packed) for name, packed in document["contents"].items()}
-        missing = {buffer.contents for call in calls for buffer in call.buffers} - {"", *contents}
-        if missing:
-            raise ValueError(f"the contents {min(missing):.12} are missing")
+        check_calls(calls)
+        contents = _contents(calls, document["contents"])
     except TunerError:
         raise
-    except (ValueError, TypeError, KeyError, AttributeError, IndexError, zlib.error) as error:
-        raise TunerError(f"{where}: it is damaged ({type(error).__name__}: {error})", remedy) from (
-            error
-        )
+    except _DAMAGES as error:
+        raise TunerError(f"{where}: it is damaged ({one_line(error)})", remedy) from error
     return calls, contents
 
 
-def _unpacked(name: str, packed: str) -> bytes:
-    data = zlib.decompress(base64.b64decode(packed, validate=True))
-    if hashlib.sha256(data).hexdigest() != name:
-        raise ValueError(f"the contents {name:.12} do not have their checksum")
-    return data
+def _contents(calls: Sequence[Call], found: Mapping[str, str]) -> Packed:
+    """The contents of a file, after a check of their sizes and checksums."""
+    sizes = {each.contents: each.bytes for call in calls for each in call.buffers if each.contents}
+    if missing := sizes.keys() - found.keys():
+        raise ValueError(f"the contents {min(missing):.12} are missing")
+    if sum(sizes.values()) > max(_MOST_UNPACKED, _MOST_RATIO * sum(map(len, found.values()))):
+        raise ValueError(f"its contents would unpack to {sum(sizes.values())} bytes")
+    packed = {name: base64.b64decode(text, validate=True) for name, text in found.items()}
+    for name, data in packed.items():
+        if name not in sizes:
+            raise ValueError(f"no tensor has the contents {name!r:.14}")
+        check_packed(name, data, sizes[name])
+    return Packed(packed)
+
+
+def _refused(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
 
 
 def _call(item: Mapping[str, Any]) -> Call:

@@ -90,7 +90,8 @@ def _drawn(
         low, high = (0, 127) if values is None else (int(values.low), int(values.high))
         if dtype == torch.bool:
             low, high = 0, 1
-        found = torch.randint(low, high + 1, spec.shape, generator=source, device=device)
+        end = min(high + 1, (1 << 63) - 1)
+        found = torch.randint(low, end, spec.shape, generator=source, device=device)
         return found.to(dtype)
     if values is not None and values.low == values.high:
         return torch.full(spec.shape, values.low, dtype=dtype, device=device)

@@ -13,12 +13,13 @@ from search_spaces.errors import TunerError
 from search_spaces.records import Config, Value, canonical_json
 from search_spaces.source_positions import one_line
 from tuner.capturing.arguments import Uncapturable, encode
+from tuner.capturing.contents import Contents
 from tuner.capturing.grids import tabulated
 from tuner.capturing.known_launches import Known, KnownLaunches
 from tuner.capturing.launch_key import code_of, key_of
 from tuner.capturing.places import NoPlace, base_of, place_of
 from tuner.capturing.records import Call, Grid
-from tuner.capturing.snapshot import Contents, Snapshot
+from tuner.capturing.snapshot import Snapshot
 
 #: The most distinct launches of one kernel, and of all kernels, that are recorded.
 MOST_PER_KERNEL = 64
@@ -101,7 +102,7 @@ class Recorder:
         try:
             result = run(kernel, *args, **kwargs)
         except BaseException as error:
-            call = call.with_problem(f"its launch raises {one_line(error)}")
+            call = call.with_problem(_launch_problem(call, error))
             self._add(kernel, args, kwargs, key, call)
             raise
         self._add(kernel, args, kwargs, key, _launched(call, kernel))
@@ -238,6 +239,18 @@ def decorators_of(kernel: Any) -> tuple[str, ...]:
             found.append("heuristics")
         kernel = kernel.fn
     return tuple(found)
+
+
+def _launch_problem(call: Call, error: BaseException) -> str:
+    """Why a call without a result cannot be tuned."""
+    import torch
+
+    if call.configs > 1 and not torch.cuda.is_available():
+        return (
+            f"@triton.autotune times its {call.configs} configs on a GPU, and there is none here "
+            f"({one_line(error)}); capture it on a machine with a GPU"
+        )
+    return f"its launch raises {one_line(error)}"
 
 
 def _launched(call: Call, kernel: Any) -> Call:

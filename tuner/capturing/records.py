@@ -22,7 +22,8 @@ ALIGNMENT = 16
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The distribution of a tensor's finite values, from a sample."""
+    """The distribution of a tensor's finite values: of floats from a sample, of integers exact
+    limits."""
 
     #: Average.
     mean: float

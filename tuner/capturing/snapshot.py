@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tuner.capturing.contents import Contents
 from tuner.capturing.records import ALIGNMENT, Buffer, Values, View
 from tuner.capturing.spans import overlapping, span_of
 
@@ -16,33 +15,6 @@ if TYPE_CHECKING:
 
 #: Elements of a tensor of which the distribution of its values is computed.
 _SAMPLE = 1 << 16
-
-
-@dataclass
-class Contents:
-    """Kept contents of tensors, in memory, by SHA-256."""
-
-    #: Whether contents of floating-point tensors are kept, and those of any size.
-    all: bool = False
-    #: The largest integer tensor that is kept, in bytes.
-    most_bytes: int = 1 << 20
-    #: The most memory of all kept contents, in bytes.
-    most_total: int = 256 << 20
-    kept: dict[str, bytes] = field(default_factory=dict)
-    total: int = 0
-
-    def wants(self, dtypes: Sequence[torch.dtype], size: int) -> bool:
-        if self.all:
-            return True
-        floating = any(dtype.is_floating_point or dtype.is_complex for dtype in dtypes)
-        return not floating and size <= self.most_bytes and self.total + size <= self.most_total
-
-    def keep(self, data: bytes) -> str:
-        name = hashlib.sha256(data).hexdigest()
-        if name not in self.kept:
-            self.kept[name] = data
-            self.total += len(data)
-        return name
 
 
 class Snapshot:
@@ -115,6 +87,8 @@ def _values(tensor: torch.Tensor) -> Values | None:
 
     if tensor.dtype.is_complex:
         return None
+    if not tensor.dtype.is_floating_point and tensor.dtype != torch.bool:
+        return _integers(tensor.detach())
     flat = tensor.detach().flatten() if tensor.is_contiguous() else tensor.detach()[_corner(tensor)]
     step = max(1, flat.numel() // _SAMPLE)
     sample = flat.reshape(-1)[::step].to(torch.float64 if not tensor.is_cuda else torch.float32)
@@ -125,6 +99,18 @@ def _values(tensor: torch.Tensor) -> Values | None:
     mean = float(sample.mean())
     std = float(sample.std(correction=0))
     return Values(mean, std, low, high) if math.isfinite(mean + std) else None
+
+
+def _integers(tensor: torch.Tensor) -> Values | None:
+    """The range of all elements, exactly: indices that are drawn must not leave it."""
+    import torch
+
+    if not tensor.numel():
+        return None
+    # torch orders no unsigned integers of more than 8 bits.
+    ordered = tensor if tensor.dtype in (torch.uint8, torch.int8) else tensor.to(torch.int64)
+    low, high = (int(value) for value in torch.aminmax(ordered))
+    return Values((low + high) / 2, (high - low) / math.sqrt(12), low, high)
 
 
 def _corner(tensor: torch.Tensor) -> tuple[slice, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +33,9 @@ def with_calls(
     from tuner.capturing.context import load_calls
     from tuner.settings.models import Budget, CampaignConfig, TaskConfig
 
+    # As for `python script.py` there; the program `tuner` does not have it on the import path.
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
     calls = load_calls(file)
     places = dict.fromkeys(call.place or call.kernel for call in calls.records)
     names = {*places, *calls.names}

@@ -6,10 +6,11 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Protocol, cast
 
 from search_spaces.atomic_file import write_output
+from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.plugins import PluginGroup
 from tuner.tables.reachable import unreachable
@@ -83,6 +84,8 @@ def export(
     if format == "tuner":
         for problem in unreachable(results):
             _log.warning("%s", problem)
+    for file in files:
+        _check_name(file.name, format)
     written = []
     for file in files:
         path = Path(out_dir) / file.name
@@ -91,3 +94,13 @@ def export(
         store.record_export(str(path), format, run_id, sha256, file.task_ids)
         written.append(path)
     return written
+
+
+def _check_name(name: str, format: str) -> None:
+    """Raise `TunerError` for a name that leads out of the output folder."""
+    path = PurePath(name)
+    if not name.isprintable() or path.is_absolute() or ".." in path.parts or not path.parts:
+        raise TunerError(
+            f"exporter {format}: {name!r:.200} is no name of a file in the output folder",
+            "rename the kernel, or correct the exporter",
+        )
