@@ -81,7 +81,7 @@ def jitted_below(fn: Any, given: dict[str, Any]) -> Any:
 def _naming_error(fn: Any, given: Mapping[str, Any], kind: str) -> str:
     parameters = inspect.signature(fn.fn).parameters
     for name in given:
-        if name not in parameters and name not in _options(kind):
+        if name not in parameters and name not in known_options(kind):
             guess = did_you_mean(name, parameters)
             return f"an unknown argument {name}{guess} (its parameters are {', '.join(parameters)})"
     missing = [
@@ -93,7 +93,7 @@ def _naming_error(fn: Any, given: Mapping[str, Any], kind: str) -> str:
 
 
 @cache
-def _options(kind: str) -> frozenset[str]:
+def known_options(kind: str) -> frozenset[str]:
     """The options of a launch that the backend's compiler knows (`num_warps`, `maxnreg`)."""
     from triton.backends.compiler import GPUTarget
     from triton.compiler.compiler import make_backend

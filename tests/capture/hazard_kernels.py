@@ -234,3 +234,19 @@ def adam(p, g, m, v, absmax, steps, n, KEEP: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(m + at, (first / (tl.abs(first) + 0.001) * 100 + 100).to(tl.uint8), inside)
     tl.store(v + at, tl.minimum(second * 255, 255.0).to(tl.uint8), inside)
     tl.store(steps + at, count, inside)
+
+
+def with_option(name, value):
+    """A kernel whose only config sets an option of the compiler among its constants."""
+
+    @triton.autotune([triton.Config({"BLOCK": 32, name: value})], key=["n"], do_bench=measured)
+    @triton.jit
+    def optioned(x, out, n, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out + at, tl.load(x + at, at < n) * 2.0, at < n)
+
+    return optioned
+
+
+known_option = with_option("enable_fp_fusion", False)
+unknown_option = with_option("enable_time_travel", True)

@@ -236,6 +236,18 @@ def test_hooks_that_are_one_object_per_config_are_one_hook(hazards):
     all_correct(declared(launch))
 
 
+def test_options_among_the_constants_of_a_config_are_options_of_this_triton(hazards):
+    x, out = torch.randn(100), torch.empty(100)
+    kernel = declared(lambda: hazards.known_option[blocks(100)](x, out, 100))
+    (workload,) = kernel.workloads()
+    assert kernel.default_config(workload, H200)["enable_fp_fusion"] is False
+    all_correct(kernel)
+    unknown = "Triton .* does not know the option enable_time_travel"
+    with pytest.raises(KernelError, match=unknown) as refused:
+        declared(lambda: hazards.unknown_option[blocks(100)](x, out, 100))
+    assert "\n" not in refused.value.message
+
+
 def test_wide_integers_are_never_poisoned(hazards):
     x, counter, out = torch.randn(100), torch.zeros(1, dtype=torch.int32), torch.empty(100)
     kernel = declared(lambda: hazards.counted[blocks(100)](x, counter, out, 100))

@@ -79,6 +79,57 @@ def test_calls_in_a_file_are_tuned_by_a_campaign(script, monkeypatch, capfd):
     assert "1 trials (0 failed)" in done.stdout + done.stderr
 
 
+ABORTING = """
+import os, torch, triton
+import triton.language as tl
+
+def grid(n):
+    return lambda meta: (triton.cdiv(n, meta["BLOCK"]),)
+
+def ending(args):
+    if os.environ.get("TUNER_CAPTURE_FOLDER") and ENDED:
+        os.abort()
+
+ENDED = []
+
+@triton.jit
+def first(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, at < n) * 2.0, at < n)
+
+@triton.heuristics({"TWO": lambda args: ending(args) or 2})
+@triton.jit
+def aborting(x, out, n, BLOCK: tl.constexpr, TWO: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, at < n) * TWO, at < n)
+
+@triton.jit
+def last(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, at < n) * 2.0, at < n)
+
+if __name__ == "__main__":
+    for kernel in (first, aborting, last):
+        kernel[grid(100)](torch.randn(100), torch.empty(100), 100, BLOCK=32)
+else:
+    ENDED.append(1)
+import atexit
+atexit.register(ENDED.append, 1)
+"""
+
+
+def test_a_call_that_aborts_when_it_runs_again_costs_itself_alone(tmp_path, monkeypatch, capfd):
+    file = tmp_path / "script.py"
+    file.write_text(ABORTING)
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.chdir(tmp_path)
+    # The exit code is that of the program, which its own trial ends here.
+    assert invoke(["capture", "-o", "calls.json", "--", sys.executable, f"{file}"]) == 134
+    found = {call.kernel: call for call in tuner.load_calls("calls.json").records}
+    assert found["aborting"].problem == "its own config ends the process when it runs again"
+    assert [found[name].written[0].buffer for name in ("first", "last")] == [1, 1]
+
+
 def test_a_program_without_launches_is_a_finding(script, capfd):
     assert invoke(["capture", "--", sys.executable, "-c", "print('done')"]) == 1
     captured = capfd.readouterr()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import importlib.util
 import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
@@ -21,6 +22,12 @@ FOLDER = "TUNER_CAPTURE_FOLDER"
 CONTENTS = "TUNER_CAPTURE_CONTENTS"
 #: `1` where calls run again at exit, to find what they write.
 TRIED = "TUNER_CAPTURE_TRIED"
+#: What a process runs for `try_left_calls`.
+_TRY = """
+import pathlib, sys
+from tuner.capturing.child import try_calls
+try_calls(pathlib.Path(sys.argv[1]))
+"""
 
 
 def begin() -> None:
@@ -67,9 +74,7 @@ def _finish(recorder: Recorder, owner: int) -> None:
     if os.getpid() != owner:  # a forked process has the function too
         return
     from tuner.capturing import hooks
-    from tuner.capturing.declared import tried
     from tuner.capturing.files import save
-    from tuner.capturing.table import CapturedKernel
 
     hooks.end(recorder)
     calls = list(recorder.calls())
@@ -80,10 +85,54 @@ def _finish(recorder: Recorder, owner: int) -> None:
         )
     if not calls:
         return
+    file = Path(os.environ[FOLDER]) / f"{owner}.json"
     try:
-        contents = recorder.contents.kept
+        save(file, calls, recorder.contents.kept)
         if os.environ.get(TRIED) == "1":
-            calls = tried(CapturedKernel(calls, contents))
-        save(Path(os.environ[FOLDER]) / f"{owner}.json", calls, contents)
+            try_calls(file)
     except Exception as error:
         print(f"tuner capture: the calls are lost: {error}", file=sys.stderr)
+
+
+def try_calls(file: Path) -> None:
+    """Find what the calls of a file write, by running each again.
+
+    A call may end the process, as compilers that abort do. So the file is complete before, and a
+    mark beside it says which call is at work: the next process leaves that one out.
+    """
+    from tuner.capturing.declared import tried
+    from tuner.capturing.files import from_json, save
+    from tuner.capturing.table import CapturedKernel
+
+    calls, contents = from_json(file.read_text(), f"{file}")
+    mark = _mark(file)
+    if mark.exists():
+        at = int(mark.read_text())
+        ended = calls[at].with_problem("its own config ends the process when it runs again")
+        calls = (*calls[:at], ended, *calls[at + 1 :])
+    for at, call in enumerate(calls):
+        if call.written is None and not call.problem:
+            save(file, calls, contents)
+            mark.write_text(f"{at}")
+            (found,) = tried(CapturedKernel([call], contents))
+            calls = (*calls[:at], found, *calls[at + 1 :])
+    save(file, calls, contents)
+    mark.unlink(missing_ok=True)
+
+
+def try_left_calls(file: Path) -> None:
+    """Try the calls that a process of the program left because it ended."""
+    left = 1 << 20
+    while _mark(file).exists() and left > (left := _untried(file)):
+        subprocess.run([sys.executable, "-c", _TRY, f"{file}"], check=False)
+
+
+def _untried(file: Path) -> int:
+    from tuner.capturing.files import from_json
+
+    calls, _ = from_json(file.read_text(), f"{file}")
+    return sum(call.written is None and not call.problem for call in calls)
+
+
+def _mark(file: Path) -> Path:
+    return file.with_suffix(".trying")

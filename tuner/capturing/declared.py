@@ -19,7 +19,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from search_spaces.adoption.autotuned import Autotuned
 from search_spaces.atomic_file import write_output
+from search_spaces.declaration.launch_arguments import known_options
 from search_spaces.errors import KernelError, TunerError
 from search_spaces.records import Value, digest
 from search_spaces.registry import refuse_nested
@@ -66,6 +68,7 @@ def declare(
     for call in captured.calls:
         if not call.problem:
             parts = parts_of(load_place(call.place), call)
+            _check_options(call, parts)
             if call.written is None:
                 call = probed(call, parts, captured.contents, device_here())
             check_space(call, parts, opened)
@@ -130,6 +133,21 @@ def tried(captured: CapturedKernel) -> list[Call]:
                 call = call.with_problem(problem.message)
         found.append(call)
     return found
+
+
+def _check_options(call: Call, parts: Autotuned) -> None:
+    """Raise `KernelError` in one line for an option that this Triton's compilers do not know."""
+    import triton
+
+    given = [call.options, call.default or {}, *parts.configs]
+    names = {name for config in given for name in config} - {*parts.arg_names, "ir_override"}
+    unknown = sorted(names - known_options("cuda") - known_options("hip"))
+    if unknown:
+        raise KernelError(
+            f"captured kernel {call.kernel}: Triton {triton.__version__} does not know the option "
+            f"{', '.join(unknown)} that its library sets",
+            "tune it with the Triton that the library is made for",
+        )
 
 
 def _without_measurements(call: Call) -> Call:

@@ -22,11 +22,11 @@ class HookProblem(Exception):
     """A pre_hook that does more than set tensors to zero; the text says what."""
 
 
-class _Writes(TorchDispatchMode):
+class _Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes the tensors that operators write inside a block, and whether they become zero."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.found: list[tuple[torch.Tensor, bool]] = []
 
     def __torch_dispatch__(
@@ -78,7 +78,7 @@ def zeroed_by(
 def _sets_zero(operator: str, named: Mapping[str, Any]) -> bool:
     if operator in ("aten::zero_", "aten::_foreach_zero_"):
         return True
-    value = named.get("value")
+    value: Any = named.get("value")
     if operator == "aten::fill_" and is_tensor(value):
         value = None if value.is_meta else value.item()
     return operator == "aten::fill_" and value is not None and not value
@@ -97,4 +97,4 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 def _range(tensor: torch.Tensor) -> tuple[int, int]:
     """Where a tensor begins in its storage, and how many bytes its elements have."""
     width = tensor.element_size()
-    return tensor.storage_offset() * width, tensor.numel() * width
+    return int(tensor.storage_offset()) * width, tensor.numel() * width

@@ -105,9 +105,12 @@ def _run(command: Sequence[str], folder: Path, contents: Contents, *, tried: boo
 
 def _merged(folder: Path) -> Calls | None:
     """The calls of all processes; None where none was recorded."""
+    from tuner.capturing.child import try_left_calls
     from tuner.capturing.files import merged
 
     files = sorted(folder.glob("*.json"), key=lambda file: file.stat().st_mtime)
+    for file in files:
+        try_left_calls(file)
     return merged(files) if files else None
 
 
