@@ -178,3 +178,31 @@ def test_mistakes_of_a_run_of_calls_are_refused_in_one_line(unusable, arguments,
     assert message in error
     if message.startswith("none of its"):
         assert "mine: left out: it is made of glass" in error
+
+
+def test_the_modules_of_the_working_folder_are_importable_for_a_run_of_calls(
+    tmp_path, monkeypatch, capfd
+):
+    (tmp_path / "kernels_of_folder.py").write_text(SCRIPT.partition("if __name__")[0])
+    script = "import torch, kernels_of_folder as k\n"
+    script += "k.doubled[lambda meta: (4,)](torch.ones(100), torch.empty(100), 100, BLOCK=32)\n"
+    (tmp_path / "script.py").write_text(script)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert invoke(["capture", "-o", "calls.json", "--", sys.executable, "script.py"]) == 0
+    (call,) = tuner.load_calls("calls.json").records
+    assert call.place == "kernels_of_folder:doubled"
+    options = ["--target", "cuda:90", "--dry-run"]
+    # The program `tuner`, in contrast to `python -m tuner`, starts without the working folder.
+    start = "import sys; sys.path.remove(''); from tuner.cli import main; main()"
+    paths = os.pathsep.join(path for path in sys.path if path and path != f"{tmp_path}")
+    done = subprocess.run(
+        [sys.executable, "-c", start, "run", "--calls", "calls.json", *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": paths, "TRITON_INTERPRET": "0"},
+    )
+    assert done.returncode == 0, done.stderr
+    (declared,) = (tmp_path / "calls_kernels").iterdir()
+    assert "import kernels_of_folder" in declared.read_text()
