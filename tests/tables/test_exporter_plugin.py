@@ -63,3 +63,16 @@ def test_an_exporter_that_cannot_be_loaded_names_its_package(plugin, store, tmp_
         tables.export(store, 1, tmp_path / "out", "broken")
     assert "winner-export" in caught.value.hint
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["../out.json", "/tmp/out.json", "a/../../out.json", "a\nb", ""])
+def test_no_exporter_writes_outside_the_output_folder(store, tmp_path, name):
+    class Elsewhere:
+        def files(self, results):
+            yield tables.File("first.json", b"{}")
+            yield tables.File(name, b"{}")
+
+    with pytest.raises(TunerError, match="no name of a file in the output folder") as refused:
+        tables.export(store, 1, tmp_path / "out", "elsewhere", exporter=Elsewhere())
+    assert "\n" not in refused.value.message
+    assert not (tmp_path / "out").exists()
