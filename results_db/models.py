@@ -95,6 +95,7 @@ class Toolchain(Base):
     ptxas: Mapped[str]
     driver: Mapped[str]
     compiler: Mapped[str]
+    variables: Mapped[str] = mapped_column(server_default=text("''"))
 
     __table_args__ = (UniqueConstraint("key"),)
 

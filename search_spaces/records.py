@@ -167,13 +167,19 @@ class Toolchain:
     ptxas: str = ""
     driver: str = ""
     compiler: str = ""
+    #: Variables of the environment that change generated code, as `NAME=value NAME=value`.
+    variables: str = ""
 
     @property
     def build_key(self) -> str:
         """What builder and runner must share for a binary to be loaded without compiling."""
-        return digest([self.torch, self.triton, self.cuda, self.ptxas, self.compiler])
+        versions = [self.torch, self.triton, self.cuda, self.ptxas, self.compiler]
+        return digest([*versions, *filter(None, [self.variables])])
 
     @property
     def key(self) -> str:
         """What two timings must share to be comparable."""
-        return digest(asdict(self))
+        facts = asdict(self)
+        if not self.variables:  # keys of databases that are older than the field
+            del facts["variables"]
+        return digest(facts)

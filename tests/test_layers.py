@@ -96,12 +96,13 @@ ROOMS = {
     },
     "workers.records": set[str](),
     "workers.roles": {"workers.records"},
+    "workers.environment": set[str](),
     "workers.host": set[str](),
     "workers.nvml": set[str](),
     "workers.user_cache": set[str](),
     "workers.torch_libraries": set[str](),
-    "workers.toolchain": {"workers.host", "workers.nvml"},
-    "workers.supervision": {"workers.records"},
+    "workers.toolchain": {"workers.environment", "workers.host", "workers.nvml"},
+    "workers.supervision": {"workers.environment", "workers.records"},
     # Pools use builders and runners; these do not know pools.
     "workers.build": {
         "workers.backend_kinds",

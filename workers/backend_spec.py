@@ -195,6 +195,12 @@ class BackendSpec:
             f"a kernel cannot be compiled for {self.kind}",
         )
 
+    def build_sample(self, device: Device, cache_dir: Path) -> None:
+        """Build a small known variant anew in an empty folder; raise if this machine cannot.
+
+        It is called after the failure of a build, which is the machine's if the sample fails, too.
+        """
+
     # -- runs --------------------------------------------------------------------------------------
     def runner_options(
         self, options: Mapping[str, Value], make_folder: Callable[[], str]

@@ -305,8 +305,9 @@ class JobLost:
     reason: str
     #: What a user can do about a fault of the machine or of the kernel; empty for other causes.
     remedy: str = ""
-    #: Whether the kernel cannot be imported, so that other workers will probably lose it too.
-    of_kernel: bool = False
+    #: Whether other workers will probably lose it too: the kernel cannot be imported, or the
+    #: machine lacks what a build needs.
+    lasting: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,9 @@ def deadly_ptxas(folder, monkeypatch):
     shim.chmod(0o755)
     with monkeypatch.context() as patched:
         patched.setenv("TRITON_PTXAS_PATH", str(shim))
+        patched.setenv(
+            "TRITON_PTXAS_BLACKWELL_PATH", str(shim)
+        )  # from Triton 3.9 on, also Hopper's
         yield
 
 

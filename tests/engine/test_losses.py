@@ -108,7 +108,11 @@ def test_a_machine_on_which_no_worker_starts_ends_the_run_soon():
     assert out[-1].fault.remedy == REMEDY
 
 
-def test_a_trial_whose_jobs_alone_are_lost_is_recorded_as_lost():
+@pytest.mark.parametrize("builders", [1, 2, 8])
+@pytest.mark.parametrize("at", [0, 5, -1])
+def test_a_trial_whose_jobs_alone_are_lost_is_recorded_as_lost(builders, at):
+    """Whatever else is in flight: before all others, among them, and when they are done."""
+
     class Unlucky(World):
         def _react(self, instruction, rng, busy):
             job = getattr(instruction, "job", None)
@@ -117,14 +121,15 @@ def test_a_trial_whose_jobs_alone_are_lost_is_recorded_as_lost():
                 return [JobLost(job.job_id, REASON, REMEDY)]
             return super()._react(instruction, rng, busy)
 
-    first = World(Engine([spec()], builders=2), stop_after=10).run()
-    made = Unlucky(Engine([spec()], builders=2))
-    made.victim = first.records[5][1].config
+    first = World(Engine([spec()], builders=builders), stop_after=10).run()
+    made = Unlucky(Engine([spec()], builders=builders))
+    made.victim = first.records[at][1].config
     ended = made.run()
     assert ended.finish == Finish("finished")
     (lost,) = [r for _, r in ended.records if r.config == made.victim]
     assert lost.status is Status.RUNTIME
     assert lost.message.startswith("lost 8 workers in a row")
+    assert ended.selections, "the finals are held over the others"
 
 
 def test_a_kernel_that_no_worker_can_import_gives_its_task_up_at_once():
@@ -133,7 +138,7 @@ def test_a_kernel_that_no_worker_can_import_gives_its_task_up_at_once():
             job = getattr(instruction, "job", None)
             if type(instruction).__name__ == "Build":
                 self.built.append(job)
-                return [JobLost(job.job_id, REASON, REMEDY, of_kernel=True)]
+                return [JobLost(job.job_id, REASON, REMEDY, lasting=True)]
             return super()._react(instruction, rng, busy)
 
     made = Unimportable(Engine([spec()], builders=1))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from results_db.errors import StoreMovedError
 from results_db.patience import Patience
+from search_spaces import triton_versions
 from search_spaces.errors import TunerError
 from tuner.campaign import environment, lease
 from tuner.campaign.announcer import Announcer
@@ -27,6 +28,8 @@ from tuner.engine import Engine, TaskSpec
 from tuner.integrations.priors import read_folder
 from tuner.settings.models import CampaignConfig, Settings
 from tuner.tracing import traced
+from workers import environment as worker_environment
+from workers.backend_kinds import spec_of_target
 from workers.records import WorkerInfo
 
 if TYPE_CHECKING:
@@ -88,6 +91,7 @@ class CampaignRun:
         started: StartedPool,
         began: float,
     ) -> RunOutcome:
+        self._remark(tasks)
         if not self.options.fresh:
             unfinished = self._spec.unfinished(self.store)
             if unfinished is not None:
@@ -134,6 +138,15 @@ class CampaignRun:
         outcome = replace(outcome, stage_s=driver.stages.stage_s, began_s=began_s, ended_s=ended_s)
         _log.info("run %d %s: %s", run_id, outcome.status, outcome.summary)
         return write_products(self.store, self.settings, self.options, tasks, outcome)
+
+    def _remark(self, tasks: list[RequestedTask]) -> None:
+        """Say what of this machine's environment workers do not follow, or tuner does not know."""
+        remarks = worker_environment.remarks()
+        specs = (spec_of_target(target) for task in tasks for target in task.targets)
+        if any(spec.accelerator for spec in specs):
+            remarks.append(triton_versions.remark())
+        for remark in filter(None, remarks):
+            _log.warning("%s", remark)
 
     @traced("prepare the tasks", "start")
     def _prepare(

@@ -11,6 +11,7 @@ from search_spaces.errors import TunerError
 from tuner.engine import Event
 from tuner.tracing import traced
 from workers.records import WorkerGone, WorkerInfo, WorkerReady
+from workers.toolchain import differences
 
 if TYPE_CHECKING:
     from tuner.campaign.driver import Control
@@ -68,9 +69,10 @@ class ExpectedWorkers:
                 f"it opened {worker.device.name} ({worker.device.target}), which differs from the "
                 f"{described.device.name} ({described.device.target}) that was found before"
             )
-        if worker.toolchain.key != described.toolchain.key:
-            return f"its toolchain {worker.toolchain} differs from {described.toolchain}"
-        return ""
+        if worker.toolchain.key == described.toolchain.key:
+            return ""
+        parts = differences(described.toolchain, worker.toolchain, further=("driver",))
+        return f"its toolchain differs from the one that was found before: {parts}"
 
     def _lose(self, event: WorkerGone) -> None:
         self._missing.pop(event.worker_id, None)

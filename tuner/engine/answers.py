@@ -85,10 +85,12 @@ def lost(job: Job, event: JobLost, now: float, *, draining: bool) -> list[Instru
     """A job was lost with its worker, or to a fault of the machine: it is tried again elsewhere."""
     task, trials = job.task, trials_of(job)
     faults = task.build_faults if isinstance(job, AnyBuild) else task.measure_faults
-    if event.of_kernel:
-        faults.kernel_raised()
+    if event.lasting:
+        faults.meet_lasting()
     elif event.remedy:
-        faults.met(now)
+        # A trial is suspect only where the machine has done others.
+        suspect = len(trials) == 1 and task.search.trials.count(State.DONE) > 0
+        faults.met(now, trials[0].number if suspect else None)
     if isinstance(job, FinalMeasurement) and task.finals is not None:
         task.finals.job_lost(event.reason)
     instructions: list[Instruction] = []

@@ -69,9 +69,12 @@ class BuildQueue:
             if not self.dispatcher.in_build(unchecked, CheckSizeBuild):
                 return CheckSizeBuild(task, unchecked), []
         trial = self._to_rebuild(task) or task.search.trials.first(State.ASKED)
-        if trial is not None:
-            return TrialBuild(task, trial), []
-        return self._next_trial(task, now) if task.finals is None else (None, [])
+        again = None if trial is None else TrialBuild(task, trial)
+        if trial is not None and not trial.attempt:
+            return again, []
+        # Others go before a trial whose builds were lost: they show whether it is at fault.
+        job, records = self._next_trial(task, now) if task.finals is None else (None, [])
+        return job or again, records
 
     def _to_rebuild(self, task: Task) -> Trial | None:
         """A finalist, or the incumbent, that is needed and whose artifact was freed.

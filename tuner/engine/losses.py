@@ -18,8 +18,8 @@ FAULT_PATIENCE_S = 15.0
 #: Faults of the machine in a row before a task is given up. The pauses between them double.
 _ROUNDS = 7
 _PAUSE_S = 0.5
-#: The same for errors of the kernel itself. One may be the fault of one worker's environment.
-_KERNEL_ERRORS = 2
+#: The same for what no pause ends. One may be the fault of one worker's environment.
+_LASTING = 2
 _log = logging.getLogger(__name__)
 
 
@@ -31,24 +31,30 @@ class FaultStreak:
     """
 
     rounds: int = 0
-    #: Errors of the kernel itself in a row.
-    kernel_errors: int = 0
+    #: The one trial whose jobs met all of them; None where that may be any. Such a trial may need
+    #: more memory than there is. It is given up by itself (`MAX_LOSSES`), whatever is in flight.
+    trial: int | None = None
+    #: Losses in a row that no pause ends: the kernel cannot be imported, or a compiler is missing.
+    lasting: int = 0
     #: The engine's clock when jobs may be ordered again.
     resume_at: float = 0.0
 
-    def met(self, now: float) -> None:
-        """A job was lost to a fault. Pause before the next one, but not after the first fault."""
+    def met(self, now: float, trial: int | None) -> None:
+        """A job was lost to a fault. Pause before the next one, but not after the first fault, and
+        only briefly while one trial has met all. trial: the job's, if it may be at fault itself."""
+        self.trial = trial if trial == self.trial or not self.rounds else None
         if now >= self.resume_at:
             self.rounds += 1
-            self.resume_at = now + (_PAUSE_S * 2 ** (self.rounds - 2) if self.rounds > 1 else 0.0)
+            doublings = min(self.rounds - 2, _ROUNDS if self.trial is None else 1)
+            self.resume_at = now + (_PAUSE_S * 2**doublings if self.rounds > 1 else 0.0)
 
-    def kernel_raised(self) -> None:
-        """A job was lost because the kernel cannot be imported."""
-        self.kernel_errors += 1
+    def meet_lasting(self) -> None:
+        """A job was lost to what no pause ends."""
+        self.lasting += 1
 
     def over(self) -> None:
         """A job was answered: the machine and the kernel work."""
-        self.rounds, self.kernel_errors, self.resume_at = 0, 0, 0.0
+        self.rounds, self.lasting, self.resume_at = 0, 0, 0.0
 
     def pausing(self, now: float) -> bool:
         """Whether jobs have to wait for the machine to recover."""
@@ -56,8 +62,9 @@ class FaultStreak:
 
     @property
     def hopeless(self) -> bool:
-        """Whether the machine is not expected to recover, or the kernel to be imported."""
-        return self.rounds >= _ROUNDS or self.kernel_errors >= _KERNEL_ERRORS
+        """Whether neither the machine nor the kernel is expected to recover."""
+        of_machine = self.rounds >= _ROUNDS and self.trial is None
+        return of_machine or self.lasting >= _LASTING
 
 
 @dataclass(slots=True)

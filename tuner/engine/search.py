@@ -161,13 +161,15 @@ class Search:
 
     # -- what to measure and to check next -----------------------------------------------------
     def next_ready(self, n: int) -> list[Trial]:
-        """Up to `n` trials to measure next, in the order asked; those that spill heavily wait.
+        """Up to `n` trials to measure next, in the order asked.
+
+        Those wait whose jobs were lost, and those that spill heavily.
 
         Spilling a little sometimes pays. On an H200 144 of 968 matmul configs spill, all of them
         512 bytes per thread or more; the best of these takes 3.6 times the incumbent's time.
         """
         ready = self.trials.in_state(State.READY)
-        return heapq.nsmallest(n, ready, key=lambda trial: (_spills(trial), trial.number))
+        return heapq.nsmallest(n, ready, key=lambda one: (one.attempt, _spills(one), one.number))
 
     def without_check(self, trials: Sequence[Trial]) -> list[Trial]:
         """The first of these trials that still have to be built at the check size."""

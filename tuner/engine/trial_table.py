@@ -68,9 +68,9 @@ class TrialTable(Mapping[str, Trial]):
         return len(self._states[state])
 
     def first(self, state: State) -> Trial | None:
-        """The trial in that state that was asked first."""
-        numbers = self._states[state]
-        return numbers[min(numbers)] if numbers else None
+        """The trial in that state that was asked first of those with the fewest lost jobs."""
+        trials = self._states[state].values()
+        return min(trials, key=lambda trial: (trial.attempt, trial.number), default=None)
 
     def _insert(self, trial: Trial) -> Trial:
         self._numbers.add(trial.number)

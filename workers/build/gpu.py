@@ -22,6 +22,7 @@ from workers.build.cache import TRITON, environment, pack_group
 from workers.build.counting import count_compilations
 from workers.build.launch_key import LaunchKey
 from workers.build.limits import refusal
+from workers.build.machine_check import TRITON_BYTES, check_file_size
 from workers.build.target import TargetDriver, use_target
 from workers.records import Artifact, BuildJob, Failure, StaticFacts
 
@@ -40,6 +41,7 @@ def build_gpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fail
     A process without torch builds without it. If that fails, it imports torch and builds again, so
     that no config fails because a version of Triton needs torch.
     """
+    check_file_size(TRITON_BYTES)
     try:
         return _build(kernel, job, cache_dir)
     except TunerError:

@@ -21,6 +21,7 @@ from workers.build.cache import (
     environment,
     pack_files,
 )
+from workers.build.machine_check import check_cpp_builds
 from workers.host import cpu_device
 from workers.records import Artifact, BuildJob, Failure, StaticFacts
 
@@ -42,7 +43,8 @@ def build_cpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fail
     """
     from search_spaces.tensors import is_compiled
 
-    _check_machine(job)
+    _check_target(job)
+    check_cpp_builds(cache_dir)
     compile_in_this_thread()
     with span("probe the vector instructions", "build", least_s=_LEAST_S):
         isa.probe_once(cache_dir)
@@ -79,6 +81,17 @@ def build_cpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Fail
         facts=StaticFacts(binary_bytes=sum(path.stat().st_size for path in binaries)),
         files=files,
     )
+
+
+def build_sample(folder: Path) -> None:
+    """Compile a small function to C++ in an empty folder. Raises what Inductor raises."""
+    import torch
+
+    def sample(x: torch.Tensor) -> torch.Tensor:
+        return x.exp() + 1
+
+    with _fresh_compiler(folder), cpu_conditions(1):
+        torch.compile(sample, dynamic=False)(torch.zeros(64))
 
 
 @contextmanager
@@ -120,17 +133,12 @@ def _fresh_compiler(folder: Path) -> Iterator[None]:
         clear()
 
 
-def _check_machine(job: BuildJob) -> None:
+def _check_target(job: BuildJob) -> None:
     here = cpu_device().target
     if job.device.target != here:
         raise TunerError(
             f"a {here} machine cannot build for {job.device.target}",
             "use builders with the same kind of CPU as the runners",
-        )
-    if not toolchain.compiler_version():
-        raise TunerError(
-            "no C++ compiler for CPU kernels: found neither $CXX, g++ nor clang++",
-            "install g++",
         )
 
 

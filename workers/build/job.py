@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import io
 import re
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,16 +14,20 @@ from typing import TYPE_CHECKING
 from search_spaces import source_positions
 from search_spaces.absent_device.module_sets import modules_of
 from search_spaces.errors import KernelError, KernelImportError, TunerError
-from search_spaces.records import Status
+from search_spaces.records import Device, Status
 from workers import backend_kinds
 from workers.records import Artifact, BuildJob, Failure
-from workers.supervision.machine_faults import fault_of
+from workers.supervision.machine_faults import LastingFault, MachineFault, fault_of
 
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel
 
 _LINE_CHARS = 300
 _DETAIL_CHARS = 6000
+#: How long a machine that has built a sample counts as one that builds.
+_SOUND_S = 60.0
+#: Until when this process need not build a sample, by target.
+_sound_until: dict[str, float] = {}
 
 
 def build(job: BuildJob, cache_dir: Path) -> Artifact | Failure:
@@ -49,18 +54,44 @@ def build_kernel(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | F
     """`build` for a loaded kernel; ignores `job.kernel`."""
     started = time.perf_counter()
     result: Artifact | Failure
+    backend = backend_kinds.spec_of_target(job.device.target)
     try:
         # ptxas failures print the program to stdout, which a worker may use for its messages.
         with contextlib.redirect_stdout(io.StringIO()):
-            backend = backend_kinds.spec_of_target(job.device.target)
             result = backend.compile(kernel, job, cache_dir.resolve())
     except Exception as error:
         if fault := fault_of(error):
             raise fault from error
         if isinstance(error, TunerError | ImportError):
             raise
+        if fault := _fault_of_sample(job.device, cache_dir):
+            raise fault from error
         result = Failure(Status.COMPILE, headline(error), detail=_detail(error))
     return dataclasses.replace(result, build_s=time.perf_counter() - started)
+
+
+def _fault_of_sample(device: Device, cache_dir: Path) -> MachineFault | None:
+    """The fault of a machine that cannot build a known sample for the device either.
+
+    A sample that was built is not repeated for a minute.
+    """
+    now = time.monotonic()
+    if now < _sound_until.get(device.target, 0.0):
+        return None
+    try:
+        with (
+            contextlib.redirect_stdout(io.StringIO()),
+            tempfile.TemporaryDirectory(dir=cache_dir, prefix="sample-") as folder,
+        ):
+            backend_kinds.spec_of_target(device.target).build_sample(device, Path(folder).resolve())
+    except Exception as error:
+        return fault_of(error) or LastingFault(
+            f"this machine builds nothing for {device.target}: {headline(error)}",
+            "run `tuner doctor`, and compare the toolchain and the environment with a machine "
+            "that builds",
+        )
+    _sound_until[device.target] = now + _SOUND_S
+    return None
 
 
 def headline(error: BaseException) -> str:
@@ -83,7 +114,7 @@ def _reason(error: BaseException) -> str:
     if not lines:
         return name
     # Triton ends with the reason, after quoting the source; other compilers mark the line.
-    mark = r"^ptxas \w+\s*:" if name == "PTXASError" else r"\b[Ee]rror\s*:"
+    mark = r"^ptxas[\w-]* \w+\s*:" if name == "PTXASError" else r"\b[Ee]rror\s*:"
     marked = [line for line in lines if re.search(mark, line)]
     reason = lines[-1] if name == "CompilationError" else (marked or lines)[0]
     return f"{name}: {reason}"

@@ -21,7 +21,7 @@ from workers.supervision.supervised_child import (
     ChildTimeout,
     SupervisedChild,
 )
-from workers.supervision.worker_lost import WorkerLost, lost_with_kernel
+from workers.supervision.worker_lost import WorkerLost, lost_to
 
 _WARM_TIMEOUT_S = 120.0
 
@@ -171,11 +171,9 @@ class BuildService:
 
 def _failure(error: ChildError) -> Failure:
     """The variant's failure. Raises WorkerLost if the kernel or the machine is at fault."""
-    if fault := fault_of(error.error):
-        raise WorkerLost(one_line(fault.message), fault.hint) from None
     # By the contract of `workers.build.build` these are errors of the kernel or the machine.
-    if isinstance(error.error, TunerError | ImportError):
-        raise lost_with_kernel(error.error) from None
+    if isinstance(error.error, TunerError | ImportError) or fault_of(error.error):
+        raise lost_to(error.error) from None
     return Failure(Status.COMPILE, one_line(f"{error}"), error.trace)
 
 

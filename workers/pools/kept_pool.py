@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import cast
 
 from workers import pools
+from workers.environment import code_variables
 from workers.records import (
     BuildJob,
     Built,
@@ -42,6 +43,7 @@ class KeptPool:
     def __init__(self, create: Callable[[PoolSpec], Pool] = pools.create) -> None:
         self._create = create
         self._spec: PoolSpec | None = None
+        self._variables = code_variables()
         self._pool: Pool | None = None
         #: Runners of the pool when it started.
         self._started_runners = 0
@@ -59,15 +61,16 @@ class KeptPool:
         """This pool, prepared for a run that needs the workers of `spec`.
 
         Kinds of runners that earlier runs needed are kept. The pool behind it is replaced where it
-        lacks a kind, where anything else in the spec has changed, and where it has lost a runner
-        for good.
+        lacks a kind, where anything else in the spec or the variables that change code have changed,
+        and where it has lost a runner for good.
         """
         # A later run may bring kernels that need torch for their builds.
         spec = _with_kinds_of(self._spec, replace(spec, torch_free=False))
         damaged = self._pool is not None and self._pool.runners < self._started_runners
-        if spec != self._spec or damaged:
+        variables = code_variables()
+        if spec != self._spec or damaged or variables != self._variables:
             self.end()
-        self._spec = spec
+        self._spec, self._variables = spec, variables
         return self
 
     def renew(self) -> None:

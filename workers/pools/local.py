@@ -37,7 +37,7 @@ from workers.records import (
     WorkerInfo,
     WorkerReady,
 )
-from workers.supervision.worker_lost import is_of_kernel, reason_of, remedy_of
+from workers.supervision.worker_lost import is_lasting, reason_of, remedy_of
 
 _log = logging.getLogger(__name__)
 #: A runner that fails to start this many times in a row is given up.
@@ -290,8 +290,8 @@ class LocalPool:
         except Exception as error:
             reason = reason_of(error)
             _log.info("job %s is lost: %s", job.job_id, reason)
-            of_kernel = is_of_kernel(error)
-            self._events.put(JobLost(job.job_id, reason, remedy_of(error), of_kernel))
+            lasting = is_lasting(error)
+            self._events.put(JobLost(job.job_id, reason, remedy_of(error), lasting))
             return False
         self._events.put(Built(job.job_id, result))
         return True
@@ -346,7 +346,7 @@ class LocalPool:
                 _log.info("%s: job %s is lost: %s", worker_id, job.job_id, reason)
                 # In this order, or the caller would give the next job to the same worker.
                 self._events.put(WorkerGone(worker_id, reason, remedy))
-                self._events.put(JobLost(job.job_id, reason, remedy, is_of_kernel(error)))
+                self._events.put(JobLost(job.job_id, reason, remedy, is_lasting(error)))
                 return False
             self._events.put(Measured(job.job_id, worker_id, result))
         return True

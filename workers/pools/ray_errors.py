@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workers.pools.ray_cluster import ray
 from workers.supervision.error_text import one_line
-from workers.supervision.worker_lost import is_of_kernel, reason_of, remedy_of
+from workers.supervision.worker_lost import is_lasting, reason_of, remedy_of
 
 
 def ray_reason(error: Exception) -> str:
@@ -29,9 +29,9 @@ def ray_remedy(error: Exception) -> str:
     return remedy_of(_own(error))
 
 
-def is_rays_of_kernel(error: Exception) -> bool:
-    """Whether a call failed because a kernel cannot be imported."""
-    return is_of_kernel(_own(error))
+def is_rays_lasting(error: Exception) -> bool:
+    """Whether a call failed for what will probably meet all other workers, too."""
+    return is_lasting(_own(error))
 
 
 def _own(error: Exception) -> BaseException:

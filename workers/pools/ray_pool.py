@@ -23,7 +23,7 @@ from workers.host import cpu_device
 from workers.pools import ray_nodes
 from workers.pools.ray_actors import BuilderActor, RunnerActor
 from workers.pools.ray_cluster import Cluster, connect, ray
-from workers.pools.ray_errors import is_rays_of_kernel, ray_reason, ray_remedy
+from workers.pools.ray_errors import is_rays_lasting, ray_reason, ray_remedy
 from workers.pools.worker_slots import PoolPlan, WorkerSlot
 from workers.records import (
     Artifact,
@@ -348,8 +348,8 @@ class RayPool:
         if state.slot is not None and (state.ready or given_up):
             self._events.append(WorkerGone(state.name, reason, remedy))
         if call.job_id:
-            of_kernel = is_rays_of_kernel(error)
-            self._events.append(JobLost(call.job_id, reason, remedy, of_kernel))
+            lasting = is_rays_lasting(error)
+            self._events.append(JobLost(call.job_id, reason, remedy, lasting))
         event = f"job {call.job_id} is lost" if call.job_id else f"start {state.failures} failed"
         _log.info("%s: %s: %s", state.name, event, reason)
         if given_up:

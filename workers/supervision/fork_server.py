@@ -31,6 +31,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from workers.environment import for_workers
 from workers.supervision import folders
 from workers.supervision.captured_output import CapturedOutput
 from workers.supervision.child.messages import (
@@ -420,12 +421,13 @@ def _readable(descriptor: int, timeout_s: float) -> bool:
 def _environ() -> dict[str, str]:
     """The environment of a server: the standard library comes before any folder of a user's.
 
-    The working folder is no import path, also of programs that children start.
+    What would keep code from being compiled is left out (`workers.environment`). The working
+    folder is no import path, also of programs that children start.
     """
     inherited = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     own = [] if "site-packages" in Path(PACKAGE_ROOT).parts else [PACKAGE_ROOT]
     path = os.pathsep.join(dict.fromkeys([*own, *inherited]))
-    return {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", IN_WORKER: "1"}
+    return {**for_workers(os.environ), "PYTHONPATH": path, "PYTHONSAFEPATH": "1", IN_WORKER: "1"}
 
 
 def _changes(before: Mapping[str, str]) -> dict[str, str | None]:

@@ -21,6 +21,8 @@ _FILES = "raise the limit on open files (`ulimit -n`), or set `pool.builders` lo
 _PROCESSES = "raise the limit on processes (`ulimit -u`), or set `pool.builders` lower"
 _MEMORY = "set `pool.builders` lower, or give the machine or its container more memory"
 _DEVICE = "see the system's log (`dmesg`) for what is wrong with the disk of TMPDIR"
+FILE_SIZE = "raise the limit on the size of files (`ulimit -f unlimited`)"
+_READ_ONLY = "set TMPDIR to a folder that can be written"
 _REMEDIES = {
     errno.ENOSPC: _DISK,
     errno.EDQUOT: _QUOTA,
@@ -29,6 +31,8 @@ _REMEDIES = {
     errno.EAGAIN: _PROCESSES,
     errno.ENOMEM: _MEMORY,
     errno.EIO: _DEVICE,
+    errno.EFBIG: FILE_SIZE,
+    errno.EROFS: _READ_ONLY,
 }
 _KILLED = (-9, 137)
 #: Output of compilers and of the tools they start, and the error number it means.
@@ -43,6 +47,9 @@ _OUTPUT = (
     (r"Killed signal terminated program|terminated with signal 9\b", errno.ENOMEM),
     (r"failed with error code (-9|137)\b|died with <Signals\.SIGKILL", errno.ENOMEM),
     (r"Input/output error", errno.EIO),
+    (r"File too large|File size limit exceeded|terminated with signal 25\b", errno.EFBIG),
+    (r"failed with error code (-25|153)\b|died with <Signals\.SIGXFSZ", errno.EFBIG),
+    (r"Read-only file system", errno.EROFS),
 )
 #: Errors of compilers, by class name, so that neither Triton nor torch is imported.
 _COMPILER_ERRORS = {"CppCompileError", "PTXASError", "InductorError", "BackendCompilerFailed"}
@@ -56,6 +63,10 @@ _ALLOCATION = re.compile(r"you tried to allocate (\d+) bytes")
 
 class MachineFault(TunerError):
     """The machine failed, not the work it was doing; `hint` names the remedy."""
+
+
+class LastingFault(MachineFault):
+    """A fault that ends only when a person ends it: no compiler, a limit on the size of files."""
 
 
 def fault_of(error: BaseException | None) -> MachineFault | None:

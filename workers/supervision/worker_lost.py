@@ -6,21 +6,22 @@ from functools import partial
 
 from search_spaces.errors import KernelImportError
 from workers.supervision.error_text import one_line
-from workers.supervision.machine_faults import fault_of
+from workers.supervision.machine_faults import LastingFault, fault_of
 
 
 class WorkerLost(Exception):
     """The worker is at fault. The pool reports its job as lost and starts the worker again."""
 
-    def __init__(self, message: str, remedy: str = "", *, of_kernel: bool = False) -> None:
+    def __init__(self, message: str, remedy: str = "", *, lasting: bool = False) -> None:
         super().__init__(message)
         #: What a user can do about a fault of the machine or the kernel; empty for other causes.
         self.remedy = remedy
-        #: Whether the kernel cannot be imported in a worker, so that no config can be built.
-        self.of_kernel = of_kernel
+        #: Whether nothing can be built or measured here: the kernel cannot be imported, or the
+        #: machine lacks what a build needs.
+        self.lasting = lasting
 
     def __reduce__(self) -> tuple[partial[WorkerLost], tuple[str, str]]:
-        return partial(type(self), of_kernel=self.of_kernel), (f"{self}", self.remedy)
+        return partial(type(self), lasting=self.lasting), (f"{self}", self.remedy)
 
 
 def reason_of(error: BaseException) -> str:
@@ -38,13 +39,17 @@ def remedy_of(error: BaseException) -> str:
     return fault.hint if fault else ""
 
 
-def lost_with_kernel(error: BaseException) -> WorkerLost:
-    """The loss of a job to an error of its kernel, which is no failure of a config."""
+def lost_to(error: BaseException | None) -> WorkerLost:
+    """The loss of a job to an error of its kernel or of the machine, which is no failure of a
+    config."""
+    if fault := fault_of(error):
+        lasting = isinstance(fault, LastingFault)
+        return WorkerLost(one_line(fault.message), fault.hint, lasting=lasting)
     if isinstance(error, KernelImportError):
-        return WorkerLost(one_line(f"{error}"), error.hint, of_kernel=True)
+        return WorkerLost(one_line(f"{error}"), error.hint, lasting=True)
     return WorkerLost(one_line(f"{error}"))
 
 
-def is_of_kernel(error: BaseException) -> bool:
-    """Whether a job was lost because its kernel cannot be imported."""
-    return isinstance(error, WorkerLost) and error.of_kernel
+def is_lasting(error: BaseException) -> bool:
+    """Whether a job was lost to what will probably meet all other workers, too."""
+    return isinstance(error, WorkerLost) and error.lasting

@@ -59,6 +59,11 @@ class CpuSpec(BackendSpec):
 
         return build_cpu(kernel, job, cache_dir)
 
+    def build_sample(self, device: Device, cache_dir: Path) -> None:
+        from workers.build.inductor import build_sample
+
+        build_sample(cache_dir)
+
     def environment(self, cache_dir: Path) -> dict[str, str]:
         return {
             **super().environment(cache_dir),

@@ -24,7 +24,7 @@ _INDUCTOR = (
     "PYTORCH_NVML_BASED_CUDA_CHECK=",
 )
 #: A small kernel whose build loads Triton and its compilers.
-_WARM_UP_KERNEL = "softmax"
+_SAMPLE = "softmax"
 
 
 class GpuSpec(BackendSpec):
@@ -67,6 +67,12 @@ class GpuSpec(BackendSpec):
         # several workloads, so that what one builder has compiled serves all builders of a pool.
         return build_gpu(kernel, job, shared_folder() or cache_dir)
 
+    def build_sample(self, device: Device, cache_dir: Path) -> None:
+        from workers.build.gpu import build_gpu
+
+        kernel, job = sample(device)
+        build_gpu(kernel, job, cache_dir)
+
     def environment(self, cache_dir: Path) -> dict[str, str]:
         # Variants share the host modules that Triton generates, see `workers.build.host_modules`.
         shared = {"TRITON_CACHE_MANAGER": "workers.build.host_modules:HostModules"}
@@ -108,12 +114,18 @@ def compile_sample(target: str) -> None:
 
 def warm_triton(device: Device, cache_dir: Path) -> None:
     """Compile a small kernel for a device; its code is never run."""
-    from search_spaces.registry import load
     from workers.build import build
+
+    _, job = sample(device)
+    build(job, cache_dir / "warm-up")
+
+
+def sample(device: Device) -> tuple[Kernel, BuildJob]:
+    """A small kernel, and the job to build it for a device."""
+    from search_spaces.registry import load
     from workers.records import KernelRef
 
-    kernel = load(_WARM_UP_KERNEL)
+    kernel = load(_SAMPLE)
     workload = kernel.workloads()[0]
     config = kernel.default_config(workload, device)
-    job = BuildJob("warm-up", KernelRef(_WARM_UP_KERNEL), workload, config, device)
-    build(job, cache_dir / "warm-up")
+    return kernel, BuildJob("sample", KernelRef(_SAMPLE), workload, config, device)

@@ -53,6 +53,8 @@ def extend() -> None:
     builder.cast_impl = bits.casting(builder.cast_impl)
     builder.create_fp_to_fp = bits.converting(builder.create_fp_to_fp)
     builder.get_bf16 = lambda _, value: bits.constant(value)
+    builder.create_masked_load = bits.masking(builder.create_masked_load, 1)
+    builder.create_masked_store = bits.masking(builder.create_masked_store, 2)
     builder.create_atomic_rmw = bits.refusing(builder.create_atomic_rmw)
     reductions = interpreter.ReduceScanOpInterface
     reductions.apply = bits.reducing(reductions.apply)
@@ -163,6 +165,21 @@ class _Bits:
             return self._handle(wide.data.astype(self._stored(target)), target.scalar)
 
         return convert
+
+    def masking(self, method: Callable[..., Any], mask_at: int) -> Callable[..., Any]:
+        """The access with a mask of booleans.
+
+        In the interpreter `mask & (0 < n)` is an int32, as `0 < n` is Python's. Triton 3.9 refuses
+        such masks, earlier versions take them.
+        """
+
+        def masked(builder: Any, *arguments: Any, **named: Any) -> Any:
+            before, mask, rest = arguments[:mask_at], arguments[mask_at], arguments[mask_at + 1 :]
+            if mask.data.dtype.kind in "iu":
+                mask = self._handle(mask.data != 0, self._tl.int1)
+            return method(builder, *before, mask, *rest, **named)
+
+        return masked
 
     def reducing(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """Reductions and scans; their combining functions compute in their arguments' type."""
