@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: quickstart test lint types docs check clean
+.PHONY: quickstart test toolchains lint types docs check clean
 
 quickstart: $(VENV)/.base  ## tune on this machine: database, report and tables under results/
 	$(BIN)/tuner run quickstart
@@ -20,6 +20,9 @@ test: $(VENV)/.dev  ## the whole test suite; GPU tests run where there is a GPU
 	  --no-loadscope-reorder --durations 20; \
 	first=$$?; $(BIN)/python -m pytest -m "$(ALONE)" --durations 20 && exit $$first
 
+toolchains: $(VENV)/.dev  ## what depends on Triton, with the oldest and the newest supported version
+	$(BIN)/python scripts/run_toolchains.py constraints-oldest.txt constraints-newest.txt
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -30,7 +33,7 @@ types: $(VENV)/.dev
 docs: $(VENV)/.dev  ## the documentation site, in build/site
 	$(BIN)/mkdocs build --strict
 
-check: lint types docs test
+check: lint types docs test toolchains
 
 $(VENV)/.base: pyproject.toml constraints.txt scripts/system-packages
 	scripts/system-packages build
@@ -48,4 +51,4 @@ $(VENV)/.dev: $(VENV)/.base
 	touch $@
 
 clean:
-	rm -rf $(VENV) results build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .toolchains results build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

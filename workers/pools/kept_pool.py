@@ -61,7 +61,7 @@ class KeptPool:
         """This pool, prepared for a run that needs the workers of `spec`.
 
         Kinds of runners that earlier runs needed are kept. The pool behind it is replaced where it
-        lacks a kind, where anything else in the spec or the variables that change code have changed,
+        lacks a kind, where anything else in the spec or the variables that change code has changed,
         and where it has lost a runner for good.
         """
         # A later run may bring kernels that need torch for their builds.
