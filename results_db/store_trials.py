@@ -10,13 +10,10 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, or_, select, update
 
 from results_db.models import (
-    Baseline,
     Device,
-    Finalist,
     Kernel,
     Measurement,
     Run,
-    Selection,
     Task,
     Trial,
 )
@@ -52,16 +49,6 @@ class TrialStore(Transactions):
             return [_record(row) for row in ordered]
 
         return self._read(find)
-
-    def discard_run(self, run_id: int) -> None:
-        """Delete all trials and outcomes of a run, but no other run's copies or originals of them.
-
-        The tasks of an unfinished run return to the stage `search`. Each task is one transaction.
-        Raises `LeaseLostError` for a run that a driver holds.
-        """
-        query = select(Task.id).where(Task.run_id == run_id)
-        for task_id in self._read(lambda each: list(each.scalars(query))):
-            self._write_task(task_id, partial(_discard, task_id=task_id))
 
     def forget(self, trials: Sequence[FoundTrial]) -> int:
         """Delete trials with their measurements; returns the number of deleted trials.
@@ -137,15 +124,6 @@ def _related(connection: Connection, attempts: set[str]) -> set[str]:
         new = found - known
         known |= new
     return known - attempts
-
-
-def _discard(connection: Connection, task_id: int) -> None:
-    of_task = select(Trial.id).where(Trial.task_id == task_id)
-    connection.execute(delete(Measurement).where(Measurement.trial_id.in_(of_task)))
-    for model in (Trial, Baseline, Finalist, Selection):
-        connection.execute(delete(model).where(model.task_id == task_id))
-    connection.execute(update(Task).where(Task.id == task_id).values(best_us=None))
-    _reopen(connection, task_id)
 
 
 def _forget(connection: Connection, task_id: int, attempts: Sequence[str]) -> int:

@@ -36,6 +36,10 @@ class KernelImportError(KernelError):
     """A kernel that a worker cannot import, so that none of its configs can be built there."""
 
 
+class SourceChangedError(TunerError):
+    """A file of a kernel that was edited while a run measured the kernel."""
+
+
 class SpaceError(TunerError):
     """A search space that is empty, contradictory, or whose constraint raises."""
 

@@ -9,18 +9,24 @@ keeps an older module would search the wrong space and store results under the w
 A module is known to be current where its file has not changed since the import of a kernel loaded
 it, or since this process began. Otherwise its functions and literal constants are compared with the
 file. The comparison does not see an edit that changes computed constants alone.
+
+A run holds a `SourceGuard` of its kernels and asks it before each result is stored, so that no
+result of other code is stored under their identity. Children compare the contents of the files with
+those that the run has read, `contents`, after each import.
 """
 
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib
 import importlib.util
 import os
 import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -28,22 +34,64 @@ from typing import Any
 
 from search_spaces import identity, import_stamps, registry
 from search_spaces.absent_device import module_sets
-from search_spaces.errors import KernelError
+from search_spaces.errors import KernelError, SourceChangedError
 from search_spaces.import_stamps import OUTDATED
 from search_spaces.kernel import Kernel
+from search_spaces.records import Device
 from search_spaces.source_reach import Reach, reach_of
 from tuner.runtime.identity import stamp
 
-__all__ = ["OUTDATED", "Stamps", "changed", "current", "files_of", "imported_files"]
+__all__ = [
+    "OUTDATED",
+    "SourceGuard",
+    "Stamps",
+    "changed",
+    "contents",
+    "current",
+    "edited",
+    "files_of",
+    "imported_files",
+]
 
 Stamps = dict[str, tuple[int, int]]
+#: Files, each with a digest of its contents.
+Contents = tuple[tuple[str, str], ...]
 
 
-def current(kernel: str | Kernel, paths: Sequence[str] = ()) -> Kernel:
+@dataclass(frozen=True, slots=True)
+class SourceGuard:
+    """The files behind some kernels, as they were when this process computed their identity."""
+
+    files: Mapping[str, tuple[int, int]]
+
+    @classmethod
+    def of(cls, kernels: Iterable[Kernel]) -> SourceGuard:
+        """The guard of kernels that this process has just loaded."""
+        found: Stamps = {}
+        for kernel in kernels:
+            found |= imported_files(kernel)
+            for methods in (identity.LAUNCHED, identity.CHECKED):
+                found |= identity.closure(kernel, methods).files
+        return cls(found)
+
+    def check(self) -> None:
+        """Raise `SourceChangedError` if a file has changed since."""
+        names = ", ".join(dict.fromkeys(Path(file).name for file in changed(self.files)))
+        if names:
+            raise SourceChangedError(
+                f"{names} changed while it was measured; the results from then on are not stored",
+                "run it again: results of the new code are stored under its own identity",
+            )
+
+
+def current(
+    kernel: str | Kernel, paths: Sequence[str] = (), device: Device | None = None
+) -> Kernel:
     """The kernel as its files are now; modules of edited files are imported again.
 
-    paths: as for `registry.load`. A `Kernel` object whose files have changed since it was imported
-    is refused with `KernelError`, because no other process can make that object any more.
+    paths, device: as for `registry.load_undecided`. A `Kernel` object whose files have changed
+    since it was imported is refused with `KernelError`, because no other process can make that
+    object any more.
     """
     spec = kernel if isinstance(kernel, str) else registry.spec_of(kernel)
     reach = _reach(spec, paths)
@@ -55,8 +103,8 @@ def current(kernel: str | Kernel, paths: Sequence[str] = ()) -> Kernel:
             f"pass {spec!r} instead of the object, which imports the file again",
         )
     if reach is not None and stale:
-        return _imported_again(spec, paths, reach, stale)
-    return registry.load_undecided(kernel, paths) if isinstance(kernel, str) else kernel
+        return _imported_again(spec, paths, reach, stale, device)
+    return registry.load_undecided(kernel, paths, device) if isinstance(kernel, str) else kernel
 
 
 def imported_files(kernel: Kernel) -> Stamps:
@@ -81,9 +129,27 @@ def files_of(kernel: Kernel) -> Stamps:
     return found
 
 
-def changed(files: Stamps) -> list[str]:
+def changed(files: Mapping[str, tuple[int, int]]) -> list[str]:
     """The files that have another stamp now, sorted."""
     return sorted(file for file, found in files.items() if stamp(file) != found)
+
+
+def contents(kernel: Kernel) -> Contents:
+    """The files of `imported_files`, each with a digest of its contents, sorted."""
+    return tuple((file, _content(file)) for file in sorted(imported_files(kernel)))
+
+
+def edited(files: Contents) -> list[str]:
+    """The files that have other contents here. Files that are missing here are left out."""
+    return [file for file, found in files if _content(file) not in ("", found)]
+
+
+def _content(file: str) -> str:
+    """A digest of a file's contents; empty for a missing file."""
+    try:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+    except OSError:
+        return ""
 
 
 # -- which files -----------------------------------------------------------------------------------
@@ -210,7 +276,9 @@ def _literal(node: ast.expr) -> object:
 
 
 # -- importing again -------------------------------------------------------------------------------
-def _imported_again(spec: str, paths: Sequence[str], reach: Reach, stale: set[str]) -> Kernel:
+def _imported_again(
+    spec: str, paths: Sequence[str], reach: Reach, stale: set[str], device: Device | None
+) -> Kernel:
     """The kernel after its edited files, and the files that import them, are imported again.
 
     Where the import fails, the older modules stay, so that the process can go on.
@@ -226,7 +294,7 @@ def _imported_again(spec: str, paths: Sequence[str], reach: Reach, stale: set[st
     module_sets.forget(older)
     importlib.invalidate_caches()
     try:
-        return registry.load_undecided(spec, paths)
+        return registry.load_undecided(spec, paths, device)
     except BaseException:
         for name, module in older.items():
             sys.modules[name] = module

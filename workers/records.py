@@ -22,6 +22,8 @@ class KernelRef:
     spec: str
     #: Import paths, appended to those of the process.
     paths: tuple[str, ...] = ()
+    #: Its files as the driver has read them, each with a digest of its contents.
+    sources: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

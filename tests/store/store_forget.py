@@ -86,18 +86,3 @@ class Forgetting:
             store.forget(matching)
         assert found(store) == {"a1"}
         assert store.under("mine").forget(matching) == 1
-
-    def test_a_discarded_run_has_no_results_and_other_runs_keep_theirs(self, store: Store) -> None:
-        first, second = new_task(store), new_task(store)
-        for task, name in ((first, "a1"), (second, "c1")):
-            store.record_trial(task.task_id, trial(1, attempt_id=name))
-            store.record_selection(task.task_id, SELECTION, [EAGER], [RACED])
-            store.set_stage(task.task_id, "done")
-        store.discard_run(second.run_id)
-        (kept,), (discarded,) = store.tasks(first.run_id), store.tasks(second.run_id)
-        assert kept.selection is not None
-        assert [record.attempt_id for record in store.trials(first.task_id)] == ["a1"]
-        assert (discarded.selection, discarded.baselines, discarded.finals) == (None, (), ())
-        assert store.trials(second.task_id) == []
-        assert (kept.stage, discarded.stage) == ("done", "search")
-        assert store.check() == []

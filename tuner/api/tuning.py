@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
@@ -350,20 +349,13 @@ class TuneCall:
         from tuner.campaign import run_campaign
 
         settings, options = self._arguments(kernel, database)
-        files = source_changes.imported_files(kernel)
-        try:
-            outcome = run_campaign(
-                settings,
-                "tune",
-                options=options,
-                on_progress=self.on_progress,
-                create_pool=create_pool,
-            )
-        except BaseException:
-            with suppress(TunerError):  # the first error says more
-                _discard_if_edited(files, database, None)
-            raise
-        _discard_if_edited(files, database, outcome.run_id)
+        outcome = run_campaign(
+            settings,
+            "tune",
+            options=options,
+            on_progress=self.on_progress,
+            create_pool=create_pool,
+        )
         return stored_results(
             database,
             outcome.run_id,
@@ -462,29 +454,6 @@ def _limits(budget: Budget) -> dict[str, Any]:
     limits = dict(budget)
     whole = {"wall": limits.pop("wall")} if "wall" in limits else {}
     return {"budget": limits, **whole}
-
-
-def _discard_if_edited(
-    files: source_changes.Stamps, database: Database, run_id: int | None
-) -> None:
-    """Delete the results of a run during which one of the files changed, and raise `TunerError`.
-
-    Some workers may have imported the files before the edit and others after it. run_id: None for
-    the run that has just been interrupted, if there is one.
-    """
-    edited = [Path(file).name for file in source_changes.changed(files)]
-    if not edited:
-        return
-    with database.open() as store:
-        if run_id is None:
-            last = store.last_run("tune")
-            run_id = last.run_id if last is not None and last.status == "interrupted" else None
-        if run_id is not None:
-            store.discard_run(run_id)
-    raise TunerError(
-        f"{', '.join(edited)} changed while it was measured; the results are deleted",
-        "call tune again",
-    )
 
 
 def _note(outcome: RunOutcome) -> str:

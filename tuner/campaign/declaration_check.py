@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from search_spaces import registry
+from search_spaces import registry, source_changes
 from search_spaces.declaration import calls
 from search_spaces.declaration.check import DeclarationCheck
 from search_spaces.errors import TunerError
@@ -86,7 +86,7 @@ def _jobs(
                 if assumed:  # the real device may have resources that the assumed one lacks
                     continue
                 raise
-            ref = KernelRef(kernel.spec, paths)
+            ref = KernelRef(kernel.spec, paths, source_changes.contents(kernel))
             yield kernel, DeclarationJob(ref, task.workload, config, device)
 
 

@@ -12,6 +12,8 @@ from functools import partial
 
 from results_db import Store, StoreError, StoreMovedError, TrialRecord
 from results_db.records import SelectionRecord
+from search_spaces.errors import SourceChangedError
+from search_spaces.source_changes import SourceGuard
 from tuner import strategies
 from tuner.campaign import lease
 from tuner.campaign.event_log import EventLog
@@ -91,6 +93,8 @@ class Driver:
     expected: ExpectedWorkers | None = None
     #: Called once, when the first confirmation begins.
     at_confirmation: Callable[[], None] | None = None
+    #: Refuses to store results once a file of the kernels has changed.
+    sources: SourceGuard = field(default_factory=lambda: SourceGuard({}))
     #: Trials that this driver has stored.
     recorded: int = 0
     stages: StageTimes = field(default_factory=StageTimes)
@@ -114,7 +118,7 @@ class Driver:
     _end: Finish | None = None
 
     def __post_init__(self) -> None:
-        self._writes = WriteQueue(self.patience_s, self.clock)
+        self._writes = WriteQueue(self.patience_s, self.clock, self.sources.check)
 
     def run(self, ready: list[WorkerInfo]) -> Finish:
         """Drive until the engine finishes. `ready`: workers that the pool has announced."""
@@ -122,11 +126,12 @@ class Driver:
             with span("search and finals", "run"):
                 end = self._drive(ready)
             self._writes.flush(lambda: self.control.killed)
+            self.sources.check()
         except StoreMovedError:
             self._writes.save()  # the open connection to the deleted file still takes it
             raise
-        except StoreError:
-            self._writes.drop()  # this store takes nothing more
+        except (StoreError, SourceChangedError):
+            self._writes.drop()  # nothing more may be stored
             raise
         except BaseException:
             self._writes.save()
@@ -268,6 +273,7 @@ class Driver:
         if now - self._checked > _PLACE_S:
             self._checked = now
             self.store.check_place()
+            self.sources.check()
         if now - self._renewed > lease.BEAT_S and self._writes.attempt(
             partial(self.store.beat, self.run_id)
         ):

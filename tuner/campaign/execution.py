@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from search_spaces.registry import refuse_nested
+from search_spaces.source_changes import SourceGuard
 from tuner import strategies
 from tuner.campaign import findings
 from tuner.campaign.announcer import Announcer
@@ -70,6 +71,7 @@ def run_campaign(
     announcer.say("loading", "loading the kernels")
     with span("load the kernels", "start"):
         tasks = requested_of(settings, campaign, options)
+        sources = SourceGuard.of({id(task.kernel): task.kernel for task in tasks}.values())
     control = control or Control()
     if pool is None:
         create = create_pool or pools.create
@@ -88,6 +90,6 @@ def run_campaign(
         patience = Patience(settings.database.patience, lambda: control.killed)
         with Store.open(settings.database.url, answer_s=settings.database.timeout) as opened:
             store = opened.waiting(patience)
-            run = CampaignRun(settings, name, campaign, options, store, control)
+            run = CampaignRun(settings, name, campaign, options, store, control, sources)
             outcome = run.drive(tasks, announcer, started, began)
             return replace(outcome, findings=tuple(findings.of_run(store, outcome.run_id)))

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from results_db.errors import StoreMovedError
 from results_db.patience import Patience
 from search_spaces import triton_versions
-from search_spaces.errors import TunerError
+from search_spaces.errors import SourceChangedError, TunerError
+from search_spaces.source_changes import SourceGuard
 from tuner.campaign import environment, lease
 from tuner.campaign.announcer import Announcer
 from tuner.campaign.driver import Control, Driver
@@ -51,6 +52,8 @@ class CampaignRun:
     options: RunOptions
     store: Store
     control: Control
+    #: The files of the run's kernels.
+    sources: SourceGuard
     #: The moment on the pool's clock at which the run is to be over; None: no such limit.
     ends_at: float | None = None
     #: The run that this driver holds; None before it has one.
@@ -124,6 +127,7 @@ class CampaignRun:
             EventLog(self.options.events, engine) if self.options.events else None,
             expected,
             partial(load_libraries, self.options),
+            self.sources,
         )
         began_s = time.monotonic()
         end = driver.run(ready)
@@ -187,13 +191,17 @@ class CampaignRun:
         return info.run_id, specs, notes
 
     def _release(self, error: BaseException) -> None:
-        """Mark the run interrupted where the database still takes it, so that it can be resumed."""
+        """End the run where the database still takes it.
+
+        It is marked interrupted, so that it can be resumed, and failed if its code has changed.
+        """
         if self._run_id is not None:
             message = error.message if isinstance(error, TunerError) else type(error).__name__
-            _log.info("run %d is interrupted: %s", self._run_id, message)
+            status = "failed" if isinstance(error, SourceChangedError) else "interrupted"
+            _log.info("run %d is %s: %s", self._run_id, status, message)
             with suppress(TunerError):
                 at_once = self.store.waiting(Patience())
-                at_once.finish_run(self._run_id, "interrupted", {"summary": message})
+                at_once.finish_run(self._run_id, status, {"summary": message})
 
     def _rescued(self, error: StoreMovedError) -> StoreMovedError:
         """The same error, with the path to which the deleted file's contents were saved."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from results_db.records import TaskInfo, TrialRecord
+from search_spaces import source_changes
 from search_spaces.declaration import calls
 from search_spaces.records import Config, Workload, config_key
 from search_spaces.space import BoundSpace
@@ -61,7 +62,7 @@ class TaskSpecs:
         return TaskSpec(
             task_id=task.task_id,
             label=requested.label,
-            kernel=KernelRef(kernel.spec, (self.path,)),
+            kernel=KernelRef(kernel.spec, (self.path,), source_changes.contents(kernel)),
             workload=workload,
             device=item.device,
             space=space,

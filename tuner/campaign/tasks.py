@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from results_db.records import TaskKey
-from search_spaces import registry
+from search_spaces import registry, source_changes
 from search_spaces.absent_device.answers import answering_if_used
 from search_spaces.declaration import calls
 from search_spaces.errors import TunerError
@@ -135,10 +135,10 @@ def kernel_named(
     """
     if ":" not in name and name not in registry.available():
         for spec in extra:
-            kernel = registry.load_undecided(spec, paths, device)
+            kernel = source_changes.current(spec, paths, device)
             if kernel.name == name:
                 return kernel
-    return registry.load_undecided(name, paths, device)
+    return source_changes.current(name, paths, device)
 
 
 def _check_baselines(tasks: Sequence[RequestedTask], names: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from results_db import StoreAwayError, StoreError
 from results_db.patience import Outage
+from search_spaces.errors import SourceChangedError
 from tuner.tracing import span
 
 #: A write. Done twice it must have the same effect as done once.
@@ -29,9 +30,14 @@ _log = logging.getLogger(__name__)
 class WriteQueue:
     """Writes in their order, repeated through an outage of the database."""
 
-    def __init__(self, patience_s: float, clock: Callable[[], float]) -> None:
-        """patience_s: how long the database may be away. clock: the driver's, in seconds."""
-        self._clock = clock
+    def __init__(
+        self, patience_s: float, clock: Callable[[], float], check: Callable[[], None]
+    ) -> None:
+        """patience_s: how long the database may be away. clock: the driver's, in seconds.
+
+        check: called before each write; raises where nothing may be stored any more.
+        """
+        self._clock, self._check = clock, check
         self._outage = Outage(patience_s)
         #: Each write with the time at which it was added.
         self._queue: deque[tuple[float, Write]] = deque()
@@ -69,6 +75,7 @@ class WriteQueue:
         """Do one write now. False if the database is away; raises when it is away too long."""
         if self._outage.waits:
             return False
+        self._check()
         try:
             with span("write", "database"):
                 write()
@@ -94,7 +101,7 @@ class WriteQueue:
 
     def save(self) -> None:
         """Do as many writes as possible when the run ends by an error."""
-        with suppress(StoreError):
+        with suppress(StoreError, SourceChangedError):
             self.write(len(self._queue))
         self.drop()
 

@@ -37,11 +37,12 @@ def build(job: BuildJob, cache_dir: Path) -> Artifact | Failure:
     when its binary cannot run on the device. Raises `MachineFault`, `KernelError`, any other
     `TunerError` or `ImportError` for faults of this machine, the kernel or the target.
     """
-    from search_spaces.registry import is_ours, load
+    from search_spaces.registry import is_ours
+    from workers.supervision.kernel_loading import load_kernel
 
     with modules_of(None if is_ours(job.kernel.spec) else job.device):
         try:
-            kernel = load(job.kernel.spec, job.kernel.paths)
+            kernel = load_kernel(job.kernel)
         except KernelError as error:
             unusable = KernelImportError(error.message, error.hint)
             raise fault_of(error) or unusable from error

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from search_spaces.kernel import Kernel
 from search_spaces.records import Device, Status, Toolchain, Workload
-from search_spaces.registry import load
 from tuner.tracing import span
 from workers import backend_kinds
 from workers import toolchain as toolchains
@@ -50,6 +49,7 @@ from workers.records import (
     MeasurementProtocol,
     Mode,
 )
+from workers.supervision.kernel_loading import load_kernel
 
 if TYPE_CHECKING:
     import torch
@@ -370,7 +370,7 @@ class TorchBackend(ABC):
 
     def _kernel(self, ref: KernelRef) -> Kernel:
         if ref not in self._kernels:
-            self._kernels[ref] = load(ref.spec, ref.paths)
+            self._kernels[ref] = load_kernel(ref)
         return self._kernels[ref]
 
     def _build_task(self, ref: KernelRef, workload: Workload, seeds: tuple[int, ...]) -> TaskData:

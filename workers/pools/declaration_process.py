@@ -118,9 +118,9 @@ class DeclarationService:
 
     def check(self, job: DeclarationJob) -> None:
         """Raise `KernelError` for the first mistake of a declaration."""
-        from search_spaces.registry import load
+        from workers.supervision.kernel_loading import load_kernel
 
         key = job.kernel, job.device
         if key not in self._kernels:
-            self._kernels[key] = load(job.kernel.spec, job.kernel.paths, job.device)
+            self._kernels[key] = load_kernel(job.kernel, job.device)
         self._check.check(self._kernels[key], job.workload, job.config, job.device)

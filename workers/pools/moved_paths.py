@@ -39,4 +39,5 @@ class MovedFolder:
         """The reference as this node resolves it; its spec may begin with a path or contain one."""
         place = kernel.spec.removeprefix(_RECORDED)
         spec = f"{kernel.spec[: len(kernel.spec) - len(place)]}{self.path(place)}"
-        return replace(kernel, spec=spec, paths=self.paths(kernel.paths))
+        sources = tuple((self.path(file), found) for file, found in kernel.sources)
+        return replace(kernel, spec=spec, paths=self.paths(kernel.paths), sources=sources)
