@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 #: Output dtypes for which float32 references are precise enough, if their norm is within the limits
 #: below, where squares neither underflow nor overflow.
 _COARSE = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+#: Integers that are places, counts or keys; smaller ones may be rounded values.
+_WIDE_INTEGERS = ("int32", "uint32", "int64", "uint64")
+_LONGS = ("int64", "uint64")
 _SMALLEST_NORM = 1e-6
 _LARGEST_NORM = 1e12
 _MOST_COPIES = 255
@@ -38,6 +41,8 @@ class Expected:
     norm: float
     #: The largest absolute error allowed for each element.
     bound: torch.Tensor
+    #: The bits of a reference of 64-bit integers, which float64 does not hold; None for others.
+    integers: torch.Tensor | None = None
 
 
 class TaskData:
@@ -204,7 +209,8 @@ class TaskData:
             tensor
             for references in self.expected
             for expected in references.values()
-            for tensor in (expected.values, expected.bound)
+            for tensor in (expected.values, expected.bound, expected.integers)
+            if tensor is not None
         ]
 
     def _arena(self, name: str) -> Arena:
@@ -225,10 +231,17 @@ class TaskData:
                 )
             values = reference[name].to(torch.float64)
             bound = self.tolerance.elementwise * (1 + values.abs())
+            integers = None
+            if spec.dtype in _WIDE_INTEGERS and not reference[name].is_floating_point():
+                # Places, counts, keys: a bound below one step permits none, however large they are.
+                if self.tolerance.elementwise < 1:
+                    bound.zero_()
+                if spec.dtype in _LONGS:
+                    integers = reference[name].to(getattr(torch, spec.dtype)).view(torch.int64)
             norm = float(torch.linalg.vector_norm(values))
             if spec.dtype in _COARSE and _SMALLEST_NORM < norm < _LARGEST_NORM:
                 values = values.to(torch.float32)
-            expected[name] = Expected(values, norm, bound.to(torch.float32))
+            expected[name] = Expected(values, norm, bound.to(torch.float32), integers)
         return expected
 
 

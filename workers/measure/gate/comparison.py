@@ -2,7 +2,7 @@
 
 Notation: a is an output, e its reference, both of the same shape; ||.|| is the Euclidean norm over
 all elements. The relative error is ||a - e|| / ||e||, and |a - e| <= elementwise (1 + |e|) must
-hold for every element.
+hold for every element. Integers of 32 and 64 bits must be equal, unless elementwise >= 1.
 """
 
 from __future__ import annotations
@@ -45,6 +45,11 @@ class Comparison:
         if str(actual.dtype).removeprefix("torch.") not in _PROMOTED:
             promoted = actual.to(expected.values.dtype)
         self._difference = torch.sub(promoted, expected.values)
+        if expected.integers is not None:
+            # float64 may round different integers to one; then they count as one step apart.
+            differ = (actual.view(torch.int64) != expected.integers).to(torch.float64)
+            self._difference = torch.where(self._difference == 0, differ, self._difference)
+            self._difference.mul_(differ)
         largest = (
             torch.linalg.vector_norm(self._difference, math.inf)
             if actual.numel()
@@ -108,6 +113,10 @@ class Comparison:
 
         at = int(excess.argmax())
         place = ", ".join(str(int(i)) for i in torch.unravel_index(torch.tensor(at), excess.shape))
+        if self._expected.integers is not None:
+            found = self._actual.reshape(-1)[at]
+            wanted = self._expected.integers.reshape(-1)[at].view(found.dtype)
+            return f"the worst at [{place}]: {found.item()}, not {wanted.item()}"
         expected = float(self._expected.values.reshape(-1)[at])
         actual = expected + float(difference.reshape(-1)[at])
         return f"the worst at [{place}]: {actual:.4g}, not {expected:.4g}"
@@ -181,7 +190,11 @@ def unwritten(task: TaskData, position: int, results: Results, poison: int) -> s
         stale = holding(results[name], poison)
         expected = task.expected[position][name].values
         # An element whose reference equals the poison may have been written.
-        stale &= results[name].to(expected.dtype) != expected
+        integers = task.expected[position][name].integers
+        if integers is not None:
+            stale &= results[name].view(integers.dtype) != integers
+        else:
+            stale &= results[name].to(expected.dtype) != expected
         if count := int(stale.sum()):
             return (
                 f"output `{name}` not written: {count} of {stale.numel()} elements still hold "
