@@ -29,7 +29,7 @@ TIE = {"BLOCK": 256, "num_warps": 8}
 
 
 def document(
-    entries: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]] = (),
+    entries: Sequence[tuple[Mapping[str, Any], ...]] = (),
     *,
     kernel: str = "scale",
     rule: str = "nearest_log2",
@@ -41,7 +41,10 @@ def document(
     source_hash: str = "",
     device: str = "NVIDIA H200",
 ) -> dict[str, Any]:
-    """A table as plain data; with a source_hash, one of an earlier version."""
+    """A table as plain data; with a source_hash, one of an earlier version.
+
+    entries: key and config, and the dtypes of tensors by parameter in tables of later versions.
+    """
     code = {"launch_hash": "aa", "check_hash": "bb", "kernel_hashes": [kernel_hash]}
     old = {"source_hash": source_hash}
     return {
@@ -70,8 +73,9 @@ def document(
                 "interval": [1.4, 1.6],
                 "tie_set": [dict(config)],
                 "provenance": {},
+                **({"dtypes": dict(more[0])} if more else {}),
             }
-            for key, config in entries
+            for key, config, *more in entries
         ],
         "provenance": {"run": 1},
     }

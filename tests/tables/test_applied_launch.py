@@ -44,6 +44,20 @@ def test_a_hit_launches_the_config_of_the_table_in_every_stacking(applied_librar
     assert "has no config for n=200 dtype=float32" in ours[0].getMessage()
 
 
+def test_the_dtypes_of_all_tensors_belong_to_the_key(applied_library, name):
+    own = applied_library.launch(name, 200)
+    mixed = {"x_ptr": "float32", "y_ptr": "float32", "bias_ptr": "float16"}
+    for entry, right, other in (
+        ((key(), CONFIG), torch.float32, torch.float16),
+        ((key(), CONFIG, mixed), torch.float16, torch.float32),
+    ):
+        with tuner.applied(applied_library.table(name, entry)):
+            for _ in range(2):
+                assert applied_library.launch(name, bias=torch.ones(100, dtype=right)) == 32
+                assert applied_library.launch(name, bias=torch.ones(100, dtype=other)) == own
+                assert applied_library.launch(name) == (own if len(entry) == 3 else 32)
+
+
 def test_a_miss_is_the_librarys_own_launch(applied_library, name):
     """The same configs are tried, the same one is launched, and the kernel is the same object."""
     seen = []

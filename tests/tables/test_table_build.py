@@ -9,14 +9,19 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+import triton
+import triton.language as tl
 from table_documents import DEFAULT, H200, TIE, TOOLCHAIN, WINNER, add_task, outcome
 
 from results_db import Store
+from search_spaces.adoption.adopt import adopt
 from search_spaces.errors import TunerError
+from search_spaces.kernel import Cost, TensorSpec
 from search_spaces.records import Device, Workload
 from search_spaces.registry import load
 from tuner import runtime, tables
 from tuner.runtime import DeviceFacts
+from tuner.tables.launch_dtypes import launch_dtypes
 
 SCHEMA = json.loads(
     (Path(__file__).parents[2] / "docs" / "table.schema.json").read_text(encoding="utf-8")
@@ -245,3 +250,38 @@ def test_check_export_compares_disk_and_results(store, run_id, tmp_path):
     assert tables.check_export(store, run_id, tmp_path, "csv") == []
     path.write_text("edited")
     assert "differs" in only(tables.check_export(store, run_id, tmp_path, "csv"))
+
+
+def test_entries_of_declared_kernels_have_the_dtypes_of_their_launches():
+    spec = TensorSpec((64,), "float32")
+    indices = TensorSpec((64,), "int64")
+    halves = TensorSpec((64,), "bfloat16")
+
+    @triton.jit
+    def gather(x_ptr, at_ptr, bias_ptr, y_ptr, n, BLOCK: tl.constexpr):
+        at = tl.arange(0, BLOCK)
+        tl.store(y_ptr + at, tl.load(x_ptr + tl.load(at_ptr + at)), mask=at < n)
+
+    kernel = adopt(
+        triton.autotune([triton.Config({"BLOCK": 64})], key=["n"])(gather),
+        name="gather",
+        workloads=[Workload.of(n=64, dtype="bfloat16")],
+        inputs=lambda w: {"x": halves, "at": indices},
+        outputs=lambda w: {"y": spec},
+        arguments=lambda w, t: {
+            "x_ptr": t["x"], "at_ptr": t["at"], "bias_ptr": None, "y_ptr": t["y"], "n": 64
+        },
+        grid=lambda meta: (1,),
+        reference=lambda w, t: t["x"][t["at"]],
+        cost=lambda w: Cost(1.0, 1.0),
+        small={"n": 32},
+    )  # fmt: skip
+    (workload,) = kernel.workloads()
+    config = kernel.default_config(workload, H200)
+    assert launch_dtypes(kernel, workload, config, H200) == {
+        "x_ptr": "bfloat16",
+        "at_ptr": "int64",
+        "y_ptr": "float32",
+    }
+    softmax = load("softmax")
+    assert launch_dtypes(softmax, softmax.workloads()[0], {}, H200) is None, "it is looked up"

@@ -119,7 +119,10 @@ def test_a_table_without_a_dtype_matches_no_dtype(library, caplog):
 
 def test_the_dtype_is_that_of_the_first_parameter_with_a_tensor(library, caplog):
     library.load()
-    library.table((key(), BIG), (key(dtype="float16"), OTHER))
+    library.table(
+        (key(), BIG, {"x_ptr": "float32", "y_ptr": "float16"}),
+        (key(dtype="float16"), OTHER, {"x_ptr": "float16", "y_ptr": "float32"}),
+    )
     x, y = torch.zeros(100, dtype=torch.float16), torch.zeros(100)
     assert launched(library, FACTOR=3, n=100, y_ptr=y, x_ptr=x) == [64, 64]
     assert launched(library, y, x, 100, FACTOR=3) == [128, 128]
@@ -131,13 +134,65 @@ def test_a_first_parameter_that_may_be_none_does_not_mix_dtypes(library):
     library.load(source=optional)
     library.table((key(), BIG), (key(dtype="float16"), OTHER))
     x, y = tensors()
-    half = torch.zeros(100, dtype=torch.float16)
+    half, out = x.half(), y.half()
     for _ in range(2):
         assert launched(library, None, x, y, 100, FACTOR=3) == [128, 128]
-        assert launched(library, half, x, y, 100, FACTOR=3) == [64, 64]
-        assert launched(library, None, half, y, 100, FACTOR=3) == [64, 64]
-        assert launched(library, x, half, y, 100, FACTOR=3) == [128, 128]
+        assert launched(library, None, half, out, 100, FACTOR=3) == [64, 64]
+        assert launched(library, x, x, y, 100, FACTOR=3) == [128, 128]
+        assert launched(library, half, half, out, 100, FACTOR=3) == [64, 64]
     assert library.module.BENCHED == []
+
+
+DTYPES = {"bias": "int64", "x_ptr": "bfloat16", "y_ptr": "float32"}
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_the_dtypes_of_all_tensors_belong_to_the_key(library, caplog, by_name):
+    library.load(source=MODULE.replace("scale(x_ptr, y_ptr", "scale(bias, x_ptr, y_ptr"))
+    library.table((key(dtype="int64"), BIG, DTYPES))
+    kernel = library.module.scale
+    right = {
+        "bias": torch.zeros(100, dtype=torch.int64),
+        "x_ptr": torch.zeros(100, dtype=torch.bfloat16),
+        "y_ptr": torch.zeros(100),
+    }
+
+    def hit(**other):
+        given = {**right, **other, "n": 100, "FACTOR": 3}
+        return kernel.hit(**given) if by_name else kernel.hit(*given.values())
+
+    assert hit(x_ptr=torch.zeros(100)) is None
+    assert "was measured with x_ptr of dtype bfloat16, not float32" in caplog.text
+    for _ in range(2):
+        assert hit().how == "exact"
+        for name, tensor in right.items():
+            changed = {torch.float32: torch.float16}.get(tensor.dtype, torch.float32)
+            assert hit(**{name: tensor.to(changed)}) is None
+        assert hit(bias=None) is None
+
+
+@pytest.mark.parametrize(
+    ("bias", "x", "y", "found"),
+    [
+        ("int64", "float32", "float32", False),  # no entry of int64
+        ("float32", "float32", "float32", True),
+        ("float32", "int32", "float32", True),
+        ("float32", "bool", "float32", True),
+        ("float32", "bfloat16", "float32", False),
+        ("float32", "float32", "float16", False),
+        ("float32", "float8_e4m3fn", "float32", False),
+    ],
+)
+def test_an_entry_without_dtypes_is_one_of_equal_floating_point_tensors(
+    library, caplog, bias, x, y, found
+):
+    library.load(source=MODULE.replace("scale(x_ptr, y_ptr", "scale(bias, x_ptr, y_ptr"))
+    library.table((key(), BIG))
+    given = [torch.zeros(100, dtype=getattr(torch, dtype)) for dtype in (bias, x, y)]
+    for _ in range(2):
+        assert (library.module.scale.hit(*given, 100, FACTOR=3) is not None) == found
+    if not found and bias == "float32":
+        assert "export it again" in caplog.text
 
 
 def test_flags_none_and_text_are_found_as_adopted(library, caplog):

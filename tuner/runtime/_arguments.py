@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from operator import itemgetter
 from typing import Any, TypeAlias
 
 from ._entry import Hit
@@ -56,10 +55,14 @@ class Arguments:
         named = [source for source in self.dims.values() if isinstance(source, str)]
         self._used = [name for name in self.names if name in (*self.keys, *named)]
         self._fallbacks = tuple(self.defaults.get(name, _ABSENT) for name in self.names)
-        self._forms: dict[tuple[Any, ...], tuple[Picker, int]] = {}
-        #: Position of the first parameter that held a tensor; past the end until one was seen.
-        self.first = len(self.names)
-        #: Takes the values (and types) that a workload depends on from all positional arguments.
+        self._forms: dict[tuple[Any, ...], Picker] = {}
+        #: Positions of parameters that held a tensor in each launch so far, or in some of them.
+        self._tensors: set[int] = set()
+        self._optional: set[int] = set()
+        #: Counts the changes of what a memo consists of.
+        self._revision = 0
+        #: Takes from all positional arguments the values, types and dtypes that a workload depends
+        #: on.
         self.pick: Picker
         #: Number of positional arguments that `pick` needs.
         self.reach: int
@@ -69,22 +72,13 @@ class Arguments:
     def memo(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """Everything that determines the workload of a launch, as a cache key.
 
-        A memo of length two is `(pick(args), args[first].dtype)`, which a launch computes inline.
-        Raises the errors of the functions in dims or key_map.
+        A memo of length one is `(pick(args),)`, which a launch computes inline. Raises the errors
+        of the functions in dims or key_map.
         """
         full = self._bound(args, kwargs)
-        at = next((at for at, value in enumerate(full) if hasattr(value, "dtype")), None)
-        if at is None:
-            memo: tuple[Any, ...] = (self.pick(full), None)
-        else:
-            if self.first == len(self.names):
-                self.first = at
-                self._prepare()
-            memo = (self.pick(full), full[at].dtype)
-            if at == self.first:
-                self._form(args, kwargs)
-            else:
-                memo = (*memo, at)
+        self._classify(full)
+        memo: tuple[Any, ...] = (self.pick(full),)
+        self._form(args, kwargs)
         if self._typed:
             memo = (*memo, *map(type, full))
         if self._computed:
@@ -104,38 +98,55 @@ class Arguments:
         return True
 
     def formed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The memo of a launch that passes keywords or relies on defaults.
+        """`pick` for a launch that passes keywords or relies on defaults.
 
         Raises LookupError for a form of call that `memo` has not cached.
         """
-        pick, first = self._forms[(len(args), *kwargs)]
-        values = (*args, *kwargs.values(), *self._fallbacks)
-        return pick(values), values[first].dtype
+        pick = self._forms[(len(args), *kwargs)]
+        return pick((*args, *kwargs.values(), *self._fallbacks))  # type: ignore[no-any-return]
 
     def _form(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Cache the positions of a memo's values in a form of call."""
+        """Cache how `pick` finds its values in a form of call."""
         form = (len(args), *kwargs)
-        if self.first or form in self._forms or len(self._forms) >= MAX_FORMS:
+        if form in self._forms or len(self._forms) >= MAX_FORMS:
             return
         after = [*kwargs, *self.names]
         places = [
-            at if at < len(args) else len(args) + after.index(self.names[at])
-            for at in (self.names.index(name) for name in (self.names[0], *self._used))
+            at if at < len(args) else len(args) + after.index(name)
+            for at, name in enumerate(self.names)
         ]
-        self._forms[form] = _getter(places[1:]), places[0]
+        self._forms[form] = self._picker(places)
+
+    def _classify(self, full: tuple[Any, ...]) -> None:
+        """Learn which parameters hold tensors; one that is None may hold one later."""
+        held = {at for at, value in enumerate(full) if hasattr(value, "dtype")}
+        empty = {at for at, value in enumerate(full) if value is None}
+        optional = self._optional | empty | (self._tensors ^ held if self._tensors else set())
+        tensors = (self._tensors | held) - optional
+        if (tensors, optional) != (self._tensors, self._optional):
+            self._tensors, self._optional = tensors, optional
+            self._prepare()
 
     def _prepare(self) -> None:
+        self._revision += 1
         self._forms.clear()
-        self.pick = self._picker()
-        self.reach = 1 + max([self.first, *(self.names.index(name) for name in self._used)])
+        self.pick = self._picker(range(len(self.names)))
+        used = (self.names.index(name) for name in self._used)
+        self.reach = 1 + max([*used, *self._tensors, *self._optional], default=-1)
 
-    def _picker(self) -> Picker:
-        values = _getter([self.names.index(name) for name in self._used])
-        first = self.first
-        if first in (0, len(self.names)):
-            return values
-        # If an earlier argument becomes a tensor, the dtype is taken from that argument.
-        return lambda args: (values(args), *map(type, args[:first]))
+    def _picker(self, places: Sequence[int]) -> Picker:
+        """Takes what a memo consists of; places: where the value of each parameter is."""
+        parts = [f"{self._revision}", *(f"v[{places[self.names.index(n)]}]" for n in self._used)]
+        for at in range(len(self.names)):
+            if at in self._tensors:
+                parts.append(f"v[{places[at]}].dtype")
+            elif at in self._optional:
+                parts.append(f"getattr(v[{places[at]}], 'dtype', None)")
+            elif at < min(self._tensors, default=0):
+                # If an earlier argument becomes a tensor, the dim `dtype` is taken from it.
+                parts.append(f"v[{places[at]}].__class__")
+        source = f"lambda v: ({', '.join(parts)},)"
+        return eval(source)  # type: ignore[no-any-return]  # made of positions alone
 
     def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """The values of all parameters in their order."""
@@ -196,9 +207,43 @@ class Arguments:
                 key, reason = self._workload(dims, named, dtype)
             hit = find_in(table, key)
             if hit is not None:
-                return hit, ""
+                reason = self._other_dtypes(hit, full)
+                if not reason:
+                    return hit, ""
             reasons.append(f"table {table.path} {reason}" if reason else miss_text(table, key))
         return None, reasons[0]
+
+    def _other_dtypes(self, hit: Hit, full: tuple[Any, ...]) -> str:
+        """Why a hit was measured with tensors of other dtypes; empty where it was not.
+
+        An entry of an earlier version has the dtypes in its key alone. Then each tensor of floating
+        point must have one of them.
+        """
+        if hit.entry is None:
+            return ""
+        held = {
+            name: _text(value.dtype)
+            for name, value in zip(self.names, full, strict=True)
+            if hasattr(value, "dtype")
+        }
+        known = hit.entry.dtypes
+        if known is not None:
+            names = [name for name in self.names if held.get(name) != known.get(name)]
+            if not names:
+                return ""
+            name = names[0]
+            return (
+                f"was measured with {name} of dtype {printable(known.get(name), 40)}, "
+                f"not {held.get(name)}"
+            )
+        allowed = {value for value in hit.entry.key.values() if isinstance(value, str)}
+        for name, dtype in held.items() if allowed & {*held.values()} else ():
+            if "float" in dtype and dtype not in allowed:
+                return (
+                    f"does not say for which dtype of {name} it was measured, which is {dtype}; "
+                    "export it again"
+                )
+        return ""
 
     def _workload(
         self, dims: Sequence[str], named: TrackedArguments, dtype: str | None
@@ -252,10 +297,6 @@ class TrackedArguments(dict[str, Any]):
     def get(self, name: str, default: Any = None) -> Any:
         self.names.add(name)
         return super().get(name, default)
-
-
-def _getter(places: Sequence[int]) -> Picker:
-    return itemgetter(*places) if places else lambda values: None
 
 
 def _defaults(base: Callable[..., Any]) -> dict[str, Any]:

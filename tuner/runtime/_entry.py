@@ -43,6 +43,8 @@ class Entry:
     tie_set: tuple[Mapping[str, Value], ...] = ()
     #: Run, task and trial of the results database.
     provenance: Mapping[str, Value] = field(default_factory=dict)
+    #: The dtype of each tensor that the kernel was launched with, by parameter; None where unknown.
+    dtypes: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

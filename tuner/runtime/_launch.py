@@ -154,7 +154,7 @@ class Autotuned:
         def launch(*args: Any, **kwargs: Any) -> Any:
             try:
                 if len(args) >= arguments.reach:
-                    found = ready.get((arguments.pick(args), args[arguments.first].dtype))
+                    found = ready.get(arguments.pick(args))
                 else:
                     found = ready.get(arguments.formed(args, kwargs))
             except (LookupError, AttributeError, TypeError):
@@ -209,9 +209,9 @@ class Autotuned:
         if warmup:
             return
         self._plans[memo] = plan.after_launch()
-        # `launch` above computes memos of length two inline.
-        if plan.pre_hook is None and len(memo) == 2:
-            self._ready[memo] = plan.config, plan.best
+        # `launch` above computes memos of length one inline.
+        if plan.pre_hook is None and len(memo) == 1:
+            self._ready[memo[0]] = plan.config, plan.best
 
     # -- tracing -------------------------------------------------------------------------------
     @property

@@ -69,8 +69,10 @@ class Memos:
             if name not in named:
                 continue
             kind = _kind(named[name])
-            # The dim `dtype` is the dtype of the first tensor, so what comes before counts too.
-            if name in self._wanted or not seen_tensor:
+            # Dtypes of all tensors count, and the dim `dtype` is that of the first one, so what
+            # comes before counts too. What is None may be a tensor later.
+            is_typed = kind == "tensor" or named[name] is None or name in known
+            if name in self._wanted or is_typed or not seen_tensor:
                 known[name] = _either(kind, known.get(name, kind))
             seen_tensor = seen_tensor or kind == "tensor"
         return known

@@ -171,6 +171,7 @@ def _entry(data: object, place: str) -> Entry:
         interval=interval,
         tie_set=tuple(_scalars(tie, f"{place}.tie_set") for tie in ties),
         provenance=_scalars(item.get("provenance", {}), f"{place}.provenance"),
+        dtypes=_optional(_texts, item.get("dtypes"), f"{place}.dtypes"),
     )
     hash(key_of(entry.key))
     return entry
@@ -192,6 +193,13 @@ def _text(value: object, place: str) -> str:
     if not isinstance(value, str):
         raise TableError(f"{place} is not text")
     return value
+
+
+def _texts(value: object, place: str) -> dict[str, str]:
+    return {
+        name: _text(item, f"{place}.{printable(name, 40)}")
+        for name, item in _mapping(value, place).items()
+    }
 
 
 def _number(value: object, place: str) -> float:

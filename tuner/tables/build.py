@@ -14,6 +14,7 @@ from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Device, Value, config_key, digest
 from tuner import DISTRIBUTION
 from tuner.runtime import DeviceFacts, Entry, Table, key_order
+from tuner.tables.launch_dtypes import launch_dtypes
 from tuner.tables.lookup_rule import rule_for
 from tuner.tables.stored_run import ResultStore, StoredRun
 from workers import backend_kinds
@@ -92,6 +93,9 @@ def _entry(stored: StoredRun, task: TaskInfo) -> Entry:
             "confirmed_at": confirmed.isoformat() if confirmed else None,
             "space_hash": task.key.space_hash,
         },
+        dtypes=launch_dtypes(
+            stored.kernel(task.key.kernel), task.key.workload, ships.config, task.key.device
+        ),
     )
 
 

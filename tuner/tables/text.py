@@ -73,4 +73,5 @@ def _entry(entry: Entry) -> Mapping[str, Any]:
         "interval": None if entry.interval is None else list(entry.interval),
         "tie_set": [dict(config) for config in entry.tie_set],
         "provenance": dict(entry.provenance),
+        **({} if entry.dtypes is None else {"dtypes": dict(entry.dtypes)}),
     }
