@@ -6,9 +6,10 @@ a config only when every parameter it names is present and has one of the listed
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from search_spaces.errors import SpaceError
 from search_spaces.records import Value
@@ -19,6 +20,17 @@ When: TypeAlias = Mapping[str, Sequence[Value]]
 def same_value(left: object, right: object) -> bool:
     """Equality that keeps `True`, `1` and `1.0` apart, as JSON does."""
     return type(left) is type(right) and left == right
+
+
+def plain_value(value: Any) -> Any:
+    """A number or text as JSON holds it: of numpy's scalars and of subclasses (enumerations) the
+    value alone. Any other object as it is."""
+    if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
+        return value.item()
+    for plain in (bool, int, float, str):
+        if isinstance(value, plain):
+            return value if type(value) is plain else plain(value)
+    return value
 
 
 def is_member(value: object, values: Sequence[Value]) -> bool:
@@ -215,7 +227,7 @@ class Choice:
                 "write Choice(name, (first, second))",
             )
         object.__setattr__(self, "name", name)
-        object.__setattr__(self, "choices", tuple(values))
+        object.__setattr__(self, "choices", tuple(map(plain_value, values)))
         object.__setattr__(self, "when", when)
         self._check_choices()
 
@@ -230,8 +242,11 @@ class Choice:
                     f"parameter {self.name}: {value!r} is no plain value",
                     "use texts, numbers, booleans or None, and map them in `launches`",
                 )
-            if value != value:
-                raise SpaceError(f"parameter {self.name}: NaN is no value", "leave it out")
+            if isinstance(value, float) and not math.isfinite(value):
+                raise SpaceError(
+                    f"parameter {self.name}: {value} is no value, because JSON has none of it",
+                    'use a text, such as "inf", and map it in `launches`',
+                )
             if is_member(value, self.choices[:index]):
                 raise SpaceError(
                     f"parameter {self.name}: {value!r} is listed twice", "list it once"

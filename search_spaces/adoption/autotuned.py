@@ -7,15 +7,25 @@ Works on any object with the decorator's attributes (`configs`, `keys`, `fn`), s
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from search_spaces.errors import KernelError
-from search_spaces.params import Choice, Parameter, PowerOfTwo, is_member, is_power_of_two
+from search_spaces.near_names import did_you_mean
+from search_spaces.params import (
+    Choice,
+    Parameter,
+    PowerOfTwo,
+    is_member,
+    is_power_of_two,
+    plain_value,
+)
 from search_spaces.records import Config, Value, config_key
 from search_spaces.source_positions import one_line
+from tuner.runtime.identity import place_text
 
 Rules: TypeAlias = Mapping[str, Callable[[Mapping[str, Any]], Any]]
 _OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "ir_override": None}
@@ -100,7 +110,7 @@ class Autotuned:
 
     def plain(self, item: Any) -> Config:
         """A `triton.Config` as plain values."""
-        return _plain_config(item)[0]
+        return _plain_configs(self.name, [item], {})[0][0]
 
     def parameters(self) -> list[Parameter]:
         """One parameter per tuned name: powers of two where all its values are, else a choice."""
@@ -117,7 +127,7 @@ class Autotuned:
         if self.pruner is None:
             return self
         found = self._early(list(map(_copied, self.tuner.configs)), arguments, grid)
-        configs, originals = _plain_configs(found, self.originals)
+        configs, originals = _plain_configs(self.name, found, self.originals)
         return replace(self, configs=configs, originals=originals)
 
     def keeps(self, config: Config, arguments: Mapping[str, Any], grid: Any) -> bool:
@@ -130,7 +140,7 @@ class Autotuned:
         options = {name: values.pop(name) for name in _OPTIONS if name in values}
         found = self._early([triton.Config(values, **options)], arguments, grid)
         key = config_key(given_values(config))
-        return any(config_key(item) == key for item in _plain_configs(found, {})[0])
+        return any(config_key(item) == key for item in _plain_configs(self.name, found, {})[0])
 
     def _early(self, configs: list[Any], arguments: Mapping[str, Any], grid: Any) -> list[Any]:
         prune = self.bound_pruner(arguments, grid)
@@ -254,13 +264,17 @@ def take_apart(
         )
     if not hooks:
         _refuse_hooks(tuner, name)
-    unknown = [argument for argument in keywords if argument not in fn.arg_names]
-    if unknown:
-        raise KernelError(
-            f"kernel {name}: keywords names {unknown[0]}, which is no argument of the kernel",
-            f"the arguments are {', '.join(fn.arg_names)}",
-        )
-    configs, originals = _plain_configs(tuner.configs, {})
+    named = {"keywords": keywords}
+    for option in ("reset_to_zero", "restore_value"):
+        named[option] = tuple(getattr(tuner, option, None) or ())
+    for option, arguments in named.items():
+        for unknown in (each for each in arguments if each not in fn.arg_names):
+            raise KernelError(
+                f"kernel {name}: {option} names {unknown}, which is no argument of the kernel"
+                f"{did_you_mean(unknown, fn.arg_names)}",
+                f"the arguments are {', '.join(fn.arg_names)}",
+            )
+    configs, originals = _plain_configs(name, tuner.configs, {})
     return Autotuned(
         name, fn, tuner, tuple(outer), tuple(inner), configs, originals, tuple(keywords), hooks
     )
@@ -288,33 +302,76 @@ def _copied(item: Any) -> Any:
 
 
 def _plain_configs(
-    items: Iterable[Any], known: Mapping[tuple[str, Value], Any]
+    kernel: str, items: Iterable[Any], known: Mapping[tuple[str, Value], Any]
 ) -> tuple[tuple[Config, ...], dict[tuple[str, Value], Any]]:
-    """Distinct configs as plain values, and what these stand for; `known` is part of that."""
+    """Distinct configs as plain values, and what these stand for; `known` is part of that.
+
+    Raises `KernelError` for two values of one parameter that have the same text.
+    """
     configs: dict[str, Config] = {}
     originals = dict(known)
+    texts: set[tuple[str, Value]] = set()
     for item in items:
-        config, given = _plain_config(item)
+        config: dict[str, Value] = {}
+        for name, given in _given(item).items():
+            plain, value = _plain(kernel, name, given)
+            config[name] = plain
+            if plain is value:
+                texts |= {(name, plain)} if isinstance(plain, str) else set()
+            elif not _is_alike(originals.setdefault((name, plain), value), value):
+                raise _alike(kernel, name, plain)
         configs.setdefault(config_key(config), config)
-        originals.update(given)
+    for name, plain in texts & originals.keys():
+        raise _alike(kernel, name, plain)
     return tuple(configs.values()), originals
 
 
-def _plain_config(item: Any) -> tuple[dict[str, Value], dict[tuple[str, Value], Any]]:
-    """A `triton.Config` as plain values, and what each stands for where it is no plain value."""
+def _given(item: Any) -> dict[str, Any]:
+    """What a `triton.Config` sets: constexprs and options that are not the usual ones."""
     given = dict(item.kwargs)
     for option, usual in _OPTIONS.items():
         value = getattr(item, option, None)
         if value is not None and (option in ("num_warps", "num_stages") or value != usual):
             given[option] = value
-    config: dict[str, Value] = {}
-    originals: dict[tuple[str, Value], Any] = {}
-    for name, value in given.items():
-        plain = value if isinstance(value, bool | int | float | str) else f"{value}"
-        config[name] = plain
-        if plain is not value:
-            originals[name, plain] = value
-    return config, originals
+    return given
+
+
+def _plain(kernel: str, name: str, given: Any) -> tuple[Value, Any]:
+    """A value of a config as a table holds it, and as it is launched."""
+    given = getattr(given, "value", given) if type(given).__name__ == "constexpr" else given
+    value = plain_value(given)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise KernelError(
+            f"kernel {kernel}: a config sets {name} to {value}, and JSON has no such number",
+            "leave the config out, or let a text or a flag stand for the value",
+        )
+    if isinstance(value, bool | int | float | str):
+        return value, value
+    text = place_text(value)
+    if " at 0x" in text:
+        raise KernelError(
+            f"kernel {kernel}: a config sets {name} to {text}, which has no name",
+            "define it at the top level of a module, so that other processes find it",
+        )
+    return text, value
+
+
+def _is_alike(known: Any, value: Any) -> bool:
+    """Whether two objects of one text are the same, perhaps made again by a pruner."""
+    code = getattr(known, "__code__", None)
+    if known is value or (code is not None and code is getattr(value, "__code__", None)):
+        return True
+    try:
+        return type(known) is type(value) and bool(known == value)
+    except Exception:  # such as arrays, or a comparison of the user's
+        return False
+
+
+def _alike(kernel: str, name: str, text: Value) -> KernelError:
+    return KernelError(
+        f"kernel {kernel}: its configs set {name} to two values that both read {text!r}",
+        "give them different names; texts such as 'None' cannot stand beside None",
+    )
 
 
 def _parameter(name: str, values: Sequence[Value]) -> Parameter:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from search_spaces.absent_device.answers import answering_if_used
@@ -43,7 +43,21 @@ def workloads(kernel: Kernel) -> list[Workload]:
             f"{place(kernel, 'workloads')} {wrong}",
             "list `Workload.of(...)` there, or name dims in the task's `workloads:`",
         )
+    refuse_alike(kernel, found)
     return found
+
+
+def refuse_alike(kernel: Kernel, workloads: Iterable[Workload]) -> None:
+    """Refuse workloads that differ for people and are equal in Python, as 1 and True are."""
+    keys: dict[Workload, str] = {}
+    for workload in workloads:
+        known = keys.setdefault(workload, workload.key)
+        if known != workload.key:
+            raise WorkloadError(
+                f"kernel {kernel.name}: the workloads {known!r} and {workload.key!r} are equal in "
+                "Python and cannot be told apart",
+                "use one kind of value: a number, a boolean or a text",
+            )
 
 
 def check(kernel: Kernel, workload: Workload) -> None:
@@ -53,6 +67,7 @@ def check(kernel: Kernel, workload: Workload) -> None:
         kernel.launch_hash()
     with asking(kernel, "check_hash"):
         kernel.check_hash()
+    _check_values(kernel, workload)
     with asking(kernel, "check_workload", workload):
         try:
             kernel.check_workload(workload)
@@ -80,6 +95,22 @@ def check(kernel: Kernel, workload: Workload) -> None:
         baselines = kernel.baselines(workload)
     if not isinstance(baselines, Mapping):
         raise _returns(kernel, "baselines", workload, baselines)
+
+
+def _check_values(kernel: Kernel, workload: Workload) -> None:
+    """Refuse a workload with a value that JSON has not, or that equals another after it."""
+    for name, value in workload.dims:
+        if type(value) not in (bool, int, float, str, type(None)):
+            raise WorkloadError(
+                f"kernel {kernel.name} cannot take workload {workload.key!r}: {name} is a "
+                f"{type(value).__module__}.{type(value).__qualname__}",
+                "use numbers, texts, booleans or None, such as int(size)",
+            )
+        if isinstance(value, float) and not math.isfinite(value):
+            raise WorkloadError(
+                f"kernel {kernel.name} cannot take workload {workload.key!r}: {name} is not finite",
+                'use a text, such as "inf"',
+            )
 
 
 def bind(kernel: Kernel, workload: Workload, device: Device) -> BoundSpace:

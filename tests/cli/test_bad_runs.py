@@ -53,6 +53,17 @@ def refused(result, *words: str, code: int = 2) -> None:
 FAULTS = {
     "name": ('name = "small"', "", "it has no name"),
     "kinds": ('kinds = ("cpu",)', 'kinds = "cpu"', "kinds is 'cpu', not a tuple of backends"),
+    "alike": (
+        "[Workload.of(n=4)]",
+        "[Workload.of(n=4), Workload.of(n=4.0)]",
+        "the workloads 'n=4' and 'n=4.0' are equal in Python",
+    ),
+    "not finite": ("[Workload.of(n=4)]", "[Workload.of(n=float('inf'))]", "n is not finite"),
+    "numpy": (
+        "[Workload.of(n=4)]",
+        "[Workload.of(n=__import__('numpy').int64(4))]",
+        "n is a numpy.int64",
+    ),
     "no workloads": ("[Workload.of(n=4)]", "[]", "workloads() lists none"),
     "no Workload": ("[Workload.of(n=4)]", "[{'n': 4}]", "lists {'n': 4}, which is no Workload"),
     "workloads": ("[Workload.of(n=4)]", "1 / 0", "workloads() raises ZeroDivisionError"),

@@ -100,6 +100,18 @@ def test_the_newest_result_of_the_present_code_is_the_best(tuner, folder, url, c
     assert back["config"] == current["config"]
 
 
+def test_best_shows_each_of_several_kernels_of_one_name(tuner, folder, url, campaign):
+    other = "\n      - kernel: recorded:other.json.gz\n"
+    (folder / "config.yaml").write_text(CONFIG.rstrip() + other)
+    synthesise(24, seed=3).save(folder / "other.json.gz", columns=True)
+    assert tuner("run", "c", "--no-report", "--quiet").code == 0
+    rows = json.loads(tuner("best", "-f", "json").out)
+    assert len(rows) == 2
+    assert [row["state"] for row in rows] == ["current"] * 2
+    assert len({row["kernel"] for row in rows}) == 2
+    assert "other.json.gz" in rows[0]["kernel"] + rows[1]["kernel"]
+
+
 def test_best_filters_by_kernel_workload_and_device(tuner, url):
     fill(url)
     fill(url, kernel="matmul")

@@ -1,19 +1,22 @@
 from __future__ import annotations
 
+import enum
 import json
 import random
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import spaces_adopted
 import torch
 import triton
+import triton.language as tl
 from spaces_devices import H200, build, meta_tensors
 from test_families import interpret
 
 from search_spaces.adoption.adopt import adopt
-from search_spaces.errors import KernelError, WorkloadError
+from search_spaces.errors import KernelError, TunerError, WorkloadError
 from search_spaces.kernel import Cost
 from search_spaces.records import Workload
 from search_spaces.registry import load, spec_of
@@ -159,3 +162,59 @@ def test_a_kernel_under_the_runtimes_decorator_is_adopted_alike():
     twin = spaces_adopted.adopted
     spaces = [item.space(workload).bind(workload, H200) for item in (kernel, twin)]
     assert list(spaces[0].enumerate()) == list(spaces[1].enumerate())
+
+
+def configs_of(*values, **options):
+    """The values of F in the space of a kernel with these configs."""
+    listed = [triton.Config({"BLOCK": 64, "F": value}) for value in values]
+    kernel = adopt(
+        triton.autotune(listed, key=["n"], **options)(spaces_adopted.scale_add_kernel.fn), **parts()
+    )
+    return kernel.space(Workload.of(n=8, dtype="float32")).parameters, kernel
+
+
+def shown(*values):
+    parameters, _ = configs_of(*values)
+    return next(each.values() for each in parameters if each.name == "F")
+
+
+class Mode(enum.Enum):
+    FAST = 1
+
+
+def act(x):
+    return x
+
+
+def test_config_values_are_numbers_and_places():
+    assert shown(*(2 ** np.arange(5, 8))) == (32, 64, 128)
+    kinds = {type(value) for value in shown(np.float64(0.5), np.bool_(True), 1)}
+    assert kinds == {float, bool, int}
+    assert shown(tl.constexpr(64), 128) == (64, 128)
+    assert shown(act, Mode.FAST) == (f"{__name__}:act", "Mode.FAST")
+    assert shown((act, 1), ("act", 1)) == (f"({__name__}:act, 1)", "('act', 1)")
+    assert shown(True, 1, 1.0) == (True, 1, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        ((None, "None"), "both read 'None'"),
+        ((Mode.FAST, "Mode.FAST"), "both read 'Mode.FAST'"),
+        ((lambda x: x, lambda x: -x), "both read"),
+        ((object(), 1), "which has no name"),
+        ((float("inf"), 1.0), "to inf, and JSON has"),
+        ((float("nan"), 1.0), "to nan, and JSON has"),
+        ((np.float64("inf"), 1.0), "to inf, and JSON has"),
+    ],
+)
+def test_config_values_that_cannot_be_told_apart_or_stored_are_refused(values, error):
+    with pytest.raises(TunerError, match=error) as caught:
+        shown(*values)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("option", ["reset_to_zero", "restore_value"])
+def test_a_misspelt_argument_of_the_decorator_is_refused(option):
+    with pytest.raises(KernelError, match=rf"{option} names outt, .*did you mean 'out_ptr'"):
+        configs_of(1, **{option: ["outt"]})

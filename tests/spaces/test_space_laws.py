@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from itertools import product
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -244,6 +245,8 @@ BAD = [
     lambda: Choice("p", (1, 2, 1)),
     lambda: Choice("p", (object(),)),
     lambda: Choice("p", (float("nan"),)),
+    lambda: Choice("p", (1.0, float("inf"))),
+    lambda: Choice("p", (np.float32("-inf"),)),
     lambda: Boolean("p", when={"p": (True,)}),
     lambda: Boolean("p", when={"q": ()}),
     lambda: SearchSpace([Boolean("p"), Integer("p", 0, 1)]),

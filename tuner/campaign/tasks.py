@@ -100,6 +100,11 @@ def requested_tasks(
         for line in campaign.tasks
         for task in _tasks_of(campaign, line, _kernel_of(campaign, line, extra, paths), paths)
     ]
+    by_kernel: dict[str, list[RequestedTask]] = {}
+    for task in named:
+        by_kernel.setdefault(task.kernel.spec, []).append(task)
+    for tasks in by_kernel.values():
+        calls.refuse_alike(tasks[0].kernel, [task.workload for task in tasks])
     _check_baselines(named, baselines)
     kept = [
         task

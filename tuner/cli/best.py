@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -85,7 +85,8 @@ def _known(
     for task, why in _best(found, present):
         row = winner_row(store.task(task.task_id))
         if row is not None:
-            rows.append({**row, "state": "outdated" if why else "current", "why": why})
+            state = "outdated" if why else "current"
+            rows.append({**row, "kernel": present.label_of(task), "state": state, "why": why})
     return rows, _nothing(confirmed, name, workloads, device)
 
 
@@ -115,17 +116,21 @@ def _best(
 ) -> list[tuple[ConfirmedTask, str]]:
     """One result per kernel, workload and device, with the reason if it is outdated.
 
-    tasks: newest first. The newest result of the present code, or else the newest one.
+    tasks: newest first. The newest result of the present code, or else the newest one. Several
+    present kernels of one name have a result each.
     """
-    chosen: dict[tuple[str, str, str], tuple[ConfirmedTask, str]] = {}
+    chosen: dict[tuple[str, str, str], dict[str, tuple[ConfirmedTask, str]]] = {}
     for task in tasks:
-        key = task.kernel, task.workload, task.fingerprint
-        if key in chosen and not chosen[key][1]:
+        found = chosen.setdefault((task.kernel, task.workload, task.fingerprint), {})
+        if found and "" not in found and present.is_only(task.kernel):
             continue
         why = present.why_outdated(task)
-        if key not in chosen or not why:
-            chosen[key] = task, why
-    return [chosen[key] for key in sorted(chosen)]
+        if not why:
+            found.pop("", None)
+            found.setdefault(present.spec_of(task), (task, why))
+        elif not found:
+            found[""] = task, why
+    return [chosen[key][spec] for key in sorted(chosen) for spec in sorted(chosen[key])]
 
 
 @dataclass(slots=True)
@@ -137,6 +142,7 @@ class _PresentKernels:
     #: The kernel that the command line names, as a name or as a spec.
     given: str | None
     _known: Mapping[str, Sequence[Kernel]] | None = None
+    _registered: dict[str, Kernel] = field(default_factory=dict)
 
     def name_of(self, text: str | None) -> str | None:
         """The kernel's name where the text is `file.py:object`, else the text itself."""
@@ -156,14 +162,31 @@ class _PresentKernels:
             return reasons[0]
         return _other_toolchain(task)
 
+    def is_only(self, name: str) -> bool:
+        """Whether at most one present kernel has this name."""
+        return len(self._of(name)) < 2
+
+    def spec_of(self, task: ConfirmedTask) -> str:
+        """The spec of the present kernel that a result is of; empty for older code."""
+        found = (kernel.spec for kernel in self._of(task.kernel) if not _changed(task, kernel))
+        return next(found, "")
+
+    def label_of(self, task: ConfirmedTask) -> str:
+        """The kernel's name, with its place where several present kernels have this name."""
+        spec = "" if self.is_only(task.kernel) else self.spec_of(task)
+        place = spec.removeprefix(f"{self.base.resolve()}/")
+        return f"{task.kernel} ({place})" if place else task.kernel
+
     def _of(self, name: str) -> Sequence[Kernel]:
         from search_spaces import registry
 
         if self._known is None:
             more = [self.given] if self.given and ":" in self.given else []
             self._known = configured_kernels(self.settings, self.base, more)
-        own = self._known.get(name, ())
-        return [*own, registry.load(name)] if name in registry.available() else own
+        if name in registry.available() and name not in self._registered:
+            self._registered[name] = registry.load(name)
+        registered = [self._registered[name]] if name in self._registered else []
+        return [*self._known.get(name, ()), *registered]
 
 
 def _changed(task: ConfirmedTask, kernel: Kernel) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,7 +10,10 @@ from typing import Any
 from ._entry import Hit
 from ._own_configs import OwnConfigs, UnknownHook, as_config
 from ._text import printable
+from ._values import place_text
 
+#: The module in the place of an object.
+_MODULE = re.compile(r"[\w.]+:(?=[^\W\d])")
 #: Launch options that a table may set, each with its largest value. Larger values make compilers
 #: abort the process. Options that name files, compiler flags or code (`ir_override`, `extern_libs`,
 #: `ptx_options`) are refused: a table is data.
@@ -82,14 +86,36 @@ def _restored(own: OwnConfigs, config: Mapping[str, Any]) -> dict[str, Any]:
         if value is None and None not in values:
             continue
         if isinstance(value, str):
-            special = (item for item in values if not isinstance(item, bool | int | float | str))
-            value = next((item for item in special if f"{item}" == value), value)
+            special = [item for item in values if not isinstance(item, bool | int | float | str)]
+            value = _named(value, special)
         found[name] = value
     return found
 
 
+def _named(text: str, objects: Sequence[Any]) -> Any:
+    """The object of a text; a library may have another module name where it is used."""
+    for shorten in (str, _without_module):
+        found = [item for item in objects if shorten(place_text(item)) == shorten(text)]
+        if found and all(item is found[0] or item == found[0] for item in found):
+            return found[0]
+    return text
+
+
+def _without_module(text: str) -> str:
+    return _MODULE.sub("", text)
+
+
 def _own_values(own: OwnConfigs, name: str) -> list[Any]:
-    return [item.kwargs[name] for item in own.all if name in item.kwargs]
+    return [_plain(item.kwargs[name]) for item in own.all if name in item.kwargs]
+
+
+def _plain(value: Any) -> Any:
+    """A value of an own config as a table holds it, for numbers of numpy and constants."""
+    kind = type(value)
+    if kind.__name__ == "constexpr":
+        return _plain(value.value)
+    is_number = kind.__module__ == "numpy" and getattr(value, "shape", None) == ()
+    return value.item() if is_number else value
 
 
 def _incompatibility(

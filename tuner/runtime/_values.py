@@ -69,6 +69,9 @@ _OPAQUE = frozenset(
     }
 )
 
+#: The import name of a file that names a kernel as `file.py:object`, which depends on its folder.
+_FILE_MODULE = re.compile(r"\btuner_kernels_(\w+)_[0-9a-f]{8}\b")
+
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
 _CONTAINERS = (tuple, list, set, frozenset, collections.deque)
 #: Members that every class has, or that the digest covers elsewhere.
@@ -217,6 +220,24 @@ def _tensor(tensor: Any) -> str:
     plain = tensor.detach().cpu().resolve_conj().resolve_neg()
     flat = plain.contiguous().reshape(-1).view(torch.uint8)
     return f"{facts} {hashlib.sha256(flat.numpy().tobytes()).hexdigest()}"
+
+
+def place_text(found: Any) -> str:
+    """An object in a config as tables hold it: a container by its parts, a function by its place.
+
+    The text of an object without a name has its address (` at 0x`).
+    """
+    if type(found) in (tuple, list):
+        texts = [repr(part) if isinstance(part, str) else place_text(part) for part in found]
+        if type(found) is list:
+            return f"[{', '.join(texts)}]"
+        return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+    text = f"{found}"
+    base = found if isinstance(found, types.FunctionType | type) else getattr(found, "fn", None)
+    if " at 0x" in text and base is not None:
+        place = f"{base.__module__}:{base.__qualname__}"
+        text = place if base is found else f"{type(found).__name__}({place})"
+    return _FILE_MODULE.sub(r"\1", text)
 
 
 def is_opaque(found: Any) -> bool:

@@ -25,8 +25,9 @@ from typing import Any
 from . import _values
 from ._origin import Origins, is_foreign, version
 from ._syntax import Chain, Source, source_of, stamp
+from ._values import place_text
 
-__all__ = ["Closure", "IdentityError", "closure_of", "kernel_hash", "stamp"]
+__all__ = ["Closure", "IdentityError", "closure_of", "kernel_hash", "place_text", "stamp"]
 
 _LENGTH = 16
 #: No such attribute, or one that only running code can tell.
