@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib
 import itertools
 import linecache
+import os
+import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +18,7 @@ from search_spaces.identity import closure
 from search_spaces.kernel import Kernel
 from tuner.runtime.identity import IdentityError, closure_of
 
+ROOT = Path(__file__).parents[2]
 _NUMBERS = itertools.count()
 HEAD = """
 import array, collections, ctypes, dataclasses, enum, functools, importlib, itertools, operator
@@ -268,3 +272,50 @@ def test_the_command_line_gets_the_place_and_a_remedy():
 
 
 GENERATOR = (number for number in ())
+
+
+_OPERATOR = """
+import sys
+
+import torch
+from tuner.runtime.identity import closure_of
+
+{lines}
+@torch.library.custom_op("tuner_identity::scale", mutates_args=())
+def scale(x: torch.Tensor) -> torch.Tensor:
+    return x * {factor}
+
+
+@scale.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+class Owner:
+    def launches(self, x):
+        return scale(x)
+
+
+print(closure_of(Owner(), ["launches"]).digest)
+"""
+
+
+def test_an_operator_of_torch_counts_by_its_functions(tmp_path):
+    """Its registration with torch's dispatcher and its place in the file do not count. A name of an
+    operator is registered once in a process."""
+    digests = []
+    for number, (factor, lines) in enumerate([(2, ""), (2, "# a comment\n"), (3, "")]):
+        script = tmp_path / f"{number}" / "operator_kernel.py"
+        script.parent.mkdir()
+        script.write_text(_OPERATOR.format(factor=factor, lines=lines))
+        done = subprocess.run(
+            [sys.executable, f"{script}"],
+            env={**os.environ, "PYTHONPATH": f"{ROOT}"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert not done.returncode, done.stderr
+        digests.append(done.stdout)
+    first, moved, edited = digests
+    assert first == moved != edited

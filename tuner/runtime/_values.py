@@ -268,6 +268,11 @@ def reduced(found: Any) -> Iterable[Any]:
     return [make, arguments, *rest[:1], *changing]
 
 
+def is_position(found: Any) -> bool:
+    """Whether a text is a place in a file (`ops.py:12`), which libraries keep for messages."""
+    return isinstance(found, str) and re.search(r"\.py:\d+$", found) is not None
+
+
 def is_descriptor(found: Any) -> bool:
     """Whether a class member computes what an instance shows for it."""
     kept = functools.partial, types.MethodType, type

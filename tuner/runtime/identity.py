@@ -524,6 +524,8 @@ class _Walk:
         if not own and _values.is_opaque(found):
             return
         for name, value in sorted(_values.state(found).items()):
+            if not own and _values.is_position(value):
+                continue
             self.put(name)
             if own and isinstance(value, FunctionType):
                 self.origins.packages.add((value.__module__ or "").partition(".")[0])
@@ -531,8 +533,18 @@ class _Walk:
                 self.value(value)
         if any(_values.is_compiled(base) and not self._is_own(base) for base in cls.__mro__):
             self.put("reduced")
-            for part in _values.reduced(found):
+            for part in self._reduced(found):
                 self.value(part)
+
+    def _reduced(self, found: Any) -> Iterable[Any]:
+        """What a pickle of a compiled object holds; nothing for a handle into torch or Triton,
+        such as a registration of operators, which stands for code that is digested elsewhere."""
+        try:
+            return _values.reduced(found)
+        except TypeError:
+            if self.origins.library(type(found).__module__) in _values.TOOLS - {"python"}:
+                return ()
+            raise
 
     def _is_own(self, cls: type) -> bool:
         return self.origins.library(cls.__module__) is None and cls.__module__ != "builtins"
