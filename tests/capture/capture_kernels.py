@@ -86,3 +86,17 @@ def made_inside():
         tl.store(x + tl.arange(0, BLOCK), 1.0)
 
     return local
+
+
+@triton.autotune(
+    [triton.Config({"ROWS": 32, "COLS": 64}), triton.Config({"ROWS": 64, "COLS": 32})],
+    key=["n"],
+    do_bench=measured,
+)
+@triton.jit
+def square_tiles(x, out, n, ROWS: tl.constexpr, COLS: tl.constexpr):
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    cols = tl.program_id(1) * COLS + tl.arange(0, COLS)
+    at = rows[:, None] * n + cols[None, :]
+    inside = (rows < n)[:, None] & (cols < n)[None, :]
+    tl.store(out + at, tl.load(x + at, inside) * 2.0, inside)

@@ -140,6 +140,12 @@ def zeroing(name):
     return lambda args: args[name].zero_()
 
 
+def in_a_list(pruner):
+    """The pruner, whose configs Triton 3.9 counts; earlier versions take any iterable."""
+    return lambda *arguments, **named: list(pruner(*arguments, **named))
+
+
+@in_a_list
 def made_by_pruning(configs, named, *, out, **more):
     """As gemlite's: makes its configs, with a constexpr and a hook that the decorator lacks."""
     for item in configs:

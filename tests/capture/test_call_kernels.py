@@ -366,6 +366,25 @@ def test_descriptors_made_by_the_host_are_made_again_with_the_blocks_of_a_config
     assert torch.equal(kernel.reference(workload, inputs)["target"], 2.0 * inputs["source"])
 
 
+def test_a_widened_space_keeps_to_tiles_that_registers_can_hold(kernels):
+    x, out = torch.randn(64, 64), torch.empty(64, 64)
+
+    def launch():
+        kernels.square_tiles[lambda meta: (-(-64 // meta["ROWS"]), -(-64 // meta["COLS"]))](
+            x, out, 64
+        )
+
+    kernel = declared(launch, widen=True)
+    (workload,) = kernel.workloads()
+    bound = kernel.space(workload).bind(workload, H200)
+    default = {**kernel.default_config(workload, H200)}
+    assert bound.feasible(default)
+    assert bound.feasible({**default, "ROWS": 64, "COLS": 64, "num_warps": 1})
+    assert bound.feasible({**default, "ROWS": 128, "COLS": 128, "num_warps": 4})
+    refused = bound.why_not({**default, "ROWS": 128, "COLS": 128, "num_warps": 2})
+    assert "more than 128 elements of a tile" in refused
+
+
 def test_a_widened_grid_may_read_a_constexpr_that_the_caller_passes(kernels):
     tensors = torch.randn(100), torch.randn(100), torch.empty(100)
 

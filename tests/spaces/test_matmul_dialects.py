@@ -11,6 +11,7 @@ import pytest
 import triton
 import yaml
 from spaces_devices import H200, MI300X, build, meta_tensors, spilled_bytes
+from triton.backends.nvidia.compiler import get_ptxas
 
 from search_spaces.records import Workload
 from search_spaces.registry import load
@@ -36,11 +37,11 @@ def bound(workload=LARGE, device=H200):
 
 def ptxas_messages(ptx: str) -> str:
     """What the assembler says; it warns where it has to serialise wgmma instructions."""
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
+    tool = get_ptxas(90).path
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "kernel.ptx"
         source.write_text(ptx)
-        command = [str(tool), "-v", "--gpu-name=sm_90a", str(source), "-o", f"{folder}/out"]
+        command = [tool, "-v", "--gpu-name=sm_90a", str(source), "-o", f"{folder}/out"]
         return subprocess.run(command, capture_output=True, text=True, check=True).stderr
 
 

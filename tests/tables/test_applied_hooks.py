@@ -37,6 +37,12 @@ def noting(args):
     args["out"].zero_()
 
 
+def in_a_list(pruner):
+    # Triton 3.9 counts the configs; earlier versions take any iterable.
+    return lambda *arguments, **named: list(pruner(*arguments, **named))
+
+
+@in_a_list
 def making(configs, named, *, out, **more):
     PRUNED.append((sorted(named), sorted(more)))
     for item in configs:
@@ -48,6 +54,7 @@ def making(configs, named, *, out, **more):
         )
 
 
+@in_a_list
 def giving(configs, named, **more):
     for item in configs:
         item.pre_hook = zeroing("out") if item.kwargs["PARTS"] > 1 else None

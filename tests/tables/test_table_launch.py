@@ -180,8 +180,7 @@ def test_a_near_config_passes_the_librarys_own_pruning(library, caplog):
     library.load('prune_configs_by={"early_config_prune": prune}')
     library.table((key(150), BIG))
     assert library.launch(200) == [128]
-    library.launch(100)  # near, but a block of 128 is pruned there
-    assert len(library.module.BENCHED) == 1
+    assert set(library.launch(100)) == {64}  # near, but a block of 128 is pruned there
     assert "early_config_prune" in caplog.text
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 from search_spaces.adoption.autotuned import Autotuned
@@ -24,6 +25,8 @@ _OPTIONS: dict[str, tuple[Value, ...]] = {
     "num_ctas": (1, 2),
     "maxnreg": (None, 96, 128, 168, 232),
 }
+#: Elements of a tile that a thread may hold in a widened space: half of its registers.
+_TILE_PER_THREAD = 128.0
 #: What Triton takes for options that a config does not set.
 UNSET: dict[str, Value] = {"num_warps": 4, "num_stages": 3, "num_ctas": 1}
 
@@ -96,6 +99,9 @@ def space_of(
         listed.setdefault(name, [call.arguments[name]] if name in call.arguments else [])
     parameters = [_parameter(name, values, opened) for name, values in listed.items()]
     constraints = [*constraints, *([_known_grid(call, parts)] if call.grid.reads else [])]
+    if opened.widen:
+        tiles = [name for name, values in listed.items() if len(_neighbours(values)) > 1]
+        constraints.append(_tile_per_thread(tiles, parts.configs))
     return SearchSpace(parameters, constraints, kernel=call.kernel)
 
 
@@ -151,6 +157,24 @@ def _sorted(values: list[Value]) -> list[Value]:
     if all(isinstance(value, int) or value is None for value in values):
         return sorted(values, key=lambda value: (value is not None, value or 0))
     return values
+
+
+def _tile_per_thread(tiles: Sequence[str], listed: Sequence[Config]) -> Constraint:
+    """Compilers unroll what a thread holds of a tile. Some take minutes beyond what registers can
+    hold, and such a variant is slow: on `cuda:90` 121 s for 64 x 512 elements in 64 threads."""
+
+    def largest(config: Config) -> float:
+        sizes = [size for name in tiles if type(size := config.get(name)) is int]
+        products = [one * other for one, other in combinations(sizes, 2)]
+        warps = config.get("num_warps") or UNSET["num_warps"]
+        return max([*sizes, *products], default=0) / (32 * int(str(warps)))
+
+    limit = max([_TILE_PER_THREAD, *map(largest, listed)])
+
+    def fits(config: Config, workload: Workload, device: Device) -> bool:
+        return largest(config) <= limit
+
+    return Constraint("tile", fits, f"a thread would hold more than {limit:g} elements of a tile")
 
 
 def _known_grid(call: Call, parts: Autotuned) -> Constraint:
