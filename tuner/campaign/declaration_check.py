@@ -113,11 +113,17 @@ def stand_in(kernel: Kernel, target: str | None = None) -> Device:
 
 
 def _devices(task: RequestedTask) -> Iterator[tuple[Device, bool]]:
-    """One device per kind of the task's targets, and whether it is assumed."""
-    seen: set[str] = set()
-    for target in task.targets:
-        kind = target.partition(":")[0]
-        if kind not in seen and not backend_kinds.spec(kind).replayed:
-            seen.add(kind)
-            known = ":" in target or bool(backend_kinds.spec(kind).found())
-            yield stand_in(task.kernel, target), not known
+    """One device per kind of the task's targets, and whether it is assumed.
+
+    Devices are assumed only where none is known: options of one kind's compiler are unknown to
+    the other's.
+    """
+    kinds = {target.partition(":")[0]: target for target in reversed(task.targets)}
+    targets = [one for kind, one in kinds.items() if not backend_kinds.spec(kind).replayed]
+    known = [
+        target
+        for target in targets
+        if ":" in target or backend_kinds.spec(target.partition(":")[0]).found()
+    ]
+    for target in known or targets:
+        yield stand_in(task.kernel, target), not known
