@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from processes import wait_until
 
 from results_db import LeaseLostError, RunInfo, Store
 from results_db.engine import Database
@@ -55,15 +56,21 @@ def new_run(store: Store, **holder: str) -> RunInfo:
     return store.run(run.run_id)
 
 
-def silent(store: Store, run: RunInfo, age_s: float) -> RunInfo:
-    """The same run with a last heartbeat that is `age_s` old by the database's clock."""
+def silent(store: Store, run: RunInfo, age_s: float, process: str | None = None) -> RunInfo:
+    """The same run with a last heartbeat that is `age_s` old by the database's clock.
+
+    process: the identity of its driver's process in place of the present one.
+    """
     database = Database(store.url, create=False)
     older = {
-        True: f"strftime('%Y-%m-%d %H:%M:%f000', 'now', '-{age_s} seconds')",
+        True: f"strftime('%Y-%m-%d %H:%M:%f000', 'now', '{-age_s} seconds')",
         False: f"clock_timestamp() - interval '{age_s} seconds'",
     }[database.is_sqlite]
     with database.write() as connection:
         connection.exec_driver_sql(f"UPDATE run SET heartbeat_at = {older} WHERE id = {run.run_id}")
+        if process is not None:
+            statement = f"UPDATE run SET process = '{process}' WHERE id = {run.run_id}"
+            connection.exec_driver_sql(statement)
     database.close()
     found = store.run(run.run_id)
     assert found.silent_s is not None
@@ -106,8 +113,32 @@ def test_a_container_with_the_same_name_and_number_is_another_process(store: Sto
         lease.take(store, run)
 
 
-def test_silence_frees_a_run_of_another_machine(store: Store, other_process: str) -> None:
-    for named in (other_process, "", "another-boot 1 2 3"):
+def test_a_living_process_of_this_machine_holds_its_run_whatever_clocks_say(
+    store: Store, other_process: str
+) -> None:
+    run = silent(store, new_run(store, holder="h:17", process=other_process), 3 * 24 * 3600)
+    assert not lease.abandoned(run)
+    with pytest.raises(TunerError, match="is under way at h:17") as raised:
+        lease.take(store, run)
+    assert "as soon as the process has ended" in raised.value.hint
+    os.kill(int(other_process.split()[2]), signal.SIGKILL)
+    wait_until(lambda: lease.abandoned(run))
+    lease.take(store, run)
+
+
+def test_an_ended_process_of_this_machine_holds_nothing_by_a_clock_that_is_behind(
+    store: Store,
+) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", _PRINT_IDENTITY], input="\n", capture_output=True, text=True
+    )
+    run = silent(store, new_run(store, holder="h:17", process=ended.stdout.strip()), -300)
+    assert lease.abandoned(run)
+    lease.take(store, run)
+
+
+def test_silence_frees_a_run_of_another_machine(store: Store) -> None:
+    for named in ("", "another-boot 1 2 3"):
         run = silent(store, new_run(store, holder="h:17", process=named), 2 * lease.DEAD_AFTER_S)
         assert lease.abandoned(run)
         lease.take(store, run)
@@ -193,7 +224,8 @@ def test_a_frozen_driver_that_wakes_up_changes_nothing(store: Store) -> None:
         seen = store.run(run.run_id)
         with pytest.raises(TunerError, match=f"is under way at .*:{frozen.pid}"):
             lease.take(store, seen)
-        mine = lease.take(store, silent(store, seen, 124))
+        # As another machine sees it, which cannot see the process.
+        mine = lease.take(store, silent(store, seen, 124, process="another-boot 1 2 3"))
         mine.finish_run(run.run_id, "finished", {"trials": 3})
         before = store.run(run.run_id)
         os.kill(frozen.pid, signal.SIGCONT)

@@ -70,14 +70,19 @@ def leave(store: Store) -> None:
 def alive(run: RunInfo) -> bool:
     """Whether the driver that holds the run is alive, as far as this machine can know.
 
-    A driver counts as alive until `DEAD_AFTER_S` after its last heartbeat, by the database's clock.
-    A driver of this machine counts as dead as soon as its process has ended.
+    What this machine sees of the driver's process comes before any clock: while the process lives,
+    the run is held, and as soon as it has ended, the run is free. Where the process is invisible,
+    on another machine or in another container, the driver counts as alive until `DEAD_AFTER_S`
+    after its last heartbeat, by the database's clock.
     """
-    if not run.holder or process_identity.gone(run.process):
+    if not run.holder:
         return False
-    if run.process and run.process == process_identity.identity():
+    lives = process_identity.lives(run.process)
+    if lives is None:
+        return run.silent_s is not None and run.silent_s < DEAD_AFTER_S
+    if run.process == process_identity.identity():
         return run.lease in _active
-    return run.silent_s is not None and run.silent_s < DEAD_AFTER_S
+    return lives
 
 
 def _held(run: RunInfo) -> TunerError:
@@ -86,8 +91,11 @@ def _held(run: RunInfo) -> TunerError:
             f"run {run.run_id} of {run.campaign!r} has just been changed by another driver",
             "`tuner status` shows its state; rerun the command",
         )
+    visible = process_identity.lives(run.process) is not None
     return TunerError(
         f"run {run.run_id} of {run.campaign!r} is under way at {run.holder}",
-        f"wait for it or stop it; {DEAD_AFTER_S:.0f} s after its last heartbeat another driver can "
-        "take the run over",
+        "wait for it, or end that process; the run is free as soon as the process has ended"
+        if visible
+        else f"wait for it or stop it; {DEAD_AFTER_S:.0f} s after its last heartbeat another "
+        "driver can take the run over",
     )

@@ -1,4 +1,4 @@
-"""An identity of a process that no other process has, and whether that process has ended.
+"""An identity of a process that no other process has, and whether that process is alive.
 
 Host name and process number do not suffice: containers share both, and the system reuses numbers.
 An identity consists of the boot of the machine, the PID namespace, the process number and the time
@@ -19,23 +19,25 @@ def identity() -> str:
     return _identity(os.getpid())
 
 
-def gone(process: str) -> bool:
-    """Whether the process of that identity has provably ended.
+def lives(process: str) -> bool | None:
+    """Whether the process of that identity is alive; None where nothing here can tell.
 
-    False for a process of another machine, container or boot, which is invisible here.
+    A process of another machine, container or boot is invisible here. A stopped one lives.
     """
     here = identity().split()
     there = process.split()
     if len(here) != 4 or len(there) != 4 or here[:2] != there[:2]:
-        return False
+        return None
     try:
         os.kill(int(there[2]), 0)
     except ProcessLookupError:
-        return True
+        return False
     except PermissionError:
         pass  # it exists and belongs to another user
     state, started = _state(there[2])
-    return state in ("Z", "X") or (started != "" and started != there[3])
+    if not state:
+        return None  # the system hides the processes of other users
+    return state not in ("Z", "X") and started == there[3]
 
 
 @cache

@@ -169,8 +169,9 @@ class _Ticker:
             return fire.state == "interrupted"
         if fire.process and fire.process == process_identity.identity():
             return (fire.schedule, fire.instant) not in _claimed_here
-        if process_identity.gone(fire.process):
-            return True
+        lives = process_identity.lives(fire.process)
+        if lives is not None:
+            return not lives
         run = _run_of(self.store, fire)
         if run is None:
             began = fire.fired_at or fire.instant
