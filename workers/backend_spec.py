@@ -87,8 +87,8 @@ class BackendSpec:
     standby: bool = True
     #: How many runners a pool has when neither configuration nor devices say; None: one per device.
     default_runners: int | None = None
-    #: The processors that one runner keeps busy. Builders leave them free, but for spare builders
-    #: of a local pool, which work while no runner of a timed kind without an accelerator measures.
+    #: The processors that one runner keeps busy. Builders leave them free. Where variants are timed
+    #: on them, builders use them and stand still meanwhile.
     processors: int = 1
     #: The GPUs that Ray reserves for one runner. Ray shows the runner these devices alone, so its
     #: device has index 0.
@@ -104,6 +104,11 @@ class BackendSpec:
     seconds_per_trial: float = 1.0
     #: Estimated seconds of race and confirmation of one task.
     seconds_of_finals: float = 8.0
+
+    @property
+    def times_processors(self) -> bool:
+        """Whether variants are timed on the machine's processors."""
+        return self.timed and not self.accelerator and not self.replayed
 
     # -- devices -----------------------------------------------------------------------------------
     def found(self) -> list[Device]:

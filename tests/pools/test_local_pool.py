@@ -75,12 +75,11 @@ def test_builders_get_the_processors_that_runners_leave():
     assert PoolPlan(PoolSpec(builders=3)).builders(cpus=1, memory_bytes=0, runners=0) == 3
 
 
-def test_spare_builders_take_the_processors_of_timed_runners():
+def test_builders_also_use_the_processors_that_are_timed_now_and_then():
     plan = PoolPlan(PoolSpec())
-    assert plan.spare_builders(cpus=16, memory_bytes=2**40, builders=14, timed=1) == 1
-    assert plan.spare_builders(cpus=2, memory_bytes=2**40, builders=1, timed=4) == 1
-    assert plan.spare_builders(cpus=1, memory_bytes=2**40, builders=1, timed=1) == 0
-    assert plan.spare_builders(cpus=8, memory_bytes=2**31, builders=1, timed=2) == 0
-    assert plan.spare_builders(cpus=8, memory_bytes=0, builders=7, timed=0) == 0
+    assert plan.builders(cpus=16, memory_bytes=2**40, runners=2, timed=1) == 15
+    assert plan.builders(cpus=2, memory_bytes=2**40, runners=4, timed=4) == 2
+    assert plan.builders(cpus=1, memory_bytes=2**40, runners=1, timed=1) == 1
+    assert plan.builders(cpus=8, memory_bytes=2**31, runners=7, timed=2) == 1
     set_by_user = PoolPlan(PoolSpec(builders=1))
-    assert set_by_user.spare_builders(cpus=8, memory_bytes=0, builders=1, timed=1) == 0
+    assert set_by_user.builders(cpus=8, memory_bytes=0, runners=1, timed=1) == 1

@@ -38,7 +38,7 @@ from tuner.engine import (
 )
 from tuner.progress import ProgressCallback
 from tuner.tracing import span
-from workers.records import Built, WorkerInfo, WorkerReady
+from workers.records import Built, Measured, WorkerInfo, WorkerReady
 from workers.roles import Pool
 
 _POLL_S = 0.1
@@ -174,6 +174,9 @@ class Driver:
 
     def _step(self) -> None:
         """Give the engine one event, or write one result while no worker waits."""
+        if getattr(self.pool, "timing", False):
+            self._step_aside()
+            return
         writable = self._writes.can_write
         idle = not (self.engine.builds_deferred or self._waiting or writable)
         self._waiting += self.pool.poll(_POLL_S if idle else 0.0)
@@ -186,6 +189,18 @@ class Driver:
             # Nodes have joined or left the cluster.
             self._handle(BuildersChanged(self.pool.builders))
         self._handle(self._next_event())
+
+    def _step_aside(self) -> None:
+        """Do no more than devices need while variants are timed on this machine's processors.
+
+        The engine gets what devices have measured, after which it asks no strategy. Everything else
+        waits for the end of the job.
+        """
+        self._waiting += self.pool.poll(_POLL_S)
+        self._writes.write_overdue()
+        places = (i for i, event in enumerate(self._waiting) if isinstance(event, Measured))
+        if (place := next(places, None)) is not None:
+            self._handle(self._waiting.pop(place))
 
     def usage(self) -> dict[str, float]:
         """How well the devices were used, for the run's record.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from search_spaces.errors import TunerError
@@ -118,7 +119,8 @@ class ProcessBuilder:
                 result: Artifact | Failure = self._child.request(
                     "build", job, timeout_s=job.timeout_s
                 )
-                return result
+                build_s = max(0.0, result.build_s - self._child.suspended_s)
+                return replace(result, build_s=build_s)
             except ChildTimeout:
                 message = f"the build took longer than {job.timeout_s:g} s"
                 return Failure(Status.TIMEOUT, message, build_s=job.timeout_s)
@@ -131,6 +133,14 @@ class ProcessBuilder:
                     cause = f"the compiler crashed ({death.exit_status}) {times(len(exits))}"
                     return Failure(Status.COMPILE, crash_message(cause, death), death.output)
                 _log.info("%s: retried after %s", job.job_id, death)
+
+    def suspend(self) -> None:
+        """Stop the child with its compilers until `resume`. For any thread."""
+        self._child.suspend()
+
+    def resume(self) -> None:
+        """Let the child go on. For any thread."""
+        self._child.resume()
 
     def condemn(self) -> None:
         """Begin to end the child while the caller continues; `kill` waits for its end."""

@@ -8,12 +8,14 @@ import os
 import socket
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from search_spaces.records import Device, Status, Toolchain, Value, Workload
+from search_spaces.records import Device, Status, Toolchain, Value, Workload, digest
 from tuner.tracing import span, traced
-from workers import backend_kinds
+from workers import backend_kinds, quiet_processors
+from workers.machine_lock import DeviceLock
 from workers.measure.preparation_parts import Part, PartResult
 from workers.measure.standby_preparation import StandbyPreparation
 from workers.records import (
@@ -111,7 +113,9 @@ class DeviceRunner:
             )
 
         self._children = ChildWithStandby(make, self._prepare_standby, standby=standby)
-        self._preparation = StandbyPreparation(self._children)
+        self._kind, self._index = kind, index
+        self._device: Device | None = None
+        self._preparation = StandbyPreparation(self._children, self._device_lock)
 
     @property
     def pid(self) -> int | None:
@@ -131,6 +135,7 @@ class DeviceRunner:
             start(child)
             try:
                 device, toolchain = _device_of(child)
+                self._device = device
             except (ChildTimeout, ChildDied, ChildError) as error:
                 child.kill()
                 fault = fault_of(getattr(error, "error", None))
@@ -153,7 +158,8 @@ class DeviceRunner:
     def _calibration(self, child: SupervisedChild) -> Calibration | None:
         """None if the backend has none. A device that cannot be calibrated still measures."""
         try:
-            found: Calibration | None = child.request("calibration", timeout_s=_PROBE_TIMEOUT_S)
+            with self._alone():
+                found: Calibration | None = child.request("calibration", timeout_s=_PROBE_TIMEOUT_S)
         except (ChildTimeout, ChildDied, ChildError) as error:
             child.kill()
             if not child.retired:
@@ -178,7 +184,8 @@ class DeviceRunner:
                 children.renew_standby()
         self._preparation.add(job)
         try:
-            with self._preparation.job_on(child, job):
+            alone = self._alone() if job.candidates else nullcontext()
+            with self._preparation.job_on(child, job), alone:
                 result, poisoned = child.request(
                     "measure",
                     job,
@@ -218,6 +225,33 @@ class DeviceRunner:
             children.renew_standby()
         children.ensure_standby()
         return Reply(result, poisoned, child.last_activity)
+
+    def _alone(self) -> AbstractContextManager[None]:
+        """A block in which no other process of this machine times or checks on the device.
+
+        The wait for it counts for no time limit.
+        """
+        if backend_kinds.spec(self._kind).times_processors:
+            return quiet_processors.measuring(lambda: self._children.retired)
+        lock = self._device_lock()
+        return lock.held(lambda: self._children.retired) if lock is not None else nullcontext()
+
+    def _device_lock(self) -> DeviceLock | None:
+        """The lock of this very device; None for one that is not real or not timed."""
+        spec, device = backend_kinds.spec(self._kind), self._device
+        if not spec.timed or spec.replayed:
+            return None
+        own = device.uuid or f"{device.fingerprint}-{self._index}" if device else f"{self._index}"
+        name = digest([self._kind, own])[:16]
+        return DeviceLock(name, f"{device.name if device else self._kind} ({self._worker_id})")
+
+    def suspend(self) -> None:
+        """Stop the child until `resume`. For any thread."""
+        self._children.current.suspend()
+
+    def resume(self) -> None:
+        """Let the child go on. For any thread."""
+        self._children.current.resume()
 
     def _unbiased(self, job: MeasureJob) -> SupervisedChild:
         """A child that has not seen the job's task: new buffers, no state of the search."""

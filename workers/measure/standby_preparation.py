@@ -14,11 +14,12 @@ import logging
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from search_spaces.records import Workload
+from workers.machine_lock import DeviceLock
 from workers.measure.preparation_parts import Part, PartKind, PartResult
 from workers.records import KernelRef, MeasureJob, Mode
 from workers.supervision.error_text import one_line
@@ -60,11 +61,17 @@ class _Plan:
 class StandbyPreparation:
     """Has the standby of one runner prepare the confirmations of the runner's tasks.
 
-    children: the runner's processes. Methods are for the runner's thread, `close` for any thread.
+    children: the runner's processes. device_lock: makes the lock of the device, which a part that
+    launches something holds, or None. Methods are for the runner's thread, `close` for any thread.
     """
 
-    def __init__(self, children: ChildWithStandby) -> None:
+    def __init__(
+        self,
+        children: ChildWithStandby,
+        device_lock: Callable[[], DeviceLock | None] = lambda: None,
+    ) -> None:
         self._children = children
+        self._device_lock = device_lock
         self._changed = threading.Condition()
         #: The tasks to prepare, the latest last.
         self._tasks: OrderedDict[_Key, MeasureJob] = OrderedDict()
@@ -162,18 +169,26 @@ class StandbyPreparation:
     def _work(self) -> None:
         """Do parts until there is none left, or no standby to do them."""
         self._turn_since = 0.0
+        lock = self._device_lock()
         while True:
             with self._changed:
                 found = self._wait_for_part()
                 if found is None:
                     self._thread = None
+                    if lock is not None:
+                        lock.close()
                     return
                 child, key, part = found
+                if part.on_device and lock is not None and not lock.take():
+                    self._changed.wait(_BUSY_POLL_S)
+                    continue
                 job, plan = self._tasks[key], self._plans[key]
                 if part.on_device:
                     self._on_device = child
                     self._turn_since = 0.0
             result = self._do(child, key, job, part)
+            if lock is not None:
+                lock.release()
             with self._changed:
                 self._on_device = None
                 self._changed.notify_all()

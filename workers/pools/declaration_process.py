@@ -64,6 +64,14 @@ class DeclarationProcess:
             raise self._error
         return True
 
+    def suspend(self) -> None:
+        """Stop the process until `resume`."""
+        self._child.suspend()
+
+    def resume(self) -> None:
+        """Let the process go on."""
+        self._child.resume()
+
     def condemn(self) -> None:
         """Begin to end the process while the caller continues."""
         self._child.condemn()

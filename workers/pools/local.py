@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,9 +21,9 @@ from workers.host import cpu_device
 from workers.measure.device_runner import DeviceRunner
 from workers.pools.cores import number, shares
 from workers.pools.declaration_process import DeclarationProcess
-from workers.pools.shared_processors import SharedProcessors
 from workers.pools.worker_servers import WorkerServers, taken
 from workers.pools.worker_slots import PoolPlan, WorkerSlot
+from workers.quiet_processors import Yielder
 from workers.records import (
     BuildJob,
     Built,
@@ -43,8 +43,7 @@ _log = logging.getLogger(__name__)
 #: A runner that fails to start this many times in a row is given up.
 _MAX_START_FAILURES = 3
 _PAUSE_S = 1.0
-#: How long a spare builder leaves its processor to a runner after each build.
-_HANDOVER_S = 0.05
+_LOADED_POLL_S = 0.01
 #: The interpreter's switch interval, a tenth of the default: a device is idle until the thread with
 #: its result gets the interpreter, and the driver has a thread per worker.
 _SWITCH_S = 0.0005
@@ -74,7 +73,9 @@ class LocalPool:
         self._builds: queue.SimpleQueue[BuildJob | None] = queue.SimpleQueue()
         self._builders: list[ProcessBuilder] = []
         self._checks: list[DeclarationProcess] = []
-        self._processors = SharedProcessors()
+        self._yielder = Yielder()
+        #: Jobs without an answer that are timed on this machine's processors.
+        self._timed_jobs: set[str] = set()
         self._runners: dict[str, _RunnerState] = {}
         self._threads: list[threading.Thread] = []
         self._servers: WorkerServers | None = None
@@ -92,6 +93,11 @@ class LocalPool:
     @property
     def warm(self) -> bool:
         return all(builder.warm for builder in self._builders)
+
+    @property
+    def timing(self) -> bool:
+        """Whether a job is timed on this machine's processors, or is about to be."""
+        return bool(self._timed_jobs) or self._yielder.suspended
 
     def start(self) -> None:
         sys.setswitchinterval(_SWITCH_S)
@@ -112,24 +118,26 @@ class LocalPool:
             runner = self._runner(slot, servers, core, cores)
             self._runners[slot.worker_id] = _RunnerState(slot, runner)
         busy = sum(backend_kinds.spec(slot.kind).processors for slot in slots)
-        cpus, memory_bytes = _usable_cpus(), cpu_device().memory_bytes
-        count = plan.builders(cpus, memory_bytes, busy)
-        timed = sum(_timed_processors(slot) for slot in slots)
-        spares = plan.spare_builders(cpus, memory_bytes, count, timed)
-        self._builders = [
-            self._builder(index, servers, slots, others) for index in range(count + spares)
+        timed = sum(
+            spec.processors
+            for spec in (backend_kinds.spec(slot.kind) for slot in slots)
+            if spec.times_processors
+        )
+        count = plan.builders(_usable_cpus(), cpu_device().memory_bytes, busy, timed)
+        self._builders = [self._builder(index, servers, slots, others) for index in range(count)]
+        untimed = [
+            state.runner
+            for state in self._runners.values()
+            if not backend_kinds.spec(state.slot.kind).timed
         ]
+        self._yielder.start([*self._builders, *untimed])
         # Runners first: their device opens while builders start.
         self._threads = [
             *(
                 self._thread(self._serve_runner, state, state.slot.worker_id)
                 for state in self._runners.values()
             ),
-            *(self._thread(self._build, one, one.worker_id) for one in self._builders[:count]),
-            *(
-                self._thread(self._build_in_turn, one, one.worker_id)
-                for one in self._builders[count:]
-            ),
+            *(self._thread(self._build, one, one.worker_id) for one in self._builders),
         ]
         for thread in self._threads:
             thread.start()
@@ -188,17 +196,19 @@ class LocalPool:
             return None
         self._checks = [check for check in self._checks if check.running]
         self._checks.append(DeclarationProcess(jobs, self._plan.paths, server))
+        self._yielder.add(self._checks[-1])
         return self._checks[-1]
 
     def submit_build(self, job: BuildJob) -> None:
         self._builds.put(job)
-        self._processors.notify()
 
     def submit_measure(self, worker_id: str, job: MeasureJob) -> None:
         state = self._runners.get(worker_id)
         if state is None or not state.ready:
             self._events.put(JobLost(job.job_id, f"worker {worker_id} is not ready"))
         else:
+            if job.candidates and backend_kinds.spec(state.slot.kind).times_processors:
+                self._timed_jobs.add(job.job_id)
             state.inbox.put(job)
 
     def poll(self, timeout_s: float) -> Sequence[PoolEvent]:
@@ -213,8 +223,7 @@ class LocalPool:
     def condemn(self) -> None:
         """Begin to end all workers while the caller continues; `close` waits for their end."""
         self._closing.set()
-        # First, so that spare builders take no mark of the end from another builder.
-        self._processors.close()
+        self._yielder.close()
         while not self._builds.empty():
             self._builds.get()
         for _ in self._builders:
@@ -266,22 +275,6 @@ class LocalPool:
             if not self._built(builder, job):
                 self._closing.wait(_PAUSE_S)
 
-    def _build_in_turn(self, builder: ProcessBuilder) -> None:
-        """Build as a spare builder, while no timed CPU runner measures."""
-        while not builder.warm and not self._closing.is_set():
-            builder.warm_up()
-        while self._processors.begin_build(lambda: not self._builds.empty()):
-            job, built = None, True
-            try:
-                with suppress(queue.Empty):  # another builder took it
-                    job = self._builds.get_nowait()
-                if job is not None:
-                    built = self._built(builder, job)
-            finally:
-                self._processors.end_build()
-            # A runner comes first: the driver needs a moment to send it what was built.
-            self._closing.wait(_HANDOVER_S if built else _PAUSE_S)
-
     def _built(self, builder: ProcessBuilder, job: BuildJob) -> bool:
         """Build and report the result; False where the job is lost."""
         try:
@@ -310,6 +303,7 @@ class LocalPool:
         while failures < _MAX_START_FAILURES and not self._closing.is_set():
             try:
                 with span("open the device", "waiting"):
+                    self._await_servers(state)
                     info = state.runner.info
             except Exception as error:
                 failures += 1
@@ -334,31 +328,32 @@ class LocalPool:
         worker_id = state.slot.worker_id
         while (job := state.inbox.get()) is not None:
             try:
-                turn = (
-                    self._processors.measuring() if _timed_processors(state.slot) else nullcontext()
-                )
-                with span(f"{job.mode}", "waiting", job=job.job_id), turn:
+                with span(f"{job.mode}", "waiting", job=job.job_id):
+                    self._await_servers(state)
                     result = state.runner.measure(job)
             except Exception as error:
                 state.ready = False
                 state.runner.reset()
+                self._timed_jobs.discard(job.job_id)
                 reason, remedy = reason_of(error), remedy_of(error)
                 _log.info("%s: job %s is lost: %s", worker_id, job.job_id, reason)
                 # In this order, or the caller would give the next job to the same worker.
                 self._events.put(WorkerGone(worker_id, reason, remedy))
                 self._events.put(JobLost(job.job_id, reason, remedy, is_lasting(error)))
                 return False
+            self._timed_jobs.discard(job.job_id)
             self._events.put(Measured(job.job_id, worker_id, result))
         return True
 
+    def _await_servers(self, state: _RunnerState) -> None:
+        """Before processors are timed, wait until no fork server loads libraries on them."""
+        servers = self._servers
+        if servers is not None and backend_kinds.spec(state.slot.kind).times_processors:
+            while servers.loading and not self._closing.is_set():
+                self._closing.wait(_LOADED_POLL_S)
+
     def _thread(self, target: Any, worker: object, name: str) -> threading.Thread:
         return threading.Thread(target=target, args=(worker,), name=name, daemon=True)
-
-
-def _timed_processors(slot: WorkerSlot) -> int:
-    """The processors that a runner times variants on; 0 for other runners."""
-    spec = backend_kinds.spec(slot.kind)
-    return spec.processors if spec.timed and not spec.accelerator else 0
 
 
 def _usable_cpus() -> int:

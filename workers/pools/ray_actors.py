@@ -17,6 +17,7 @@ from workers.pools.cores import number, shares
 from workers.pools.moved_paths import MovedFolder
 from workers.pools.ray_cluster import ray
 from workers.pools.worker_slots import WorkerSlot
+from workers.quiet_processors import Yielder
 from workers.records import Artifact, BuildJob, Failure, MeasureJob, Measurement, WorkerInfo
 
 
@@ -42,6 +43,9 @@ class BuilderActor:
         self._builder = ProcessBuilder(
             options, name, paths=paths, cwd=cwd, kinds=kinds, cores=others
         )
+        # Runners of the node are in other processes.
+        self._yielder = Yielder()
+        self._yielder.start([self._builder])
 
     def ready(self) -> None:
         """Return, which says that the actor has started."""
@@ -59,6 +63,7 @@ class BuilderActor:
         return result, self._builder.warm
 
     def close(self) -> None:
+        self._yielder.close()
         self._builder.close()
 
     def pids(self) -> tuple[int, int | None]:
@@ -90,6 +95,8 @@ class RunnerActor:
             launch_core=launch,
             cores=cores,
         )
+        self._yielder = Yielder()
+        self._yielder.start([] if backend.timed else [self._runner])
 
     def ready(self) -> WorkerInfo:
         """The runner's device; determined again after a loss."""
@@ -108,6 +115,7 @@ class RunnerActor:
             return self._runner.measure(moved)
 
     def close(self) -> None:
+        self._yielder.close()
         self._runner.close()
 
     def pids(self) -> tuple[int, int | None]:

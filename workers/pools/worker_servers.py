@@ -137,9 +137,14 @@ class WorkerServers:
         describe = self._describe.get(kind)
         return describe(index, options) if describe is not None else None
 
+    @property
+    def loading(self) -> bool:
+        """Whether a living server still loads libraries."""
+        return any(one.loading and one.alive for one in (self._root, *self._branches))
+
     def kill_if_loading(self) -> None:
         """Kill servers that still load libraries, which no worker needs any more."""
-        if any(server.loading for server in (self._root, *self._branches)):
+        if self.loading:
             self._root.kill()
 
     def close(self) -> None:

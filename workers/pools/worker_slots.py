@@ -55,25 +55,16 @@ class PoolPlan:
             for index in range(count):
                 yield WorkerSlot(f"{kind}-{index}", kind, index, self._options(kind))
 
-    def builders(self, cpus: int, memory_bytes: int, runners: int) -> int:
+    def builders(self, cpus: int, memory_bytes: int, runners: int, timed: int = 0) -> int:
         """The number of builders: as the spec says, else the processors that `runners` leave.
 
-        At least 1, and no more than memory allows. memory_bytes: 0 if unknown.
+        At least 1, and no more than memory allows. timed: those of the runners' processors on which
+        variants are timed, where builders run while nothing is. memory_bytes: 0 if unknown.
         """
         if self._spec.builders is not None:
             return self._spec.builders
         room = memory_bytes // _BUILDER_BYTES if memory_bytes else cpus
-        return max(1, min(cpus - runners, room))
-
-    def spare_builders(self, cpus: int, memory_bytes: int, builders: int, timed: int) -> int:
-        """The number of builders, besides `builders`, that take turns with timed CPU runners.
-
-        0 where the spec says how many builders there are. timed: the processors of these runners.
-        """
-        if self._spec.builders is not None:
-            return 0
-        room = memory_bytes // _BUILDER_BYTES if memory_bytes else cpus
-        return max(0, min(timed, cpus - builders, room - builders))
+        return max(1, min(max(1, cpus - runners) + timed, cpus, room))
 
     def close(self) -> None:
         """Remove the folder that the runners share."""

@@ -25,7 +25,9 @@
                                         writes the exit status, which becomes `ChildDied`
     the driver ends, also by kill -9    the lifeline closes by itself; as for a timeout
     the reaper is killed                the kernel kills the worker (PR_SET_PDEATHSIG), the fork
-                                        server kills the rest of the process group
+                                        server kills the rest of its session
+    the child is suspended              the worker and its helpers, a process group without the
+                                        reaper, are stopped; time limits stand still
     the fork server is killed           the kernel kills its branches; reapers and workers live on,
                                         and the next child gets a new server
 

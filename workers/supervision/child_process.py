@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import select
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from tuner import tracing
@@ -83,7 +85,7 @@ class ChildProcess:
         self._output.clear()
         message = memoryview(framed(body))
         while message:
-            _wait_for(self._requests, select.POLLOUT, deadline.until)
+            _wait_for(self._requests, select.POLLOUT, deadline)
             message = message[os.write(self._requests, message) :]
         while True:
             size = length_of(self._read(LENGTH_BYTES, deadline))
@@ -95,7 +97,7 @@ class ChildProcess:
     def _read(self, count: int, deadline: ResponseDeadline) -> bytes:
         received = bytearray()
         while len(received) < count:
-            _wait_for(self._replies, select.POLLIN, deadline.until)
+            _wait_for(self._replies, select.POLLIN, deadline)
             chunk = os.read(self._replies, min(count - len(received), _CHUNK_BYTES))
             if not chunk:
                 raise EOFError
@@ -119,6 +121,21 @@ class ChildProcess:
                 os.close(self._lifeline)
                 self._lifeline = -1
                 self._server.interrupt()
+
+    def suspend(self) -> None:
+        """Stop the worker and its helpers, at once. For any thread."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let them go on. For any thread."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Send a signal to the worker's process group, to which its reaper does not belong."""
+        with self._lifeline_lock:
+            if self._lifeline >= 0 and self.pid is not None:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self.pid, number)
 
     def end(self) -> str:
         """Kill what is left, and return the worker's exit: `SIGSEGV` or `exit code 3`."""
@@ -168,8 +185,9 @@ def _readable(descriptor: int, timeout_s: float) -> bool:
     return bool(poller.poll(max(0.0, timeout_s) * 1000))
 
 
-def _wait_for(descriptor: int, event: int, deadline: float) -> None:
+def _wait_for(descriptor: int, event: int, deadline: ResponseDeadline) -> None:
     poller = select.poll()
     poller.register(descriptor, event)
-    if not poller.poll(max(0.0, deadline - time.monotonic()) * 1000):
-        raise TimeoutError
+    while not poller.poll(max(0.0, deadline.until - time.monotonic()) * 1000):
+        if time.monotonic() >= deadline.until:
+            raise TimeoutError

@@ -93,6 +93,12 @@ class Server(ABC):
         self._receive_loaded()
         return self._process is not None and self._loaded < self._sent
 
+    @property
+    def alive(self) -> bool:
+        """Whether the server's process has been started and has not ended."""
+        process = self._process
+        return process is not None and process.poll() is None
+
     def start(self) -> None:
         """Start the process and let it load, unless it runs. Returns at once. Raises OSError."""
         with self._lock:

@@ -68,6 +68,11 @@ class ChildWithStandby:
         """Whether there is a standby or one is starting. For any thread."""
         return self._standby is not None or self._next is not None
 
+    @property
+    def retired(self) -> bool:
+        """Whether all are told to end for good. For any thread."""
+        return self._retired
+
     def ready(self) -> SupervisedChild:
         """The child in use, started. Raises WorkerLost if none can be started."""
         if not self._current.alive:

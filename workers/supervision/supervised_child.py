@@ -116,6 +116,12 @@ class SupervisedChild:
         self._process: ChildProcess | None = None
         self._retired = False
         self._last_activity = ""
+        #: Guards what follows. Its holder waits for nothing else.
+        self._standing = threading.Condition()
+        self._suspended = False
+        #: Of the request in hand.
+        self._deadline: ResponseDeadline | None = None
+        self._suspended_s = 0.0
 
     @property
     def pid(self) -> int | None:
@@ -138,6 +144,34 @@ class SupervisedChild:
     def last_activity(self) -> str:
         """The activity of the last heartbeat of the last request; empty without one."""
         return self._last_activity
+
+    @property
+    def suspended_s(self) -> float:
+        """Seconds of the last request in which the child stood still."""
+        return self._suspended_s
+
+    def suspend(self) -> None:
+        """Stop the child and its helpers until `resume`, and start none. For any thread.
+
+        The time limits of a request do not count the time. A child that is just starting goes on
+        until it has started. A suspended child can be killed.
+        """
+        with self._standing:
+            self._suspended = True
+            if self._deadline is not None:
+                self._deadline.suspend()
+            if self._process is not None:
+                self._process.suspend()
+
+    def resume(self) -> None:
+        """Let the child go on. For any thread."""
+        with self._standing:
+            self._suspended = False
+            if self._process is not None:
+                self._process.resume()
+            if self._deadline is not None:
+                self._deadline.resume()
+            self._standing.notify_all()
 
     def request(
         self,
@@ -184,6 +218,8 @@ class SupervisedChild:
         process = self._process
         if process is not None:
             process.close_lifeline()
+        with self._standing:
+            self._standing.notify_all()
 
     def retire(self) -> None:
         """Kill the child and start no other. Present and later requests raise ChildDied."""
@@ -193,6 +229,7 @@ class SupervisedChild:
 
     def close(self) -> None:
         """Close the child's object, then end the child; a later request starts a new child."""
+        self.resume()
         with self._lock:
             if self._process is not None:
                 self._process.close_requests()
@@ -205,6 +242,8 @@ class SupervisedChild:
 
     @tracing.traced("start of a process", "waiting")
     def _start(self) -> ChildProcess:
+        with self._standing:
+            self._standing.wait_for(lambda: not self._suspended or self._retired)
         if self._retired:
             raise ChildDied(self._name, "retired", "")
         scratch = Path(unused_name())
@@ -227,12 +266,19 @@ class SupervisedChild:
             self.kill()
             self._close_server()
             raise
+        with self._standing:
+            if self._suspended:
+                process.suspend()
         _log.debug("%s: process %s started", self._name, process.pid)
         return process
 
     def _exchange(
         self, process: ChildProcess, body: bytes, timeout_s: float, deadline: ResponseDeadline
     ) -> Any:
+        with self._standing:
+            self._deadline = deadline
+            if self._suspended:
+                deadline.suspend()
         try:
             reply = process.exchange(body, deadline)
         except TimeoutError:
@@ -244,7 +290,9 @@ class SupervisedChild:
             self.kill()
             raise
         finally:
-            self._last_activity = deadline.last_activity
+            with self._standing:
+                self._deadline = None
+            self._last_activity, self._suspended_s = deadline.last_activity, deadline.suspended_s
         return _result_of(reply)
 
     def _timeout(self, timeout_s: float, deadline: ResponseDeadline) -> ChildTimeout:

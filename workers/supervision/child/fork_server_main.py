@@ -4,7 +4,7 @@
 
 `workers.supervision.fork_server` starts it. It may also fork a branch: a fork server that has
 loaded what this one has, and then loads more. The server outlives its children and they outlive it;
-a branch ends with its server. The server kills the process group of a reaper that was itself
+a branch ends with its server. The server kills the session of a reaper that was itself
 killed. Callers that kill their direct children when they end, as Ray's processes do, kill the
 server only; reapers and workers are its children and clean up by themselves.
 """
@@ -43,7 +43,7 @@ from workers.supervision.child.process_control import (
     set_name,
     wake_on_child_exit,
 )
-from workers.supervision.child.reaper import supervise
+from workers.supervision.child.reaper import kill_session, supervise
 from workers.supervision.child.worker_loop import append_paths, work
 
 
@@ -154,7 +154,10 @@ class Server:
         Server(socket.socket(fileno=control), name).serve()
 
     def _collect(self) -> bool:
-        """Collect ended children and kill the rest of their process groups; whether any lives."""
+        """Collect ended children, and kill what is left of those that were killed.
+
+        Returns whether any lives.
+        """
         while True:
             try:
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG)
@@ -162,9 +165,9 @@ class Server:
                 return False
             if ended is None:
                 return True
-            # Until it is collected, no other process group can have its number.
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(ended.si_pid, signal.SIGKILL)
+            if ended.si_code != os.CLD_EXITED:
+                # Until it is collected, no other session can have its number.
+                kill_session(ended.si_pid)
             _, status = os.waitpid(ended.si_pid, 0)
             exit_status = self._branches.pop(ended.si_pid, -1)
             if exit_status >= 0:

@@ -80,7 +80,7 @@ def _collect(worker: int) -> tuple[bool, int | None]:
 
 def _descendants(root: int) -> list[int]:
     children: dict[int, list[int]] = {}
-    for pid, parent in _parents():
+    for pid, parent, _ in _processes():
         children.setdefault(parent, []).append(pid)
     found: list[int] = []
     queue = [root]
@@ -91,10 +91,19 @@ def _descendants(root: int) -> list[int]:
     return found
 
 
-def _parents() -> Iterator[tuple[int, int]]:
-    """(process id, parent's process id) of every visible process."""
+def kill_session(session: int) -> None:
+    """Kill all processes of a session."""
+    for pid, _, its_session in _processes():
+        if its_session == session:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _processes() -> Iterator[tuple[int, int, int]]:
+    """(process id, parent's process id, session) of every visible process."""
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             with suppress(OSError), open(f"/proc/{entry}/stat", "rb") as stat:
                 # The name stands in brackets and may hold anything; fields follow the last one.
-                yield int(entry), int(stat.read().rpartition(b")")[2].split()[1])
+                fields = stat.read().rpartition(b")")[2].split()
+                yield int(entry), int(fields[1]), int(fields[3])

@@ -34,6 +34,8 @@ def work(requests: int, replies: int, reaper: int, name: str) -> None:
     die_with_parent()
     if os.getppid() != reaper:
         return
+    # A group of its own, with its helpers: it can be stopped while its reaper watches.
+    os.setpgid(0, 0)
     set_name(name)
     log_file.join(name)
     tracing.join(name)
