@@ -191,8 +191,9 @@ def _named(pid: int) -> str:
     command = ""
     with suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as line:
         words = line.read(4096).decode(errors="replace").split("\0")
-        words = [os.path.basename(word) if index < 2 else word for index, word in enumerate(words)]
+        words[:2] = map(os.path.basename, words[:2])
         if words[0].startswith("python") and len(words) > 1:
-            words = words[1:]
-        command = "".join(c if c.isprintable() else "?" for c in " ".join(words).strip())
+            del words[0]
+        text = " ".join(filter(None, (word.partition("\n")[0] for word in words)))
+        command = "".join(c if c.isprintable() else "?" for c in text)
     return f"process {pid} ({command[:_COMMAND_CHARACTERS]})" if command else f"process {pid}"

@@ -14,7 +14,7 @@ from search_spaces.records import Device, Toolchain, Value, config_key
 from workers.backend_kinds import BackendSpec
 from workers.measure.preparation_parts import Part, PartResult
 from workers.records import Calibration, Failure, MeasureJob, Measurement, Status, Timing
-from workers.supervision.heartbeat import heartbeat
+from workers.supervision.heartbeat import await_processors, heartbeat
 
 
 class ProbeSpec(BackendSpec):
@@ -74,6 +74,7 @@ class ProbeBackend:
     def measure(self, job: MeasureJob) -> Measurement:
         """Measure nothing, but do what the candidates' configs say.
 
+        `states_of` tells the states of these processes while this one has the processors alone.
         `poison` breaks the context for later candidates, `wrong` fails, `sleep_s` takes that many
         seconds. A baseline's name is the seconds that it takes.
         """
@@ -82,6 +83,7 @@ class ProbeBackend:
         thread.start()
         thread.join()
         outcomes: list[Timing | Failure] = []
+        states = ""
         for index, candidate in enumerate(job.candidates):
             name = config_key(candidate.config)
             if self.poisoned:
@@ -89,6 +91,12 @@ class ProbeBackend:
                 continue
             heartbeat(f"candidate {index}")
             time.sleep(float(candidate.config.get("sleep_s", 0)))
+            if pids := str(candidate.config.get("states_of", "")):
+                await_processors()
+                ends_at = time.monotonic() + 20
+                # A signal takes effect when its process is next scheduled.
+                while set(states.split()) != {"T"} and time.monotonic() < ends_at:
+                    states = " ".join(map(state_of, pids.split()))
             if "poison" in candidate.config:
                 self.poisoned = True
                 outcomes.append(Failure(Status.RUNTIME, "illegal memory access"))
@@ -106,6 +114,7 @@ class ProbeBackend:
         clocks = {
             "calibrated": known + self._calibrated,
             "pid": float(os.getpid()),
+            "states": states,
             "parts": ", ".join(self._parts),
             "cores": f"{sorted(os.sched_getaffinity(0))}",
         }
@@ -146,6 +155,11 @@ class WaitingSpec(ProbeSpec):
 
     def preload(self) -> tuple[str, ...]:
         return ("child_targets:load_for_ever",)
+
+
+def state_of(pid: str) -> str:
+    """The letter of a process's state: T while it is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 @contextmanager

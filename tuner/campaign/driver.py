@@ -38,6 +38,7 @@ from tuner.engine import (
 )
 from tuner.progress import ProgressCallback
 from tuner.tracing import span
+from workers import quiet_processors
 from workers.records import Built, Measured, WorkerInfo, WorkerReady
 from workers.roles import Pool
 
@@ -174,9 +175,6 @@ class Driver:
 
     def _step(self) -> None:
         """Give the engine one event, or write one result while no worker waits."""
-        if getattr(self.pool, "timing", False):
-            self._step_aside()
-            return
         writable = self._writes.can_write
         idle = not (self.engine.builds_deferred or self._waiting or writable)
         self._waiting += self.pool.poll(_POLL_S if idle else 0.0)
@@ -188,19 +186,17 @@ class Driver:
         if self.pool.builders != self.engine.builders:
             # Nodes have joined or left the cluster.
             self._handle(BuildersChanged(self.pool.builders))
-        self._handle(self._next_event())
-
-    def _step_aside(self) -> None:
-        """Do no more than devices need while variants are timed on this machine's processors.
-
-        The engine gets what devices have measured, after which it asks no strategy. Everything else
-        waits for the end of the job.
-        """
-        self._waiting += self.pool.poll(_POLL_S)
-        self._writes.write_overdue()
+        with quiet_processors.at_work() as free:
+            if free:
+                self._handle(self._next_event())
+                return
+        # Variants are timed on these processors. Only what devices have measured goes on, after
+        # which the engine asks no strategy.
         places = (i for i, event in enumerate(self._waiting) if isinstance(event, Measured))
         if (place := next(places, None)) is not None:
             self._handle(self._waiting.pop(place))
+        else:
+            self._waiting += self.pool.poll(_POLL_S)
 
     def usage(self) -> dict[str, float]:
         """How well the devices were used, for the run's record.

@@ -8,8 +8,9 @@ import os
 import socket
 import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from search_spaces.records import Device, Status, Toolchain, Value, Workload, digest
@@ -31,6 +32,7 @@ from workers.supervision.crash_retry import start
 from workers.supervision.error_text import one_line
 from workers.supervision.fault_attribution import FaultAttribution, Loss, Reply
 from workers.supervision.fork_server import ForkServer, Server
+from workers.supervision.heartbeat import await_processors
 from workers.supervision.machine_faults import fault_of
 from workers.supervision.standby import ChildWithStandby
 from workers.supervision.supervised_child import (
@@ -158,8 +160,11 @@ class DeviceRunner:
     def _calibration(self, child: SupervisedChild) -> Calibration | None:
         """None if the backend has none. A device that cannot be calibrated still measures."""
         try:
-            with self._alone():
-                found: Calibration | None = child.request("calibration", timeout_s=_PROBE_TIMEOUT_S)
+            with ExitStack() as held:
+                held.enter_context(self._device_held())
+                found: Calibration | None = child.request(
+                    "calibration", timeout_s=_PROBE_TIMEOUT_S, alone=partial(self._quiet, held)
+                )
         except (ChildTimeout, ChildDied, ChildError) as error:
             child.kill()
             if not child.retired:
@@ -184,18 +189,7 @@ class DeviceRunner:
                 children.renew_standby()
         self._preparation.add(job)
         try:
-            alone = self._alone() if job.candidates else nullcontext()
-            with self._preparation.job_on(child, job), alone:
-                result, poisoned = child.request(
-                    "measure",
-                    job,
-                    timeout_s=job.timeout_s,
-                    max_silence_s=None if job.mode in _UNDISTURBED else job.candidate_timeout_s,
-                    max_silence_after={
-                        **dict.fromkeys(_CANDIDATES, job.candidate_timeout_s),
-                        _BASELINE: job.baseline_timeout_s,
-                    },
-                )
+            result, poisoned = self._request(child, job)
         except ChildTimeout as error:
             message = f"no result within {error.limit_s:g} s; the device process was killed"
             kind, _, name = error.last_activity.partition(" ")
@@ -226,13 +220,32 @@ class DeviceRunner:
         children.ensure_standby()
         return Reply(result, poisoned, child.last_activity)
 
-    def _alone(self) -> AbstractContextManager[None]:
-        """A block in which no other process of this machine times or checks on the device.
+    def _request(
+        self, child: SupervisedChild, job: MeasureJob
+    ) -> tuple[Measurement | Failure, bool]:
+        """The child's answer to a job. What it waits for counts for no time limit."""
+        with self._preparation.job_on(child, job), ExitStack() as held:
+            if job.candidates:
+                held.enter_context(self._device_held())
+            answer: tuple[Measurement | Failure, bool] = child.request(
+                "measure",
+                job,
+                timeout_s=job.timeout_s,
+                max_silence_s=None if job.mode in _UNDISTURBED else job.candidate_timeout_s,
+                max_silence_after={
+                    **dict.fromkeys(_CANDIDATES, job.candidate_timeout_s),
+                    _BASELINE: job.baseline_timeout_s,
+                },
+                alone=partial(self._quiet, held),
+            )
+            return answer
 
-        The wait for it counts for no time limit.
-        """
-        if backend_kinds.spec(self._kind).times_processors:
-            return quiet_processors.measuring(lambda: self._children.retired)
+    def _quiet(self, held: ExitStack) -> None:
+        """Hold the processors quiet until the end of the block."""
+        held.enter_context(quiet_processors.quiet(lambda: self._children.retired))
+
+    def _device_held(self) -> AbstractContextManager[None]:
+        """A block in which no other process of this machine times or checks on the device."""
         lock = self._device_lock()
         return lock.held(lambda: self._children.retired) if lock is not None else nullcontext()
 
@@ -241,6 +254,8 @@ class DeviceRunner:
         spec, device = backend_kinds.spec(self._kind), self._device
         if not spec.timed or spec.replayed:
             return None
+        if spec.times_processors:
+            return DeviceLock("processors", "the processors of this machine")
         own = device.uuid or f"{device.fingerprint}-{self._index}" if device else f"{self._index}"
         name = digest([self._kind, own])[:16]
         return DeviceLock(name, f"{device.name if device else self._kind} ({self._worker_id})")
@@ -329,7 +344,7 @@ class DeviceService:
             self._backend = backend_kinds.create(
                 kind, index=index, cache_dir=str(cache_dir), **options
             )
-        self._core = core
+        self._core, self._kind = core, kind
 
     def info(self) -> tuple[Device, Toolchain]:
         return self._backend.info()
@@ -341,6 +356,8 @@ class DeviceService:
         if calibrate is None:
             return None
         self._bind_to_core()
+        if backend_kinds.spec(self._kind).times_processors:
+            await_processors()
         found: Calibration | None = calibrate()
         return found
 

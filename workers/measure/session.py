@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from search_spaces.records import config_key
-from tuner.tracing import span, traced
+from tuner.tracing import span
+from workers import backend_kinds
 from workers.measure.gate.checks import refusal
 from workers.measure.race.modes import collect_samples, compared
 from workers.measure.session_backend import PreparedCandidate, SessionBackend
@@ -16,7 +17,7 @@ from workers.measure.task_data import TaskData
 from workers.measure.timers.graph import CaptureFailed
 from workers.measure.timers.timer import Candidate, Timer
 from workers.records import Failure, MeasureJob, Measurement, Mode, Timing
-from workers.supervision.heartbeat import heartbeat
+from workers.supervision.heartbeat import await_processors, heartbeat
 
 #: A median below this share of the roofline bound is refused.
 _ROOFLINE_SHARE = 0.9
@@ -187,9 +188,15 @@ class Session:
         return timeable
 
     # -- timing --------------------------------------------------------------------------------
-    @traced("timing", "timing")
     def _time(self, timeable: Mapping[int | str, PreparedCandidate]) -> TimedPass:
         """Samples of all candidates, by the plain timer if one of them cannot be captured."""
+        if backend_kinds.spec(self._backend.info()[0].kind).times_processors:
+            with span("wait for the processors", "waiting"):
+                await_processors()
+        with span("timing", "timing"):
+            return self._timed(timeable)
+
+    def _timed(self, timeable: Mapping[int | str, PreparedCandidate]) -> TimedPass:
         started = time.monotonic()
         prepared = list(timeable.values())
         timer = self._backend.timer(self._job.protocol, prepared)

@@ -112,11 +112,6 @@ class KeptPool:
         return self._pool is not None and self._pool.warm
 
     @property
-    def timing(self) -> bool:
-        """As of a local pool; false where the pool behind it does not say."""
-        return bool(getattr(self._pool, "timing", False))
-
-    @property
     def clock(self) -> Callable[[], float]:
         """The clock of the pool behind it, in seconds."""
         found: Callable[[], float] = getattr(self._pool, "clock", time.monotonic)

@@ -74,8 +74,6 @@ class LocalPool:
         self._builders: list[ProcessBuilder] = []
         self._checks: list[DeclarationProcess] = []
         self._yielder = Yielder()
-        #: Jobs without an answer that are timed on this machine's processors.
-        self._timed_jobs: set[str] = set()
         self._runners: dict[str, _RunnerState] = {}
         self._threads: list[threading.Thread] = []
         self._servers: WorkerServers | None = None
@@ -93,11 +91,6 @@ class LocalPool:
     @property
     def warm(self) -> bool:
         return all(builder.warm for builder in self._builders)
-
-    @property
-    def timing(self) -> bool:
-        """Whether a job is timed on this machine's processors, or is about to be."""
-        return bool(self._timed_jobs) or self._yielder.suspended
 
     def start(self) -> None:
         sys.setswitchinterval(_SWITCH_S)
@@ -207,8 +200,6 @@ class LocalPool:
         if state is None or not state.ready:
             self._events.put(JobLost(job.job_id, f"worker {worker_id} is not ready"))
         else:
-            if job.candidates and backend_kinds.spec(state.slot.kind).times_processors:
-                self._timed_jobs.add(job.job_id)
             state.inbox.put(job)
 
     def poll(self, timeout_s: float) -> Sequence[PoolEvent]:
@@ -334,14 +325,12 @@ class LocalPool:
             except Exception as error:
                 state.ready = False
                 state.runner.reset()
-                self._timed_jobs.discard(job.job_id)
                 reason, remedy = reason_of(error), remedy_of(error)
                 _log.info("%s: job %s is lost: %s", worker_id, job.job_id, reason)
                 # In this order, or the caller would give the next job to the same worker.
                 self._events.put(WorkerGone(worker_id, reason, remedy))
                 self._events.put(JobLost(job.job_id, reason, remedy, is_lasting(error)))
                 return False
-            self._timed_jobs.discard(job.job_id)
             self._events.put(Measured(job.job_id, worker_id, result))
         return True
 

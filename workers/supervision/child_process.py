@@ -8,13 +8,14 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from tuner import tracing
 from workers.supervision.captured_output import CapturedOutput
 from workers.supervision.child.messages import (
+    ALONE,
     EXIT_STATUS,
     LENGTH_BYTES,
     REPLY,
@@ -80,19 +81,35 @@ class ChildProcess:
         """Whether the reaper is alive and has not reported the worker's end."""
         return self._exit_status >= 0 and not _readable(self._exit_status, 0.0)
 
-    def exchange(self, body: bytes, deadline: ResponseDeadline) -> bytes:
-        """Send a request and return the reply. Raises TimeoutError, EOFError or BrokenPipeError."""
+    def exchange(
+        self, body: bytes, deadline: ResponseDeadline, alone: Callable[[], None] = lambda: None
+    ) -> bytes:
+        """Send a request and return the reply. Raises TimeoutError, EOFError or BrokenPipeError.
+
+        alone: gives the worker the processors when it asks; the deadline does not count the time.
+        """
         self._output.clear()
-        message = memoryview(framed(body))
-        while message:
-            _wait_for(self._requests, select.POLLOUT, deadline)
-            message = message[os.write(self._requests, message) :]
+        self._write(body, deadline)
         while True:
             size = length_of(self._read(LENGTH_BYTES, deadline))
             kind, content = self._read(1, deadline), self._read(size - 1, deadline)
             if kind == REPLY:
                 return content
-            deadline.heartbeat(content.decode())
+            if kind == ALONE:
+                deadline.suspend()
+                try:
+                    alone()
+                finally:
+                    deadline.resume()
+                self._write(b"", deadline)
+            else:
+                deadline.heartbeat(content.decode())
+
+    def _write(self, body: bytes, deadline: ResponseDeadline) -> None:
+        message = memoryview(framed(body))
+        while message:
+            _wait_for(self._requests, select.POLLOUT, deadline)
+            message = message[os.write(self._requests, message) :]
 
     def _read(self, count: int, deadline: ResponseDeadline) -> bytes:
         received = bytearray()

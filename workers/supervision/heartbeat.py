@@ -3,7 +3,8 @@
     heartbeat("candidate 3")
 
 The parent process uses the last activity to find the candidate at fault when the process is lost,
-and the time since then to tell a hang from a long job.
+and the time since then to tell a hang from a long job. By the same way a process asks for the
+processors before it times something on them.
 """
 
 from __future__ import annotations
@@ -25,11 +26,24 @@ def heartbeat(activity: str) -> None:
         sender.send(activity)
 
 
+def await_processors() -> None:
+    """Wait until this process has the processors alone, which lasts until its reply.
+
+    Returns at once without a parent process, and where that has no other work on them.
+    """
+    sender = _sender
+    if sender is not None:
+        sender.ask()
+
+
 @contextmanager
-def sent_by(send: Callable[[str], None]) -> Iterator[None]:
-    """Pass heartbeats of this process to `send` inside the block; not those of forked processes."""
+def sent_by(send: Callable[[str], None], ask: Callable[[], None] | None = None) -> Iterator[None]:
+    """Pass heartbeats of this process to `send` inside the block; not those of forked processes.
+
+    ask: asks for the processors and returns with the answer.
+    """
     global _sender
-    _sender = _Sender(send)
+    _sender = _Sender(send, ask)
     try:
         yield
     finally:
@@ -38,8 +52,9 @@ def sent_by(send: Callable[[str], None]) -> Iterator[None]:
 
 
 class _Sender:
-    def __init__(self, send: Callable[[str], None]) -> None:
-        self._send, self._pid, self._lock = send, os.getpid(), threading.Lock()
+    def __init__(self, send: Callable[[str], None], ask: Callable[[], None] | None) -> None:
+        self._send, self._ask = send, ask
+        self._pid, self._lock = os.getpid(), threading.Lock()
         self._open, self._last, self._last_at = True, "", 0.0
 
     def send(self, activity: str) -> None:
@@ -50,6 +65,12 @@ class _Sender:
             if self._open and (activity != self._last or now - self._last_at >= _REPEAT_S):
                 self._send(activity)
                 self._last, self._last_at = activity, now
+
+    def ask(self) -> None:
+        if os.getpid() == self._pid and self._ask is not None:
+            with self._lock:
+                if self._open:
+                    self._ask()
 
     def close(self) -> None:
         with self._lock:

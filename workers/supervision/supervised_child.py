@@ -180,12 +180,15 @@ class SupervisedChild:
         timeout_s: float,
         max_silence_s: float | None = None,
         max_silence_after: Mapping[str, float] | None = None,
+        alone: Callable[[], None] = lambda: None,
     ) -> Any:
         """Call a method of the child's object; start the child first if necessary.
 
         max_silence_s: the longest time between heartbeats, None for no limit; it applies from the
         first heartbeat on. max_silence_after: the same for activities that begin with a certain
-        word. Raises ChildTimeout, ChildDied or ChildError; the child has ended after the first two.
+        word. alone: gives the child the processors when it asks for them, before it times
+        something; the wait counts for no limit. Raises ChildTimeout, ChildDied or ChildError; the
+        child has ended after the first two.
         """
         with self._lock:
             body = pickle.dumps((method, args))
@@ -193,7 +196,7 @@ class SupervisedChild:
             deadline = ResponseDeadline(
                 time.monotonic() + timeout_s, max_silence_s, max_silence_after
             )
-            return self._exchange(process, body, timeout_s, deadline)
+            return self._exchange(process, body, timeout_s, deadline, alone)
 
     def start(self) -> None:
         """Start the child now, unless it is alive. Raises as `request` does."""
@@ -273,14 +276,19 @@ class SupervisedChild:
         return process
 
     def _exchange(
-        self, process: ChildProcess, body: bytes, timeout_s: float, deadline: ResponseDeadline
+        self,
+        process: ChildProcess,
+        body: bytes,
+        timeout_s: float,
+        deadline: ResponseDeadline,
+        alone: Callable[[], None] = lambda: None,
     ) -> Any:
         with self._standing:
             self._deadline = deadline
             if self._suspended:
                 deadline.suspend()
         try:
-            reply = process.exchange(body, deadline)
+            reply = process.exchange(body, deadline, alone)
         except TimeoutError:
             self.kill()
             raise self._timeout(timeout_s, deadline) from None

@@ -4,6 +4,8 @@
     loaded        fork server -> parent   the same socket: `LOADED` for each `LoadOrder`
     request       parent -> worker        pipe: length, pickle; the first one is the setup
     heartbeat     worker -> parent        pipe: length, `HEARTBEAT`, UTF-8 text
+    alone         worker -> parent        the same pipe: length, `ALONE`; the parent answers with an
+                                          empty request once the worker has the processors alone
     reply         worker -> parent        the same pipe: length, `REPLY`, pickle
     exit status   reaper -> parent        pipe: one `EXIT_STATUS`; of a branch its server sends it
     lifeline      parent -> reaper        pipe that carries nothing; its end of file means "kill"
@@ -25,7 +27,7 @@ DESCRIPTORS = 5
 #: A fork server's answer to a `LoadOrder`.
 LOADED = b"r"
 #: Kinds of messages on the reply pipe.
-HEARTBEAT, REPLY = b"h", b"r"
+HEARTBEAT, ALONE, REPLY = b"h", b"a", b"r"
 #: The worker's exit code; minus the signal's number where a signal ended it.
 EXIT_STATUS = struct.Struct("=i")
 

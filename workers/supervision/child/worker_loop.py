@@ -16,6 +16,7 @@ from search_spaces import log_file
 from tuner import tracing
 from workers.supervision import heartbeat
 from workers.supervision.child.messages import (
+    ALONE,
     HEARTBEAT,
     REPLY,
     Setup,
@@ -66,9 +67,13 @@ def _serve(requests: BinaryIO, replies: BinaryIO) -> None:
     def send(activity: str) -> None:
         write_frame(replies, HEARTBEAT, activity.encode(errors="replace"))
 
+    def ask() -> None:
+        write_frame(replies, ALONE, b"")
+        read_frame(requests)
+
     handle: Callable[[bytes], Any] = create
     while (body := read_frame(requests)) is not None:
-        with heartbeat.sent_by(send):
+        with heartbeat.sent_by(send, ask):
             answer = _answer(handle, body)
         write_frame(replies, REPLY, answer)
         handle = call
