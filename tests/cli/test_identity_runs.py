@@ -41,6 +41,7 @@ class Folder:
         done = self.tuner("run", "c")
         assert done.returncode in (0, 1), done.stderr
         print(done.stderr)
+        self.nothing_measured = "2 of 2 reused, nothing measured" in done.stderr
         with Store.open(f"sqlite:///{self.path / 'results' / 'tuner.db'}", create=False) as store:
             last = store.last_run()
             assert last is not None, done.stderr
@@ -57,10 +58,12 @@ class Folder:
 def test_edits_of_a_cpu_kernel(tmp_path):
     folder = Folder(tmp_path, "on_cpu.py:Leaky", "cpu")
     assert folder.run() == {("measured", "correct"): 2}
+    assert not folder.nothing_measured
     assert folder.tuner("export", "-o", "tables").returncode == 0
     # The list of workloads changes nothing.
     folder.edit("on_cpu.py", "for n in (64, 96)", "for n in (64, 96, 128)")
     assert folder.run() == {("reused", "correct"): 2}
+    assert folder.nothing_measured
     # Other checks: the times hold, and are verified again.
     folder.edit("checking.py", "RELATIVE = 1e-5", "RELATIVE = 1e-4")
     stale = folder.tuner("export", "1", "--check", "-o", "tables")

@@ -98,6 +98,9 @@ class Driver:
     sources: SourceGuard = field(default_factory=lambda: SourceGuard({}))
     #: Trials that this driver has stored.
     recorded: int = 0
+    #: Trials whose result an earlier run had, and all that have one.
+    _reused: int = 0
+    _ended: int = 0
     stages: StageTimes = field(default_factory=StageTimes)
     _started: float = 0.0
     #: Until when device time is counted in `_offered_s`.
@@ -198,6 +201,12 @@ class Driver:
         else:
             self._waiting += self.pool.poll(_POLL_S)
 
+    @property
+    def known(self) -> str:
+        """That all results were known, in words; empty where something was built or measured."""
+        nothing_new = self._reused == self._ended > 0 and not self.engine.dispatcher.configs
+        return f"{self._reused} of {self._ended} reused, nothing measured" if nothing_new else ""
+
     def usage(self) -> dict[str, float]:
         """How well the devices were used, for the run's record.
 
@@ -249,6 +258,8 @@ class Driver:
         match instruction:
             case Record():
                 record = replace(instruction.record, finished_at=datetime.now(UTC))
+                self._ended += 1
+                self._reused += record.source == "reused"
                 self._writes.add(partial(self._record, instruction.task_id, record))
             case Build():
                 self.pool.submit_build(instruction.job)

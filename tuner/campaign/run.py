@@ -132,7 +132,8 @@ class CampaignRun:
         began_s = time.monotonic()
         end = driver.run(ready)
         ended_s = time.monotonic()
-        announcer.say("closing", "ending the run")
+        announcer.say("closing", driver.known or "ending the run")
+        notes += [driver.known] * bool(driver.known)
         # Processes end while the results are written.
         unopened = expected is not None and not expected.started
         started.begin_to_close(kill=self.control.killed or unopened)
