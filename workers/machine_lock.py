@@ -168,10 +168,10 @@ def _opened(path: str) -> int:
             except FileExistsError:
                 continue
             except OSError as error:
-                problem = error.strerror
+                problem = error.strerror or f"{error}"
                 break
         except OSError as error:
-            problem = error.strerror
+            problem = error.strerror or f"{error}"
             break
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             return descriptor
