@@ -252,7 +252,8 @@ def test_check_export_compares_disk_and_results(store, run_id, tmp_path):
     assert "differs" in only(tables.check_export(store, run_id, tmp_path, "csv"))
 
 
-def test_entries_of_declared_kernels_have_the_dtypes_of_their_launches():
+@pytest.mark.parametrize("reset", [[], ["y_ptr"]])
+def test_entries_of_declared_kernels_have_the_dtypes_of_their_launches(reset):
     spec = TensorSpec((64,), "float32")
     indices = TensorSpec((64,), "int64")
     halves = TensorSpec((64,), "bfloat16")
@@ -263,7 +264,7 @@ def test_entries_of_declared_kernels_have_the_dtypes_of_their_launches():
         tl.store(y_ptr + at, tl.load(x_ptr + tl.load(at_ptr + at)), mask=at < n)
 
     kernel = adopt(
-        triton.autotune([triton.Config({"BLOCK": 64})], key=["n"])(gather),
+        triton.autotune([triton.Config({"BLOCK": 64})], key=["n"], reset_to_zero=reset)(gather),
         name="gather",
         workloads=[Workload.of(n=64, dtype="bfloat16")],
         inputs=lambda w: {"x": halves, "at": indices},

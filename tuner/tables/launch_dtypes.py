@@ -20,7 +20,10 @@ def launch_dtypes(
     kernel: Kernel | None, workload: Workload, config: Config, device: Device
 ) -> dict[str, str] | None:
     """Dtypes by parameter; None for built-in families, whose libraries look workloads up, for
-    kernels without launches, and for those that launch several functions, none of their name."""
+    kernels without launches, and for those that launch several functions, none of their name.
+
+    Launches that fill tensors before the kernel runs do not count.
+    """
     if kernel is None or registry.is_ours(kernel.spec):
         return None
     try:
@@ -28,6 +31,7 @@ def launch_dtypes(
             launches = _launches(kernel, workload, config)
     except Exception:  # user code may raise anything, as on a machine that lacks its library
         return None
+    launches = [launch for launch in launches if not _is_preparation(launch)]
     named = [launch for launch in launches if name_of(launch) == kernel.name] or launches
     found = [dict(_tensors(launch)) for launch in named]
     return found[0] if found and all(each == found[0] for each in found) else None
@@ -39,6 +43,10 @@ def _launches(kernel: Kernel, workload: Workload, config: Config) -> list[Launch
     specs = {**kernel.outputs(workload), **kernel.scratch(workload, config)}
     tensors = {**kernel.make_inputs(workload, 0, "meta"), **empty_tensors(specs, "meta")}
     return list(kernel.launches(workload, config, tensors))
+
+
+def _is_preparation(launch: Launch) -> bool:
+    return str(base_function(launch.fn).__module__) == "search_spaces.fill"
 
 
 def _tensors(launch: Launch) -> Iterator[tuple[str, str]]:
