@@ -117,6 +117,20 @@ def test_a_table_of_quantised_experts_is_for_these_alone(tmp_path):
     assert prior.configs(moe(64, "gate_up", **sizes, quantised="fp8_tensor")) == ()
 
 
+@pytest.mark.parametrize(
+    ("more", "row", "library"),
+    [
+        ({"triton_version": "3.4.0"}, tile(16), "vllm-moe"),
+        ({}, tile(16, USE_TMA=True), "sglang-moe"),
+    ],
+)
+def test_a_table_outside_its_library_is_of_the_one_that_reads_it(tmp_path, more, row, library):
+    path = tmp_path / "E=8,N=305,device_name=NVIDIA_H200.json"
+    path.write_text(json.dumps({**more, "1": row}))
+    (prior,) = imported(path)
+    assert (prior.format, list(prior.rows)) == (library, [1])
+
+
 def test_results_of_tuner_as_t4_come_back_with_their_best_configs(tmp_path):
     times = [
         (tile(16 << at, cols), 100.0 - at - cols / 64) for at in range(4) for cols in (64, 128)

@@ -41,7 +41,18 @@ def imported(path: Path, kernel: str = "", workload: Workload | None = None) -> 
 
 # -- tables of libraries -----------------------------------------------------------------------
 def _of_table(path: Path, text: str) -> Prior:
-    adapter, key, device = _adapter(path)
+    """The prior of a table; libraries of one form of names differ in what their rows may have."""
+    first: TunerError | None = None
+    for adapter, key, device in _adapters(path):
+        try:
+            return _of_library(path, text, adapter, key, device)
+        except TunerError as error:
+            first = first or error
+    assert first is not None
+    raise first
+
+
+def _of_library(path: Path, text: str, adapter: Adapter, key: TableKey, device: str) -> Prior:
     if reason := adapter.unread(key):
         raise TunerError(f"{path}: {reason}", "import a file that the library reads")
     kernel = adapter.kernels[0]
@@ -57,16 +68,15 @@ def _of_table(path: Path, text: str) -> Prior:
     return Prior(kernel, path.name, adapter.name, dims, rows, size_dim, device, shipped=True)
 
 
-def _adapter(path: Path) -> tuple[Adapter, TableKey, str]:
-    """The adapter of a file: the one whose folder or way to write the name it has."""
+def _adapters(path: Path) -> list[tuple[Adapter, TableKey, str]]:
+    """The adapters of a file: that of its folder, else all with such names, its own form first."""
     named = [(one, one.parsed_name(path.name)) for one in integrations.adapters()]
     fitting = [(one, *parsed) for one, parsed in named if parsed]
     if not fitting:
         raise TunerError(f"{path}: no table of a known library has this name", f"known: {_KNOWN}")
     place = f"{path.resolve().parent}"
     inside = [found for found in fitting if found[0].folder in place]
-    same = [found for found in fitting if found[0].file_name(*found[1:]) == path.name]
-    return (inside or same or fitting)[0]
+    return inside or sorted(fitting, key=lambda found: found[0].file_name(*found[1:]) != path.name)
 
 
 # -- results of tuners -------------------------------------------------------------------------
