@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -44,12 +45,14 @@ class Database:
         if path is not None:
             _check_path(path, self.name, create)
         self.file = None if path is None else SqliteFile(path)
+        #: Whether the file, or a place beside it for the write-ahead log, cannot be written.
+        self.read_only = path is not None and path.exists() and not _is_writable(path)
         with translated(self.name):
             if self.url.drivername.startswith("postgresql"):
                 self.engine = _postgres(self.url, self.name, answer_s)
             else:
                 busy_s = BUSY_TIMEOUT_S if answer_s is None else min(answer_s, _SHORT_BUSY_S)
-                self.engine = _sqlite(self.url, foreign_keys, busy_s)
+                self.engine = _sqlite(self.url, foreign_keys, busy_s, self.read_only)
 
     @property
     def is_sqlite(self) -> bool:
@@ -140,16 +143,57 @@ def _postgres(url: URL, name: str, answer_s: float | None) -> Engine:
         ) from error
 
 
-def _sqlite(url: URL, foreign_keys: bool, busy_s: float) -> Engine:
+def _sqlite(url: URL, foreign_keys: bool, busy_s: float, read_only: bool) -> Engine:
     options: dict[str, Any] = {}
-    if sqlite_path(url) is None:
+    path = sqlite_path(url)
+    if path is None:
         options = {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}}
+    elif read_only:
+        options = {"creator": lambda: _opened_read_only(path.absolute())}
     engine = create_engine(url, **options)
-    _tune_sqlite(engine, foreign_keys, busy_s)
+    _tune_sqlite(engine, foreign_keys, busy_s, write_ahead=not read_only)
     return engine
 
 
-def _tune_sqlite(engine: Engine, foreign_keys: bool, busy_s: float) -> None:
+def _is_writable(path: Path) -> bool:
+    """Whether the process may write a file and its folder."""
+    effective = os.access in os.supports_effective_ids
+    places = (path, path.absolute().parent)
+    return all(os.access(place, os.W_OK, effective_ids=effective) for place in places)
+
+
+def _opened_read_only(path: Path) -> sqlite3.Connection:
+    """A connection to a file where nothing can be written.
+
+    SQLite reads a write-ahead log through an index in a file beside it, which it cannot create
+    here. Without a log, and therefore without a writer, the file alone is read.
+    """
+    address = f"{path.as_uri()}?mode=ro"
+    try:
+        return _probed(address)
+    except sqlite3.OperationalError as error:
+        if "unable to open" not in f"{error}":
+            raise
+    log = path.with_name(f"{path.name}-wal")
+    if log.exists() and log.stat().st_size:
+        raise StoreError(
+            f"{path}: its write-ahead log cannot be read in a read-only place",
+            f"copy {path.name} and {log.name} to a writable folder, and set database.url to it",
+        )
+    return _probed(f"{address}&immutable=1")
+
+
+def _probed(address: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(address, uri=True, check_same_thread=False)
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _tune_sqlite(engine: Engine, foreign_keys: bool, busy_s: float, *, write_ahead: bool) -> None:
     """Set the per-connection options of SQLite, and begin transactions explicitly.
 
     A transaction that reads and then writes fails at once if another process wrote in between. A
@@ -162,7 +206,8 @@ def _tune_sqlite(engine: Engine, foreign_keys: bool, busy_s: float) -> None:
         connection.execute(f"PRAGMA busy_timeout = {int(busy_s * 1000)}")
         connection.execute(f"PRAGMA foreign_keys = {'ON' if foreign_keys else 'OFF'}")
         connection.execute("PRAGMA synchronous = NORMAL")
-        _write_ahead(connection, busy_s)
+        if write_ahead:
+            _write_ahead(connection, busy_s)
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:

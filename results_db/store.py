@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,8 @@ from workers.records import Calibration
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_log = logging.getLogger(__name__)
 
 
 class Store(RunStore, FireStore, TrialStore):
@@ -247,7 +250,13 @@ class Store(RunStore, FireStore, TrialStore):
         sha256: str,
         task_ids: Sequence[int] = (),
     ) -> None:
-        """Record that a file was written from the results of these tasks."""
+        """Record that a file was written from the results of these tasks.
+
+        In a read-only database only a warning is logged: the file is there.
+        """
+        if self._database.read_only:
+            _log.warning("%s: read-only; the export of %s is not recorded", self.url, path)
+            return
         values = convert.export_values(path, format, run_id, sha256, task_ids)
         self._write(lambda each: insert.new_id(each, Export, values))
 

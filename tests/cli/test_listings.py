@@ -5,12 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
 
 import pytest
 from cli_samples import HOSTILE, campaign_file, fill, kernel_file
 from hypothesis import given
 from hypothesis import strategies as st
 
+from results_db import Store, StoreError
 from results_db.spreadsheet import inert_cell
 from search_spaces import registry
 from search_spaces.inert_text import inert
@@ -208,3 +213,50 @@ def test_doctor_says_what_to_do(tuner, folder, monkeypatch):
     assert result.code == 1
     assert rows["C++ compiler"]["state"] == "fail"
     assert rows["pool"]["state"] == "fail"
+
+
+@contextmanager
+def mounted_read_only(place):
+    """A read-only view of a folder, or of a file in a writable folder."""
+    done = subprocess.run(
+        ["mount", "--bind", "-o", "ro", place, place], capture_output=True, check=False
+    )
+    if done.returncode:
+        pytest.skip("this process may not mount")
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", place], check=True)
+        yield
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+
+@pytest.mark.parametrize("part", ["folder", "file"])
+def test_results_in_a_read_only_place_are_shown_and_exported(tuner, url, folder, part):
+    fill(url)
+    place = folder / "results" / ("" if part == "folder" else "tuner.db")
+    with mounted_read_only(place):
+        assert json.loads(tuner("status", "-f", "json").out)[0]["best_us"] == 70.0
+        assert json.loads(tuner("best", "-f", "json").out)[0]["kernel"] == "softmax"
+        assert tuner("report", "-o", folder / "page.html").code == 0
+        exported = tuner("export", "-f", "csv", "-o", folder / "out")
+        assert exported.code == 0
+        assert "is not recorded" in exported.err
+        assert tuner("db", "check").code == 0
+        with Store.open(url) as store, pytest.raises(StoreError) as caught:
+            store.begin_run("c", "ff", 0, {}, {})
+        assert "writable" in caught.value.hint
+
+
+def test_a_read_only_place_shows_what_a_living_writer_has_committed(url, folder):
+    fill(url)
+    with Store.open(url) as writer:
+        writer.begin_run("later", "ff", 0, {}, {})
+        with mounted_read_only(folder / "results"):
+            command = [sys.executable, "-m", "tuner", "status", "--all", "-f", "json"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert {row["campaign"] for row in json.loads(done.stdout)} == {"nightly", "later"}
+        # A snapshot that lacks the index of the log.
+        shutil.copytree(folder / "results", folder / "copy")
+    (folder / "copy" / "tuner.db-shm").unlink()
+    with mounted_read_only(folder / "copy"), pytest.raises(StoreError, match="write-ahead log"):
+        Store.open(f"sqlite:///{folder / 'copy' / 'tuner.db'}")
