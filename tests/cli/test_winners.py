@@ -15,6 +15,7 @@ import pytest
 from cli_samples import BEST, HOSTILE, fill
 
 from search_spaces.recorded.kernel import synthesise
+from tuner.cli.winners import over
 
 CONFIG = """version: 1
 pool: {kind: local, builders: 1}
@@ -55,7 +56,7 @@ def test_a_run_ends_with_its_winners_and_best_shows_them_later(tuner, campaign):
     assert f"{known['median_us']:.4g} us [" in row
     assert f" {known['verdict']} " in row
     assert f"{known['speedup']:.2f}x" in row
-    assert f"{known['over_baseline']:.2f}x {known['baseline']}" in row
+    assert over(known["over_baseline"], known["baseline"]) in row
     assert (known["state"], known["why"], known["run"]) == ("current", "", 1)
     (task,) = json.loads(tuner("status", "--format", "json").out)
     assert (task["config"], task["best_us"]) == (known["config"], known["median_us"])
@@ -179,3 +180,12 @@ def _on_terminal(arguments: list[str], *, columns: int) -> str:
     os.close(ours)
     assert child.wait(60) == 0
     return re.sub(r"\x1b\[[0-9;]*m", "", b"".join(parts).decode().replace("\r\n", "\n"))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "said"),
+    [(1.5, "1.50x eager"), (1.0, "1.00x eager"), (0.997, "1.00x eager"),
+     (0.95, "slower than eager (0.95x)")],
+)  # fmt: skip
+def test_what_is_slower_than_a_baseline_is_said_in_words(ratio, said):
+    assert over(ratio, "eager") == said

@@ -52,16 +52,17 @@ class RunSpec:
         )
 
 
+#: How the note of a task ends whose device is not here.
+_NOT_TIMED = "verified in Triton's interpreter, not timed"
+
+
 def ensure_task(store: Store, run_id: int, item: ScheduledTask, protocol_key: str) -> TaskInfo:
     """The task's record in the run, created where it is missing."""
     kernel, workload = item.requested.kernel, item.requested.workload
     cost = kernel.cost(workload)
     note = ""
     if item.compile_only:
-        note = (
-            f"no {item.device.target} device here: compiled for it and verified in Triton's "
-            "interpreter, not timed"
-        )
+        note = f"no {item.device.target} device here: compiled for it and {_NOT_TIMED}"
     task = store.ensure_task(
         run_id,
         item.key(protocol_key),
@@ -93,6 +94,8 @@ def conclude(
     summary = (
         f"{trials} trials ({failures} failed) over {len(tasks)} tasks, {selected} with a winner"
     )
+    if untimed := sum(task.note.endswith(_NOT_TIMED) for task in tasks):
+        summary += f", {untimed} compiled and verified, not timed: no such device here"
     notes = [*notes, *_caveats(store, run_id)]
     broken = sum(t.selection is not None and default_failed(t.selection) for t in tasks)
     if broken:

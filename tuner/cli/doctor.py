@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from search_spaces import triton_versions
 from search_spaces.errors import TunerError
 from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.context import ConfigOption, settings_of
@@ -162,6 +163,8 @@ def _python() -> Iterator[Finding]:
 
 
 def _packages() -> Iterator[Finding]:
+    if remark := triton_versions.remark():
+        yield Finding("triton", "warn", remark, "see docs/installation.md for the versions")
     for name in _PACKAGES:
         try:
             yield Finding(name, "ok", version(name))

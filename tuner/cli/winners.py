@@ -98,10 +98,16 @@ def emit_winners(
 
 
 def over(ratio: object, name: object = None) -> str | None:
-    """`1.08x`, followed by the name of what it is compared with; None without a ratio."""
+    """`1.08x`, followed by the name of what it is compared with; None without a ratio.
+
+    What is slower by the figure that is shown is said in words: `slower than eager (0.95x)`.
+    """
     if not isinstance(ratio, float):
         return None
-    return f"{ratio:.2f}x {name}" if name else f"{ratio:.2f}x"
+    figure = f"{ratio:.2f}x"
+    if name and float(figure[:-1]) < 1.0:
+        return f"slower than {name} ({figure})"
+    return f"{figure} {name}" if name else figure
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, object]:

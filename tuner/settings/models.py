@@ -248,11 +248,11 @@ class DeviceConfig(Section):
 class PoolConfig(Section):
     """The pool of workers."""
 
-    kind: str = "ray"
-    """`ray`, `local` for child processes of the command, or `auto`: `ray` where `address` or the
-    variable RAY_ADDRESS names a cluster, else `local`."""
+    kind: str = "auto"
+    """`auto`: `ray` where `address` or the variable RAY_ADDRESS names a cluster, else `local`, for
+    child processes of the command."""
     address: str | None = None
-    """null starts Ray on this machine; `auto` or HOST:PORT joins a cluster."""
+    """`auto` or HOST:PORT joins a Ray cluster; with kind `ray`, null starts Ray on this machine."""
     builders: int | None = Field(default=None, gt=0, le=10_000)
     """Builders at once; null: as many as the machines have processors for."""
     cpu_runners: int | None = Field(default=1, ge=0, le=10_000)
@@ -274,7 +274,7 @@ class PoolConfig(Section):
     @classmethod
     def _decided(cls, data: Any) -> Any:
         """With `auto` replaced by the kind that it means."""
-        if not isinstance(data, Mapping) or data.get("kind") != "auto":
+        if not isinstance(data, Mapping) or data.get("kind", "auto") != "auto":
             return data
         cluster = data.get("address") or os.environ.get("RAY_ADDRESS")
         return {**data, "kind": "ray" if cluster else "local"}
