@@ -7,6 +7,7 @@ import random
 import pytest
 from spaces_devices import GPU_FAMILIES, MI300X
 
+from search_spaces import triton_versions
 from search_spaces.records import Status
 from search_spaces.registry import load
 from workers.build import build_kernel
@@ -35,5 +36,8 @@ def test_default_and_random_configs_compile_for_absent_targets(name, target, tmp
     for config in (default, *bound.sample(random.Random(5), 1)):
         job = BuildJob("job", KernelRef(name), workload, config, device)
         built = build_kernel(kernel, job, tmp_path)
-        # A binary may need more registers or shared memory than the target has.
-        assert isinstance(built, Artifact) or built.status == Status.CONSTRAINTS, built
+        if isinstance(built, Artifact) or built.status == Status.CONSTRAINTS:
+            continue  # a binary may need more registers or shared memory than the target has
+        # Triton 3.6 fails to pipeline the loads of int4_matmul for AMD; 3.7 compiles them.
+        assert (name, target) == ("int4_matmul", "hip:gfx942"), built
+        assert triton_versions.installed() == (3, 6), built
