@@ -36,11 +36,9 @@ SUBJECTS: dict[str, list[str]] = {
         "tests/spaces/test_matmul_dialects.py",
         "tests/spaces/test_fp8_gluon.py",
     ],
-    "errors of compilers, faults of the machine, environment": [
+    "errors of compilers, keys of launches": [
         "tests/build/test_build_triton.py",
         "tests/build/test_launch_key.py",
-        "tests/build/test_machine_faults.py",
-        "tests/build/test_environment.py",
     ],
     "every family in the interpreter": ["tests/spaces/test_family_variants.py"],
     "capture": ["tests/capture"],

@@ -59,6 +59,7 @@ def extend() -> None:
     reductions = interpreter.ReduceScanOpInterface
     reductions.apply = bits.reducing(reductions.apply)
     interpreter.FunctionRewriter.ast_transformer = _with_counters(interpreter.ASTTransformer)()
+    _index_by_items(interpreter)
     replace_once_a_launch(interpreter)
     _leave_out_unread_checks(interpreter.interpreter_builder)
     libdevice = importlib.import_module(_LIBDEVICE)
@@ -175,7 +176,7 @@ class _Bits:
 
         def masked(builder: Any, *arguments: Any, **named: Any) -> Any:
             before, mask, rest = arguments[:mask_at], arguments[mask_at], arguments[mask_at + 1 :]
-            if mask.data.dtype.kind in "iu":
+            if isinstance(mask, self._handle) and mask.data.dtype.kind in "iu":
                 mask = self._handle(mask.data != 0, self._tl.int1)
             return method(builder, *before, mask, *rest, **named)
 
@@ -265,6 +266,18 @@ def _float8_bits(data: Any) -> Any:
 
     clipped = torch.from_numpy(data.clip(-448.0, 448.0))
     return clipped.to(torch.float8_e4m3fn).view(torch.uint8).numpy()
+
+
+def _index_by_items(interpreter: Any) -> None:
+    """Let tensors of one element be bounds of loops. Triton 3.6 converts arrays with a dimension,
+    which numpy refuses from 2.4 on."""
+    patch = interpreter._patch_lang_tensor
+
+    def patched(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    interpreter._patch_lang_tensor = patched
 
 
 def _leave_out_unread_checks(builder: Any) -> None:
