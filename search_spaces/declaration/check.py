@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from search_spaces.absent_device.answers import answering_if_used
+from search_spaces.absent_device.answers import answering_if_used, without_device
 from search_spaces.declaration import calls
 from search_spaces.declaration.launch_arguments import binding_error, name_of, tensors_in
 from search_spaces.errors import KernelError, WorkloadError
@@ -72,9 +72,11 @@ class DeclarationCheck:
         if cost.bytes <= _MOST_BYTES and cost.flops <= _MOST_FLOPS:
             _check_values(kernel, small)
             return
-        # Not for all: torch takes seconds to import what arithmetic on `meta` needs.
+        # Not for all: torch takes seconds to import what arithmetic on `meta` needs. A reference
+        # that launches kernels, as that of a captured call, must not do so on tensors without
+        # memory: the caller's process would lose its device.
         found: object = None
-        with suppress(Exception):
+        with suppress(Exception), without_device():
             found = kernel.reference(workload, inputs)
         if found is not None:
             _check_outputs(kernel, workload, found)

@@ -239,6 +239,21 @@ def test_a_reference_too_large_to_be_computed_is_tried_without_values(tuner, fol
     assert "reference() for 'dtype=float16 n=1000' returns out of shape (7,)" in shown.out
 
 
+def test_a_reference_without_values_reaches_no_device(tuner, folder):
+    """A launch on tensors without memory would read address 0 in the caller's own process."""
+    noting = ADOPTED.replace("389", "1 << 28").replace('2 * t["x"],', "noted(t),")
+    noting += """
+def noted(t):
+    driver = type(triton.runtime.driver.active).__name__ if t["x"].is_meta else "?"
+    open("driver.txt", "w").write(driver)
+    return 2 * t["x"]
+"""
+    prepare(folder, noting, "cuda")
+    shown = tuner("spaces", "show", "k.py:example", "--validate", "--target", "cuda:90")
+    assert shown.code == 0, shown.out
+    assert (folder / "driver.txt").read_text() == "NoDriver"
+
+
 @pytest.mark.parametrize("wrong", ['2 * t["x"].cuda(),', '2 * torch.ones(7, device="cuda")[0],'])
 def test_a_reference_that_needs_a_gpu_is_no_mistake(tuner, folder, wrong):
     prepare(folder, ADOPTED.replace('2 * t["x"],', wrong), "cuda:90")
