@@ -69,15 +69,16 @@ class DeclarationCheck:
         self._tried.add((id(kernel), small))
         with calls.asking(kernel, "cost", small):
             cost = kernel.cost(small)
-        if cost.bytes <= _MOST_BYTES and cost.flops <= _MOST_FLOPS:
-            _check_values(kernel, small)
-            return
-        # Not for all: torch takes seconds to import what arithmetic on `meta` needs. A reference
-        # that launches kernels, as that of a captured call, must not do so on tensors without
-        # memory: the caller's process would lose its device.
-        found: object = None
-        with suppress(Exception), without_device():
-            found = kernel.reference(workload, inputs)
+        # A reference that launches kernels, as that of a captured call, must not do so on tensors
+        # of the CPU or without memory: the caller's process would lose its device.
+        with without_device():
+            if cost.bytes <= _MOST_BYTES and cost.flops <= _MOST_FLOPS:
+                _check_values(kernel, small)
+                return
+            # Not for all: torch takes seconds to import what arithmetic on `meta` needs.
+            found: object = None
+            with suppress(Exception):
+                found = kernel.reference(workload, inputs)
         if found is not None:
             _check_outputs(kernel, workload, found)
 
