@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 _LOOKED_AT = 20_000
 
 
+#: Trials after which a search with budget `auto` ends in any case, unless `max_trials` says more.
+#: Most have enough after 100; where most configs fail, the expected gain may never become small.
+_MOST_TRIALS = 300
+
+
 @dataclass(frozen=True, slots=True)
 class TaskSpecs:
     """Makes the engine's spec of each task of a run."""
@@ -94,7 +99,7 @@ class TaskSpecs:
     def _budget(self, item: ScheduledTask) -> TaskBudget:
         budget = item.requested.budget
         return TaskBudget(
-            trials=budget.trials_at_most,
+            trials=budget.trials_at_most or (_MOST_TRIALS if budget.expected_gain else None),
             device_s=budget.device,
             search_s=budget.search,
             ends_at=self.ends_at,

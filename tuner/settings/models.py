@@ -86,7 +86,7 @@ class Budget(Section):
     gain: Share | None = None
     """For `auto`: the expected gain, as a share of the best time; 0.005 by default."""
     max_trials: Trials | None = None
-    """For `auto`: the most trials."""
+    """For `auto`: the most trials; 300 by default."""
     device: Seconds | None = None
     """Device time."""
     search: Seconds | None = None
