@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import sys
+from pathlib import Path
 
 import numpy
 import pytest
@@ -12,6 +14,7 @@ import torch
 import tuner
 from search_spaces.errors import KernelError, TunerError, WorkloadError
 from search_spaces.records import Workload
+from search_spaces.registry import load
 from tuner.capturing.declared import declare, kernel_of
 from workers.device import offline
 from workers.measure.gate.checks import check_variant
@@ -364,6 +367,26 @@ def test_descriptors_made_by_the_host_are_made_again_with_the_blocks_of_a_config
     assert written(kernel) == {"target": (False, False)}
     inputs = kernel.make_inputs(workload, 0, "cpu")
     assert torch.equal(kernel.reference(workload, inputs)["target"], 2.0 * inputs["source"])
+
+
+def test_an_identity_does_not_depend_on_what_else_the_process_has_imported(
+    kernels, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    tensors = torch.randn(100), torch.randn(100), torch.empty(100)
+
+    def launch():
+        kernels.plain[blocks(100)](*tensors, 100, 2.0, BLOCK=64)
+
+    first = declared(launch)
+    hashes = first.launch_hash(), first.check_hash()
+    other = Path(__file__).parents[1] / "spaces" / "identity_kernels"
+    shutil.copytree(other, tmp_path, dirs_exist_ok=True)
+    load(f"{tmp_path / 'on_cpu.py'}:Leaky", device=H200)
+    again = declared(launch)
+    for name in [name for name, found in sys.modules.items() if f"{tmp_path}" in f"{found}"]:
+        del sys.modules[name]
+    assert (again.launch_hash(), again.check_hash()) == hashes
 
 
 def test_a_widened_space_keeps_to_tiles_that_registers_can_hold(kernels):

@@ -14,6 +14,17 @@ _TOOLS = frozenset({"torch", "triton", "numpy"})
 #: The farm's own packages are own code wherever they are installed.
 _OURS = frozenset({"search_spaces", "workers", "results_db", "reports", "tuner"})
 _INSTALLED = ("site-packages", "dist-packages")
+#: Modules of the farm that find, import and trace code: by name, or by how the name begins. They
+#: have state, which differs from process to process, and no launch depends on them.
+_MACHINERY = (
+    "search_spaces.absent_device",
+    "search_spaces.import_stamps",
+    "search_spaces.registry",
+    "search_spaces.sibling_imports",
+    "search_spaces.source_",
+    "tuner.tracing",
+)
+_FARM = "tuner"
 
 
 class Origins:
@@ -27,6 +38,8 @@ class Origins:
         top = module.partition(".")[0]
         if top in _TOOLS:
             return top
+        if module.startswith(_MACHINERY):
+            return _FARM
         if not file:
             file = _file(module)
         if _is_standard(file, top):
@@ -49,7 +62,7 @@ def is_foreign(module: str) -> bool:
 
 def version(library: str) -> str:
     """The library's name, with its version where no toolchain records it."""
-    return library if library in _TOOLS or library == "python" else _versioned(library)
+    return library if library in {*_TOOLS, "python", _FARM} else _versioned(library)
 
 
 @cache
