@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from table_library import BIG, MODULE, key
 
@@ -38,6 +40,24 @@ def test_a_miss_tunes_as_triton_does_and_warns_once(library, caplog):
     assert "n=1000 dtype=float32" in caplog.text
     assert "triton.autotune" in caplog.text
     assert library.launch(100) == [128]
+
+
+def test_cold_misses_in_two_threads_tune_one_after_the_other(library):
+    library.load()
+    bench, launched = library.module.bench, []
+    second = threading.Thread(target=lambda: launched.append(library.launch(200)))
+
+    def bench_beside_another(call, quantiles):
+        if not library.module.BENCHED and not second.ident:
+            second.start()
+            second.join(0.5)
+        return bench(call, quantiles)
+
+    library.module.scale._do_bench = bench_beside_another
+    assert library.launch(100)[-1] == 64
+    second.join()
+    assert [blocks[-1] for blocks in launched] == [64]
+    assert len(library.module.BENCHED) == 4
 
 
 @pytest.mark.parametrize("state", ["absent", "corrupt", "aged", "other source", "other device"])

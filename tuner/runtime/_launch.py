@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -19,6 +21,20 @@ from ._table_files import FoundTable, PathLike, Stale, find_table, search_path
 from ._warn import warn_once
 
 Prune: TypeAlias = Callable[..., Sequence[Any]]
+
+#: Held while a miss is planned and tuned: Triton's Autotuner keeps the arguments of the launch
+#: that it tunes on itself, and two at once would disturb each other's times.
+_MISS = threading.RLock()
+
+
+def _renew_lock() -> None:
+    """A child must not wait for a thread of its parent."""
+    global _MISS
+    _MISS = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 
 #: The arguments of `triton.autotune` after its first two, in order.
 _OPTIONS = (
@@ -170,14 +186,14 @@ class Autotuned:
         """Launch (or, with warmup, only compile) as Triton's KernelInterface does."""
         memo, plan = self._planned(args, kwargs, grid)
         if plan is None:
-            return self._tune(*args, grid=grid, warmup=warmup, **kwargs)
+            return self._tune_alone(*args, grid=grid, warmup=warmup, **kwargs)
         if plan.launched:
             return self._launch(plan, args, kwargs, grid, warmup)
         try:
             result = self._launch(plan, args, kwargs, grid, warmup)
         except Exception as error:
             # If this raises too, the fault is in the arguments, and the table stays in use.
-            result = self._tune(*args, grid=grid, warmup=warmup, **kwargs)
+            result = self._tune_alone(*args, grid=grid, warmup=warmup, **kwargs)
             self._plans[memo] = None
             self._warn(("refused", plan.hit.table), f"{plan.text} fails to launch ({error!r})")
             return result
@@ -188,13 +204,18 @@ class Autotuned:
         """Compile without launching: the config of a hit, or all configs after a miss."""
         _, plan = self._planned(args, kwargs, grid)
         if plan is None:
-            return self._compile(*args, grid=grid, **kwargs)
+            with _MISS:
+                return self._compile(*args, grid=grid, **kwargs)
         return [self.fn.warmup(*args, grid=grid, **kwargs, **plan.config)]
 
     def hit(self, *args: Any, **kwargs: Any) -> Hit | None:
         """The hit of a launch with these arguments; None where the launch would tune."""
         _, plan = self._planned(args, kwargs)
         return plan.hit if plan else None
+
+    def _tune_alone(self, *args: Any, **kwargs: Any) -> Any:
+        with _MISS:
+            return self._tune(*args, **kwargs)
 
     def _launch(
         self, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any, warmup: bool
@@ -241,7 +262,8 @@ class Autotuned:
             memo = self._memo(args, kwargs)
             if memo in self._plans:
                 return memo, self._plans[memo]
-            plan = self._plan(args, kwargs, grid)
+            with _MISS:
+                plan = self._plan(args, kwargs, grid)
             # `_plan` may have added the table's dims to the memo.
             memo = self._memo(args, kwargs)
         except Exception as error:  # from dims, key_map or a pruner, or for a value without a hash
