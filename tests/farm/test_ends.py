@@ -71,7 +71,7 @@ def test_of_two_drivers_at_once_one_runs_and_the_other_names_it(tmp_path, undist
         assert run.holder.endswith(f":{last.pid}")
         error, hint = refused.splitlines()[-2:]
         assert error == f"error: run {run.run_id} of 'c' is under way at {run.holder}"
-        assert hint.startswith("hint: wait for it or stop it")
+        assert hint.startswith("hint: wait for it, or end that process")
         with farm.driver() as late:
             assert error in farm.ended(late, 2)
         farm.ended(last)
