@@ -68,7 +68,9 @@ def test_a_frozen_driver_that_wakes_up_stops_and_changes_nothing(tmp_path: Path)
             os.kill(frozen.pid, signal.SIGSTOP)
         with closing(sqlite3.connect(farm.database)) as connection, connection:
             older = "strftime('%Y-%m-%d %H:%M:%f000', heartbeat_at, '-124 seconds')"
-            connection.execute(f"UPDATE run SET heartbeat_at = {older}")
+            # As another machine sees it, which cannot see the process.
+            process = "'another-boot 1 2 3'"
+            connection.execute(f"UPDATE run SET heartbeat_at = {older}, process = {process}")
         farm.finish()
         (before,) = farm.runs()
         records = farm.records()
