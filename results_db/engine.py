@@ -96,10 +96,31 @@ def parse_url(text: str) -> URL:
     except (ArgumentError, ValueError):
         raise StoreError(f"{masked(text)!r} is not a database URL", _FORMS) from None
     if url.drivername in _POSTGRES:
+        _refuse_ambiguous(text)
         return url.set(drivername="postgresql+psycopg")
     if url.drivername in ("sqlite", "sqlite+pysqlite"):
         return url
     raise StoreError(f"{masked(url.drivername)!r} databases are not supported", _FORMS)
+
+
+def _refuse_ambiguous(text: str) -> None:
+    """Refuse a URL of which a driver would take, and show, a part of the password as host or name.
+
+    A raw `@` ends the password; parameters come after `?`.
+    """
+    rest = text.partition("://")[2]
+    place = rest.partition("?")[0]
+    has_password = ":" in rest.partition("@")[0]
+    if place.count("@") > 1 or (has_password and rest.count("@") > 1):
+        raise StoreError(
+            f"{masked(text)!r}: an `@` in a user's name or password is not escaped",
+            "write it as %40",
+        )
+    if ";" in place.rpartition("@")[2]:
+        raise StoreError(
+            f"{masked(text)!r}: `;` separates no parameters of a database URL",
+            "write them after the name, as ?sslmode=require&connect_timeout=10",
+        )
 
 
 _FORMS = "write sqlite:///results/tuner.db or postgresql+psycopg://user:password@host/name"

@@ -16,6 +16,12 @@ _PROPER = re.compile(
 )
 #: A URL in a sentence, without the punctuation that follows it.
 _URL = re.compile(r"[A-Za-z][\w+.-]*://\S+?(?=[.,;:!?)\]'\"`]*(?:\s|$))")
+#: `password=VALUE` in a sentence; other secret names are words of ours there (`tokens=48`).
+_PASSWORD = re.compile(
+    r"(?P<name>\w*(?:password|passwd|passphrase|pwd)\s*=\s*)"
+    r"(?:'[^']*'|\"[^\"]*\"|\S+?(?=[.,;:!?)\]'\"`]*(?:\s|$)))",
+    re.I,
+)
 _SCHEME = re.compile(r"[\s'\"]*[\w+.-]*")
 _COLON = re.compile(r":|%3a", re.I)
 
@@ -35,13 +41,15 @@ def masked(text: str) -> str:
     file = "sqlite" in scheme and rest.startswith("/")
     if file or _PROPER.fullmatch(rest):
         path = path if file or "@" not in path else _userinfo(path)
-        return f"{scheme}://{path}{mark}{_query(query)}"
+        path, semicolon, more = path.partition(";")
+        return f"{scheme}://{path}{semicolon}{_query(more)}{mark}{_query(query)}"
     return f"{scheme}://{_malformed(rest)}"
 
 
 def masked_within(text: str) -> str:
-    """A sentence with every URL in it masked."""
-    return _URL.sub(lambda found: masked(found.group()), text)
+    """A sentence with every URL and `password=VALUE` in it masked."""
+    shown = _URL.sub(lambda found: masked(found.group()), text)
+    return _PASSWORD.sub(rf"\g<name>{HIDDEN}", shown)
 
 
 def _malformed(rest: str) -> str:
@@ -54,8 +62,10 @@ def _malformed(rest: str) -> str:
 
 
 def _userinfo(text: str) -> str:
-    """Hide the text between the first colon and the last `@`."""
+    """Hide the text between the first colon, or the first of several `@`, and the last `@`."""
     end = max(text.rfind("@"), text.rfind("%40") if "@" not in text else -1)
+    if 0 <= text.find("@") < end and _COLON.search(text, 0, end) is None:
+        return f"{text[: text.find('@')]}@{HIDDEN}{text[end:]}"
     colon = _COLON.search(text, 0, max(end, 0))
     return text if colon is None else f"{text[: colon.start()]}:{HIDDEN}{text[end:]}"
 

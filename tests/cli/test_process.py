@@ -11,6 +11,7 @@ import threading
 from dataclasses import replace
 
 import pytest
+from cli_samples import fill
 
 from tuner.cli.progress import Lines, best_of, counted, duration, finished, picture
 from tuner.cli.run import interruptible
@@ -71,6 +72,37 @@ def test_a_reader_that_leaves_is_no_error(folder):
     child.stdout.close()
     _, err = child.communicate(timeout=60)
     assert (child.returncode, err) == (0, b"")
+
+
+FOREIGN = "\u5f20\u91cf"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_characters_that_a_stream_lacks_are_escaped(folder, encoding):
+    results = folder / FOREIGN
+    fill(f"sqlite:///{results / 'tuner.db'}", kernel=FOREIGN)
+    (folder / "config.yaml").write_text(
+        f"version: 1\ndatabase: {{url: 'sqlite:///{FOREIGN}/tuner.db'}}\n", encoding="utf-8"
+    )
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+    shown = FOREIGN.encode(encoding, "backslashreplace")
+    for line in (
+        ["status"],
+        ["status", "-f", "md"],
+        ["best", "-f", "csv"],
+        ["config", "show"],
+        ["report", "-o", f"{FOREIGN}.html"],
+        ["export", "-f", "csv", "-o", FOREIGN],
+        ["import", FOREIGN],
+        ["bench", f"{FOREIGN}.py:kernel"],
+    ):
+        command = [sys.executable, "-m", "tuner", *line]
+        done = subprocess.run(command, capture_output=True, env=environment, check=False)
+        assert b"Unicode" not in done.stderr, line
+        assert done.returncode in (0, 2), done.stderr
+        said = (done.stdout + done.stderr).replace(b"\\\\", b"\\")
+        # YAML has escapes of its own.
+        assert shown in said or line[0] == "config", line
 
 
 def test_a_full_device_is_an_error_with_a_remedy(folder):

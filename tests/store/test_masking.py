@@ -91,6 +91,12 @@ def test_what_has_no_password_is_shown_whole(url):
     assert masked_within(f"at {url} now") == f"at {url} now"
 
 
+def test_a_sentence_hides_passwords_outside_urls_and_keeps_sizes():
+    said = """database "name;password=S3CRET" does not exist; PWD='S3CRET K9V', tokens=48."""
+    shown = """database "name;password=***" does not exist; PWD=***, tokens=48."""
+    assert masked_within(said) == shown
+
+
 def test_a_sentence_keeps_its_other_addresses_and_its_punctuation():
     output = "see http://host:8265, (ray://host:10001) or `postgresql://me:S3CRET@h/db`: 'x://y:1'."
     assert masked_within(output) == output.replace("S3CRET", "***")
@@ -106,6 +112,14 @@ def test_a_sentence_keeps_its_other_addresses_and_its_punctuation():
         "mysql://me:S3CRET@127.0.0.1/name",
         "me:S3CRET@host",
         "postgresql://me:S3@CRET@host:port/name",
+        "postgresql://me:K9V@S3CRET@127.0.0.1:1/name",
+        "postgresql://me:K9V@S3CRET/ZQXJ@127.0.0.1:1/name",
+        "postgresql://me:K9V@S3CRET?ZQXJ=x@127.0.0.1:1/name",
+        "postgresql://me:K9V@S3 CRET@127.0.0.1:1/name",
+        "postgresql://me@S3CRET@127.0.0.1:1/name",
+        "postgresql://me@127.0.0.1:1/name;password=S3CRET",
+        "postgresql://me@127.0.0.1:1;password=S3CRET;x=y",
+        "mssql://127.0.0.1;user=me;password=S3CRET",
     ],
 )
 def test_neither_errors_nor_the_shown_configuration_tell_it(url, tmp_path, monkeypatch, capsys):

@@ -104,7 +104,7 @@ def try_calls(file: Path) -> None:
     from tuner.capturing.files import from_json, save
     from tuner.capturing.table import CapturedKernel
 
-    calls, contents = from_json(file.read_text(), f"{file}")
+    calls, contents = from_json(file.read_text(encoding="utf-8"), f"{file}")
     mark = _mark(file)
     if mark.exists():
         at = int(mark.read_text())
@@ -130,7 +130,7 @@ def try_left_calls(file: Path) -> None:
 def _untried(file: Path) -> int:
     from tuner.capturing.files import from_json
 
-    calls, _ = from_json(file.read_text(), f"{file}")
+    calls, _ = from_json(file.read_text(encoding="utf-8"), f"{file}")
     return sum(call.written is None and not call.problem for call in calls)
 
 

@@ -191,7 +191,7 @@ def _written(name: str, place: str, text: str, folder: Path | None) -> Path:
     stem = re.sub(r"\W", "_", name).strip("_")[:80]
     file = (folder or _folder()) / f"{stem}_{digest(text)}.py"
     content = _FILE.format(folders=_folders_of(module), imports=imports, text=text)
-    if not file.is_file() or file.read_text() != content:
+    if not file.is_file() or file.read_text(encoding="utf-8") != content:
         write_output(file, content.encode(), "name another folder")
     return file.resolve()
 

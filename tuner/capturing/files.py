@@ -61,7 +61,7 @@ def merged(paths: Sequence[Path]) -> Calls:
     found: dict[str, Call] = {}
     contents = Packed()
     for path in paths:
-        calls, kept = from_json(path.read_text(), f"{path}")
+        calls, kept = from_json(path.read_text(encoding="utf-8"), f"{path}")
         contents.packed.update(kept.packed)
         for call in calls:
             known = found.get(call.digest)

@@ -118,7 +118,7 @@ def _today(table: LibraryTable, package: Path | None) -> tuple[Callable[[int], C
     path = package and adapter.find(package, key, device.name, table.triton, os.environ)
     if not path:
         return lambda size: adapter.default(key, size, device), "the library's default configs"
-    rows = adapter.read(path.read_text(), f"{path}").rows
+    rows = adapter.read(path.read_text(encoding="utf-8"), f"{path}").rows
     return lambda size: rows[adapter.nearest(rows, size)], f"{path}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -40,6 +41,8 @@ class Lenient:
 def secure() -> None:
     """Open the standard streams that are closed, and let no write to stderr raise.
 
+    A character that the encoding of a stream lacks is written as an escape.
+
     Otherwise the next file that is opened, such as the database, would get the closed descriptor
     and receive what a library writes to stderr.
     """
@@ -48,7 +51,15 @@ def secure() -> None:
             _open_nothing(number)
             mode = "w" if number else "r"
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
+    for stream in (sys.stdout, sys.stderr):
+        _escape_foreign(stream)
     sys.stderr = Lenient(sys.stderr)
+
+
+def _escape_foreign(stream: TextIO) -> None:
+    if isinstance(stream, io.TextIOWrapper):
+        kept = stream.errors == "surrogateescape" and stream.encoding.casefold() == "utf-8"
+        stream.reconfigure(errors=None if kept else "backslashreplace")
 
 
 def _open_nothing(number: int) -> None:

@@ -6,7 +6,7 @@ one device. Its rows are configs by size: the number of tokens, or of rows of a 
     adapter = integrations.adapter("vllm-moe")
     for shape in adapter.shapes(model, tensor_parallel=2):    # model: a parsed config.json
         found = adapter.find(package, shape.key, "NVIDIA H200")      # a path, or None: no table
-        table = adapter.read(found.read_text(), f"{found}") if found else None
+        table = adapter.read(found.read_text(encoding="utf-8"), f"{found}") if found else None
         config = adapter.choice(table, shape.key, 48, device)        # what the library launches
         adapter.workloads(shape, 48)                                 # the tasks that tune this row
 

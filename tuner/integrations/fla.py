@@ -95,7 +95,7 @@ class Fla(KernelLibrary):
         folder = config_folder(package, device, environment)
         for path in sorted(folder.glob("*.json")) if folder else ():
             try:
-                found = json.loads(path.read_text())
+                found = json.loads(path.read_text(encoding="utf-8"))
             except (OSError, ValueError):
                 found = None
             if isinstance(found, dict):

@@ -139,7 +139,7 @@ def _prior(
 # -- the file ----------------------------------------------------------------------------------
 def _text(path: Path) -> str:
     try:
-        return path.read_text()
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise TunerError(f"{path}: {error.strerror}", f"name a file; {_KNOWN}") from None
     except UnicodeDecodeError:

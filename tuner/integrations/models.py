@@ -46,7 +46,7 @@ class Quantisation:
 def load_model(path: Path) -> dict[str, Any]:
     """The content of a `config.json`; raises TunerError for a file that is none."""
     try:
-        document = json.loads(path.read_text())
+        document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
         raise TunerError(

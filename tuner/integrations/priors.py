@@ -140,7 +140,7 @@ def read_folder(folder: Path) -> Priors:
 
 def _read(path: Path) -> Prior:
     try:
-        document: dict[str, Any] = json.loads(path.read_text())
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if document["schema"] != SCHEMA:
             raise ValueError(f"it is {document['schema']}")
         rows = {int(row["size"]): [dict(c) for c in row["configs"]] for row in document["rows"]}

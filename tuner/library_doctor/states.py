@@ -151,7 +151,7 @@ def _of_file(
     library: Library, adapter: Adapter, key: TableKey, path: Path, shape: Shape | None
 ) -> Examined:
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         note = f"cannot be read ({reason})"

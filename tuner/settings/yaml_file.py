@@ -24,7 +24,7 @@ from ruamel.yaml.resolver import VersionedResolver
 from ruamel.yaml.scanner import RoundTripScanner
 from ruamel.yaml.tokens import TagToken
 
-from results_db.masking import masked_within
+from results_db.masking import masked, masked_within
 from tuner.settings.models import ConfigError
 
 Key: TypeAlias = str | int
@@ -282,4 +282,5 @@ def _kind(data: object) -> str:
         return "a list"
     kinds = {bool: "bool", int: "int", float: "float", str: "str"}
     name = next((name for kind, name in kinds.items() if isinstance(data, kind)), "value")
-    return f"the {name} {masked_within(repr(data))}"
+    is_url = isinstance(data, str) and "://" in data
+    return f"the {name} {repr(masked(data)) if is_url else masked_within(repr(data))}"
