@@ -282,5 +282,6 @@ def _kind(data: object) -> str:
         return "a list"
     kinds = {bool: "bool", int: "int", float: "float", str: "str"}
     name = next((name for kind, name in kinds.items() if isinstance(data, kind)), "value")
-    is_url = isinstance(data, str) and "://" in data
-    return f"the {name} {repr(masked(data)) if is_url else masked_within(repr(data))}"
+    if isinstance(data, str) and "://" in data:
+        return f"the {name} {masked(data)!r}"
+    return f"the {name} {masked_within(repr(data))}"
