@@ -12,8 +12,9 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import statistics
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,10 +40,9 @@ def table(document: Mapping) -> str:
     if any(second.values()):
         cells = (_seconds(line["median_s"]) if (line := second[name]) else "-" for name in kernels)
         lines.append(_row("tuner, second call of a session", *cells))
-    for key, entry in sorted(found.get("matmul", {}).items()):
-        if key.startswith(("triton", "helion")):
-            rest = ["-"] * (len(kernels) - 1)
-            lines.append(_row(_tool(key, document), _rival(entry), *rest))
+    rest = ["-"] * (len(kernels) - 1)
+    for tool, entries in _rivals(document).items():
+        lines.append(_row(tool, _rival(entries), *rest))
     return "\n".join([*lines, "", *_campaign(found.get("campaign"))]).rstrip()
 
 
@@ -63,16 +63,35 @@ def _ours(line: Mapping) -> str:
     return text if line["one_verdict"] else f"{text}, {counts}"
 
 
-def _rival(entry: Mapping) -> str:
-    text = _seconds(entry["whole_s"])
-    return text if entry.get("regret") is None else f"{text}, {entry['regret']:.1%}"
+def _rivals(document: Mapping) -> dict[str, list[Mapping]]:
+    """The entries of each other tool for matmul, one per seed, under the tool's name."""
+    grouped: dict[str, list[tuple[str, Mapping]]] = {}
+    for key, entry in sorted(document["summary"].get("matmul", {}).items()):
+        if key.startswith(("triton", "helion")):
+            grouped.setdefault("/".join(key.split("/")[:2]), []).append((key, entry))
+    return {
+        _tool(name, len(found), document["steps"][found[0][0]]): [entry for _, entry in found]
+        for name, found in grouped.items()
+    }
 
 
-def _tool(key: str, document: Mapping) -> str:
-    if key == "triton":
+def _rival(entries: Sequence[Mapping]) -> str:
+    seconds = [entry["whole_s"] for entry in entries]
+    text = _seconds(statistics.median(seconds))
+    if len(entries) > 1:
+        text += f" ({max(seconds):.1f})"
+    regrets = [entry["regret"] for entry in entries if entry.get("regret") is not None]
+    most = "at most " if len(entries) > 1 else ""
+    return f"{text}, {most}{max(regrets):.1%}" if regrets else text
+
+
+def _tool(name: str, seeds: int, step: Mapping) -> str:
+    if name == "triton":
         return "`triton.autotune`"
-    version = document["steps"][key].get("version", "")
-    return f"Helion {version} `{key.partition('/')[2]}`, one seed".replace("  ", " ")
+    number = {1: "one seed"}.get(seeds, f"median of {seeds} (slowest)")
+    return f"Helion {step.get('version', '')} `{name.partition('/')[2]}`, {number}".replace(
+        "  ", " "
+    )
 
 
 def _campaign(line: Mapping | None) -> list[str]:

@@ -13,7 +13,8 @@ figure. Steps on a GPU:
 - session: `tuner.session()`, a first `tune` of softmax, then the counted `tune`;
 - campaign: `tuner run many` of multi_gpu.yaml, and the same campaign counted from warm workers
   (multi_gpu.py);
-- triton, helion: the whole processes of triton_autotune_run.py and helion_run.py;
+- triton, helion: the whole processes of triton_autotune_run.py and helion_run.py; of Helion its
+  default search and its effort profile `quick`, with three seeds each;
 - reference: the regrets of all choices of a kernel (reference_timing.py).
 
 With `--device cpu`, `tuner run quickstart` and a `tune` of cpu_pointwise are measured instead.
@@ -142,7 +143,12 @@ def planned(args: argparse.Namespace) -> list[tuple[str, ...]]:
         "session": [("session", name, seed) for name in sessions for seed in seeds[:3]],
         "campaign": [("campaign", "process"), ("campaign", "warm")],
         "triton": [("triton",)] if "matmul" in args.kernel else [],
-        "helion": [("helion", name) for name in args.algorithms if "matmul" in args.kernel],
+        "helion": [
+            ("helion", name, seed)
+            for name in args.algorithms
+            for seed in seeds[:3]
+            if "matmul" in args.kernel
+        ],
         "reference": [("reference", name) for name in args.kernel],
     }
     return steps + [step for side in args.only for step in of_side[side]]
@@ -167,7 +173,8 @@ def perform(step: tuple[str, ...], args: argparse.Namespace, done: Mapping[str, 
         return _rival(args, "triton_autotune_run.py", "--space", "a")
     if side == "helion":
         wheels = ("--wheels", f"{args.wheels.resolve()}") if args.wheels else ()
-        return _rival(args, "helion_run.py", "--space", "a", "--algorithm", step[1], *wheels)
+        search = ("--space", "a", "--algorithm", step[1], "--seed", step[2])
+        return _rival(args, "helion_run.py", *search, *wheels)
     return _reference(args, step[1], done)
 
 
@@ -453,7 +460,9 @@ def _arguments() -> argparse.Namespace:
         help="whether to make byte code of installed packages where Python may write none",
     )
     parser.add_argument("--first-seed", type=int, default=1)
-    parser.add_argument("--algorithms", nargs="+", default=["LFBOPatternSearch"])
+    parser.add_argument(
+        "--algorithms", nargs="+", default=["LFBOTreeSearch", "LFBOTreeSearch:quick"]
+    )
     parser.add_argument("--wheels", type=Path, help="folder that holds Helion's wheel")
     parser.add_argument(
         "--traces", type=Path, help="folder for a trace of each kernel's first seed"

@@ -150,7 +150,7 @@ def test_the_summary_compares_medians_with_bounds_and_rivals(keypress):
         "tuner/attention/2": call(19.5, "undecided"),
         "session/layer_norm/1": {"whole_s": 20.0, "calls": [{"s": 8.0}, {"s": 3.5}]},
         "triton": {"whole_s": 170.0},
-        "helion/PatternSearch": {"whole_s": 40.0},
+        "helion/PatternSearch/1": {"whole_s": 40.0},
         "reference/matmul": {
             "entries": [
                 {"labels": ["tuner/matmul/1", "triton"], "regret": 0.001},
@@ -172,7 +172,7 @@ def test_the_summary_compares_medians_with_bounds_and_rivals(keypress):
         "regret": 0.001,
         "reached": True,
     }
-    assert not matmul["helion/PatternSearch"]["reached"]
+    assert not matmul["helion/PatternSearch/1"]["reached"]
     assert found["attention"]["verdicts"] == {"faster": 1, "undecided": 1}
     assert not found["attention"]["one_verdict"]
     assert not found["attention"]["reached"]
@@ -220,7 +220,9 @@ def test_the_table_of_the_readme_is_filled_from_a_document(keypress, table):
         **calls,
         "session/matmul/1": {"calls": [{"s": 9.0}, {"s": 5.5}]},
         "triton": {"whole_s": 213.5},
-        "helion/PatternSearch": {"whole_s": 71.1, "version": "1.5.1"},
+        "helion/PatternSearch/1": {"whole_s": 71.1, "version": "1.5.1"},
+        "helion/Tree:quick/1": {"whole_s": 30.0, "version": "1.5.1"},
+        "helion/Tree:quick/2": {"whole_s": 34.0, "version": "1.5.1"},
         "campaign/process": {"whole_s": 45.2},
     }
     text = table.table({"steps": steps, "summary": keypress.summary(steps)})
@@ -232,6 +234,8 @@ def test_the_table_of_the_readme_is_filled_from_a_document(keypress, table):
     assert ["tuner, second call of a session", "5.5 s", "-", "-"] in rows
     assert ["`triton.autotune`", "214 s", "-", "-"] in rows
     assert ["Helion 1.5.1 `PatternSearch`, one seed", "71.1 s", "-", "-"] in rows
+    quick = "Helion 1.5.1 `Tree:quick`, median of 2 (slowest)"
+    assert [quick, "32.0 s (34.0)", "-", "-"] in rows
     assert "45.2 s as `tuner run`" in text
     readme = (ROOT / "README.md").read_text()
     result = "benchmarks/results/h200/keypress_to_answer.json"

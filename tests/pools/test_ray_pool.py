@@ -12,7 +12,7 @@ from pool_contract import Farm, PoolContract, owner_of, spec
 from processes import alive, below, kill, named, title, wait_until
 
 from search_spaces.errors import TunerError
-from workers.pools import create
+from workers.pools import create, ray_nodes
 from workers.records import JobLost, Measured, PoolSpec, WorkerGone
 
 pytestmark = [pytest.mark.ray]
@@ -45,6 +45,26 @@ class TestRayPool(PoolContract):
         event, _ = farm.answer("again")
         assert isinstance(event, Measured)
 
+    def test_a_job_of_a_dead_node_is_lost_even_if_ray_does_not_answer(
+        self, farm: Farm, monkeypatch
+    ):
+        farm.pool.submit_measure("simulated-0", farm.measure_job("d", farm.config(""), slow=True))
+        frozen = owner_of("simulated-0")
+        os.kill(frozen, signal.SIGSTOP)
+        monkeypatch.setattr(ray_nodes, "alive", list)
+        try:
+            event, others = farm.answer("d")
+        finally:
+            os.kill(frozen, signal.SIGCONT)
+        assert isinstance(event, JobLost)
+        assert event.reason == "its node has left the cluster"
+        farm.ready["simulated-0"] = any(not isinstance(e, WorkerGone) for e in others)
+        monkeypatch.undo()
+        farm.until(lambda: farm.ready["simulated-0"])
+        farm.pool.submit_measure("simulated-0", farm.measure_job("back", farm.config("")))
+        event, _ = farm.answer("back")
+        assert isinstance(event, Measured)
+
     def test_killing_a_builders_actor_loses_the_job_and_no_builder(self, farm: Farm):
         for index in range(2):
             farm.pool.submit_build(farm.build_job(f"b{index}", farm.config(""), slow=True))
@@ -65,7 +85,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from pool_contract import Farm, spec
-from workers.pools import create
+from workers.pools import create, ray_nodes
 farm = Farm.start(create(spec("ray")), Path(sys.argv[2]))
 farm.pool.submit_measure("simulated-0", farm.measure_job("m", farm.config("hang"), slow=True))
 farm.pool.submit_build(farm.build_job("b", farm.config(""), slow=True))

@@ -47,8 +47,9 @@ class BuilderActor:
         self._yielder = Yielder()
         self._yielder.start([self._builder])
 
-    def ready(self) -> None:
-        """Return, which says that the actor has started."""
+    def ready(self) -> tuple[str, None]:
+        """Ray's id of the node. The answer says that the actor has started."""
+        return ray_nodes.own_id(), None
 
     def warm_up(self) -> bool:
         """Take one step of the warm-up; whether it was the last."""
@@ -98,10 +99,10 @@ class RunnerActor:
         self._yielder = Yielder()
         self._yielder.start([] if backend.timed else [self._runner])
 
-    def ready(self) -> WorkerInfo:
-        """The runner's device; determined again after a loss."""
+    def ready(self) -> tuple[str, WorkerInfo]:
+        """Ray's id of the node, and the runner's device; determined again after a loss."""
         with tracing.span("open the device", "waiting"):
-            return self._runner.info
+            return ray_nodes.own_id(), self._runner.info
 
     def reset(self) -> None:
         """End the child and forget the device."""

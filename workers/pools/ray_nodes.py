@@ -29,6 +29,12 @@ def alive() -> list[Node]:
     return sorted(map(_node, (facts for facts in ray.nodes() if facts["Alive"])), key=_order)
 
 
+def own_id() -> str:
+    """Ray's id of the node of this actor."""
+    node_id: str = ray.get_runtime_context().get_node_id()
+    return node_id
+
+
 def _node(facts: Mapping[str, Any]) -> Node:
     has = facts["Resources"]
     return Node(

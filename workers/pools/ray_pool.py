@@ -51,7 +51,7 @@ _SHARED_BYTES = 64 * 1024
 _SHARED_COUNT = 64
 #: Errors after which Ray does not restart the actor; the pool creates another.
 _NOT_RESTARTED = (ray.exceptions.ActorDiedError, ray.exceptions.ActorUnschedulableError)
-#: Seconds between two looks for nodes that have joined.
+#: Seconds between two looks for nodes that have joined or died.
 _SURVEY_S = 5.0
 #: Builds wait this many connect timeouts for a first or another builder.
 _PATIENCE = 4.0
@@ -75,6 +75,8 @@ class _ActorState:
     retry_at: float = 0.0
     #: Ray's id of the node that the pool chose; empty where Ray chooses.
     home: str = ""
+    #: Ray's id of the node from which the actor answered last.
+    node: str = ""
     #: Whether a builder has loaded its compilers.
     warm: bool = False
 
@@ -106,6 +108,9 @@ class RayPool:
         self._created: set[str] = set()
         self._builder_cpus = 1
         self._survey_at = float("inf")
+        self._nodes_at = 0.0
+        #: The nodes of jobs in flight that were dead at the last look.
+        self._dead: frozenset[str] = frozenset()
         self._builder_seen_at = 0.0
 
     @property
@@ -211,6 +216,7 @@ class RayPool:
                 self._cluster.check()
             self._collect(left)
             self._restart_silent()
+            self._lose_jobs_of_dead_nodes()
             self._retry_failed()
             self._survey_nodes()
             self._dispatch()
@@ -333,9 +339,10 @@ class RayPool:
             self._events.append(Measured(call.job_id, state.name, result))
         else:
             state.ready, state.failures = True, 0
+            state.node, info = result
             _log.info("%s is ready", state.name)
-            if state.slot is not None:
-                self._events.append(WorkerReady(result))
+            if info is not None:
+                self._events.append(WorkerReady(info))
 
     def _fail(self, call: _Call, error: Exception) -> None:
         """Report the job as lost, and retry the actor, which died or raised an exception."""
@@ -386,3 +393,20 @@ class RayPool:
                 del self._calls[reference]
                 ray.kill(call.state.actor, no_restart=False)
                 self._fail(call, WorkerLost("the worker stopped answering and was restarted"))
+
+    def _lose_jobs_of_dead_nodes(self) -> None:
+        """Report jobs whose node was dead at two looks in a row.
+
+        Ray fails the calls of a dead node, but under load it has left one unanswered.
+        """
+        now = time.monotonic()
+        if now < self._nodes_at:
+            return
+        self._nodes_at = now + _SURVEY_S
+        asked = {call.state.node for call in self._calls.values() if call.job_id}
+        dead = frozenset(asked - {node.node_id for node in ray_nodes.alive()} if asked else ())
+        lost, self._dead = dead & self._dead, dead
+        for reference, call in list(self._calls.items()):
+            if call.job_id and call.state.node in lost:
+                del self._calls[reference]
+                self._fail(call, WorkerLost("its node has left the cluster"))
