@@ -29,7 +29,7 @@ class Ways(Kernel):
     def baselines(self, workload): return {}
     def cpu_callable(self, workload, config):
         few = workload.size("n") < 3000
-        steps = 20 if config["way"] == "steady" else 1 if few else 400
+        steps = 60 if config["way"] == "steady" else 1 if few else 6000
         def run(inputs):
             x = inputs["x"]
             for _ in range(steps):
