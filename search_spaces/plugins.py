@@ -13,6 +13,7 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 
 from search_spaces.errors import TunerError
+from search_spaces.foreign_imports import contained
 from search_spaces.near_names import did_you_mean
 
 
@@ -68,8 +69,9 @@ class PluginGroup:
             return getattr(importlib.import_module(module), attribute)
         point = self._entry_point(name)
         try:
-            return point.load()
-        except Exception as error:
+            with contained():
+                return point.load()
+        except (Exception, SystemExit) as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise self._error(
                 f"{self.noun} {name!r} cannot be loaded from {point.value} ({reason})",

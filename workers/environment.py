@@ -52,14 +52,20 @@ _WITHOUT_EFFECT = re.compile(
 )
 
 
+#: Folders of the caller: workers have their own, and Inductor fails where it cannot write to this
+#: one when it is imported.
+_FOLDERS = frozenset({"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"})
+#: Compilers read and write sources in the encoding of the process, which the locale may set.
+_UTF8 = {"PYTHONUTF8": "1"}
 #: What `code_variables` is in a worker: libraries set further variables when they are imported.
 _GIVEN = "TUNER_CODE_VARIABLES"
 
 
 def for_workers(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of workers: without the variables that are left out."""
-    kept = {name: value for name, value in environ.items() if name not in LEFT_OUT}
-    return {**kept, _GIVEN: code_variables(environ)}
+    """The environment of workers: without the variables that are left out, and in UTF-8."""
+    dropped = LEFT_OUT.keys() | _FOLDERS
+    kept = {name: value for name, value in environ.items() if name not in dropped}
+    return {**kept, **_UTF8, _GIVEN: code_variables(environ)}
 
 
 def code_variables(environ: Mapping[str, str] = os.environ) -> str:

@@ -75,6 +75,24 @@ def test_a_builder_of_cpp_compiles_although_the_caller_does_not(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    "variables",
+    [
+        {"TORCHINDUCTOR_CACHE_DIR": "/proc/absent"},
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"},
+    ],
+    ids=lambda variables: next(iter(variables)),
+)
+def test_a_folder_and_a_locale_of_the_caller_do_not_reach_builds(monkeypatch, variables):
+    expected = built(CPU)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    # The server imports torch itself, as that of a run does.
+    artifact = built(CPU, "torch._inductor.compile_fx")
+    assert isinstance(artifact, Artifact), artifact
+    assert artifact.binary_hash == expected.binary_hash
+
+
+@pytest.mark.parametrize(
     ("name", "value"),
     [
         ("DISABLE_PTXAS_OPT", "1"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,6 +15,7 @@ from search_spaces.plugins import PluginGroup
 from search_spaces.records import Device, Status, Workload
 from search_spaces.space import BoundSpace, SearchSpace
 from tuner.import_names import lazy_names
+from tuner.strategies.guarded import GuardedStrategy, guard
 from tuner.strategies.strategy import PendingAware, Strategy
 
 if TYPE_CHECKING:
@@ -56,9 +59,10 @@ def names() -> list[str]:
 def check(name: str, options: Mapping[str, Any]) -> None:
     """Raise the `TunerError` of an unknown name or of options the strategy cannot use.
 
-    Options are tried on a space of four configs, so that none fails in the middle of a campaign.
+    Options, and strategies of installed packages, are tried on a space of four configs, so that
+    none fails in the middle of a campaign.
     """
-    if name in names() and not options:
+    if STRATEGIES.is_built_in(name) and not options:
         return
     space = SearchSpace([PowerOfTwo("a", 1, 2), Choice("b", (0, 1))])
     bound = space.bind(Workload.of(), Device("cpu", "none", "cpu"))
@@ -79,21 +83,31 @@ def create(
     """A strategy over a bound space.
 
     An entry point is a callable `(space, seed, **options)` that returns an Optuna sampler or a
-    `Strategy`. Raises `TunerError` for an unknown name or options the strategy does not take.
+    `Strategy`. Raises `TunerError` for an unknown name or options the strategy does not take; a
+    strategy of an installed package raises it for its own faults, too (`GuardedStrategy`).
     """
     make = cast("Callable[..., Any]", STRATEGIES.load(name))
     from optuna.samplers import BaseSampler
 
     from tuner.strategies.study_strategy import StudyStrategy
 
+    unusable = partial(STRATEGIES.unusable, name)
+    own = STRATEGIES.is_built_in(name)
+    with nullcontext() if own else guard("its constructor", name, unusable):
+        made = _make(make, name, space, seed, options or {})
+        if isinstance(made, BaseSampler):
+            made = StudyStrategy(space, seed, made, name=name)
+    strategy: Strategy = made if own else GuardedStrategy(made, name, space, unusable)
+    return strategy
+
+
+def _make(
+    make: Callable[..., Any], name: str, space: BoundSpace, seed: int, options: Mapping[str, Any]
+) -> Any:
     try:
-        made = make(space, seed, **(options or {}))
+        return make(space, seed, **options)
     except TypeError as error:
         raise _refused(name, error) from error
-    if isinstance(made, BaseSampler):
-        return StudyStrategy(space, seed, made, name=name)
-    strategy: Strategy = made
-    return strategy
 
 
 def load(names: Iterable[str]) -> None:
