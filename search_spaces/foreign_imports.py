@@ -13,7 +13,7 @@ from contextlib import contextmanager, redirect_stdout
 
 
 @contextmanager
-def contained() -> Iterator[None]:
+def contain_foreign_code() -> Iterator[None]:
     """A context in which stdout is stderr, and `os._exit` in this thread raises SystemExit.
 
     Forked children and other threads keep `os._exit`.

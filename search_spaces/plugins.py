@@ -13,7 +13,7 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 
 from search_spaces.errors import TunerError
-from search_spaces.foreign_imports import contained
+from search_spaces.foreign_imports import contain_foreign_code
 from search_spaces.near_names import did_you_mean
 
 
@@ -69,7 +69,7 @@ class PluginGroup:
             return getattr(importlib.import_module(module), attribute)
         point = self._entry_point(name)
         try:
-            with contained():
+            with contain_foreign_code():
                 return point.load()
         except (Exception, SystemExit) as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())

@@ -21,7 +21,7 @@ from search_spaces import kernels
 from search_spaces.absent_device import answers
 from search_spaces.absent_device.module_sets import has_several, modules_of
 from search_spaces.errors import KernelError, TunerError
-from search_spaces.foreign_imports import contained
+from search_spaces.foreign_imports import contain_foreign_code
 from search_spaces.import_stamps import noted
 from search_spaces.kernel import Kernel
 from search_spaces.near_names import did_you_mean
@@ -282,7 +282,11 @@ def _import_module(name: str, spec: str) -> ModuleType:
 def _importing(spec: str) -> Iterator[None]:
     token = _under_import.set(spec)
     try:
-        with contained(), span(f"load kernel {spec}", "import", least_s=_LEAST_LOAD_S), noted():
+        with (
+            contain_foreign_code(),
+            span(f"load kernel {spec}", "import", least_s=_LEAST_LOAD_S),
+            noted(),
+        ):
             yield
     except NestedError:
         raise
@@ -326,7 +330,7 @@ def _instance(found: object, spec: str) -> Kernel:
         raise KernelError(f"kernel {spec}: it does not define {missing}", "define them")
     if not isinstance(found, Kernel) and (inspect.isclass(found) or inspect.isroutine(found)):
         try:
-            with contained():
+            with contain_foreign_code():
                 found = found()
         except TunerError:
             raise

@@ -85,8 +85,12 @@ def command(tmp_path):
     return start
 
 
-def install_strategy(folder, fault):
+def write_strategy(folder, fault):
     (folder / "own_strategy.py").write_text(STRATEGY.format(fault=fault))
+
+
+def install_strategy(folder, fault):
+    write_strategy(folder, fault)
     install_plugins(folder, "own-search", "tuner.strategies", {"own": "own_strategy:Own"})
 
 
@@ -127,7 +131,7 @@ def test_a_strategy_at_fault_is_named_and_results_are_kept(command, tmp_path, fa
     assert run.returncode == 2, err
     assert f"error: strategy 'own' {FAULTS[fault]}" in err
     assert "own-search" in err
-    install_strategy_again(tmp_path)
+    write_strategy(tmp_path, "pass")
     again = command("run", "c", "--no-report", strategy="own")
     _, err = again.communicate()
     assert again.returncode == 0, err
@@ -135,10 +139,6 @@ def test_a_strategy_at_fault_is_named_and_results_are_kept(command, tmp_path, fa
         (run,) = store.runs()
         (task,) = store.tasks(run.run_id)
         assert len(store.trials(task.task_id)) == 6
-
-
-def install_strategy_again(folder):
-    (folder / "own_strategy.py").write_text(STRATEGY.format(fault="pass"))
 
 
 def test_a_strategy_that_does_not_return_is_named_and_can_be_ended(command, tmp_path):

@@ -16,7 +16,7 @@ from scenario import toy_fault, toy_space, toy_us
 from search_spaces.errors import TunerError
 from search_spaces.records import Status, config_key
 from tuner import strategies
-from tuner.strategies import DiscreteGPSampler
+from tuner.strategies import DiscreteGPSampler, StudyStrategy
 from tuner.strategies.config_params import ConfigParams
 from tuner.strategies.study_space import StudySpace
 
@@ -250,6 +250,7 @@ def test_an_entry_point_may_return_an_optuna_sampler(monkeypatch, tmp_path):
     install_plugins(tmp_path, "quasi", "tuner.strategies", {"quasi": "quasi_strategy:make"})
     space = toy_space()
     strategy = strategies.create("quasi", space, 3, {"startup": 3})
+    assert isinstance(strategy.strategy, StudyStrategy)
     assert strategy.name == "quasi"
     for _ in range(10):
         (config,) = strategy.ask(1)

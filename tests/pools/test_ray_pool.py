@@ -85,7 +85,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from pool_contract import Farm, spec
-from workers.pools import create, ray_nodes
+from workers.pools import create
 farm = Farm.start(create(spec("ray")), Path(sys.argv[2]))
 farm.pool.submit_measure("simulated-0", farm.measure_job("m", farm.config("hang"), slow=True))
 farm.pool.submit_build(farm.build_job("b", farm.config(""), slow=True))

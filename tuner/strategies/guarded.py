@@ -6,13 +6,17 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from search_spaces.errors import TunerError
-from search_spaces.foreign_imports import contained
+from search_spaces.foreign_imports import contain_foreign_code
 from search_spaces.records import Config, Status
 from search_spaces.source_positions import one_line
 from search_spaces.space import BoundSpace
 from tuner.strategies.strategy import PendingAware, Strategy
+
+if TYPE_CHECKING:
+    from tuner.strategies.surrogate import Surrogate
 
 _log = logging.getLogger(__name__)
 #: After this time, seconds, a line says that a strategy has not answered; then again and again.
@@ -39,11 +43,19 @@ class GuardedStrategy:
             raise unusable(f"makes a {type(strategy).__name__}, which has no {lacking[0]}()")
         self.name = name
         self.replays = bool(getattr(strategy, "replays", False))
-        self._strategy, self._space, self._unusable = strategy, space, unusable
+        #: The strategy of the package, or that around its sampler.
+        self.strategy = strategy
+        self._space, self._unusable = space, unusable
+
+    @property
+    def surrogate(self) -> Surrogate | None:
+        """The strategy's model of the space, for the stopping rule; None where it has none."""
+        found: Surrogate | None = getattr(self.strategy, "surrogate", None)
+        return found
 
     def ask(self, n: int) -> list[Config]:
         with guard("ask", self.name, self._unusable):
-            suggested = self._strategy.ask(n)
+            suggested = self.strategy.ask(n)
         if not isinstance(suggested, list) or len(suggested) > n:
             raise self._unusable(f"returns {suggested!r:.80} from ask({n}), not a list of configs")
         for config in suggested:
@@ -52,17 +64,17 @@ class GuardedStrategy:
 
     def tell(self, config: Config, score: float | None, status: Status) -> None:
         with guard("tell", self.name, self._unusable):
-            self._strategy.tell(config, score, status)
+            self.strategy.tell(config, score, status)
 
     def start(self, config: Config) -> None:
-        if isinstance(self._strategy, PendingAware):
+        if isinstance(self.strategy, PendingAware):
             with guard("start", self.name, self._unusable):
-                self._strategy.start(config)
+                self.strategy.start(config)
 
     def withdraw(self, config: Config) -> None:
-        if isinstance(self._strategy, PendingAware):
+        if isinstance(self.strategy, PendingAware):
             with guard("withdraw", self.name, self._unusable):
-                self._strategy.withdraw(config)
+                self.strategy.withdraw(config)
 
     def _check(self, config: object) -> None:
         try:
@@ -80,7 +92,7 @@ def guard(doing: str, name: str, unusable: Callable[[str], TunerError]) -> Itera
     watch = threading.Thread(target=_watch, args=(done, doing, name), daemon=True)
     watch.start()
     try:
-        with contained():
+        with contain_foreign_code():
             yield
     except TunerError:
         raise
