@@ -1,11 +1,31 @@
-"""Databases to test on: a private PostgreSQL server where one is installed."""
+"""Databases to test on (a private PostgreSQL server where one is installed), and clean imports."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from postgres_server import PostgresServer, private_postgres
+
+from search_spaces.absent_device import module_sets
+
+
+@pytest.fixture
+def forgotten_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Forgets afterwards which modules the test has imported from its own folder."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield
+    folder = f"{tmp_path}/"
+    loaded = [
+        name
+        for name, module in sys.modules.items()
+        if (getattr(module, "__file__", None) or "").startswith(folder)
+    ]
+    module_sets.forget(loaded)
+    for name in loaded:
+        sys.modules.pop(name, None)
 
 
 @pytest.fixture(scope="session")

@@ -289,7 +289,7 @@ def test_a_table_that_is_none_is_a_finding(tuner, folder, content, message):
 
 WAITING = """
 import pathlib, time
-print("importing", flush=True)
+print("importing", flush=True)  # to stderr, as all that a module prints at import
 while pathlib.Path("wait").exists():
     time.sleep(0.02)
 """
@@ -308,7 +308,7 @@ def test_an_interrupt_while_it_starts_leaves_nothing_behind(tuner, folder):
     assert child.stdout is not None
     assert child.stderr is not None
     with child.stdout, child.stderr:
-        assert child.stdout.readline() == "importing\n"
+        assert child.stderr.readline() == "importing\n"
         child.send_signal(signal.SIGINT)
         assert "once more to stop at once" in child.stderr.readline()
         (folder / "wait").unlink()

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from results_db import Store
-from search_spaces.absent_device import module_sets
 from search_spaces.errors import SourceChangedError
 from search_spaces.registry import load
 from search_spaces.source_changes import contents
@@ -31,22 +30,12 @@ CAMPAIGN = {
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch, forgotten_modules):
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    before = set(sys.modules)
     shutil.copytree(KERNELS, tmp_path, dirs_exist_ok=True)
     for path in tmp_path.glob("*.py"):
         os.utime(path, (time.time() - 60, time.time() - 60))
-    yield tmp_path
-    loaded = {
-        name: sys.modules[name]
-        for name in sys.modules.keys() - before
-        if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path))
-    }
-    module_sets.forget(loaded)
-    for name in loaded:
-        del sys.modules[name]
+    return tmp_path
 
 
 def edit(file: Path) -> None:

@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 from installed_plugins import install_plugins
 
 from results_db import Store
+from search_spaces.foreign_imports import contain_foreign_code
 
 KERNEL = """
 {first}
@@ -156,3 +158,39 @@ def test_a_strategy_that_does_not_return_is_named_and_can_be_ended(command, tmp_
     finally:
         run.kill()
     assert run.returncode == 130
+
+
+def test_contexts_of_several_threads_overlap_in_any_order(capsys):
+    """A context belongs to its thread; whichever ends last restores what was there."""
+    stdout, leave = sys.stdout, os._exit
+    opened, end = threading.Event(), threading.Event()
+
+    def first():
+        with contain_foreign_code():
+            print("first")
+            opened.set()
+            end.wait()
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    opened.wait()
+    print("outside")
+    with contain_foreign_code():
+        print("second")
+        with contain_foreign_code():
+            print("nested")
+        end.set()
+        thread.join()
+        print("last")
+        with pytest.raises(SystemExit):
+            os._exit(0)
+    assert (sys.stdout, os._exit) == (stdout, leave)
+    assert capsys.readouterr() == ("outside\n", "first\nsecond\nnested\nlast\n")
+
+
+def test_a_forked_child_may_exit(capfd):
+    with contain_foreign_code():
+        child = os.fork()
+        if not child:
+            os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
