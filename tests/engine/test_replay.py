@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hostile_json import hostile_texts
 
 from results_db import Store
 from search_spaces.errors import FindingError, TunerError
@@ -145,6 +147,24 @@ def test_a_bad_file_gives_one_clear_line(finished, tmp_path, spoil, message):
         replay(bad)
     assert message in caught.value.message
     assert "\n" not in caught.value.message
+
+
+def test_no_head_with_other_values_is_an_unexpected_error(finished, tmp_path):
+    """Each value of the first line in turn is replaced; then the first event has other values."""
+    head, event, *_ = finished[0].read_text().splitlines()
+    small = json.loads(head)
+    small["tasks"] = small["tasks"][:1]
+    bad = tmp_path / "bad.jsonl"
+    refused = 0
+    heads = (f"{text}\n" for text in hostile_texts(small))
+    events = (f"{head}\n{text}\n" for text in hostile_texts(json.loads(event)))
+    for text in itertools.chain(heads, events):
+        bad.write_text(text)
+        with pytest.raises(TunerError) as caught:
+            replay(bad)
+        assert "\n" not in caught.value.message
+        refused += f"{bad}" in caught.value.message
+    assert refused > 100
 
 
 def test_a_kernel_with_another_space_is_refused(finished, tmp_path):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 
 import pytest
 from adapter_contract import DATA
+from hostile_json import hostile_texts
 from tuned_runs import H200, add_result, moe, tile
 from ways_library import install
 
@@ -18,12 +20,13 @@ from tuner import tables
 from tuner.cli import invoke
 from tuner.integrations import adapter
 from tuner.integrations.importers import imported
-from tuner.integrations.priors import MOST, Priors, fitted, read_folder, write
+from tuner.integrations.priors import MOST, Prior, Priors, fitted, read_folder, write
 from workers.device import found
 
 MOE = adapter("vllm-moe")
 NAME = "E=128,N=768,device_name=NVIDIA_H200.json"
 SOFTMAX = "rows=8 cols=1024 dtype=float16"
+ROWS = {0: [{"BLOCK": 1024, "num_warps": 4}, {"BLOCK": 512, "num_warps": 4}]}
 
 
 @pytest.fixture
@@ -200,6 +203,57 @@ def test_a_file_that_cannot_be_used_is_refused_in_one_line(tmp_path, name, text,
     assert caught.value.message.startswith(f"{path}: ")
     assert "\n" not in caught.value.message
     assert caught.value.hint
+
+
+def test_no_file_with_other_values_is_an_unexpected_error(tmp_path, shipped):
+    """Each value of a good file in turn is replaced: the file is imported, or refused in a line."""
+    t4 = {
+        "schema_version": "1.0.0",
+        "metadata": {"kernel": "softmax", "workload": {"rows": 8, "cols": 1024}, "device": "x"},
+        "results": [
+            {
+                "configuration": {"BLOCK": 1024, "num_warps": 4},
+                "invalidity": "correct",
+                "measurements": [{"name": "time", "value": 0.5}],
+                "objectives": ["time"],
+            }
+        ],
+    }
+    small = dict(list(json.loads(shipped.read_text()).items())[:2])
+    workload = Workload.of(rows=8, cols=1024)
+    space = bound("softmax", Workload.of(rows=8, cols=1024, dtype="float16"))
+    accepted = []
+    for name, document in (("t4.json", t4), ("cache.json", CACHE), (NAME, small)):
+        path = tmp_path / name
+        for text in hostile_texts(document):
+            path.write_text(text)
+            for given in ((), ("softmax", workload)):
+                with one_line_at_most(path):
+                    (prior,) = imported(path, *given)
+                    accepted.append(prior)
+    assert len({prior.format for prior in accepted}) == 3
+    for prior in accepted:
+        stored = write(tmp_path / "priors", prior)
+        read = read_folder(tmp_path / "priors")
+        read.starts("softmax", workload, space)
+        read.default("softmax", workload, space, "NVIDIA H200")
+        stored.unlink()
+    stored = write(tmp_path / "priors", Prior("softmax", "t4.json", "t4", workload.as_dict(), ROWS))
+    for text in hostile_texts(json.loads(stored.read_text())):
+        stored.write_text(text)
+        with one_line_at_most(stored):
+            read_folder(stored.parent).starts("softmax", workload, space)
+
+
+@contextmanager
+def one_line_at_most(path):
+    """A context in which nothing is raised, or a TunerError whose one line begins with the path."""
+    try:
+        yield
+    except TunerError as error:
+        lines = f"{error.message}".splitlines()
+        if len(lines) != 1 or not lines[0].startswith(f"{path}: "):
+            raise
 
 
 def test_a_damaged_prior_is_refused_with_its_path(tmp_path, shipped):

@@ -6,7 +6,6 @@ not needed.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,9 @@ from typing import Any, TypeAlias, get_type_hints
 from search_spaces import registry
 from search_spaces.declaration import calls
 from search_spaces.errors import FindingError, TunerError
+from search_spaces.foreign_json import is_finite, parse_json
 from search_spaces.kernel import Kernel
+from search_spaces.source_positions import one_line
 from tuner.campaign.event_log import FORMAT, REMADE, VERSION, space_digest
 from tuner.engine import BuildersChanged, Drain, Engine, Event, TaskSpec, Tick
 from tuner.engine.state_digest import state_digest
@@ -102,7 +103,7 @@ def _lines(path: Path) -> Iterator[tuple[int, Line]]:
     try:
         with path.open(encoding="utf-8") as file:
             for number, text in enumerate(file, start=1):
-                line = json.loads(text)
+                line = parse_json(text)
                 if not isinstance(line, dict):
                     raise _bad(path, number, "is not a JSON object")
                 yield number, line
@@ -114,7 +115,7 @@ def _lines(path: Path) -> Iterator[tuple[int, Line]]:
 
 def _event(path: Path, number: int, line: Line) -> tuple[Event, float]:
     kind, clock = _EVENTS.get(str(line.pop("event", ""))), line.pop("at", None)
-    if kind is None or not isinstance(clock, int | float):
+    if kind is None or not is_finite(clock):
         raise _bad(path, number, "holds no event that is known")
     return _decoded(path, number, kind, line), float(clock)
 
@@ -152,11 +153,16 @@ def _engine(path: Path, first: tuple[int, Line] | None) -> Engine:
             "replay it with the version of tuner that wrote it",
         )
     tasks = _decoded(path, 1, list[dict[str, Any]], head.get("tasks"))
-    return Engine(
-        [_spec(path, task) for task in tasks],
-        builders=_decoded(path, 1, int, head.get("builders")),
-        in_flight=_decoded(path, 1, int | None, head.get("in_flight")),
-    )
+    try:
+        return Engine(
+            [_spec(path, task) for task in tasks],
+            builders=_decoded(path, 1, int, head.get("builders")),
+            in_flight=_decoded(path, 1, int | None, head.get("in_flight")),
+        )
+    except TunerError:
+        raise
+    except Exception as error:
+        raise _bad(path, 1, f"describes no run: {one_line(error)}") from error
 
 
 def _spec(path: Path, task: Mapping[str, Any]) -> TaskSpec:

@@ -7,13 +7,13 @@ kernels reads `{kernel}.json` of FLA_CONFIG_DIR where FLA_CACHE_MODE is set.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from search_spaces.foreign_json import parse_json
 from search_spaces.records import Value
 from tuner.integrations.kernel_library import (
     KernelLibrary,
@@ -95,7 +95,7 @@ class Fla(KernelLibrary):
         folder = config_folder(package, device, environment)
         for path in sorted(folder.glob("*.json")) if folder else ():
             try:
-                found = json.loads(path.read_text(encoding="utf-8"))
+                found = parse_json(path.read_text(encoding="utf-8"))
             except (OSError, ValueError):
                 found = None
             if isinstance(found, dict):

@@ -8,14 +8,13 @@ file has no closing braces while a run goes on (kernel_tuner/util.py).
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from search_spaces.errors import TunerError
-from search_spaces.records import Config, Value, Workload
+from search_spaces.foreign_json import is_finite, parse_json, values_of
+from search_spaces.records import Config, Workload
 from tuner import integrations
 from tuner.integrations import Adapter, TableKey
 from tuner.integrations.priors import MOST, Prior
@@ -84,47 +83,47 @@ def _of_t4(
     path: Path, document: Mapping[str, Any], kernel: str, workload: Workload | None
 ) -> Prior:
     metadata = _mapping(document.get("metadata"))
-    dims = workload.as_dict() if workload else _mapping(metadata.get("workload"))
+    dims = workload.as_dict() if workload else metadata.get("workload")
     timed: list[tuple[float, Config]] = []
     for row in _rows(path, document["results"]):
         if row.get("invalidity") == "correct":
-            objective = next(iter(row.get("objectives") or ["time"]))
-            values = {one.get("name"): one.get("value") for one in row.get("measurements") or []}
-            timed += _timed(values.get(objective), row.get("configuration"))
-    name = kernel or f"{metadata.get('kernel') or ''}"
-    return _prior(path, "t4", name, dims, timed, f"{metadata.get('device') or ''}")
+            objective = next(iter(_list(row.get("objectives"))), "time")
+            for one in map(_mapping, _list(row.get("measurements"))):
+                if one.get("name") == objective:
+                    timed += _timed(one.get("value"), row.get("configuration"))
+    name = kernel or _word(metadata.get("kernel"))
+    return _prior(path, "t4", name, dims, timed, _word(metadata.get("device")))
 
 
 def _of_cache(
     path: Path, document: Mapping[str, Any], kernel: str, workload: Workload | None
 ) -> Prior:
-    names = document["tune_params_keys"]
-    objective = f"{document.get('objective') or 'time'}"
+    names = [name for name in _list(document["tune_params_keys"]) if isinstance(name, str)]
+    objective = _word(document.get("objective")) or "time"
     timed: list[tuple[float, Config]] = []
     for entry in _rows(path, list(_mapping(document["cache"]).values())):
         config = {name: entry[name] for name in names if name in entry}
         timed += _timed(entry.get(objective, entry.get("time")), config)
     dims = workload.as_dict() if workload else {}
-    return _prior(path, "kernel-tuner", kernel, dims, timed, f"{document.get('device_name') or ''}")
+    return _prior(path, "kernel-tuner", kernel, dims, timed, _word(document.get("device_name")))
 
 
 def _timed(time: object, config: object) -> list[tuple[float, Config]]:
     """The pair of a config that has a time; failures have text or an infinite time."""
-    usable = isinstance(time, int | float) and not isinstance(time, bool) and math.isfinite(time)
-    if not usable or not isinstance(config, dict) or not config:
-        return []
-    return [(float(f"{time}"), config)]
+    found = values_of(config)
+    return [(float(f"{time}"), found)] if found and is_finite(time) else []
 
 
 def _prior(
     path: Path,
     format: str,
     kernel: str,
-    dims: Mapping[str, Value],
+    dims: object,
     timed: Sequence[tuple[float, Config]],
     device: str,
 ) -> Prior:
-    if not kernel or not dims:
+    found = values_of(dims)
+    if not kernel or not found:
         missing = "kernel" if not kernel else "workload"
         raise TunerError(
             f"{path}: the file does not name the {missing}",
@@ -133,7 +132,7 @@ def _prior(
     if not timed:
         raise TunerError(f"{path}: no config has a time", "import results with correct configs")
     best = [config for _, config in sorted(timed, key=lambda pair: pair[0])[:MOST]]
-    return Prior(kernel, path.name, format, dict(dims), {0: best}, device=device)
+    return Prior(kernel, path.name, format, found, {0: best}, device=device)
 
 
 # -- the file ----------------------------------------------------------------------------------
@@ -150,7 +149,7 @@ def _document(path: Path, text: str) -> Mapping[str, Any]:
     """The JSON object; the cache of a run in progress is closed first."""
     for closed in (text, text.rstrip().rstrip(",") + "}}"):
         try:
-            document = json.loads(closed)
+            document = parse_json(closed)
         except ValueError:
             continue
         if isinstance(document, dict):
@@ -160,6 +159,14 @@ def _document(path: Path, text: str) -> Mapping[str, Any]:
 
 def _mapping(value: object) -> dict[str, Any]:
     return dict(value) if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _word(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _rows(path: Path, rows: object) -> Iterable[Mapping[str, Any]]:

@@ -6,13 +6,13 @@ Jamba), `n_routed_experts` (DeepSeek, GLM), `num_local_experts` (Mixtral, GPT-OS
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from search_spaces.errors import TunerError
+from search_spaces.foreign_json import parse_json
 
 _EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts")
 _TOP_K = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "moe_k")
@@ -46,7 +46,7 @@ class Quantisation:
 def load_model(path: Path) -> dict[str, Any]:
     """The content of a `config.json`; raises TunerError for a file that is none."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
         raise TunerError(

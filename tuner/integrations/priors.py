@@ -17,6 +17,7 @@ from typing import Any
 from search_spaces.atomic_file import write_output
 from search_spaces.bound import BoundSpace
 from search_spaces.errors import TunerError
+from search_spaces.foreign_json import parse_json, values_of
 from search_spaces.params import Parameter, is_member
 from search_spaces.records import Config, Value, Workload, canonical_json, digest
 from tuner.runtime import file_stem
@@ -140,22 +141,31 @@ def read_folder(folder: Path) -> Priors:
 
 def _read(path: Path) -> Prior:
     try:
-        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        document: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
         if document["schema"] != SCHEMA:
             raise ValueError(f"it is {document['schema']}")
-        rows = {int(row["size"]): [dict(c) for c in row["configs"]] for row in document["rows"]}
+        rows = {int(row["size"]): [_values(c) for c in row["configs"]] for row in document["rows"]}
+        if not rows or not all(rows.values()) or not (document["size_dim"] or 0 in rows):
+            raise ValueError("rows are missing, or one has no config")
         texts = {name: f"{document[name]}" for name in ("kernel", "source", "format", "device")}
         return Prior(
             **texts,
-            dims=dict(document["dims"]),
+            dims=_values(document["dims"]),
             rows=rows,
             size_dim=f"{document['size_dim']}",
             shipped=document["shipped"] is True,
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise TunerError(
             f"{path}: no {SCHEMA} ({error})", "delete it and run `tuner import` again"
         ) from None
+
+
+def _values(document: object) -> dict[str, Value]:
+    found = values_of(document)
+    if found is None:
+        raise ValueError(f"{document!r:.80} is no object of values")
+    return found
 
 
 def _same(written: str, device: str) -> bool:

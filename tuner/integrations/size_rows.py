@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from search_spaces.errors import TunerError
-from search_spaces.records import Config, Value
+from search_spaces.foreign_json import is_value, parse_json, values_of
+from search_spaces.records import Config
 
 #: Configs by size.
 Rows: TypeAlias = Mapping[int, Config]
@@ -21,7 +22,7 @@ def parsed_rows(text: str, where: str, *, says_triton: bool) -> tuple[dict[int, 
     says_triton: the library takes the name `triton_version`; others fail on it.
     """
     try:
-        document = json.loads(text)
+        document = parse_json(text)
     except ValueError as error:
         line = getattr(error, "lineno", 0)
         raise TunerError(f"{where}: not JSON (line {line}: {error})", _REMEDY) from None
@@ -46,17 +47,13 @@ def _size(name: str, where: str) -> int:
         size = int(name)
     except ValueError:
         size = 0
-    if size < 1:
+    if size < 1 or not is_value(size):
         raise TunerError(f"{where}: {name!r} is no size", _REMEDY)
     return size
 
 
 def _config(row: object, name: str, where: str) -> Config:
-    if not isinstance(row, dict) or not all(_is_value(value) for value in row.values()):
+    config = values_of(row)
+    if config is None:
         raise TunerError(f"{where}: the row of size {name} is no config", _REMEDY)
-    config: dict[str, Value] = dict(row)
     return config
-
-
-def _is_value(value: object) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
