@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces.errors import TunerError
-from search_spaces.foreign_json import parse_json
+from search_spaces.foreign_json import is_finite, parse_json
 
 _EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts")
 _TOP_K = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "moe_k")
@@ -100,15 +100,18 @@ def quantisation_of(model: Mapping[str, Any]) -> Quantisation | None:
 
 
 def _compressed(found: Mapping[str, Any]) -> Quantisation | None:
-    groups: Mapping[str, Any] = found.get("config_groups") or {}
-    group: Mapping[str, Any] = next(iter(groups.values()), {})
-    weights, inputs = group.get("weights") or {}, group.get("input_activations") or {}
+    group = _object(next(iter(_object(found.get("config_groups")).values()), None))
+    weights, inputs = _object(group.get("weights")), _object(group.get("input_activations"))
     if weights.get("num_bits") != _BITS:
         return None
     kind = "fp8" if weights.get("type") == "float" else "int8"
     bits = _BITS if inputs.get("num_bits") == _BITS else 2 * _BITS
     per_channel = weights.get("strategy") == "channel"
     return Quantisation(f"{kind}_w8a{bits}", _block(weights.get("block_structure")), per_channel)
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _block(shape: object) -> tuple[int, int] | None:
@@ -128,6 +131,14 @@ def number(model: Mapping[str, Any], names: tuple[str, ...]) -> int:
             f"give a config.json with one of {', '.join(names)}",
         )
     return found
+
+
+def scaled(size: float, model: Mapping[str, Any], name: str, default: float) -> int:
+    """A size times the factor of that name; raises TunerError where the factor is no number."""
+    factor = model.get(name, default)
+    if not is_finite(factor):
+        raise TunerError(f"the model's config has {name} {factor!r:.40}", "give a number")
+    return int(size * factor)
 
 
 def divided(total: int, by: int, what: str) -> int:

@@ -50,7 +50,8 @@ def _latent(text: Mapping[str, Any], devices: int) -> Iterator[Product]:
     heads = divided(number(text, ("num_attention_heads",)), devices, "the number of heads")
     latent, rotary = number(text, ("kv_lora_rank",)), number(text, ("qk_rope_head_dim",))
     plain, value = number(text, ("qk_nope_head_dim",)), number(text, ("v_head_dim",))
-    if queries := text.get("q_lora_rank"):
+    if text.get("q_lora_rank"):
+        queries = number(text, ("q_lora_rank",))
         yield Product("fused_qkv_a_proj", queries + latent + rotary, hidden)
         yield Product("q_b_proj", heads * (plain + rotary), queries)
     else:
