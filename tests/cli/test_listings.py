@@ -161,6 +161,22 @@ def test_a_plan_needs_no_database_and_writes_nothing(tuner, folder):
 
 
 @pytest.mark.parametrize(
+    ("budget", "counted"), [("budget: {trials: 1}", False), ("budget: {trials: null}", True)]
+)
+def test_a_long_plan_counts_spaces_only_where_trials_have_no_limit(tuner, folder, budget, counted):
+    kernel = kernel_file(folder)
+    workloads = ", ".join(f"{{n: {size}}}" for size in range(1, 202))
+    (folder / "config.yaml").write_text(
+        f"version: 1\ncampaigns:\n  c:\n    {budget}\n    strategy: {{name: exhaustive}}\n"
+        f"    tasks: [{{kernel: '{kernel}', targets: [cpu], workloads: [{workloads}]}}]\n"
+    )
+    rows = json.loads(tuner("run", "c", "--dry-run", "-f", "json").out)
+    assert len(rows) == 201
+    assert {row["configs"] for row in rows} == ({2} if counted else {None})
+    assert {row["budget"] for row in rows} == ({2} if counted else {1})
+
+
+@pytest.mark.parametrize(
     ("gain", "verdict", "code"),
     [(0.6, "faster", 0), (0.4, "slower", 1), (0.501, "same", 0)],
 )

@@ -17,6 +17,9 @@ from tuner.settings.models import Settings
 from workers import backend_kinds
 from workers.records import WorkerInfo
 
+#: Tasks up to which the plan counts the feasible configs of each.
+_COUNTED = 200
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedTask:
@@ -27,8 +30,8 @@ class PlannedTask:
     device: Device
     #: `measure`; `compile` where this machine has no such device; `skip` for a task left out.
     mode: str
-    #: Feasible configs.
-    space_size: int
+    #: Feasible configs; None where a plan of many tasks does not count them.
+    space_size: int | None
     #: The most trials the budget allows; None without such a limit.
     budget_trials: int | None
     #: Configs whose results are reused from earlier runs.
@@ -50,7 +53,8 @@ def plan(settings: Settings, name: str, options: RunOptions) -> list[PlannedTask
             workers.append(WorkerInfo(f"{backend.kind}-{number}", device, tools))
     scheduled, notes = assign_devices(requested, workers)
     known = _known(settings, options, scheduled)
-    lines = [_planned(item, count) for item, count in zip(scheduled, known, strict=True)]
+    counted = len(scheduled) <= _COUNTED
+    lines = [_planned(*pair, counted=counted) for pair in zip(scheduled, known, strict=True)]
     absent = Device("none", "", "")
     lines += [PlannedTask("", Workload(()), absent, "skip", 0, 0, 0, 0.0, n) for n in notes]
     return lines
@@ -76,10 +80,11 @@ def _known_of(store: Store, item: ScheduledTask, protocol: str) -> int:
     return sum(space.feasible(trial.config) for trial in found)
 
 
-def _planned(item: ScheduledTask, known: int) -> PlannedTask:
-    size = item.requested.bind(item.device).size()
-    budget = item.requested.budget.trials_at_most
-    trials = size if budget is None else min(size, budget)
+def _planned(item: ScheduledTask, known: int, *, counted: bool) -> PlannedTask:
+    space, budget = item.requested.bind(item.device), item.requested.budget.trials_at_most
+    size = space.size() if counted or budget is None else None
+    trials = space.cardinality() if size is None else size
+    trials = trials if budget is None else min(trials, budget)
     return PlannedTask(
         kernel=item.requested.kernel.name,
         workload=item.requested.workload,

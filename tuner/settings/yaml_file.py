@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -121,18 +122,22 @@ class _Composer(Composer):
         self.warn_double_anchors = False
 
 
+@lru_cache(maxsize=1)
+def _rules() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
+    """Tags and patterns by the first character of a plain scalar."""
+    rules: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+    for tag, pattern, firsts in _SCALARS:
+        for first in firsts:
+            rules.setdefault(first, []).append((f"tag:yaml.org,2002:{tag}", re.compile(pattern)))
+    return rules
+
+
 class _Resolver(VersionedResolver):
     """The scalar rules of this module instead of those of a YAML version."""
 
     @property
     def versioned_resolver(self) -> dict[str, list[tuple[str, re.Pattern[str]]]]:
-        """Tags and patterns by the first character of a plain scalar."""
-        rules: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
-        for tag, pattern, firsts in _SCALARS:
-            for first in firsts:
-                rule = (f"tag:yaml.org,2002:{tag}", re.compile(pattern))
-                rules.setdefault(first, []).append(rule)
-        return rules
+        return _rules()
 
     @property
     def processing_version(self) -> tuple[int, int]:
