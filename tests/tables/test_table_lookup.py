@@ -124,6 +124,25 @@ def test_a_flag_and_a_number_are_remembered_apart(tmp_path):
         assert hit.config["BLOCK"] == block
 
 
+def test_all_tables_of_a_kernel_together_have_the_bytes_of_one(tmp_path, caplog):
+    """The file that goes beyond is named where it is missed; smaller ones after it are read."""
+    padding = " " * (9 * 2**20)
+    for name, size in (("scale@a.json", 1), ("scale@b.json", 2), ("scale@c.json", 3)):
+        path = tmp_path / name
+        written(path, document([({"n": size}, {"BLOCK": size})], rule="exact"))
+        if name != "scale@c.json":
+            path.write_text(path.read_text() + padding)
+    # What is refused by its own size is not read, and does not count.
+    (tmp_path / "scale@0.json").write_text(2 * padding)
+    other = DeviceFacts("NVIDIA B200", target="cuda:100", sm_count=148)
+    assert runtime.lookup("scale", {"n": 1}, tables=tmp_path, device=other) is None
+    assert f"table {tmp_path / 'scale@b.json'} is not read: the tables of scale in" in caplog.text
+    assert runtime.lookup("scale", {"n": 1}, tables=tmp_path, device=H200).config == {"BLOCK": 1}
+    (tmp_path / "scale@a.json").unlink()
+    runtime.clear()
+    assert runtime.lookup("scale", {"n": 2}, tables=tmp_path, device=H200).config == {"BLOCK": 2}
+
+
 def test_the_rule_decides_what_a_miss_gets():
     near, far = {"M": 5, "N": 4, "dtype": "x"}, {"M": 99, "N": 4, "dtype": "x"}
     known = [{"M": 4, "N": 4, "dtype": "x"}]

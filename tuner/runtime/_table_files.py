@@ -11,7 +11,7 @@ from ._cpu import cpu_device
 from ._device import version
 from ._device_facts import DeviceFacts
 from ._names import file_stem, replaced
-from ._read import TableError, read
+from ._read import MAX_BYTES, TableError, read
 from ._table import Table
 from ._text import printable
 from ._warn import warn_once
@@ -102,10 +102,24 @@ def _find(
 
 
 def _candidates(kernel: str, paths: tuple[str, ...], problems: list[str]) -> Iterator[Table]:
-    """The readable tables of a kernel in the order of the paths; appends to `problems`."""
+    """The readable tables of a kernel in the order of the paths; appends to `problems`.
+
+    All files together have as many bytes as one may have, so that a launch does not wait longer.
+    """
+    left = MAX_BYTES
     for path in paths:
         is_folder = os.path.isdir(path) or not path.endswith(".json")
         for file in _files(kernel, path) if is_folder else [path]:
+            size = _size(file)
+            if size > MAX_BYTES:
+                size = 0  # `read` refuses it, and reads nothing
+            if size > left:
+                problems.append(
+                    f"table {file} is not read: the tables of {printable(kernel, 40)} in the "
+                    f"search path have more than {MAX_BYTES} bytes together"
+                )
+                continue
+            left -= size
             try:
                 table = read(file)
             except TableError as error:
@@ -115,6 +129,13 @@ def _candidates(kernel: str, paths: tuple[str, ...], problems: list[str]) -> Ite
                 yield table
             elif not is_folder:
                 problems.append(f"table {file} is of kernel {printable(table.kernel, 40)}")
+
+
+def _size(file: str) -> int:
+    try:
+        return os.path.getsize(file)
+    except (OSError, ValueError):  # ValueError: a path with a NUL
+        return 0
 
 
 def _files(kernel: str, folder: str) -> list[str]:
