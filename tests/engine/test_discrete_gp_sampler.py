@@ -18,6 +18,7 @@ from search_spaces.records import Status, config_key
 from tuner import strategies
 from tuner.strategies import DiscreteGPSampler, StudyStrategy
 from tuner.strategies.config_params import ConfigParams
+from tuner.strategies.expected_gain import ExpectedGain
 from tuner.strategies.study_space import StudySpace
 
 
@@ -258,3 +259,27 @@ def test_an_entry_point_may_return_an_optuna_sampler(monkeypatch, tmp_path):
         strategy.tell(config, math.log(toy_us(config)), Status.CORRECT)
     with pytest.raises(TunerError, match="stratup"):
         strategies.create("quasi", space, 3, {"stratup": 3})
+
+
+@pytest.mark.parametrize("name", ["bayes", "random"])
+def test_the_stopping_rule_sees_the_model_of_a_packages_strategy(monkeypatch, tmp_path, name):
+    """The model is the strategy's own: it has what the strategy was told, once."""
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    (tmp_path / f"own_{name}.py").write_text(
+        "from tuner.strategies import create\n\n\n"
+        f"def make(space, seed):\n    return create({name!r}, space, seed)\n"
+    )
+    install_plugins(tmp_path, f"own-{name}", "tuner.strategies", {"owned": f"own_{name}:make"})
+    space = toy_space()
+    strategy = strategies.create("owned", space, 3)
+    assert (strategy.surrogate is None) is (name == "random")
+    gain = ExpectedGain(space, surrogate=strategy.surrogate)
+    assert gain.shared is (name == "bayes")
+    assert gain.expected_gain() == math.inf
+    for _ in range(12):
+        (config,) = strategy.ask(1)
+        gain.start(config)
+        score = math.log(toy_us(config))
+        strategy.tell(config, score, Status.CORRECT)
+        gain.tell(config, score, Status.CORRECT)
+    assert math.isfinite(gain.expected_gain())
