@@ -178,6 +178,33 @@ def test_handlers_are_put_back():
     assert threading.active_count() >= 1
 
 
+WAITING = """
+import signal, time
+from tuner.cli import run
+
+class Control:
+    def drain(self): pass
+    def kill(self): pass
+
+run.PATIENCE_S = 0.5
+with run.interruptible(Control()):
+    signal.raise_signal(signal.SIGINT)
+    signal.raise_signal(signal.SIGINT)
+    try:
+        time.sleep(3600)
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+
+
+def test_what_waits_is_interrupted_some_time_after_the_second_signal():
+    done = subprocess.run(
+        [sys.executable, "-c", WAITING], capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
+    assert "it has not stopped in 0.5 s: interrupting what it waits for" in done.stderr
+
+
 def progress(done: int, total: int | None, **tasks: float | None) -> Progress:
     return Progress(
         done=done,

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from tuner.campaign import PlannedTask, RunOptions, RunOutcome
     from tuner.settings.models import Settings
 
+#: Seconds after the second signal in which a command stops by itself.
+PATIENCE_S = 10.0
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PLAN = (
     "kernel",
@@ -209,9 +211,13 @@ def interruptible(control: Stoppable) -> Iterator[None]:
     ignored where it was ignored before, as under `nohup`.
 
     A separate thread prints the note and calls the control: the signal may interrupt the main
-    thread while it prints or holds the lock that the control needs.
+    thread while it prints or holds the lock that the control needs. A thread that waits for a
+    database or a strategy does not see the control: PATIENCE_S after the second signal it gets
+    SIGINT with its usual effect.
     """
     received = 0
+    impatience = threading.Timer(PATIENCE_S, _interrupt)
+    impatience.daemon = True
     previous = {number: signal.getsignal(number) for number in _STOPPING}
     if previous[signal.SIGHUP] == signal.SIG_IGN:
         del previous[signal.SIGHUP]
@@ -236,14 +242,21 @@ def interruptible(control: Stoppable) -> Iterator[None]:
             request("stopping", control.kill)
             for each, handler in previous.items():
                 signal.signal(each, handler)
+            impatience.start()
 
     for number in previous:
         signal.signal(number, handle)
     try:
         yield
     finally:
+        impatience.cancel()
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _interrupt() -> None:
+    note(f"it has not stopped in {PATIENCE_S:g} s: interrupting what it waits for")
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 def _print_plan(settings: Settings, name: str, options: RunOptions, style: Format) -> None:
