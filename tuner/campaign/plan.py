@@ -54,7 +54,7 @@ def plan(settings: Settings, name: str, options: RunOptions) -> list[PlannedTask
     scheduled, notes = assign_devices(requested, workers)
     known = _known(settings, options, scheduled)
     counted = len(scheduled) <= _COUNTED
-    lines = [_planned(*pair, counted=counted) for pair in zip(scheduled, known, strict=True)]
+    lines = [_plan_task(*pair, counted=counted) for pair in zip(scheduled, known, strict=True)]
     absent = Device("none", "", "")
     lines += [PlannedTask("", Workload(()), absent, "skip", 0, 0, 0, 0.0, n) for n in notes]
     return lines
@@ -80,7 +80,7 @@ def _known_of(store: Store, item: ScheduledTask, protocol: str) -> int:
     return sum(space.feasible(trial.config) for trial in found)
 
 
-def _planned(item: ScheduledTask, known: int, *, counted: bool) -> PlannedTask:
+def _plan_task(item: ScheduledTask, known: int, *, counted: bool) -> PlannedTask:
     space, budget = item.requested.bind(item.device), item.requested.budget.trials_at_most
     size = space.size() if counted or budget is None else None
     trials = space.cardinality() if size is None else size

@@ -23,7 +23,7 @@ from tuner.integrations.kernel_library import (
     dtype_of,
     random_input,
 )
-from tuner.integrations.models import divided, number, scaled, text_model
+from tuner.integrations.models import divided, number, scale_size, text_model
 
 _Row: TypeAlias = tuple[str, str, str, str | Mapping[str, str | bool]]
 
@@ -76,12 +76,12 @@ class Fla(KernelLibrary):
         elif text.get("model_type") == "gated_deltanet":
             heads, size = number(text, ("num_heads",)), number(text, ("head_dim",))
             values = number({**text, "own": heads}, ("num_v_heads", "own"))
-            inner = scaled(size, text, "expand_v", 2.0)
+            inner = scale_size(size, text, "expand_v", 2.0)
         elif text.get("model_type") == "gla":
             heads = values = number(text, ("num_heads",))
             head = number(text, ("hidden_size",)) / heads
-            size = scaled(head, text, "expand_k", 0.5)
-            inner = scaled(head, text, "expand_v", 1.0)
+            size = scale_size(head, text, "expand_k", 0.5)
+            inner = scale_size(head, text, "expand_v", 1.0)
         else:
             return []
         heads = divided(heads, tensor_parallel, "the number of heads")

@@ -133,7 +133,7 @@ def number(model: Mapping[str, Any], names: tuple[str, ...]) -> int:
     return found
 
 
-def scaled(size: float, model: Mapping[str, Any], name: str, default: float) -> int:
+def scale_size(size: float, model: Mapping[str, Any], name: str, default: float) -> int:
     """A size times the factor of that name; raises TunerError where the factor is no number."""
     factor = model.get(name, default)
     if not is_finite(factor):
