@@ -76,12 +76,17 @@ def test_workers_go_where_their_devices_are_and_use_a_node_that_joins(cluster: C
     ) as program:
         assert program.stdin is not None
         assert program.stdout is not None
-        first = json.loads(program.stdout.readline())
-        starved = json.loads(program.stdout.readline())
-        cluster.add("late", cpus=2)
-        program.stdin.write("\n")
-        program.stdin.flush()
-        then = json.loads(program.stdout.readline())
+        try:
+            first = json.loads(program.stdout.readline())
+            starved = json.loads(program.stdout.readline())
+            cluster.add("late", cpus=2)
+            program.stdin.write("\n")
+            program.stdin.flush()
+            then = json.loads(program.stdout.readline())
+        except BaseException:
+            # The context waits for the program, which may never see the node.
+            program.kill()
+            raise
     assert program.returncode == 0
 
     where = first["where"]
