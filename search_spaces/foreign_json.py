@@ -23,16 +23,19 @@ def parse_json(text: str | bytes) -> Any:
 
 def is_value(value: object) -> bool:
     """Whether a value may stand in a config or workload: a scalar, finite, of at most 64 bits."""
-    if isinstance(value, int):
-        return abs(value) < _LIMIT
-    return value is None or isinstance(value, str) or is_finite(value)
+    return value is None or isinstance(value, bool | str) or is_finite(value)
 
 
 def is_finite(value: object) -> bool:
-    """Whether a value is a finite number, and no bool."""
+    """Whether a value is a finite number of at most 64 bits, and no bool."""
     if isinstance(value, int) and not isinstance(value, bool):
         return abs(value) < _LIMIT
     return isinstance(value, float) and math.isfinite(value)
+
+
+def object_of(value: object) -> dict[str, Any]:
+    """An object of the document; an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
 
 
 def values_of(document: object) -> dict[str, Value] | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces.errors import TunerError
-from search_spaces.foreign_json import is_finite, parse_json, values_of
+from search_spaces.foreign_json import is_finite, object_of, parse_json, values_of
 from search_spaces.records import Config, Workload
 from tuner import integrations
 from tuner.integrations import Adapter, TableKey
@@ -82,13 +82,13 @@ def _adapters(path: Path) -> list[tuple[Adapter, TableKey, str]]:
 def _of_t4(
     path: Path, document: Mapping[str, Any], kernel: str, workload: Workload | None
 ) -> Prior:
-    metadata = _mapping(document.get("metadata"))
+    metadata = object_of(document.get("metadata"))
     dims = workload.as_dict() if workload else metadata.get("workload")
     timed: list[tuple[float, Config]] = []
     for row in _rows(path, document["results"]):
         if row.get("invalidity") == "correct":
             objective = next(iter(_list(row.get("objectives"))), "time")
-            for one in map(_mapping, _list(row.get("measurements"))):
+            for one in map(object_of, _list(row.get("measurements"))):
                 if one.get("name") == objective:
                     timed += _timed(one.get("value"), row.get("configuration"))
     name = kernel or _word(metadata.get("kernel"))
@@ -101,7 +101,7 @@ def _of_cache(
     names = [name for name in _list(document["tune_params_keys"]) if isinstance(name, str)]
     objective = _word(document.get("objective")) or "time"
     timed: list[tuple[float, Config]] = []
-    for entry in _rows(path, list(_mapping(document["cache"]).values())):
+    for entry in _rows(path, list(object_of(document["cache"]).values())):
         config = {name: entry[name] for name in names if name in entry}
         timed += _timed(entry.get(objective, entry.get("time")), config)
     dims = workload.as_dict() if workload else {}
@@ -155,10 +155,6 @@ def _document(path: Path, text: str) -> Mapping[str, Any]:
         if isinstance(document, dict):
             return document
     raise TunerError(f"{path}: no JSON object", f"these can be imported: {_KNOWN}")
-
-
-def _mapping(value: object) -> dict[str, Any]:
-    return dict(value) if isinstance(value, dict) else {}
 
 
 def _list(value: object) -> list[Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces.errors import TunerError
-from search_spaces.foreign_json import is_finite, parse_json
+from search_spaces.foreign_json import is_finite, object_of, parse_json
 
 _EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts")
 _TOP_K = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "moe_k")
@@ -100,18 +100,14 @@ def quantisation_of(model: Mapping[str, Any]) -> Quantisation | None:
 
 
 def _compressed(found: Mapping[str, Any]) -> Quantisation | None:
-    group = _object(next(iter(_object(found.get("config_groups")).values()), None))
-    weights, inputs = _object(group.get("weights")), _object(group.get("input_activations"))
+    group = object_of(next(iter(object_of(found.get("config_groups")).values()), None))
+    weights, inputs = object_of(group.get("weights")), object_of(group.get("input_activations"))
     if weights.get("num_bits") != _BITS:
         return None
     kind = "fp8" if weights.get("type") == "float" else "int8"
     bits = _BITS if inputs.get("num_bits") == _BITS else 2 * _BITS
     per_channel = weights.get("strategy") == "channel"
     return Quantisation(f"{kind}_w8a{bits}", _block(weights.get("block_structure")), per_channel)
-
-
-def _object(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _block(shape: object) -> tuple[int, int] | None:
