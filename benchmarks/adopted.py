@@ -39,7 +39,7 @@ from search_spaces.records import Config, config_key  # noqa: E402
 
 
 def settings_for(names: list[str], folder: Path, trials: int):
-    from tuner.settings import validated
+    from tuner.settings import validate
 
     tasks = [
         {
@@ -56,7 +56,7 @@ def settings_for(names: list[str], folder: Path, trials: int):
         "measure": {"baselines": ["eager"]},
         "campaigns": {"adopted": campaign},
     }
-    return validated(document, str)
+    return validate(document, str)
 
 
 def tuned(names: list[str], folder: Path, trials: int) -> dict[str, dict]:

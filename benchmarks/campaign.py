@@ -24,7 +24,7 @@ from results_db import Store
 from search_spaces.statistics import verdict
 from tuner import settings, tables
 from tuner.campaign import RunOptions, run_campaign
-from tuner.traces import recorded
+from tuner.traces import record
 
 
 class Watch:
@@ -142,7 +142,7 @@ def main():
         try:
             if not args.stored:
                 options = RunOptions(fresh=args.fresh, base=base)
-                with recorded(args.out / f"{name}.trace.json" if args.trace else None, name):
+                with record(args.out / f"{name}.trace.json" if args.trace else None, name):
                     run_id = run_campaign(loaded, name, options=options, on_progress=watch).run_id
         finally:
             with Store.open(loaded.database.url) as store:

@@ -81,11 +81,11 @@ def main() -> int:
 def campaign_s(kernel: str, pool: str, faults: list[str]) -> float:
     """Wall seconds of the same campaign over the variants with these faults alone."""
     from tuner.campaign import RunOptions, run_campaign
-    from tuner.settings import validated
+    from tuner.settings import validate
 
     task = {"kernel": kernel, "workloads": [WORKLOAD.as_dict()], "space": {"fault": faults}}
     with tempfile.TemporaryDirectory() as folder:
-        settings = validated(
+        settings = validate(
             {
                 "database": {"url": f"sqlite:///{folder}/tuner.db"},
                 "pool": {"kind": pool},

@@ -78,7 +78,7 @@ def device_here():
     """The GPU of this machine, or an offline H200 where there is none."""
     from workers import device
 
-    devices = device.found("cuda")
+    devices = device.find_devices("cuda")
     return devices[0] if devices else device.offline("cuda:90")
 
 

@@ -14,7 +14,7 @@ from tuner_run import WatchedPool
 
 from results_db import Store
 from search_spaces.records import config_key
-from search_spaces.statistics import paired
+from search_spaces.statistics import compare_pairs
 from tuner import settings
 from tuner.campaign import RunOptions, pool_spec_of, run_campaign
 from workers import pools
@@ -199,7 +199,7 @@ def _spread(answers: dict[str, Measurement]) -> dict:
         anchors[worker] = round(statistics.median(anchor), 4)
         # A clearly slower finalist has fewer samples than the first one.
         pairs = [(one.samples_us, anchor[: len(one.samples_us)]) for one in timed]
-        ratios[worker] = [paired(own, reference).log_ratio for own, reference in pairs]
+        ratios[worker] = [compare_pairs(own, reference).log_ratio for own, reference in pairs]
     ranges = [
         math.expm1(max(column) - min(column)) for column in zip(*ratios.values(), strict=True)
     ]

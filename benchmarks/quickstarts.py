@@ -71,7 +71,7 @@ def run_quickstart(folder: Path) -> tuple[float, list[Winner]]:
 
 def _read_winners(database: Path) -> list[Winner]:
     with Store.open(f"sqlite:///{database}", create=False) as store:
-        tasks = [store.task(task.task_id) for task in store.confirmed()]
+        tasks = [store.task(task.task_id) for task in store.list_confirmed()]
         return [_read_winner(store, task) for task in tasks if task.key.device.kind == "cpu"]
 
 

@@ -82,7 +82,7 @@ class WatchedPool:
     def warm(self) -> bool:
         return self.inner.warm
 
-    def described(self) -> None:
+    def describe_workers(self) -> None:
         """None: the campaign starts when all workers are ready."""
         return
 

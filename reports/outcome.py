@@ -8,7 +8,7 @@ from reports.peaks import roofline_us
 from reports.ratio import Ratio, finite, ratio_of
 from reports.run_data import TaskData
 from results_db.records import BaselineRecord
-from results_db.shipped import Shipped, shipped
+from results_db.shipped import Shipped, select_shipped
 from search_spaces.records import Config
 from search_spaces.statistics import median_interval
 
@@ -85,7 +85,7 @@ def outcome(task: TaskData) -> Outcome:
     confirmed = task.state == "confirmed"
     selection = task.info.selection if confirmed else None
     fastest = task.fastest_trial if task.state == "unconfirmed" else None
-    ships = shipped(selection) if selection else None
+    ships = select_shipped(selection) if selection else None
     config = ships.config if ships else fastest.config if fastest else None
     median_us = finite(ships.median_us if ships else fastest.median_us if fastest else None)
     gb_s, tflop_s, roofline = _rates(task, config, median_us)

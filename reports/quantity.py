@@ -100,7 +100,7 @@ def pairs(config: Mapping[str, object] | None) -> str:
     return " ".join(f"{name}={value}" for name, value in sorted((config or {}).items()))
 
 
-def listed(words: list[str]) -> str:
+def join_words(words: list[str]) -> str:
     """`a`, `a and b`, `a, b and c`"""
     if len(words) < 2:
         return "".join(words)

@@ -14,8 +14,8 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import StaticPool
 
-from results_db.errors import NothingStoredError, StoreError, translated
-from results_db.masking import masked
+from results_db.errors import NothingStoredError, StoreError, translate_errors
+from results_db.masking import mask_passwords
 from results_db.sqlite_file import SqliteFile
 
 BUSY_TIMEOUT_S = 30.0
@@ -47,7 +47,7 @@ class Database:
         self.file = None if path is None else SqliteFile(path)
         #: Whether the file, or a place beside it for the write-ahead log, cannot be written.
         self.read_only = path is not None and path.exists() and not _is_writable(path)
-        with translated(self.name):
+        with translate_errors(self.name):
             if self.url.drivername.startswith("postgresql"):
                 self.engine = _postgres(self.url, self.name, answer_s)
             else:
@@ -61,13 +61,13 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A consistent view. Does not wait for a writer."""
-        with translated(self.name), self.engine.connect() as connection:
+        with translate_errors(self.name), self.engine.connect() as connection:
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """One transaction. It is committed on exit and rolled back after an error."""
-        with translated(self.name), self.engine.connect() as connection:
+        with translate_errors(self.name), self.engine.connect() as connection:
             connection = connection.execution_options(**{_WRITE: True})
             with connection.begin():
                 yield connection
@@ -94,13 +94,13 @@ def parse_url(text: str) -> URL:
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
-        raise StoreError(f"{masked(text)!r} is not a database URL", _FORMS) from None
+        raise StoreError(f"{mask_passwords(text)!r} is not a database URL", _FORMS) from None
     if url.drivername in _POSTGRES:
         _refuse_ambiguous(text)
         return url.set(drivername="postgresql+psycopg")
     if url.drivername in ("sqlite", "sqlite+pysqlite"):
         return url
-    raise StoreError(f"{masked(url.drivername)!r} databases are not supported", _FORMS)
+    raise StoreError(f"{mask_passwords(url.drivername)!r} databases are not supported", _FORMS)
 
 
 def _refuse_ambiguous(text: str) -> None:
@@ -113,12 +113,12 @@ def _refuse_ambiguous(text: str) -> None:
     has_password = ":" in rest.partition("@")[0]
     if place.count("@") > 1 or (has_password and rest.count("@") > 1):
         raise StoreError(
-            f"{masked(text)!r}: an `@` in a user's name or password is not escaped",
+            f"{mask_passwords(text)!r}: an `@` in a user's name or password is not escaped",
             "write it as %40",
         )
     if ";" in place.rpartition("@")[2]:
         raise StoreError(
-            f"{masked(text)!r}: `;` separates no parameters of a database URL",
+            f"{mask_passwords(text)!r}: `;` separates no parameters of a database URL",
             "write them after the name, as ?sslmode=require&connect_timeout=10",
         )
 
@@ -129,7 +129,9 @@ _FORMS = "write sqlite:///results/tuner.db or postgresql+psycopg://user:password
 def describe(url: URL) -> str:
     """The name of the database in messages: the file's path, or the URL without passwords."""
     path = sqlite_path(url)
-    return f"{path}" if path is not None else masked(url.render_as_string(hide_password=False))
+    return (
+        f"{path}" if path is not None else mask_passwords(url.render_as_string(hide_password=False))
+    )
 
 
 def sqlite_path(url: URL) -> Path | None:
@@ -140,7 +142,7 @@ def sqlite_path(url: URL) -> Path | None:
 
 
 def _check_path(path: Path, name: str, create: bool) -> None:
-    with translated(name):
+    with translate_errors(name):
         if path.is_dir():
             raise StoreError(f"{name}: is a folder, not a database", "name a file in database.url")
         if path.exists():
@@ -191,7 +193,7 @@ def _opened_read_only(path: Path) -> sqlite3.Connection:
     """
     address = f"{path.as_uri()}?mode=ro"
     try:
-        return _probed(address)
+        return _open_and_probe(address)
     except sqlite3.OperationalError as error:
         if "unable to open" not in f"{error}":
             raise
@@ -201,10 +203,10 @@ def _opened_read_only(path: Path) -> sqlite3.Connection:
             f"{path}: its write-ahead log cannot be read in a read-only place",
             f"copy {path.name} and {log.name} to a writable folder, and set database.url to it",
         )
-    return _probed(f"{address}&immutable=1")
+    return _open_and_probe(f"{address}&immutable=1")
 
 
-def _probed(address: str) -> sqlite3.Connection:
+def _open_and_probe(address: str) -> sqlite3.Connection:
     connection = sqlite3.connect(address, uri=True, check_same_thread=False)
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()

@@ -52,7 +52,7 @@ class LeaseLostError(StoreError):
 
 
 @contextmanager
-def translated(where: str) -> Iterator[None]:
+def translate_errors(where: str) -> Iterator[None]:
     """Convert errors of drivers and conversions to a `StoreError` that names the database."""
     import sqlite3
 

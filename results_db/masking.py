@@ -26,7 +26,7 @@ _SCHEME = re.compile(r"[\s'\"]*[\w+.-]*")
 _COLON = re.compile(r":|%3a", re.I)
 
 
-def masked(text: str) -> str:
+def mask_passwords(text: str) -> str:
     """A URL with every password replaced by `***`.
 
     In a malformed URL more than the password may be hidden.
@@ -43,16 +43,16 @@ def masked(text: str) -> str:
         path = path if file or "@" not in path else _userinfo(path)
         path, semicolon, more = path.partition(";")
         return f"{scheme}://{path}{semicolon}{_query(more)}{mark}{_query(query)}"
-    return f"{scheme}://{_malformed(rest)}"
+    return f"{scheme}://{_mask_malformed(rest)}"
 
 
 def masked_within(text: str) -> str:
     """A sentence with every URL and `password=VALUE` in it masked."""
-    shown = _URL.sub(lambda found: masked(found.group()), text)
+    shown = _URL.sub(lambda found: mask_passwords(found.group()), text)
     return _PASSWORD.sub(rf"\g<name>{HIDDEN}", shown)
 
 
-def _malformed(rest: str) -> str:
+def _mask_malformed(rest: str) -> str:
     path, mark, query = rest.partition("?")
     text = _pairs(f"{path}{mark}{_query(query)}")
     if "@" in text or "%40" in text:

@@ -16,9 +16,9 @@ from sqlalchemy import Connection, inspect, text
 
 from results_db import new_sqlite
 from results_db.engine import Database, sqlite_path
-from results_db.errors import NothingStoredError, StoreError, translated
+from results_db.errors import NothingStoredError, StoreError, translate_errors
 from search_spaces.atomic_file import draft_of
-from tuner.tracing import traced
+from tuner.tracing import trace_calls
 
 if TYPE_CHECKING:
     from alembic.config import Config as AlembicConfig
@@ -119,7 +119,7 @@ def revision(connection: Connection, name: str) -> str:
     return f"{found[0]}"
 
 
-@traced("migrate the schema", "database")
+@trace_calls("migrate the schema", "database")
 def migrate(connection: Connection, name: str, scripts: Path) -> None:
     """Run the missing migrations in the caller's transaction. Concurrent callers are safe."""
     from alembic import command
@@ -172,7 +172,7 @@ def _back_up(database: Database, before: str) -> None:
         # Flushed and renamed after both connections are closed.
         with (
             draft_of(target) as partial,
-            translated(f"{target}"),
+            translate_errors(f"{target}"),
             closing(sqlite3.connect(path)) as source,
             closing(sqlite3.connect(partial)) as copy,
         ):

@@ -65,7 +65,7 @@ def tasks(connection: Connection, run_id: int) -> list[TaskSummary]:
         )
         for row in rows
     ]
-    return [task if task.correct else _explained(connection, task) for task in found]
+    return [task if task.correct else _explain(connection, task) for task in found]
 
 
 def _selections(connection: Connection, run_id: int) -> dict[int, SelectionRecord]:
@@ -90,7 +90,7 @@ def _baselines(connection: Connection, run_id: int) -> dict[int, list[BaselineRe
     return found
 
 
-def compiled(connection: Connection, run_id: int) -> tuple[int, str]:
+def count_device_compiles(connection: Connection, run_id: int) -> tuple[int, str]:
     """The number of launches that compiled on a device worker, and the message of one trial."""
     query = (
         select(Measurement.compiled, Trial.status, Trial.message)
@@ -103,7 +103,7 @@ def compiled(connection: Connection, run_id: int) -> tuple[int, str]:
     return sum(count for count, _, _ in rows), next(messages, "")
 
 
-def _explained(connection: Connection, task: TaskSummary) -> TaskSummary:
+def _explain(connection: Connection, task: TaskSummary) -> TaskSummary:
     """Add the most frequent failure to a task without a correct trial."""
     count = func.count()
     query = (

@@ -39,7 +39,7 @@ class Outage:
         """Whether it is too early for a retry."""
         return self.lasts and self.clock() < self._next
 
-    def failed(self, error: StoreAwayError) -> None:
+    def record_failure(self, error: StoreAwayError) -> None:
         """Record a failed call; raises its error if the outage exceeds `patience_s`."""
         now = self.clock()
         if self._since is None:
@@ -75,7 +75,7 @@ class Patience:
             try:
                 found = call()
             except StoreAwayError as error:
-                outage.failed(error)
+                outage.record_failure(error)
             else:
                 outage.over()
                 return found

@@ -39,9 +39,9 @@ class LimitedConnection(psycopg.Connection[Any]):
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **options: Any) -> T:
         if self.answer_s is None:
             return super().wait(gen, *args, **options)
-        return super().wait(self._limited(gen, time.monotonic() + self.answer_s), *args, **options)
+        return super().wait(self._limit(gen, time.monotonic() + self.answer_s), *args, **options)
 
-    def _limited(self, gen: Generator[Any, Any, T], deadline: float) -> Generator[Any, Any, T]:
+    def _limit(self, gen: Generator[Any, Any, T], deadline: float) -> Generator[Any, Any, T]:
         """The same exchange with a deadline, checked every 0.1 s, psycopg's polling interval."""
         try:
             state = next(gen)

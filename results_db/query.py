@@ -146,7 +146,7 @@ def timed_trials(
         return [convert.trial_record(row) for row in session.scalars(query)]
 
 
-def settled(connection: Connection, key: TaskKey, exclude_task: int | None) -> TaskInfo | None:
+def find_settled(connection: Connection, key: TaskKey, exclude_task: int | None) -> TaskInfo | None:
     """The newest task with the same reuse key and space and a confirmed outcome."""
     if not key.check_hash:
         return None

@@ -62,7 +62,7 @@ class Shipped:
         return next((final.samples_us for final in confirmed), ())
 
 
-def shipped(selection: SelectionRecord) -> Shipped:
+def select_shipped(selection: SelectionRecord) -> Shipped:
     """The config that ships: never one that may be slower than the default."""
     ratio = (selection.log_ratio, selection.log_ratio_low, selection.log_ratio_high)
     why = _may_be_worse(selection)

@@ -10,7 +10,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from results_db.errors import StoreMovedError, translated
+from results_db.errors import StoreMovedError, translate_errors
 from search_spaces.atomic_file import draft_of
 
 
@@ -42,7 +42,7 @@ class SqliteFile:
             number += 1
             target = self.path.with_name(f"{self.path.name}.{number}.rescued")
         with (
-            translated(f"{target}"),
+            translate_errors(f"{target}"),
             draft_of(target) as partial,
             closing(sqlite3.connect(partial)) as copy,
         ):

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from results_db import confirmed, convert, fence, frames, health, insert, migrate, overview, query
 from results_db.engine import Database
-from results_db.masking import masked
+from results_db.masking import mask_passwords
 from results_db.models import Export
 from results_db.patience import Patience
 from results_db.records import (
@@ -75,7 +75,7 @@ class Store(RunStore, FireStore, TrialStore):
     @property
     def url(self) -> str:
         """The URL with hidden passwords."""
-        return masked(self._database.url.render_as_string(hide_password=False))
+        return mask_passwords(self._database.url.render_as_string(hide_password=False))
 
     def under(self, lease: str) -> Store:
         """The same database with this lease for writes to runs. Close only one of the two."""
@@ -125,7 +125,7 @@ class Store(RunStore, FireStore, TrialStore):
         """One task with its selection, baselines and finals. `StoreError` where there is none."""
         return self._read(lambda each: self._task(each, task_id))
 
-    def confirmed(self, kernel: str | None = None) -> list[ConfirmedTask]:
+    def list_confirmed(self, kernel: str | None = None) -> list[ConfirmedTask]:
         """Tasks of all runs, or of one kernel, with a confirmed time; newest result first."""
         return self._read(lambda each: confirmed.tasks(each, kernel))
 
@@ -133,9 +133,9 @@ class Store(RunStore, FireStore, TrialStore):
         """The progress of a run's tasks, in the order of their addition. Loads no trial."""
         return self._read(lambda each: overview.tasks(each, run_id))
 
-    def compiled(self, run_id: int) -> tuple[int, str]:
+    def count_device_compiles(self, run_id: int) -> tuple[int, str]:
         """The number of launches of a run that compiled on a device worker, and one message."""
-        return self._read(lambda each: overview.compiled(each, run_id))
+        return self._read(lambda each: overview.count_device_compiles(each, run_id))
 
     def record_selection(
         self,
@@ -153,9 +153,9 @@ class Store(RunStore, FireStore, TrialStore):
         others = convert.baseline_rows(task_id, baselines), convert.final_rows(task_id, finals)
         self._write_task(task_id, lambda each: insert.selection(each, values, *others))
 
-    def settled(self, key: TaskKey, *, exclude_task: int | None = None) -> TaskInfo | None:
+    def find_settled(self, key: TaskKey, *, exclude_task: int | None = None) -> TaskInfo | None:
         """The newest task of any run with the same reuse key, space and a confirmed outcome."""
-        return self._read(lambda each: query.settled(each, key, exclude_task))
+        return self._read(lambda each: query.find_settled(each, key, exclude_task))
 
     # -- devices -------------------------------------------------------------------------------
     def record_calibration(

@@ -53,7 +53,7 @@ class RunStore(Transactions):
             campaign_id = insert.campaign_id(connection, campaign)
             if resume:
                 query.lock_campaign(connection, campaign_id)
-                found = _unfinished(connection, campaign, spec_hash)
+                found = _find_unfinished(connection, campaign, spec_hash)
                 if found is not None:
                     return found
             run_id = insert.new_id(connection, Run, values | {"campaign_id": campaign_id})
@@ -63,7 +63,7 @@ class RunStore(Transactions):
 
     def unfinished_run(self, campaign: str, spec_hash: str) -> RunInfo | None:
         """The newest unfinished run of that campaign and specification."""
-        return self._read(lambda connection: _unfinished(connection, campaign, spec_hash))
+        return self._read(lambda connection: _find_unfinished(connection, campaign, spec_hash))
 
     def take_run(self, seen: RunInfo, lease: str, holder: str, process: str = "") -> bool:
         """Set a new lease on an unfinished run, and its status to `running`.
@@ -155,7 +155,7 @@ class RunStore(Transactions):
         return found
 
 
-def _unfinished(connection: Connection, campaign: str, spec_hash: str) -> RunInfo | None:
+def _find_unfinished(connection: Connection, campaign: str, spec_hash: str) -> RunInfo | None:
     unfinished = query.UNFINISHED
     found = query.runs(
         connection, campaign=campaign, spec_hash=spec_hash, statuses=unfinished, limit=1

@@ -39,7 +39,7 @@ class TrialStore(Transactions):
         def find(connection: Connection) -> list[FoundTrial]:
             rows = connection.execute(_matching(which)).all()
             matching = [row for row in rows if _fits(Workload.from_mapping(row.dims), which)]
-            related = _related(connection, {row.attempt_id for row in matching})
+            related = _find_related(connection, {row.attempt_id for row in matching})
             copies = [
                 row
                 for part in _parts(sorted(related))
@@ -108,7 +108,7 @@ def _fits(workload: Workload, which: TrialFilter) -> bool:
     return set(which.words) <= set(workload.key.split())
 
 
-def _related(connection: Connection, attempts: set[str]) -> set[str]:
+def _find_related(connection: Connection, attempts: set[str]) -> set[str]:
     """All copies and sources of these attempts, directly or through other copies."""
     known, new = set(attempts), set(attempts)
     while new:

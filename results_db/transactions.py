@@ -56,20 +56,20 @@ class Transactions:
     def _write_run(self, run_id: int, work: Callable[[Connection], T]) -> T:
         """A write that checks the lease of a run."""
 
-        def fenced(connection: Connection) -> T:
+        def run_fenced(connection: Connection) -> T:
             fence.run(connection, self._database.name, run_id, self.lease)
             return work(connection)
 
-        return self._write(fenced)
+        return self._write(run_fenced)
 
     def _write_task(self, task_id: int, work: Callable[[Connection], T]) -> T:
         """A write that checks the lease of a task's run."""
 
-        def fenced(connection: Connection) -> T:
+        def run_fenced(connection: Connection) -> T:
             fence.task(connection, self._database.name, task_id, self.lease)
             return work(connection)
 
-        return self._write(fenced)
+        return self._write(run_fenced)
 
     def _change_run(self, run_id: int, values: dict[str, Any]) -> None:
         statement = update(Run).where(Run.id == run_id).values(**values)

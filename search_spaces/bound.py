@@ -83,7 +83,7 @@ class BoundSpace:
         """Every feasible config, lazily, in the order of declaration and values."""
         if self._points is not None:
             return iter(self._points)
-        return (config for config in self._raw() if self._failed(config) is None)
+        return (config for config in self._raw() if self._find_failed(config) is None)
 
     def _raw(self) -> Iterator[Config]:
         def walk(at: int, partial: dict[str, Value]) -> Iterator[Config]:
@@ -135,7 +135,7 @@ class BoundSpace:
             if len(found) == n:
                 break
             config = self._draw(rng)
-            if config is not None and self._failed(config) is None:
+            if config is not None and self._find_failed(config) is None:
                 found.setdefault(config_key(config), config)
         return list(found.values())
 
@@ -171,13 +171,13 @@ class BoundSpace:
                 return f"{name} is missing"
             elif not parameter.contains(config[name]):
                 return f"{name} is {config[name]!r}, not one of {_listing(parameter.values())}"
-        failed = self._failed(config)
+        failed = self._find_failed(config)
         return None if failed is None else f"{failed.name}: {failed.reason}"
 
     def feasible(self, config: Config) -> bool:
         return self.why_not(config) is None
 
-    def _failed(self, config: Config) -> Constraint | None:
+    def _find_failed(self, config: Config) -> Constraint | None:
         for constraint in self._constraints:
             if not self._holds(constraint, config):
                 return constraint
@@ -189,9 +189,9 @@ class BoundSpace:
         except TunerError:
             raise
         except Exception as error:
-            raise self._broken(f"constraint {constraint.name} raises", error, config) from error
+            raise self._make_error(f"constraint {constraint.name} raises", error, config) from error
 
-    def _broken(self, what: str, error: Exception, config: Config) -> SpaceError:
+    def _make_error(self, what: str, error: Exception, config: Config) -> SpaceError:
         return SpaceError(
             f"{self._where()}: {what} {one_line(error)} on {config_key(config)}",
             "constraints and features must answer for every config; read conditional parameters "
@@ -207,7 +207,7 @@ class BoundSpace:
                 continue
             for value in parameter.neighbours(config[parameter.name]):
                 moved = self.complete({**config, parameter.name: value})
-                if self._failed(moved) is None:
+                if self._find_failed(moved) is None:
                     found.setdefault(config_key(moved), moved)
         found.pop(config_key(config), None)
         return list(found.values())
@@ -227,7 +227,7 @@ class BoundSpace:
         try:
             return tuple(map(float, self._features(config, self.workload, self.device)))
         except Exception as error:
-            raise self._broken("its features raise", error, config) from error
+            raise self._make_error("its features raise", error, config) from error
 
     def complete(self, partial: Config) -> Config:
         """A whole config from part of one: what is inactive or unknown is dropped, what is missing
@@ -256,7 +256,7 @@ class BoundSpace:
                     f"list some of {_listing(known)}",
                 )
         parameters = [
-            _narrowed(item, allowed[item.name]) if item.name in allowed else item
+            _narrow(item, allowed[item.name]) if item.name in allowed else item
             for item in self.parameters
         ]
         return BoundSpace(
@@ -272,7 +272,7 @@ class BoundSpace:
         return f"{self._kernel or 'space'} [{self.workload.key}] on {self.device.target}"
 
 
-def _narrowed(parameter: Parameter, allowed: Sequence[Value]) -> Parameter:
+def _narrow(parameter: Parameter, allowed: Sequence[Value]) -> Parameter:
     base = parameter.base if isinstance(parameter, Restricted) else parameter
     return Restricted(base, tuple(item for item in base.values() if is_member(item, allowed)))
 

@@ -30,7 +30,7 @@ _imports: dict[str, _Import] = {}
 
 
 @contextmanager
-def noted() -> Iterator[None]:
+def note_imports() -> Iterator[None]:
     """Note the stamps of all files that the block imports."""
     before, began_ns = set(sys.modules), time.time_ns()
     try:

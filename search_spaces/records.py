@@ -98,10 +98,10 @@ class Workload:
 
         A text that reads like another value, or has blanks, is quoted: `mode="None"`.
         """
-        return " ".join(f"{name}={_shown(value)}" for name, value in self.dims)
+        return " ".join(f"{name}={_format_value(value)}" for name, value in self.dims)
 
 
-def _shown(value: Value) -> str:
+def _format_value(value: Value) -> str:
     """A dim's value; one word, and different for different values."""
     if not isinstance(value, str):
         return f"{value}"

@@ -22,7 +22,7 @@ from search_spaces.absent_device import answers
 from search_spaces.absent_device.module_sets import has_several, modules_of
 from search_spaces.errors import KernelError, TunerError
 from search_spaces.foreign_imports import contain_foreign_code
-from search_spaces.import_stamps import noted
+from search_spaces.import_stamps import note_imports
 from search_spaces.kernel import Kernel
 from search_spaces.near_names import did_you_mean
 from search_spaces.plugins import PluginGroup
@@ -285,7 +285,7 @@ def _importing(spec: str) -> Iterator[None]:
         with (
             contain_foreign_code(),
             span(f"load kernel {spec}", "import", least_s=_LEAST_LOAD_S),
-            noted(),
+            note_imports(),
         ):
             yield
     except NestedError:

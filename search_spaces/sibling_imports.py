@@ -34,11 +34,11 @@ def make_importable(file: Path, spec: str) -> None:
     waiting = [file]
     while waiting:
         importer = waiting.pop()
-        for name in _imported(importer):
+        for name in _list_imports(importer):
             sibling = _sibling(file.parent, name)
             if sibling is None or sibling in seen:
                 continue
-            found = _found(name)
+            found = _find_file(name)
             if packaged and not _is_a_kernels(found):
                 continue
             if not _same(found, sibling):
@@ -64,7 +64,7 @@ def _is_a_kernels(module: Path | None) -> bool:
     return module is not None and not _folders.isdisjoint((module.parent, module.parent.parent))
 
 
-def _imported(file: Path) -> Iterator[str]:
+def _list_imports(file: Path) -> Iterator[str]:
     """The top-level names of a file's absolute imports; none of one that does not parse."""
     try:
         tree = ast.parse(file.read_bytes())
@@ -84,7 +84,7 @@ def _sibling(folder: Path, name: str) -> Path | None:
     return None
 
 
-def _found(name: str) -> Path | None:
+def _find_file(name: str) -> Path | None:
     """The file that an import of the name gives; None where it is none, as of `sys`."""
     if name in sys.modules:
         origin = getattr(sys.modules[name], "__file__", None)

@@ -45,10 +45,10 @@ __all__ = [
     "OUTDATED",
     "SourceGuard",
     "Stamps",
-    "changed",
+    "list_changed",
     "contents",
     "current",
-    "edited",
+    "list_edited",
     "files_of",
     "imported_files",
 ]
@@ -76,7 +76,7 @@ class SourceGuard:
 
     def check(self) -> None:
         """Raise `SourceChangedError` if a file has changed since."""
-        names = ", ".join(dict.fromkeys(Path(file).name for file in changed(self.files)))
+        names = ", ".join(dict.fromkeys(Path(file).name for file in list_changed(self.files)))
         if names:
             raise SourceChangedError(
                 f"{names} changed while it was measured; the results from then on are not stored",
@@ -129,7 +129,7 @@ def files_of(kernel: Kernel) -> Stamps:
     return found
 
 
-def changed(files: Mapping[str, tuple[int, int]]) -> list[str]:
+def list_changed(files: Mapping[str, tuple[int, int]]) -> list[str]:
     """The files that have another stamp now, sorted."""
     return sorted(file for file, found in files.items() if stamp(file) != found)
 
@@ -139,7 +139,7 @@ def contents(kernel: Kernel) -> Contents:
     return tuple((file, _content(file)) for file in sorted(imported_files(kernel)))
 
 
-def edited(files: Contents) -> list[str]:
+def list_edited(files: Contents) -> list[str]:
     """The files that have other contents here. Files that are missing here are left out."""
     return [file for file, found in files if _content(file) not in ("", found)]
 
@@ -179,13 +179,13 @@ def _modules_of(files: Collection[str]) -> Iterator[tuple[str, str, ModuleType]]
         if not isinstance(module, ModuleType) or not isinstance(file, str):
             continue
         if os.path.basename(file) in last_parts:
-            resolved = _resolved(file)
+            resolved = _resolve(file)
             if resolved in files:
                 yield resolved, name, module
 
 
 @lru_cache(maxsize=16384)
-def _resolved(file: str) -> str:
+def _resolve(file: str) -> str:
     return f"{Path(file).resolve()}"
 
 
@@ -224,7 +224,7 @@ def _agrees(module: ModuleType, file: str) -> bool:
     values = vars(module)
     return all(code in codes for code in _live_codes(module, file)) and all(
         name in values and (value is ... or repr(values[name]) == repr(value))
-        for name, value in _bound(tree)
+        for name, value in _list_bindings(tree)
     )
 
 
@@ -251,7 +251,7 @@ def _live_codes(module: ModuleType, file: str) -> Iterator[CodeType]:
             yield found.__code__
 
 
-def _bound(tree: ast.Module) -> Iterator[tuple[str, object]]:
+def _list_bindings(tree: ast.Module) -> Iterator[tuple[str, object]]:
     """The names that a file binds once at top level, with literal values; `...` for others."""
     bound: dict[str, object] = {}
     for node in tree.body:

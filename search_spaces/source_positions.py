@@ -90,10 +90,10 @@ def trace(error: BaseException, limit: int) -> str:
     formatted = traceback.TracebackException.from_exception(error)
     if line(error):
         _reduce(formatted)
-    return trimmed("".join(formatted.format()), limit)
+    return trim("".join(formatted.format()), limit)
 
 
-def trimmed(text: str, limit: int) -> str:
+def trim(text: str, limit: int) -> str:
     """The beginning and the end of a long text; compilers put the reason at either."""
     if len(text) <= limit:
         return text

@@ -71,14 +71,14 @@ def _origins(file: str, package: str, module: str) -> Iterator[tuple[str, str]]:
     """
     folder = f"{Path(file).parent}"
     inside = _with_parents(module.rpartition(".")[0])
-    for name in (*inside, *_imported(file, package, *stamp(file))):
+    for name in (*inside, *_list_imports(file, package, *stamp(file))):
         origin = module_file(name, folder)
         if origin and is_own(origin):
             yield name, origin
 
 
 @lru_cache(maxsize=4096)
-def _imported(file: str, package: str, modified: int, size: int) -> tuple[str, ...]:
+def _list_imports(file: str, package: str, modified: int, size: int) -> tuple[str, ...]:
     """The names of modules that a file's import statements may mean, parents included."""
     try:
         tree = ast.parse(Path(file).read_bytes())

@@ -36,7 +36,7 @@ __all__ = [
     "finite_times",
     "geometric_mean",
     "median_interval",
-    "paired",
+    "compare_pairs",
     "relative_iqr",
     "tie_set",
     "trimmed_mean",
@@ -86,7 +86,7 @@ def trimmed_mean(values: Sequence[float] | Floats, trim: float = TRIM) -> float:
     return float(ordered[cut : len(ordered) - cut].mean())
 
 
-def paired(
+def compare_pairs(
     samples_a: Sequence[float] | Floats,
     samples_b: Sequence[float] | Floats,
     *,
@@ -153,7 +153,7 @@ def tie_set(
     ratios = {
         name: PairedRatio(0.0, 0.0, 0.0, len(samples))
         if name == winner
-        else paired(samples, times[winner][: len(samples)], confidence=confidence)
+        else compare_pairs(samples, times[winner][: len(samples)], confidence=confidence)
         for name, samples in times.items()
     }
     margin = math.log1p(threshold)

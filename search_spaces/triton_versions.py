@@ -17,7 +17,7 @@ from search_spaces.errors import TunerError
 OLDEST, NEWEST = (3, 6), (3, 9)
 
 
-def installed() -> tuple[int, int] | None:
+def read_installed() -> tuple[int, int] | None:
     """This machine's version of Triton; None without Triton.
 
     It is read from Triton's file where Triton has not been imported: importing takes long.
@@ -28,7 +28,7 @@ def installed() -> tuple[int, int] | None:
 
 def is_known() -> bool:
     """Whether the farm has run with this machine's version."""
-    version = installed()
+    version = read_installed()
     return version is not None and OLDEST <= version <= NEWEST
 
 
@@ -37,22 +37,22 @@ def remark() -> str:
 
     Raises `TunerError` for a version that is too old.
     """
-    version = installed()
+    version = read_installed()
     if version is None or is_known():
         return ""
-    here = written(version)
+    here = format_version(version)
     if version < OLDEST:
         raise TunerError(
-            f"Triton {here} is older than {written(OLDEST)}, the oldest that tuner runs with",
-            f"install triton>={written(OLDEST)} with the torch that goes with it",
+            f"Triton {here} is older than {format_version(OLDEST)}, the oldest that tuner runs with",
+            f"install triton>={format_version(OLDEST)} with the torch that goes with it",
         )
     return (
-        f"Triton {here} is newer than {written(NEWEST)}, the newest that tuner has run with: "
+        f"Triton {here} is newer than {format_version(NEWEST)}, the newest that tuner has run with: "
         "configs in Gluon are left out, and reasons why a launch was compiled may be missing"
     )
 
 
-def written(version: tuple[int, int]) -> str:
+def format_version(version: tuple[int, int]) -> str:
     """A version as users write it."""
     return ".".join(map(str, version))
 

@@ -29,10 +29,10 @@ def test_the_pairs_are_the_versions_that_the_code_names():
     of = {
         name: refresh_constraints.pair_of(path) for name, path in refresh_constraints.PAIRS.items()
     }
-    assert of["oldest"]["triton"].startswith(triton_versions.written(triton_versions.OLDEST))
-    assert of["newest"]["triton"].startswith(triton_versions.written(triton_versions.NEWEST))
+    assert of["oldest"]["triton"].startswith(triton_versions.format_version(triton_versions.OLDEST))
+    assert of["newest"]["triton"].startswith(triton_versions.format_version(triton_versions.NEWEST))
     bounds = (ROOT / "pyproject.toml").read_text()
     least = re.search(r'"triton>=([\d.]+)', bounds)
     assert least is not None
-    assert least[1] == triton_versions.written(triton_versions.OLDEST)
+    assert least[1] == triton_versions.format_version(triton_versions.OLDEST)
     assert of["oldest"]["torch"].startswith(re.search(r'"torch>=([\d.]+)', bounds)[1])

@@ -160,7 +160,7 @@ class _Finder:
         return spec
 
 
-def _installed() -> _Finder:
+def _install_finder() -> _Finder:
     """The finder of this process; the same one where `tuner` is imported again."""
     for finder in sys.meta_path:
         if type(finder).__module__ == __name__:
@@ -170,4 +170,4 @@ def _installed() -> _Finder:
     return created
 
 
-_FINDER = _installed()
+_FINDER = _install_finder()

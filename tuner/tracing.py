@@ -104,7 +104,7 @@ def span(name: str, category: str, /, *, least_s: float = 0.0, **arguments: Argu
     return _OpenSpan(recorder, name, category, least_s, arguments)
 
 
-def traced(
+def trace_calls(
     name: str, category: str, *, least_s: float = 0.0
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """A decorator that records each call as a span; the arguments are those of `span`."""

@@ -58,7 +58,7 @@ def names() -> tuple[str, ...]:
 def spec(kind: str) -> BackendSpec:
     """The spec of a kind; raises `TunerError` for one that is unknown or cannot be loaded."""
     if kind not in _specs:
-        _specs[kind] = _loaded(kind)
+        _specs[kind] = _load(kind)
     return _specs[kind]
 
 
@@ -145,7 +145,7 @@ def preload(kind: str) -> tuple[str, ...]:
     return spec(kind).preload()
 
 
-def _loaded(kind: str) -> BackendSpec:
+def _load(kind: str) -> BackendSpec:
     found = BACKENDS.load(kind)
     made = found() if inspect.isclass(found) and issubclass(found, BackendSpec) else found
     if not isinstance(made, BackendSpec):

@@ -111,20 +111,20 @@ class BackendSpec:
         return self.timed and not self.accelerator and not self.replayed
 
     # -- devices -----------------------------------------------------------------------------------
-    def found(self) -> list[Device]:
+    def find_devices(self) -> list[Device]:
         """The devices that are visible to this process, in order; initialises none of them."""
         raise NotImplementedError(f"{type(self).__name__}.found")
 
     def likely_here(self) -> bool:
         """Whether there may be such a device, found out at once."""
-        return bool(self.found())
+        return bool(self.find_devices())
 
     def detect(self, index: int) -> Device:
         """The device of that number, for the process that owns it; may initialise it.
 
         Raises `TunerError` when there is no such device.
         """
-        devices = self.found()
+        devices = self.find_devices()
         if index >= len(devices):
             raise TunerError(
                 f"no {self.kind} device {index}: {len(devices)} visible to this process",

@@ -23,9 +23,9 @@ def detect(kind: str, index: int = 0) -> Device:
     return backend_kinds.spec(kind).detect(index)
 
 
-def found(kind: str) -> list[Device]:
+def find_devices(kind: str) -> list[Device]:
     """The devices of that kind visible to this process, in order; initialises none of them."""
-    return backend_kinds.spec(kind).found()
+    return backend_kinds.spec(kind).find_devices()
 
 
 def offline(target: str, kind: str | None = None) -> Device:
@@ -46,7 +46,7 @@ def offline(target: str, kind: str | None = None) -> Device:
     return device if kind is None else replace(device, kind=kind)
 
 
-def assumed(targets: Sequence[str] = ()) -> Device | None:
+def assume_device(targets: Sequence[str] = ()) -> Device | None:
     """The absent or present device that targets such as `cuda` and `hip:gfx942` most likely mean.
 
     The first target of a kind that can be built for in its absence decides: its first device here,
@@ -55,11 +55,11 @@ def assumed(targets: Sequence[str] = ()) -> Device | None:
     """
     if not targets:
         kinds = [one for one in backend_kinds.specs() if one.usual_target]
-        targets = [one.kind for one in kinds if one.found()] or [one.kind for one in kinds]
+        targets = [one.kind for one in kinds if one.find_devices()] or [one.kind for one in kinds]
     for target in targets:
         kind, _, code = target.partition(":")
         usual = backend_kinds.spec(kind).usual_target if kind in backend_kinds.names() else ""
         if usual:
-            here = [one for one in found(kind) if not code or one.target == target]
+            here = [one for one in find_devices(kind) if not code or one.target == target]
             return here[0] if here else offline(target if code else usual)
     return None

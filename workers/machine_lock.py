@@ -41,7 +41,7 @@ class MachineLock:
         """Take the lock unless another holder prevents it; returns at once."""
         while True:
             if self._descriptor < 0:
-                self._descriptor = _opened(self.path)
+                self._descriptor = _open(self.path)
             if self._descriptor < 0:
                 return True
             try:
@@ -80,7 +80,7 @@ class MachineLock:
                 for line in locks:
                     fields = line.split()
                     if fields[1] == "FLOCK" and fields[3] == "WRITE" and fields[5] == place:
-                        return _named(int(fields[4]))
+                        return _name_process(int(fields[4]))
         return "another process"
 
 
@@ -116,7 +116,7 @@ class DeviceLock:
         self._device.close()
 
     @contextmanager
-    def held(self, stopped: Callable[[], bool]) -> Iterator[None]:
+    def hold(self, stopped: Callable[[], bool]) -> Iterator[None]:
         """A block in which nobody else holds the lock; entered without it once `stopped` is true.
 
         A long wait is logged, with the process it is for.
@@ -152,7 +152,7 @@ def _folder() -> str:
     return _FOLDERS[-1]
 
 
-def _opened(path: str) -> int:
+def _open(path: str) -> int:
     """A descriptor of the file, made if it is missing; -1 where it cannot be used.
 
     Only an ordinary file is, never what a link leads to. Nothing is written into it.
@@ -186,7 +186,7 @@ def _opened(path: str) -> int:
     return -1
 
 
-def _named(pid: int) -> str:
+def _name_process(pid: int) -> str:
     """A process in messages, with its command where that can be read."""
     command = ""
     with suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as line:

@@ -102,7 +102,7 @@ class Pool(Protocol):
         """Start the workers; each runner that is ready causes a `WorkerReady`."""
         ...
 
-    def described(self) -> Sequence[WorkerInfo] | None:
+    def describe_workers(self) -> Sequence[WorkerInfo] | None:
         """The runners with their devices, as known before any of them is ready.
 
         None where that is not known: wait for the `WorkerReady` of each. They carry no calibration.

@@ -123,7 +123,7 @@ def _triton_version() -> str:
 @functools.cache
 def _ptxas_version() -> str:
     """The version of NVIDIA's assembler; of both where Triton, from 3.9 on, has one for Hopper."""
-    version = triton_versions.installed()
+    version = triton_versions.read_installed()
     hopper = version is not None and version >= (3, 9)
     found = map(_version_of_tool, ["ptxas", *(["ptxas-blackwell"] if hopper else [])])
     return " ".join(dict.fromkeys(filter(None, found)))

@@ -19,7 +19,7 @@ import numpy as np
 import simulated_worlds
 from scipy import stats
 
-from search_spaces.statistics import TRIM, median_interval, paired, trimmed_mean, verdict
+from search_spaces.statistics import TRIM, compare_pairs, median_interval, trimmed_mean, verdict
 
 #: C2: clock drift, as its standard deviation and its correlation time in seconds.
 DRIFTS = ((0.015, 2.0), (0.015, 0.2))
@@ -80,7 +80,7 @@ def same_under_drift(sd: float, tau_s: float, trials: int, seed: int = 1) -> dic
         first, second = times[0::2].copy(), times[1::2].copy()
         # Every second pair runs in reverse order, as in a race.
         first[1::2], second[1::2] = times[3::4], times[2::4]
-        ratio = paired(first, second)
+        ratio = compare_pairs(first, second)
         counts["paired"] += not ratio.low <= 0 <= ratio.high
         call = verdict(ratio.log_ratio, ratio.low, ratio.high)
         counts["declared"] += call in ("faster", "slower")
@@ -114,7 +114,7 @@ def coverages(trials: int, seed: int = 2) -> Iterator[tuple[str, float, float]]:
         covered = 0
         for _ in range(trials):
             a, b = noise(rng, (2, count))
-            ratio = paired(np.exp(a + truth), np.exp(b), confidence=confidence)
+            ratio = compare_pairs(np.exp(a + truth), np.exp(b), confidence=confidence)
             covered += ratio.low <= truth <= ratio.high
         yield f"{name}, {count} pairs", confidence, covered / trials
 
@@ -133,7 +133,7 @@ def coarse_clock(trials: int, seed: int = 3) -> dict[str, float]:
         a = np.exp(truth + rng.normal(0, 0.1, count))
         b = np.exp(rng.normal(0, 0.1, count))
         a, b = (np.maximum(QUANTUM, np.round(x / QUANTUM) * QUANTUM) for x in (a, b))
-        ratio = paired(a, b, quantum_us=QUANTUM)
+        ratio = compare_pairs(a, b, quantum_us=QUANTUM)
         covered += ratio.low <= truth <= ratio.high
         errors["trimmed_mean"].append(abs(ratio.log_ratio - truth))
         errors["median"].append(abs(math.log(np.median(a) / np.median(b)) - truth))
@@ -150,7 +150,7 @@ def against_scipy(trials: int, seed: int = 4) -> dict[str, float]:
         off["trimmed_mean"] = max(
             off["trimmed_mean"], abs(trimmed_mean(values) - stats.trim_mean(values, TRIM))
         )
-        ratio = paired(np.exp(values), np.ones(count))
+        ratio = compare_pairs(np.exp(values), np.ones(count))
         cut = int(TRIM * count)
         # Half a value more, because rounding could otherwise cut one value too few.
         share = (cut + 0.5) / count

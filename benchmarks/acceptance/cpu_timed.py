@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 from scipy import stats
 
-from search_spaces.statistics import paired, tie_set, verdict
+from search_spaces.statistics import compare_pairs, tie_set, verdict
 from workers.measure.race.elimination import race
 from workers.measure.race.interleaving import collect_passes
 from workers.measure.race.screening import screen
@@ -63,7 +63,7 @@ def same_twice(size: int, buffers: str, runs: int) -> dict[str, float]:
         ]
         timer = _timer("rotate" if buffers == "pool" else "warm")
         a, b = collect_passes(timer, candidates, PAIRS, warm_ms=20.0)
-        ratio = paired(a, b)
+        ratio = compare_pairs(a, b)
         ratios.append(abs(ratio.log_ratio))
         counts["differ"] += not ratio.low <= 0 <= ratio.high
         counts["declared"] += verdict(ratio.log_ratio, ratio.low, ratio.high) in (
@@ -88,7 +88,7 @@ def planted(effect: float, runs: int) -> dict[str, float]:
         once = _product(48, rng)
         candidates = [Candidate(f"{n}", partial(_repeat, once, n)) for n in (more, least)]
         a, b = collect_passes(_timer(), candidates, PAIRS, warm_ms=20.0)
-        ratio = paired(a, b)
+        ratio = compare_pairs(a, b)
         measured.append(ratio.log_ratio)
         call = verdict(ratio.log_ratio, ratio.low, ratio.high)
         counts["slower"] += call == "slower"
@@ -155,7 +155,7 @@ def chosen(field: Sequence[Candidate], finalists: int = 8) -> str:
         base = scores[incumbent.name]
         for entry in entries[:-1]:
             both = min(len(entry.samples_us), len(incumbent_entry.samples_us))
-            ratio = paired(entry.samples_us[:both], incumbent_entry.samples_us[:both])
+            ratio = compare_pairs(entry.samples_us[:both], incumbent_entry.samples_us[:both])
             scores[entry.candidate.name] = base + ratio.log_ratio
         incumbent = by_name[min(scores, key=scores.__getitem__)]
     named = sorted(scores, key=scores.__getitem__)[:finalists]

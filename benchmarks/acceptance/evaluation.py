@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from acceptance.result import Result, percent
-from search_spaces.statistics import THRESHOLD, paired, verdict
+from search_spaces.statistics import THRESHOLD, compare_pairs, verdict
 
 #: Planted share of work, and the minimum share of its pairs in which it must be detected.
 FOUND_SHARES = {0.01: 0.80, 0.02: 0.95}
@@ -51,7 +51,7 @@ class Pair:
 def compare(kernel, first_us, second_us, quantum_us, *, truth=0.0, planted=0.0) -> Pair:
     """The pair for two rows of samples, evaluated as in a session of the farm."""
     both = min(len(first_us), len(second_us))
-    ratio = paired(second_us[:both], first_us[:both], quantum_us=quantum_us)
+    ratio = compare_pairs(second_us[:both], first_us[:both], quantum_us=quantum_us)
     return Pair(
         kernel,
         statistics.median(first_us),
@@ -72,7 +72,7 @@ def log_ratios(rows, quantum_us=0.0) -> list[float]:
     ratios = []
     for row in rows:
         both = min(len(row), len(rows[0]))
-        ratios.append(paired(row[:both], rows[0][:both], quantum_us=quantum_us).log_ratio)
+        ratios.append(compare_pairs(row[:both], rows[0][:both], quantum_us=quantum_us).log_ratio)
     return ratios
 
 

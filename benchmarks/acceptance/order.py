@@ -10,7 +10,7 @@ import time
 from acceptance.evaluation import log_ratios
 from acceptance.harness import Harness, Setup, candidates_of, renamed
 from acceptance.result import Result, percent
-from search_spaces.statistics import paired, tie_set
+from search_spaces.statistics import compare_pairs, tie_set
 from workers.measure.timers.timer import Candidate
 from workers.records import Mode, Timing
 
@@ -63,7 +63,7 @@ def _first_place(harness: Harness, result: Result, name: str) -> None:
     order = list(range(_COPIES))
     rows = timer.collect(field, [order] * harness.setup.times(96, 32))
     others = [statistics.median(column) for column in zip(*rows[1:], strict=True)]
-    ratio = paired(rows[0], others, quantum_us=timer.quantum_us)
+    ratio = compare_pairs(rows[0], others, quantum_us=timer.quantum_us)
     penalty = math.expm1(ratio.log_ratio)
     result.add(
         f"{name}: penalty of the first place of a pass",

@@ -19,7 +19,7 @@ from acceptance.evaluation import (
 )
 from acceptance.harness import Harness, Setup
 from acceptance.result import Result, percent
-from search_spaces.statistics import paired
+from search_spaces.statistics import compare_pairs
 from workers.measure.monitor import reason_names
 from workers.measure.race.interleaving import rotated_orders
 from workers.measure.timers.timer import Candidate
@@ -172,7 +172,7 @@ def _record(harness: Harness, candidates, rows, passes: int) -> None:
 
 def _truths(rows) -> dict[float, float]:
     """Log-ratios to the candidate without extra work."""
-    return {s: paired(row, rows[0.0]).log_ratio for s, row in rows.items() if s}
+    return {s: compare_pairs(row, rows[0.0]).log_ratio for s, row in rows.items() if s}
 
 
 # -- at the power limit ------------------------------------------------------------------------
@@ -251,7 +251,7 @@ def coverage(setup: Setup) -> Result:
         longer()
         short = [harness.final(timer, field) for _ in range(each)]
         longer()
-        truth = paired(rows[1], rows[0], quantum_us=timer.quantum_us).log_ratio
+        truth = compare_pairs(rows[1], rows[0], quantum_us=timer.quantum_us).log_ratio
         pairs += [
             compare(kernel.name, base, more, timer.quantum_us, truth=truth, planted=0.01)
             for base, more in short

@@ -35,23 +35,23 @@ def calibration_table(data: RunData) -> Table | None:
                 f"…{record.device.uuid[-8:]}" if record.device.uuid else NOTHING,
                 record.host or NOTHING,
                 f"{record.measured_at:%Y-%m-%d %H:%M:%S %Z}".strip(),
-                _known(measured.quantum_us, 1.0),
-                _listed(measured.overhead_us, 1.0),
-                _known(measured.flush_us, 1.0),
-                _known(measured.copy_bytes_per_us, 1e-3),
-                _listed(measured.flops_per_us, 1e-6),
+                _format_known(measured.quantum_us, 1.0),
+                _format_each(measured.overhead_us, 1.0),
+                _format_known(measured.flush_us, 1.0),
+                _format_known(measured.copy_bytes_per_us, 1e-3),
+                _format_each(measured.flops_per_us, 1e-6),
             )
         )
     return Table.of(_HEADINGS, rows)
 
 
-def _known(value: float, scale: float) -> str:
+def _format_known(value: float, scale: float) -> str:
     """A number; zero stands for an unknown value."""
     number = finite(value)
     return plain(number * scale) if number else NOTHING
 
 
-def _listed(values: Mapping[str, float], scale: float) -> str:
+def _format_each(values: Mapping[str, float], scale: float) -> str:
     """Numbers by name. Zero is a valid overhead."""
     parts = []
     for name, value in sorted(values.items()):

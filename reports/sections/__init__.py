@@ -77,7 +77,7 @@ def _insert(sections: list[Section], name: str, data: RunData) -> None:
         _check(name, section, sections, after)
     except Exception as error:  # a plug-in may raise anything
         _log.warning("report section %r failed", name, exc_info=not isinstance(error, TunerError))
-        section, after = _failed(name, error, sections), ""
+        section, after = _make_failed_section(name, error, sections), ""
     places = [place for place, other in enumerate(sections) if other.name == after]
     sections.insert(places[0] + 1 if places else len(sections), section)
 
@@ -102,7 +102,7 @@ def _check(name: str, section: object, others: Sequence[Section], after: str) ->
         raise SECTIONS.unusable(name, f"follows {after!r}, which is no section")
 
 
-def _failed(name: str, error: Exception, others: Sequence[Section]) -> Section:
+def _make_failed_section(name: str, error: Exception, others: Sequence[Section]) -> Section:
     """A section in place of one that could not be built."""
     taken = {other.name for other in others}
     anchor = next(f"plugin-{n}" for n in range(len(taken) + 1) if f"plugin-{n}" not in taken)

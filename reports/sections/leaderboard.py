@@ -96,10 +96,14 @@ def _row(task: TaskData) -> Row:
         result=result,
         cells={
             "time": _cell(micros(result.median_us), result.median_us, _interval(result)),
-            "default": _ratio_cell(result.over_default, _named("default", result.default_us)),
+            "default": _ratio_cell(
+                result.over_default, _format_named("default", result.default_us)
+            ),
             "baseline": _ratio_cell(
                 result.over_baseline,
-                _named(result.baseline.name, result.baseline.median_us) if result.baseline else "",
+                _format_named(result.baseline.name, result.baseline.median_us)
+                if result.baseline
+                else "",
             ),
             "roofline": _roofline(result),
             "ties": _cell(f"{result.ties}" if result.ties else NOTHING, result.ties or None),
@@ -122,7 +126,7 @@ def _interval(result: Outcome) -> str:
     return " to ".join(micros(bound) for bound in result.interval_us)
 
 
-def _named(name: str, median_us: float | None) -> str:
+def _format_named(name: str, median_us: float | None) -> str:
     return f"{name} {micros(median_us)} µs" if finite(median_us) is not None else ""
 
 

@@ -12,7 +12,7 @@ from reports.outcome import Outcome, outcome
 from reports.parts.calibration import calibration_table
 from reports.parts.finals import parts
 from reports.parts.view import FigureView, Section, Table, figure_view, foremost
-from reports.quantity import NOTHING, count, listed, micros, pairs, percent, plain, seconds
+from reports.quantity import NOTHING, count, join_words, micros, pairs, percent, plain, seconds
 from reports.ratio import finite
 from reports.run_data import RunData, TaskData
 from results_db.records import TrialRecord
@@ -56,7 +56,7 @@ class Row:
 
 def build(data: RunData) -> Section | None:
     """The section; None for a run without measurements, finals and calibrations."""
-    tasks = [task for task in data.tasks if _measured(task)]
+    tasks = [task for task in data.tasks if _select_measured(task)]
     finals = parts(data.tasks)
     table = calibration_table(data)
     if not tasks and not finals and table is None:
@@ -77,7 +77,7 @@ def build(data: RunData) -> Section | None:
     )
 
 
-def _measured(task: TaskData) -> list[TrialRecord]:
+def _select_measured(task: TaskData) -> list[TrialRecord]:
     """Trials that held the device in this run."""
     if task.absent:
         return []
@@ -85,13 +85,13 @@ def _measured(task: TaskData) -> list[TrialRecord]:
 
 
 def _row(task: TaskData) -> Row:
-    trials = _measured(task)
+    trials = _select_measured(task)
     per_config_s, timing_share = _device_time(trials)
     return Row(
         task=task,
         result=outcome(task),
-        methods=listed(sorted({trial.method for trial in trials})),
-        caches=listed(sorted({trial.cache for trial in trials if trial.cache})) or NOTHING,
+        methods=join_words(sorted({trial.method for trial in trials})),
+        caches=join_words(sorted({trial.cache for trial in trials if trial.cache})) or NOTHING,
         timed=len(task.screened),
         per_config_s=per_config_s,
         timing_share=timing_share,
@@ -125,7 +125,7 @@ def _fact(data: RunData, name: str) -> float | None:
 
 def _tiles(data: RunData, tasks: Sequence[TaskData]) -> list[tuple[str, str, str]]:
     """(number, its meaning, a note) of each tile."""
-    trials = [trial for task in tasks for trial in _measured(task)]
+    trials = [trial for task in tasks for trial in _select_measured(task)]
     per_config_s, timing_share = _device_time(trials)
     timing_s = _fact(data, "timing_s")
     busy, ready = _fact(data, "device_busy_share"), _fact(data, "busy_share_while_ready")
@@ -182,7 +182,7 @@ def _unstable(tasks: Sequence[TaskData]) -> Table | None:
     rows = [
         (task.label, pairs(trial.config), micros(finite(trial.median_us)))
         for task in tasks
-        for trial in _measured(task)
+        for trial in _select_measured(task)
         if trial.deterministic is False
     ]
     return Table.of(("task", "config", "search time, µs"), rows) if rows else None
@@ -192,7 +192,7 @@ def _spilling(tasks: Sequence[TaskData]) -> Table | None:
     found = [
         (task, trial)
         for task in tasks
-        for trial in _measured(task)
+        for trial in _select_measured(task)
         if trial.spill_bytes and trial.spill_bytes > 0
     ]
     found.sort(key=lambda pair: -(pair[1].spill_bytes or 0))

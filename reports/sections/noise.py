@@ -8,7 +8,7 @@ from reports import figures
 from reports.figures.noise import NOISY, SUSPECT
 from reports.frames import noise_frame
 from reports.parts.view import Section, Table, figure_view, foremost
-from reports.quantity import count, listed, percent
+from reports.quantity import count, join_words, percent
 from reports.run_data import RunData, TaskData
 from search_spaces.statistics import relative_iqr
 
@@ -56,5 +56,5 @@ def _caption(tasks: list[TaskData]) -> str:
     text = f"The median spread of a trial's samples is {typical} (IQR ÷ median)"
     if not noisy:
         return f"{text}; no task exceeds {percent(NOISY)}."
-    named = listed(noisy[:3]) + (f" and {len(noisy) - 3} more" if len(noisy) > 3 else "")
+    named = join_words(noisy[:3]) + (f" and {len(noisy) - 3} more" if len(noisy) > 3 else "")
     return f"{text}; {count(len(noisy), 'task')} above {percent(NOISY)}: {named}."

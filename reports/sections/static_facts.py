@@ -9,7 +9,7 @@ from statistics import median
 from reports import figures
 from reports.frames import static_frame
 from reports.parts.view import Section, Table, figure_view
-from reports.quantity import NOTHING, count, listed, size
+from reports.quantity import NOTHING, count, join_words, size
 from reports.run_data import RunData, TaskData, compiled
 
 
@@ -72,7 +72,7 @@ def _caption(rows: list[Row]) -> str:
     spilling = sum(row.spilling for row in rows)
     total = sum(row.compiled for row in rows)
     targets = sorted({row.task.info.key.device.target for row in rows})
-    text = f"{count(total, 'variant')} compiled for {listed(targets)}; "
+    text = f"{count(total, 'variant')} compiled for {join_words(targets)}; "
     return text + (
         f"{spilling} of them spill registers to memory, which usually costs time."
         if spilling

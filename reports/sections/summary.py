@@ -102,12 +102,12 @@ def _never_timed(data: RunData) -> list[str]:
             groups.setdefault(key, []).extend(task.trials)
     return [
         f"{kernel} for {target}: {count(sum(map(compiled, trials)), 'variant')} compiled, "
-        f"{_verified(trials)} verified in Triton's interpreter, none timed: the device is absent."
+        f"{_count_verified(trials)} verified in Triton's interpreter, none timed: the device is absent."
         for (kernel, target), trials in sorted(groups.items())
     ]
 
 
-def _verified(trials: Iterable[TrialRecord]) -> int:
+def _count_verified(trials: Iterable[TrialRecord]) -> int:
     return sum(t.status is Status.CORRECT and bool(t.verified_by) for t in trials)
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from reports import figures
 from reports.parts.view import Section, Table, figure_view
-from reports.quantity import clean, count, listed, percent, seconds
+from reports.quantity import clean, count, join_words, percent, seconds
 from reports.run_data import RunData
 
 #: Most lanes that the figure shows; its data table has the spans of all.
@@ -84,7 +84,9 @@ def _caption(frame: pd.DataFrame) -> str:
     times = frame.groupby("category")["self_s"].sum().sort_values(ascending=False)
     most = [f"{name} {seconds(float(time))}" for name, time in times.head(3).items()]
     lanes = count(frame["lane"].nunique(), "lane")
-    return f"{seconds(lasted)} in {lanes}; most time went to {listed(most)}, all lanes together."
+    return (
+        f"{seconds(lasted)} in {lanes}; most time went to {join_words(most)}, all lanes together."
+    )
 
 
 def _totals(frame: pd.DataFrame) -> Table:

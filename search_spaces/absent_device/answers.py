@@ -185,7 +185,7 @@ def query_count() -> int:
     return _queries
 
 
-def described() -> Device | None:
+def get_described() -> Device | None:
     """What torch and Triton describe in this thread; None: the machine as it is."""
     return _device.get()
 

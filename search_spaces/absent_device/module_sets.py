@@ -52,7 +52,7 @@ def modules_of(device: Device | None) -> Iterator[None]:
         yield
         return
     key = _key(device)
-    entered = _sets[key] = _entered(key)
+    entered = _sets[key] = _enter(key)
     before, queries = set(sys.modules), answers.query_count()
     try:
         with ExitStack() as stack:
@@ -103,7 +103,7 @@ def _key(device: Device) -> str:
     return f"{device.target} {replace(answers.properties_of(device), L2_cache_size=0)}"
 
 
-def _entered(key: str) -> _ModuleSet:
+def _enter(key: str) -> _ModuleSet:
     independent = (one for one in _sets.values() if not one.dependent)
     chosen = _sets.get(key) or next(independent, None) or _ModuleSet()
     for others in _others(chosen):
@@ -173,7 +173,7 @@ def _operators_kept() -> Iterator[None]:
 
 def _once(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
-    def registered(*args: Any, **kwargs: Any) -> Any:
+    def register(*args: Any, **kwargs: Any) -> Any:
         if method.__name__ == "impl" and _has_kernel(*args, **kwargs):
             return None
         try:
@@ -183,7 +183,7 @@ def _once(method: Callable[..., Any]) -> Callable[..., Any]:
                 raise
             return args[1] if len(args) > 1 else None
 
-    return registered
+    return register
 
 
 def _has_kernel(

@@ -144,7 +144,7 @@ class AdoptedKernel(Kernel):
         return self._given.workloads
 
     def check_workload(self, workload: Workload) -> None:
-        known = self._given.known()
+        known = self._given.list_known_values()
         optional = () if "tolerance" in known else ("tolerance",)
         check_kinds(self.name, workload, known=known, dtypes=self._given.dtypes, optional=optional)
 
@@ -166,9 +166,9 @@ class AdoptedKernel(Kernel):
             name: tensor.double() if tensor.is_floating_point() else tensor
             for name, tensor in inputs.items()
         }
-        return self._named(workload, self._given.reference(workload, wide))
+        return self._name_outputs(workload, self._given.reference(workload, wide))
 
-    def _named(self, workload: Workload, found: torch.Tensor | Tensors) -> Tensors:
+    def _name_outputs(self, workload: Workload, found: torch.Tensor | Tensors) -> Tensors:
         names = list(self.outputs(workload))
         if isinstance(found, torch.Tensor):
             found = {names[0]: found}
@@ -202,7 +202,7 @@ class AdoptedKernel(Kernel):
         parts = whole
         own = {config_key(config) for config in parts.configs}
         try:
-            kept = parts.pruned(arguments, self._given.grid)
+            kept = parts.apply_pruner(arguments, self._given.grid)
         except KernelError:
             kept = parts  # Such as one that asks for the device: the constraint will ask again.
         if any(config_key(config) not in own for config in kept.configs):
@@ -231,7 +231,7 @@ class AdoptedKernel(Kernel):
         bound = self.space(workload).bind(workload, device)
         names = [parameter.name for parameter in bound.parameters]
         parts = self._parts_for(workload)
-        pruned = parts.pruned(self._arguments_on_meta(workload), self._given.grid)
+        pruned = parts.apply_pruner(self._arguments_on_meta(workload), self._given.grid)
         whole = [{name: config.get(name) for name in names} for config in pruned.configs]
         return [config for config in whole if bound.feasible(config)]
 
@@ -262,11 +262,11 @@ class AdoptedKernel(Kernel):
     ) -> list[Launch]:
         """Launches that set what the kernel adds to or updates in place."""
         starts: dict[str, str | float | None] = {}
-        for argument in self._passed(self._parts.reset_to_zero, given):
+        for argument in self._list_passed(self._parts.reset_to_zero, given):
             starts[_tensor_name(self.name, argument, given, tensors)] = 0.0
         starts.update(self._given.initial)
         written = self.outputs(workload)
-        for argument in self._passed(self._parts.restore_value, given):
+        for argument in self._list_passed(self._parts.restore_value, given):
             name = _tensor_name(self.name, argument, given, tensors)
             if name in written and name not in starts:
                 raise KernelError(
@@ -286,7 +286,7 @@ class AdoptedKernel(Kernel):
             if start is not None
         ]
 
-    def _passed(self, arguments: Sequence[str], given: Mapping[str, Any]) -> list[str]:
+    def _list_passed(self, arguments: Sequence[str], given: Mapping[str, Any]) -> list[str]:
         """Of arguments, those that are passed at all; an optional one may be None."""
         return [argument for argument in arguments if given.get(argument) is not None]
 
@@ -299,7 +299,7 @@ class AdoptedKernel(Kernel):
 
         def baseline(fn: Callable[..., Any]) -> Callable[[Tensors], Tensors]:
             def run(inputs: Tensors) -> Tensors:
-                found = self._named(workload, fn(**inputs))
+                found = self._name_outputs(workload, fn(**inputs))
                 return {
                     name: tensor.to(torch_dtype(own[name].dtype)) for name, tensor in found.items()
                 }
@@ -335,7 +335,7 @@ class _Pruning:
 
     def _keeps(self, config: Config, device: Device) -> bool:
         if device not in self._kept:
-            early = self._parts.pruned(self._arguments, self._grid)
+            early = self._parts.apply_pruner(self._arguments, self._grid)
             self._early[device] = frozenset(map(config_key, early.configs))
             best = early.best(self._arguments, self._grid)
             self._kept[device] = frozenset(map(config_key, best))

@@ -98,10 +98,10 @@ class Autotuned:
 
     def constants(self, arguments: Mapping[str, Any], tuned: Mapping[str, Any]) -> dict[str, Any]:
         """What the heuristics compute from all other arguments."""
-        found = self._computed(self.outer, {**arguments, **tuned})
-        return {**found, **self._computed(self.inner, {**arguments, **tuned, **found})}
+        found = self._compute(self.outer, {**arguments, **tuned})
+        return {**found, **self._compute(self.inner, {**arguments, **tuned, **found})}
 
-    def _computed(self, rules: Sequence[Rules], given: Mapping[str, Any]) -> dict[str, Any]:
+    def _compute(self, rules: Sequence[Rules], given: Mapping[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for group in rules:
             for name, rule in group.items():
@@ -118,7 +118,7 @@ class Autotuned:
         return [_parameter(name, [config.get(name) for config in self.configs]) for name in names]
 
     # -- pruning -------------------------------------------------------------------------------
-    def pruned(self, arguments: Mapping[str, Any], grid: Any) -> Autotuned:
+    def apply_pruner(self, arguments: Mapping[str, Any], grid: Any) -> Autotuned:
         """The kernel with the configs that its own `early_config_prune` makes of its configs.
 
         arguments: all but the tuned and computed ones. The pruner is called as `Autotuner.run`
@@ -126,7 +126,7 @@ class Autotuned:
         """
         if self.pruner is None:
             return self
-        found = self._early(list(map(_copied, self.tuner.configs)), arguments, grid)
+        found = self._early(list(map(_copy_config, self.tuner.configs)), arguments, grid)
         configs, originals = _plain_configs(self.name, found, self.originals)
         return replace(self, configs=configs, originals=originals)
 
@@ -192,7 +192,7 @@ class Autotuned:
         """Arguments as the tuner hands them on: those by position, named, and the keywords."""
         positional, keywords = self.split(arguments)
         named = dict(zip(self.arg_names, positional, strict=False))
-        computed = self._computed(self.outer, {**named, **keywords})
+        computed = self._compute(self.outer, {**named, **keywords})
         return named, {**keywords, **computed, "grid": grid, "warmup": False}
 
     @contextmanager
@@ -294,7 +294,7 @@ def _hooks_refused(name: str, whose: str) -> KernelError:
     )
 
 
-def _copied(item: Any) -> Any:
+def _copy_config(item: Any) -> Any:
     """A `triton.Config` that may be changed without a change of the original."""
     found = copy.copy(item)
     found.kwargs = dict(item.kwargs)
@@ -313,7 +313,7 @@ def _plain_configs(
     texts: set[tuple[str, Value]] = set()
     for item in items:
         config: dict[str, Value] = {}
-        for name, given in _given(item).items():
+        for name, given in _read_settings(item).items():
             plain, value = _plain(kernel, name, given)
             config[name] = plain
             if plain is value:
@@ -326,7 +326,7 @@ def _plain_configs(
     return tuple(configs.values()), originals
 
 
-def _given(item: Any) -> dict[str, Any]:
+def _read_settings(item: Any) -> dict[str, Any]:
     """What a `triton.Config` sets: constexprs and options that are not the usual ones."""
     given = dict(item.kwargs)
     for option, usual in _OPTIONS.items():

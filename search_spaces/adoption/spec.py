@@ -69,7 +69,7 @@ class Adoption:
                 "give inputs=, which returns shapes and dtypes by name, or make_inputs=",
             )
 
-    def known(self) -> dict[str, list[Value]]:
+    def list_known_values(self) -> dict[str, list[Value]]:
         """Values of each dim but `dtype` in the listed workloads, and in the small ones."""
         dims = [name for name in self.dims if name != "dtype"]
         listed = [w for w in self.workloads if all(name in w for name in dims)]

@@ -16,7 +16,9 @@ TRITON, GLUON = "triton", "gluon"
 DIALECTS = (TRITON, GLUON)
 #: wgmma and TMA as the kernels use them; later architectures multiply in tensor memory.
 _HOPPER = "cuda:90"
-_OLDEST, _NEWEST = map(triton_versions.written, (triton_versions.OLDEST, triton_versions.NEWEST))
+_OLDEST, _NEWEST = map(
+    triton_versions.format_version, (triton_versions.OLDEST, triton_versions.NEWEST)
+)
 
 
 def gluon_constraints(in_gluon: Callable[[Config], bool]) -> tuple[Constraint, Constraint]:

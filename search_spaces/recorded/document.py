@@ -112,7 +112,7 @@ def space_of(document: Mapping[str, Any]) -> RecordedSpace:
     try:
         found = _Document.model_validate(document)
     except ValidationError as error:
-        raise _malformed(error.errors(include_url=False)[0]) from None
+        raise _make_malformed_error(error.errors(include_url=False)[0]) from None
     space = RecordedSpace(
         kernel=found.kernel,
         workload=Workload.from_mapping(found.workload),
@@ -131,18 +131,18 @@ def space_of(document: Mapping[str, Any]) -> RecordedSpace:
     return space
 
 
-def _malformed(error: ErrorDetails) -> MalformedError:
+def _make_malformed_error(error: ErrorDetails) -> MalformedError:
     *parents, last = error["loc"]
-    place = _dotted((*parents, last))
+    place = _format_path((*parents, last))
     if error["type"] == "missing":
         return MalformedError(place, "missing")
     if error["type"] == "extra_forbidden":
-        return MalformedError(_dotted(parents) or "the file", f"unknown key {last!r}")
+        return MalformedError(_format_path(parents) or "the file", f"unknown key {last!r}")
     problem = error["msg"][0].lower() + error["msg"][1:]
     return MalformedError(place, f"{error['input']!r:.80}: {problem}")
 
 
-def _dotted(path: list[int | str] | tuple[int | str, ...]) -> str:
+def _format_path(path: list[int | str] | tuple[int | str, ...]) -> str:
     """`configs[3].median_us` for a path of keys and positions."""
     text = ""
     for part in path:

@@ -61,7 +61,7 @@ def _refuse_constant(name: str) -> Any:
 # -- writing ---------------------------------------------------------------------------------------
 def write(space: RecordedSpace, path: str | PathLike[str], *, columns: bool) -> None:
     """Write a space; equal spaces give equal bytes. Raises TunerError when that fails."""
-    raw = encoded(space, columns).encode()
+    raw = encode(space, columns).encode()
     target = Path(path)
     if target.suffix == ".gz":
         raw = gzip.compress(raw, mtime=0)
@@ -75,7 +75,7 @@ def write(space: RecordedSpace, path: str | PathLike[str], *, columns: bool) -> 
         ) from error
 
 
-def encoded(space: RecordedSpace, columns: bool = False) -> str:
+def encode(space: RecordedSpace, columns: bool = False) -> str:
     """The text of a space; equal spaces give equal text."""
     rows = [_row(entry) for entry in space.configs]
     head = {

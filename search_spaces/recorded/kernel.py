@@ -118,9 +118,9 @@ class RecordedKernel(Kernel):
 
     @cached_property
     def _hash(self) -> str:
-        from search_spaces.recorded.file import encoded
+        from search_spaces.recorded.file import encode
 
-        return digest(encoded(self.recorded))
+        return digest(encode(self.recorded))
 
 
 def _features(recorded: RecordedSpace) -> Features | None:

@@ -20,7 +20,7 @@ from search_spaces.errors import KernelError
 from search_spaces.records import Status, config_key
 from tuner import tables
 from tuner.campaign import RunOptions, run_campaign
-from tuner.settings import validated
+from tuner.settings import validate
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -48,7 +48,7 @@ def campaign(kernels, folder, target, trials):
         {"kernel": adopted.spec, "workloads": [kernels[name].workloads()[-1].as_dict()]}
         for name, adopted in KERNELS.items()
     ]
-    settings = validated(
+    settings = validate(
         {
             "version": 1,
             "database": {"url": f"sqlite:///{folder}/tuner.db"},

@@ -19,7 +19,7 @@ import pytest
 import tuner
 from tuner.cli.progress import Lines as CommandLines
 from tuner.cli.progress import picture
-from tuner.display import shown
+from tuner.display import show_progress
 from tuner.display.lines import Lines
 from tuner.display.terminal import TerminalLine
 from tuner.display.ticker import Ticker
@@ -157,7 +157,7 @@ def test_a_log_gets_a_line_for_each_stage_and_for_a_long_one():
 def test_a_stream_that_is_no_terminal_gets_lines_only_on_request(progress, lines, monkeypatch):
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
-    with shown(progress) as show:
+    with show_progress(progress) as show:
         assert (show is not None) == lines
         if show is not None:
             show(Progress.of_stage("racing", "racing 9"))
@@ -205,7 +205,7 @@ def test_a_notebook_gets_one_display_that_updates(recorded, notebook):
 
 
 def test_the_display_of_a_notebook_escapes_text(notebook):
-    with shown(None) as show:
+    with show_progress(None) as show:
         show(Progress.of_stage("opening", "opening <script>\x1b[31m"))
     html = "".join(data["text/html"] for data in notebook[0].data)
     assert "<script>" not in html

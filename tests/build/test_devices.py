@@ -14,7 +14,7 @@ from search_spaces.errors import TunerError
 from search_spaces.records import Toolchain
 from workers import backend_kinds, toolchain
 from workers.backends.cuda.devices import visible_devices
-from workers.device import detect, found, offline
+from workers.device import detect, find_devices, offline
 from workers.host import cpu_device, physical_cores
 
 UUIDS = ["GPU-aaaa-1", "GPU-aabb-2", "GPU-cccc-3"]
@@ -78,7 +78,7 @@ def test_any_setting_yields_distinct_devices(setting):
 
 def test_this_cpu():
     device = detect("cpu")
-    assert found("cpu") == [device]
+    assert find_devices("cpu") == [device]
     assert device.name
     assert device.target.startswith("cpu:")
     assert 1 <= device.sm_count <= (os.cpu_count() or 1)
@@ -146,7 +146,7 @@ def test_a_mismatch_of_toolchains_names_the_difference():
 def test_finding_devices_loads_neither_torch_nor_triton():
     script = (
         "import sys; from workers import backend_kinds, device; import workers.build\n"
-        "device.found('cuda'); device.detect('cpu'); device.offline('cuda:90')\n"
+        "device.find_devices('cuda'); device.detect('cpu'); device.offline('cuda:90')\n"
         "[one.toolchain() for one in backend_kinds.specs()]\n"
         "print([name for name in ('torch', 'triton') if name in sys.modules])"
     )

@@ -86,7 +86,7 @@ def described(spec, storages):
     snapshot = Snapshot()
     encoded = [encode(f"a{at}", value, snapshot.add) for at, value in enumerate(args)]
     encoded.append(encode("BLOCK", kwargs["BLOCK"], snapshot.add))
-    buffers, seen = snapshot.taken(Contents(most_bytes=-1))
+    buffers, seen = snapshot.take(Contents(most_bytes=-1))
     grid = spec[2] if spec[2][0] == "function" else ("sizes", *spec[2])
     sizes = [(buffer.bytes, buffer.misalignment) for buffer in buffers]
     return repr((encoded, sizes, seen, grid))

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tuner.settings import ConfigError, load, validated
+from tuner.settings import ConfigError, load, validate
 from tuner.settings.models import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -438,8 +438,8 @@ def test_show_prints_what_loads_again_and_hides_the_password(tuner, folder, monk
 
 def test_a_pool_of_kind_auto_is_ray_where_an_address_names_a_cluster(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert validated({"pool": {"kind": "auto"}}, str).pool.kind == "local"
-    assert validated({"pool": {"kind": "auto", "address": "auto"}}, str).pool.kind == "ray"
+    assert validate({"pool": {"kind": "auto"}}, str).pool.kind == "local"
+    assert validate({"pool": {"kind": "auto", "address": "auto"}}, str).pool.kind == "ray"
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
-    assert validated({"pool": {"kind": "auto"}}, str).pool.kind == "ray"
-    assert validated({"pool": {"kind": "local"}}, str).pool.kind == "local"
+    assert validate({"pool": {"kind": "auto"}}, str).pool.kind == "ray"
+    assert validate({"pool": {"kind": "local"}}, str).pool.kind == "local"

@@ -41,7 +41,7 @@ class NoTorch:
 sys.meta_path.insert(0, NoTorch())
 
 from tuner.campaign import Control, RunOptions, run_campaign
-from tuner.settings import validated
+from tuner.settings import validate
 from workers import device
 from workers.records import WorkerInfo, WorkerReady
 from workers import backend_kinds
@@ -56,7 +56,7 @@ class OrdersOnly:
         self.ordered = []
 
     def start(self):
-        found = device.offline(target) if target else device.found(kind)[0]
+        found = device.offline(target) if target else device.find_devices(kind)[0]
         tools = backend_kinds.spec(kind).toolchain()
         self.events = [WorkerReady(WorkerInfo(f"{kind}-0", found, tools))]
 
@@ -76,7 +76,7 @@ class OrdersOnly:
 
 pool = OrdersOnly()
 campaign = {"targets": [kind], "tasks": [{"kernel": name}], "budget": {"trials": 4}}
-settings = validated(
+settings = validate(
     {"database": {"url": f"sqlite:///{folder}/tuner.db"}, "campaigns": {"c": campaign}}, str
 )
 options = RunOptions(report=False, export=False)

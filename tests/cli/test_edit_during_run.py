@@ -16,7 +16,7 @@ from search_spaces.registry import load
 from search_spaces.source_changes import contents
 from tuner.campaign import RunOptions, run_campaign
 from tuner.progress import Progress
-from tuner.settings import validated
+from tuner.settings import validate
 from workers.records import KernelRef
 from workers.supervision.kernel_loading import load_kernel
 from workers.supervision.machine_faults import MachineFault
@@ -46,7 +46,7 @@ def edit(file: Path) -> None:
 
 
 def run(folder: Path, **options) -> int:
-    settings = validated(
+    settings = validate(
         {
             "version": 1,
             "pool": {"kind": "local", "builders": 1},

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 from cli_samples import fill
 
-from tuner.cli.progress import Lines, best_of, counted, duration, finished, picture
+from tuner.cli.progress import Lines, best_of, duration, format_count, format_finished, picture
 from tuner.cli.run import interruptible
 from tuner.progress import Progress, TaskProgress
 
@@ -224,7 +224,7 @@ def progress(done: int, total: int | None, **tasks: float | None) -> Progress:
 
 
 def test_figures_have_a_fixed_width():
-    assert len({len(counted(*pair)) for pair in ((0, None), (7, 9), (12345, 99999))}) == 1
+    assert len({len(format_count(*pair)) for pair in ((0, None), (7, 9), (12345, 99999))}) == 1
     assert len({len(duration(seconds)) for seconds in (None, 0, 59.6, 61, 3599, 86_399)}) == 1
 
 
@@ -287,4 +287,4 @@ def test_a_time_of_the_search_is_no_result_yet():
     task = TaskProgress("softmax", "confirm", 90, 90, best_us=77.31)
     assert " ".join(best_of(task).split()) == "search best ~77.3 us (unconfirmed)"
     confirmed = replace(task, stage="done", confirmed_us=120.7, speedup=1.55)
-    assert finished(confirmed) == "softmax, confirmed 120.70 us 1.55x the default"
+    assert format_finished(confirmed) == "softmax, confirmed 120.70 us 1.55x the default"

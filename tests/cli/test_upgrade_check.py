@@ -17,7 +17,7 @@ from search_spaces.records import Status, digest
 from tuner.runtime import Entry, Table, read
 from tuner.tables import file_name, text_of
 from tuner.tables.build import device_facts
-from workers.device import found
+from workers.device import find_devices
 
 CONFIG = f"{SETTINGS}kernels: ['recorded:space.json']\n"
 
@@ -223,7 +223,7 @@ def test_a_kernel_on_this_processor(tuner, folder):
     (folder / "double.py").write_text(DOUBLE)
     (folder / "config.yaml").write_text(f"{SETTINGS}kernels: ['double.py:Double']\n")
     entry = Entry({"n": 1000}, {"way": "slow"}, tie_set=({"way": "add"}, {"way": "wrong"}))
-    (device,) = found("cpu")
+    (device,) = find_devices("cpu")
     table = Table("double", "", device_facts(device), {}, (entry,), launch_hash="earlier")
     path = folder / file_name(table)
     path.write_text(text_of(table))

@@ -222,7 +222,7 @@ def test_likely_winners_are_built_at_their_check_size_while_the_last_results_are
         search.finish(trial, record(trial, bowl_us(trial.config)))
     assert search.next_trial(0.0) is None
     first = search.checks_to_build()
-    assert first == search.ranked()[:3]
+    assert first == search.rank_trials()[:3]
     first[0].check_artifact = Artifact(first[0].config, "simulated", TOOLS, "check")
     assert search.checks_to_build() == first[1:]
     for trial in flying[6:]:

@@ -11,7 +11,7 @@ from scenario import DEVICE, TOOLS, samples, spec
 
 from results_db.records import TrialRecord
 from search_spaces.records import Status, config_key
-from search_spaces.statistics import paired
+from search_spaces.statistics import compare_pairs
 from tuner.engine.finals import Finals
 from tuner.engine.search import Search
 from workers.records import Artifact, Failure, Measurement, Mode, Timing
@@ -72,11 +72,11 @@ def test_the_race_overrules_the_search():
     candidates = [t.number for t in finals.candidates()]
     assert candidates[:3] == [2, 3, 1]
     assert candidates[-1] == 0  # the default takes part, however slow
-    finals.raced(race(finals, [50, 48, 51, 100]))
+    finals.handle_race(race(finals, [50, 48, 51, 100]))
     assert finals.mode is Mode.CONFIRM
     assert [t.number for t in finals.candidates()] == [3, 2, 0]
     assert finals.reason == "fastest beyond doubt"
-    selection, *_ = finals.confirmed(race(finals, [48, 50, 100]))
+    selection, *_ = finals.handle_confirmation(race(finals, [48, 50, 100]))
     assert selection.winner == CONFIGS[3]
     assert selection.runner_up == CONFIGS[2]
     assert selection.verdict == "faster"
@@ -85,22 +85,22 @@ def test_the_race_overrules_the_search():
 
 def test_among_ties_the_default_wins():
     finals = searched([50, 50, 50, 50])
-    finals.raced(race(finals, [50, 50, 50, 50]))
+    finals.handle_race(race(finals, [50, 50, 50, 50]))
     assert finals.tie[0].config == CONFIGS[0]
-    selection, *_ = finals.confirmed(race(finals, [50, 50]))
+    selection, *_ = finals.handle_confirmation(race(finals, [50, 50]))
     assert (selection.verdict, selection.log_ratio) == ("same", 0.0)
     assert len(selection.tie_set) == 4
 
 
 def test_then_winners_of_neighbours_win_then_fewer_registers_then_the_first_asked():
     shared = searched([100, 50, 50, 50], neighbours=[CONFIGS[3]])
-    shared.raced(race(shared, [50, 50, 50, 100]))
+    shared.handle_race(race(shared, [50, 50, 50, 100]))
     assert shared.tie[0].config == CONFIGS[3]
     frugal = searched([100, 50, 50, 50], registers=(32, 64, 40, 48))
-    frugal.raced(race(frugal, [50, 50, 50, 100]))
+    frugal.handle_race(race(frugal, [50, 50, 50, 100]))
     assert frugal.tie[0].config == CONFIGS[2]
     plain = searched([100, 50, 50, 50])
-    plain.raced(race(plain, [50, 50, 50, 100]))
+    plain.handle_race(race(plain, [50, 50, 50, 100]))
     assert plain.tie[0].config == CONFIGS[1]
 
 
@@ -115,7 +115,7 @@ def test_a_variant_that_may_be_half_a_percent_slower_is_not_chosen_for_being_sim
         replace(outcome, samples_us=by_number[trial.number])
         for trial, outcome in zip(finals.candidates(), found.outcomes, strict=True)
     ]
-    finals.raced(replace(found, outcomes=tuple(outcomes)))
+    finals.handle_race(replace(found, outcomes=tuple(outcomes)))
     assert CONFIGS[0] in [trial.config for trial in finals.tie]
     assert finals.tie[0].config == CONFIGS[1]
     assert finals.reason == "fewest registers, then first asked, of 2 that tie"
@@ -124,19 +124,19 @@ def test_a_variant_that_may_be_half_a_percent_slower_is_not_chosen_for_being_sim
         replace(outcome, samples_us=by_number[trial.number])
         for trial, outcome in zip(finals.candidates(), found.outcomes[:2], strict=True)
     ]
-    finals.raced(replace(found, outcomes=tuple(outcomes)))
+    finals.handle_race(replace(found, outcomes=tuple(outcomes)))
     assert finals.tie[0].config == CONFIGS[1]
     assert finals.reason == "fastest by estimate, of 2 that cannot be distinguished"
 
 
 def test_a_winner_that_fails_to_confirm_is_replaced():
     finals = searched([100, 50, 60, 60])
-    finals.raced(race(finals, [50, 100]))
+    finals.handle_race(race(finals, [50, 100]))
     broken = Failure(Status.CORRECTNESS, "wrong in the timed loop")
-    assert finals.confirmed(race(finals, [broken, 100])) is None
+    assert finals.handle_confirmation(race(finals, [broken, 100])) is None
     assert finals.mode is Mode.CONFIRM
     assert "wrong in the timed loop" in finals.problem
-    selection, *_ = finals.confirmed(race(finals, [100]))
+    selection, *_ = finals.handle_confirmation(race(finals, [100]))
     assert selection.winner == CONFIGS[0]
     assert selection.verdict == "same"
 
@@ -144,8 +144,8 @@ def test_a_winner_that_fails_to_confirm_is_replaced():
 # -- contradictions between race and confirmation --------------------------------------------------
 def test_a_runner_up_that_becomes_slower_ties_and_nothing_is_repeated():
     finals = searched([110, 50, 50.2, 60])
-    finals.raced(race(finals, [50, 50.1, 110]))
-    selection, *_ = finals.confirmed(race(finals, [50, 51.5, 110]))
+    finals.handle_race(race(finals, [50, 50.1, 110]))
+    selection, *_ = finals.handle_confirmation(race(finals, [50, 51.5, 110]))
     assert (selection.verdict, selection.winner) == ("faster", CONFIGS[1])
     assert selection.runner_up in selection.tie_set
     note = "the runner-up cannot be distinguished from the winner: between race and confirmation"
@@ -156,8 +156,8 @@ def test_a_runner_up_that_becomes_slower_ties_and_nothing_is_repeated():
 def test_a_runner_up_that_becomes_faster_is_raced_again_once_and_then_ties():
     finals = searched([110, 50, 52, 60])
     for repetition in range(2):
-        finals.raced(race(finals, [50, 50.3, 110]))
-        outcome = finals.confirmed(race(finals, [50, 48.4, 110]))
+        finals.handle_race(race(finals, [50, 50.3, 110]))
+        outcome = finals.handle_confirmation(race(finals, [50, 48.4, 110]))
         assert (outcome is None) == (repetition == 0)
         assert finals.mode is (Mode.RACE if repetition == 0 else None)
     selection, *_ = outcome
@@ -168,17 +168,17 @@ def test_a_runner_up_that_becomes_faster_is_raced_again_once_and_then_ties():
 
 def test_a_runner_up_that_is_faster_by_less_than_the_threshold_is_not_raced_again():
     finals = searched([110, 50, 52, 60])
-    finals.raced(race(finals, [50, 50.5, 110]))
-    assert finals.confirmed(race(finals, [50, 49.6, 110])) is not None
+    finals.handle_race(race(finals, [50, 50.5, 110]))
+    assert finals.handle_confirmation(race(finals, [50, 49.6, 110])) is not None
 
 
 @pytest.mark.parametrize(("again", "verdict"), [(50.1, "undecided"), (54.0, "faster")])
 def test_only_a_contradiction_about_the_default_leaves_the_verdict_undecided(again, verdict):
     finals = searched([54, 50, 60, 60])
-    finals.raced(race(finals, [50, 54]))
-    assert finals.confirmed(race(finals, [50, 50.1])) is None
-    finals.raced(race(finals, [50, 54]))
-    selection, *_ = finals.confirmed(race(finals, [50, again]))
+    finals.handle_race(race(finals, [50, 54]))
+    assert finals.handle_confirmation(race(finals, [50, 50.1])) is None
+    finals.handle_race(race(finals, [50, 54]))
+    selection, *_ = finals.handle_confirmation(race(finals, [50, again]))
     assert selection.verdict == verdict
     told = "not settled: between race and confirmation the default config's time moved by -7."
     assert selection.reason.startswith(told) == (verdict == "undecided")
@@ -188,8 +188,8 @@ def test_only_a_contradiction_about_the_default_leaves_the_verdict_undecided(aga
 def test_a_default_that_a_faster_runner_up_contradicts_twice_is_undecided():
     finals = searched([50, 51, 60, 60])
     for _ in range(2):
-        finals.raced(race(finals, [50, 50.3]))
-        outcome = finals.confirmed(race(finals, [50, 48.4]))
+        finals.handle_race(race(finals, [50, 50.3]))
+        outcome = finals.handle_confirmation(race(finals, [50, 48.4]))
     selection, *_ = outcome
     assert (selection.verdict, selection.winner) == ("undecided", CONFIGS[0])
     assert "the runner-up's time moved by" in selection.reason
@@ -209,8 +209,8 @@ def test_imprecise_races_and_confirmations_contradict_each_other_rarely():
 
 def test_an_undecided_verdict_says_how_far_it_goes_and_what_ended_it():
     finals = searched([50.2, 50, 60, 60])
-    finals.raced(race(finals, [50, 50.2]))
-    selection, *_ = finals.confirmed(imprecise(finals, [50, 50.2], "2"))
+    finals.handle_race(race(finals, [50, 50.2]))
+    selection, *_ = finals.handle_confirmation(imprecise(finals, [50, 50.2], "2"))
     assert selection.verdict == "undecided"
     most = max(abs(selection.log_ratio_low), abs(selection.log_ratio_high))
     within = f"undecided: equal to the default config within {math.expm1(most):.1%} after 12 passes"
@@ -223,7 +223,7 @@ def imprecise(finals, times, seed):
     rows = [[us * math.exp(rng.gauss(0, 0.05)) for _ in range(12)] for us in times]
     outcomes = []
     for trial, row in zip(finals.candidates(), rows, strict=True):
-        ratio = paired(row, rows[0])
+        ratio = compare_pairs(row, rows[0])
         outcomes.append(
             Timing(
                 config_key(trial.config),
@@ -263,7 +263,7 @@ def test_finals_that_keep_failing_leave_the_search_winner_undecided():
         finals.in_flight = True
         finals.job_failed(crash)
     assert finals.mode is None
-    selection = finals.unconfirmed()
+    selection = finals.select_unconfirmed()
     assert selection.winner == CONFIGS[1]
     assert selection.verdict == "undecided"
     assert selection.median_us is None
@@ -291,7 +291,7 @@ def test_equal_binaries_are_one_finalist():
 def test_without_a_timed_variant_nothing_is_chosen():
     finals = searched([None, None, None, None])
     assert finals.mode is None
-    assert finals.unconfirmed() is None
+    assert finals.select_unconfirmed() is None
 
 
 def test_a_candidate_that_screening_dropped_never_becomes_the_incumbent():
@@ -302,16 +302,16 @@ def test_a_candidate_that_screening_dropped_never_becomes_the_incumbent():
     again = Search(replace(search.spec, finished=(*search.spec.finished, record)))
     assert again.trials[config_key(lucky)].score == pytest.approx(math.log(30.0))
     assert again.incumbent.config == CONFIGS[1]
-    assert lucky not in [trial.config for trial in again.ranked()]
+    assert lucky not in [trial.config for trial in again.rank_trials()]
 
 
 def test_a_race_in_which_every_finalist_fails_names_the_failure():
     finals = searched([100, 50, 51, 52])
     failed = tuple(Failure(Status.CORRECTNESS, "relative error 0.3") for _ in finals.candidates())
     finals.in_flight = True
-    finals.raced(Measurement(DEVICE, TOOLS, failed))
+    finals.handle_race(Measurement(DEVICE, TOOLS, failed))
     assert finals.mode is None
-    assert "relative error 0.3" in finals.unconfirmed().reason
+    assert "relative error 0.3" in finals.select_unconfirmed().reason
 
 
 def test_finalists_that_cannot_be_built_again_are_named_in_the_reason():
@@ -319,4 +319,4 @@ def test_finalists_that_cannot_be_built_again_are_named_in_the_reason():
     for trial in list(finals.candidates()):
         finals.build_failed(trial, Failure(Status.COMPILE, "ptxas failed"))
     assert finals.mode is None
-    assert "could not be built again: ptxas failed" in finals.unconfirmed().reason
+    assert "could not be built again: ptxas failed" in finals.select_unconfirmed().reason

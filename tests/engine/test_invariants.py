@@ -48,7 +48,7 @@ def rank_nothing(engine):
 
 
 def prefer_a_slow_trial(engine):
-    search(engine)._ranking.incumbent = search(engine).ranked()[-1]
+    search(engine)._ranking.incumbent = search(engine).rank_trials()[-1]
 
 
 def repeat_a_job(engine):

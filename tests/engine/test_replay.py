@@ -20,7 +20,7 @@ from search_spaces.recorded.kernel import synthesise
 from tuner.campaign import RunOptions, run_campaign
 from tuner.campaign.event_log import plain
 from tuner.campaign.replay import replay
-from tuner.settings import validated
+from tuner.settings import validate
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,7 +45,7 @@ def config(folder, *, strategy="bayes", faults=None):
 def run(folder, **changes):
     """One campaign over real child processes; the path of its events."""
     synthesise(120, seed=5, failures=0.2, twins=0.15).save(folder / "space.json")
-    settings = validated(config(folder, **changes), str)
+    settings = validate(config(folder, **changes), str)
     events = folder / "events.jsonl"
     options = RunOptions(report=False, export=False, base=folder, events=events)
     outcome = run_campaign(settings, "c", options=options)
@@ -87,7 +87,7 @@ def test_a_run_that_lost_workers_is_replayed_too(disturbed):
 
 def test_a_run_that_reuses_results_is_replayed_too(finished):
     folder = finished[0].parent
-    settings = validated(config(folder), str)
+    settings = validate(config(folder), str)
     again = folder / "again.jsonl"
     for trials in (40, 44):
         options = RunOptions(report=False, export=False, base=folder, events=again, trials=trials)

@@ -14,7 +14,7 @@ from farms import Farm
 from processes import wait_until
 
 from results_db import Store
-from results_db.shipped import shipped
+from results_db.shipped import select_shipped
 
 _TRIALS = 40
 #: Shell redirections to streams that accept nothing.
@@ -119,7 +119,7 @@ def test_progress_ends_with_the_confirmed_time(tmp_path):
     assert selection is not None
     assert selection.median_us is not None
     (done,) = [line for line in printed.splitlines() if line.startswith("done: ")]
-    ships = shipped(selection)
+    ships = select_shipped(selection)
     assert f"confirmed {ships.median_us:.2f} us" in done
     assert " ".join(done.split()).endswith(f"{math.exp(ships.log_ratio):.2f}x the default")
 

@@ -102,7 +102,7 @@ class AdapterContract:
             for size, values in rows:
                 row = table.rows[self.adapter.nearest(table.rows, size)]
                 assert row == named(values), (key, size)
-                launched = self.adapter.launched(key, row)
+                launched = self.adapter.predict_launch(key, row)
                 assert self.adapter.choice(table, key, size, H200) == launched
 
     def test_the_default_is_that_of_the_library(self):

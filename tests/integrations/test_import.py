@@ -19,9 +19,9 @@ from search_spaces.registry import load as load_kernel
 from tuner import tables
 from tuner.cli import invoke
 from tuner.integrations import adapter
-from tuner.integrations.importers import imported
-from tuner.integrations.priors import MOST, Prior, Priors, fitted, read_folder, write
-from workers.device import found
+from tuner.integrations.importers import import_priors
+from tuner.integrations.priors import MOST, Prior, Priors, fit_config, read_folder, write
+from workers.device import find_devices
 
 MOE = adapter("vllm-moe")
 NAME = "E=128,N=768,device_name=NVIDIA_H200.json"
@@ -44,7 +44,7 @@ def bound(kernel, workload):
 
 
 def test_a_librarys_table_is_the_default_of_its_device_and_a_start_elsewhere(shipped):
-    (prior,) = imported(shipped)
+    (prior,) = import_priors(shipped)
     dims = {"experts": 128, "intermediate": 768, "quantised": None}
     assert (prior.kernel, prior.dims) == ("moe_matmul", dims)
     rows = json.loads(shipped.read_text())
@@ -75,7 +75,7 @@ def test_a_table_of_the_second_product_goes_before_that_of_both(tmp_path):
     for mark, row in rows.items():
         path = tmp_path / f"E=128,N=768,device_name=NVIDIA_H200{mark}.json"
         path.write_text(json.dumps({"1": row}))
-    found = Priors([imported(path)[0] for path in sorted(tmp_path.iterdir())])
+    found = Priors([import_priors(path)[0] for path in sorted(tmp_path.iterdir())])
     for gemm, width in (("gate_up", 64), ("down", 128)):
         workload = moe(16, gemm)
         space = bound("moe_matmul", workload)
@@ -89,7 +89,7 @@ def test_all_committed_tables_are_imported_or_refused_with_a_reason(data):
     kernels, refused = [], []
     for path in sorted(data.rglob("*device_name=*.json")):
         try:
-            kernels += [prior.kernel for prior in imported(path)]
+            kernels += [prior.kernel for prior in import_priors(path)]
         except TunerError as error:
             refused.append(error.message)
     assert refused
@@ -101,7 +101,7 @@ def test_all_committed_tables_are_imported_or_refused_with_a_reason(data):
 def test_values_outside_a_space_become_the_nearest_ones():
     workload = moe(4096, "gate_up")
     space = bound("moe_matmul", workload)
-    near = fitted(space, tile(64, GROUP_SIZE_M=10, num_stages=9))
+    near = fit_config(space, tile(64, GROUP_SIZE_M=10, num_stages=9))
     assert space.feasible(near)
     assert (near["BLOCK_SIZE_M"], near["GROUP_SIZE_M"]) == (64, 8)
 
@@ -109,7 +109,7 @@ def test_values_outside_a_space_become_the_nearest_ones():
 def test_a_table_of_quantised_experts_is_for_these_alone(tmp_path):
     name = "E=256,N=256,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json"
     (tmp_path / name).write_text(json.dumps({"64": tile(64, 128, BLOCK_SIZE_K=128)}))
-    (prior,) = imported(tmp_path / name)
+    (prior,) = import_priors(tmp_path / name)
     sizes = {"experts": 256, "hidden": 7168, "intermediate": 256}
     some = moe(64, "gate_up", **sizes, quantised="fp8_block128")
     priors = Priors([prior])
@@ -130,7 +130,7 @@ def test_a_table_of_quantised_experts_is_for_these_alone(tmp_path):
 def test_a_table_outside_its_library_is_of_the_one_that_reads_it(tmp_path, more, row, library):
     path = tmp_path / "E=8,N=305,device_name=NVIDIA_H200.json"
     path.write_text(json.dumps({**more, "1": row}))
-    (prior,) = imported(path)
+    (prior,) = import_priors(path)
     assert (prior.format, list(prior.rows)) == (library, [1])
 
 
@@ -142,7 +142,7 @@ def test_results_of_tuner_as_t4_come_back_with_their_best_configs(tmp_path):
         store.begin_run("c", "ff", 0, {}, {})
         add_result(store, 1, "moe_matmul", moe(256, "down"), times)
         paths = tables.export(store, 1, tmp_path, "t4")
-    (prior,) = imported(next(path for path in paths if "metadata" not in path.name))
+    (prior,) = import_priors(next(path for path in paths if "metadata" not in path.name))
     assert (prior.kernel, prior.dims) == ("moe_matmul", moe(256, "down").as_dict())
     fastest = [config for config, _ in sorted(times, key=lambda pair: pair[1])]
     assert prior.rows[0] == fastest[:MOST]
@@ -175,7 +175,7 @@ def test_a_kernel_tuner_cache_is_read_also_while_it_is_written(tmp_path, cut):
     assert text.endswith("}}}")
     # A run in progress has a comma in place of the braces that close the file.
     path.write_text(f"{text[:-2]}," if cut else text)
-    (prior,) = imported(path, "softmax", Workload.of(rows=8, cols=1024))
+    (prior,) = import_priors(path, "softmax", Workload.of(rows=8, cols=1024))
     assert prior.rows[0] == [{"BLOCK": 1024, "num_warps": 4}, {"BLOCK": 512, "num_warps": 4}]
 
 
@@ -199,7 +199,7 @@ def test_a_file_that_cannot_be_used_is_refused_in_one_line(tmp_path, name, text,
     if text is not None:
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(TunerError, match=message) as caught:
-        imported(path)
+        import_priors(path)
     assert caught.value.message.startswith(f"{path}: ")
     assert "\n" not in caught.value.message
     assert caught.value.hint
@@ -229,7 +229,7 @@ def test_no_file_with_other_values_is_an_unexpected_error(tmp_path, shipped):
             path.write_text(text)
             for given in ((), ("softmax", workload)):
                 with one_line_at_most(path):
-                    (prior,) = imported(path, *given)
+                    (prior,) = import_priors(path, *given)
                     accepted.append(prior)
     assert len({prior.format for prior in accepted}) == 3
     for prior in accepted:
@@ -257,7 +257,7 @@ def one_line_at_most(path):
 
 
 def test_a_damaged_prior_is_refused_with_its_path(tmp_path, shipped):
-    (prior,) = imported(shipped)
+    (prior,) = import_priors(shipped)
     path = write(tmp_path, prior)
     assert read_folder(tmp_path) == Priors([prior])
     assert write(tmp_path, prior) == path
@@ -298,7 +298,7 @@ def test_the_command_stores_all_files_or_none(call, shipped, tmp_path):
 
 def test_a_run_compares_with_the_librarys_row(tmp_path, monkeypatch, capsys):
     install(tmp_path, monkeypatch)
-    device = found("cpu")[0].name
+    device = find_devices("cpu")[0].name
     name = f"A=1,B=1,device_name={'_'.join(device.replace('/', ' ').split())}.json"
     (tmp_path / name).write_text('{"1": {"way": "steady"}, "800": {"way": "small"}}')
     assert invoke(["import", name]) == 0

@@ -82,8 +82,8 @@ def test_defaults_depend_on_the_shared_memory_of_the_card():
 def test_a_step_that_does_not_divide_a_block_of_scales_becomes_one():
     product = adapter("sglang-block-fp8")
     key = TableKey((("N", 4096), ("K", 7168)), "fp8_w8a8", (128, 128))
-    assert product.launched(key, {"BLOCK_SIZE_K": 64})["BLOCK_SIZE_K"] == 64
-    assert product.launched(key, {"BLOCK_SIZE_K": 96})["BLOCK_SIZE_K"] == 128
+    assert product.predict_launch(key, {"BLOCK_SIZE_K": 64})["BLOCK_SIZE_K"] == 64
+    assert product.predict_launch(key, {"BLOCK_SIZE_K": 96})["BLOCK_SIZE_K"] == 128
 
 
 def test_tables_of_scales_by_channel_are_of_another_kind():
@@ -94,6 +94,6 @@ def test_tables_of_scales_by_channel_are_of_another_kind():
 def test_files_that_the_library_never_reads_are_named():
     sizes = (("N", 4096), ("K", 7168))
     product = adapter("sglang-block-fp8")
-    assert product.unread(TableKey(sizes, "int8_w8a8", (128, 128))) == ""
-    assert "fp8_w8a8" in product.unread(TableKey(sizes, "fp8_w8a8"))
-    assert "float8" in MOE.unread(TableKey(SIZES, "float8"))
+    assert product.explain_unread(TableKey(sizes, "int8_w8a8", (128, 128))) == ""
+    assert "fp8_w8a8" in product.explain_unread(TableKey(sizes, "fp8_w8a8"))
+    assert "float8" in MOE.explain_unread(TableKey(SIZES, "float8"))

@@ -64,9 +64,9 @@ def test_quantisations_have_the_librarys_words():
 
 def test_files_that_the_library_never_reads_are_named():
     sizes = (("E", 128), ("N", 768))
-    assert MOE.unread(TableKey(sizes)) == ""
-    assert "int8_w8a8" in MOE.unread(TableKey(sizes, "int8_w8a8"))
-    assert "down" in MOE.unread(TableKey(sizes, "", None, ("down",)))
+    assert MOE.explain_unread(TableKey(sizes)) == ""
+    assert "int8_w8a8" in MOE.explain_unread(TableKey(sizes, "int8_w8a8"))
+    assert "down" in MOE.explain_unread(TableKey(sizes, "", None, ("down",)))
 
 
 def test_a_users_folder_comes_first_and_replaces_the_whole_file(tmp_path):
@@ -89,7 +89,7 @@ def test_workloads_are_those_of_our_kernel_and_defaults_are_feasible_there():
     (shape,) = MOE.shapes(MIXTRAL, tensor_parallel=2)
     pairs = MOE.workloads(shape, 64)
     assert [workload["gemm"] for _, workload in pairs] == ["gate_up", "down"]
-    default = MOE.returned("moe_matmul", MOE.default(shape.key, 64, H200))
+    default = MOE.translate_back("moe_matmul", MOE.default(shape.key, 64, H200))
     for _, workload in pairs:
         kernel.check_workload(workload)
         assert kernel.space(workload).bind(workload, H200).why_not(default) is None
@@ -112,7 +112,7 @@ def test_quantised_experts_have_workloads_that_lead_back_to_their_row(
     for shape in own.shapes(model, tensor_parallel=8):
         pairs = own.workloads(shape, 64)
         assert [workload["quantised"] for _, workload in pairs] == [quantised, quantised]
-        default = own.returned("moe_matmul", own.default(shape.key, 64, H200))
+        default = own.translate_back("moe_matmul", own.default(shape.key, 64, H200))
         for name, workload in pairs:
             kernel.check_workload(workload)
             place = own.place(name, workload)
@@ -195,7 +195,7 @@ def test_products_of_a_model_are_those_of_the_shipped_tables():
 
 def test_configs_of_our_product_are_expressed_or_refused():
     ours = {"BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": 128, "num_warps": 4, "num_stages": 3}
-    row = PRODUCT.translated("fp8_matmul", {**ours, "loads": "pointer", "SPLIT_K": 1})
+    row = PRODUCT.translate("fp8_matmul", {**ours, "loads": "pointer", "SPLIT_K": 1})
     assert row == {
         "BLOCK_SIZE_M": 64,
         "BLOCK_SIZE_N": 128,
@@ -206,8 +206,8 @@ def test_configs_of_our_product_are_expressed_or_refused():
     }
     for name, value in {"loads": "descriptor", "SPLIT_K": 4, "swap": True}.items():
         with pytest.raises(TunerError, match=f"vllm-block-fp8 cannot express {name}={value}"):
-            PRODUCT.translated("fp8_matmul", {**ours, name: value})
-    swapped = adapter("sglang-block-fp8").translated("fp8_matmul", {**ours, "swap": True})
+            PRODUCT.translate("fp8_matmul", {**ours, name: value})
+    swapped = adapter("sglang-block-fp8").translate("fp8_matmul", {**ours, "swap": True})
     assert swapped == {**row, "SWAP_AB": True, "SPLIT_K": 1}
 
 
@@ -216,9 +216,9 @@ def test_shipped_rows_come_back_from_our_parameters():
     path = PRODUCT.find(DATA / "vllm", key, "NVIDIA H200")
     table = PRODUCT.read(path.read_text(), path.name)
     for config in table.rows.values():
-        ours = PRODUCT.returned("fp8_matmul", config)
+        ours = PRODUCT.translate_back("fp8_matmul", config)
         assert ours["BLOCK_M"] == config["BLOCK_SIZE_M"]
-        assert PRODUCT.translated("fp8_matmul", ours) == config
+        assert PRODUCT.translate("fp8_matmul", ours) == config
 
 
 def test_an_unknown_library_is_refused_with_the_known_ones():

@@ -16,8 +16,8 @@ from workers.measure.timers.kept_calibration import (
     COPY_LIMIT,
     OVERHEAD_LIMIT_US,
     SpotCheck,
-    kept,
     kept_or_new,
+    list_kept,
     place,
 )
 from workers.records import Calibration
@@ -64,7 +64,7 @@ def test_a_later_process_has_the_kept_calibration(card, cache):
     )
     assert card.start() == card.start(nearly) == first
     assert card.calibrations == 1
-    assert kept() == [place(DEVICE, TOOLCHAIN)]
+    assert list_kept() == [place(DEVICE, TOOLCHAIN)]
     assert place(DEVICE, TOOLCHAIN).is_relative_to(cache)
 
 
@@ -100,7 +100,7 @@ def test_another_card_or_driver_or_toolchain_has_a_calibration_of_its_own(card, 
     card.start()
     card.start(device=device, tools=tools)
     assert card.calibrations == 2
-    assert len(kept()) == 2
+    assert len(list_kept()) == 2
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from search_spaces.params import Choice
 from search_spaces.records import Device, Status, Toolchain, Workload, config_key, digest
 from search_spaces.registry import load
 from search_spaces.space import SearchSpace
-from search_spaces.statistics import paired
+from search_spaces.statistics import compare_pairs
 from workers.backend_kinds import BackendSpec
 from workers.records import Artifact, Failure, Measurement, Mode, Timing
 
@@ -31,7 +31,7 @@ from workers.records import Artifact, Failure, Measurement, Mode, Timing
 class AbacusSpec(BackendSpec):
     kind = "abacus"
 
-    def found(self):
+    def find_devices(self):
         return [self.detect(0), self.detect(1)]
 
     def detect(self, index):
@@ -91,7 +91,7 @@ class Abacus:
     def against(self, reference, one):
         if isinstance(one, Failure):
             return one
-        ratio = paired(one.samples_us, reference.samples_us)
+        ratio = compare_pairs(one.samples_us, reference.samples_us)
         return Timing(
             one.name, statistics.median(one.samples_us), one.samples_us,
             ratio.log_ratio, ratio.low, ratio.high, one.error,

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from search_spaces.recorded.kernel import SCENARIOS
 from search_spaces.recorded.space import Noise
-from search_spaces.statistics import paired, tie_set, verdict
+from search_spaces.statistics import compare_pairs, tie_set, verdict
 from workers.backends.simulated.clock import SimulatedTimer, Source
 from workers.measure.race.confirmation import confirm
 from workers.measure.race.elimination import race, race_looks
-from workers.measure.race.modes import compared
+from workers.measure.race.modes import compare
 from workers.measure.race.screening import screen, sufficient_samples
 from workers.measure.timers.timer import Candidate
 from workers.records import MeasurementProtocol, Mode
@@ -175,7 +175,7 @@ def test_a_comparison_covers_the_throttling_window(compare):
         candidates = [Candidate(f"{i}", source.sample) for i, source in enumerate(sources)]
         one, other = compare(timer, candidates, MeasurementProtocol(warm_ms=0.0, final_pairs=32))
         both = min(len(one.samples_us), len(other.samples_us))
-        ratio = paired(one.samples_us[:both], other.samples_us[:both])
+        ratio = compare_pairs(one.samples_us[:both], other.samples_us[:both])
         return "0" if ratio.log_ratio < 0 else "1"
 
     assert fastest(0.0) == "0"
@@ -211,7 +211,7 @@ def test_a_confirmation_finishes_only_clearly_different_candidates_early(logs, s
         n = len(entry.samples_us)
         assert n in (3, 8, 16, 32) or (n % 64 == 0 and n <= 8 * 64)
         if n < 64:
-            ratio = paired(entry.samples_us, winner.samples_us[:n])
+            ratio = compare_pairs(entry.samples_us, winner.samples_us[:n])
             assert abs(ratio.log_ratio - log) < abs(log) / 2
             assert ratio.high - ratio.low < abs(ratio.log_ratio)
             assert abs(log) > 0.025
@@ -225,7 +225,7 @@ def test_a_variant_is_finished_early_only_if_its_ratio_is_precise(log, sigma, se
     winner, other = confirm(timer, candidates, PROTOCOL)
     n = len(other.samples_us)
     if n < 64:
-        ratio = paired(other.samples_us, winner.samples_us[:n])
+        ratio = compare_pairs(other.samples_us, winner.samples_us[:n])
         assert ratio.high - ratio.log_ratio <= PROTOCOL.precision
         assert abs(ratio.log_ratio) >= 0.05
 
@@ -245,7 +245,7 @@ def test_a_slow_baseline_costs_three_passes():
     winner, close, slow = confirm(timer, candidates, PROTOCOL)
     assert len(slow.samples_us) == 3
     assert len(close.samples_us) == len(winner.samples_us) >= 64
-    ratio = paired(slow.samples_us, winner.samples_us[:3])
+    ratio = compare_pairs(slow.samples_us, winner.samples_us[:3])
     assert verdict(ratio.log_ratio, ratio.low, ratio.high) == "slower"
 
 
@@ -256,7 +256,7 @@ def test_planted_slow_downs_are_found(gap):
         noise = Noise(sigma=0.01, outlier_share=0.02, outlier_mean=0.1)
         timer, candidates = simulated([50.0, 50.0 * (1 + gap)], noise, f"{seed}")
         one, other = confirm(timer, candidates, PROTOCOL)
-        ratio = paired(other.samples_us, one.samples_us[: len(other.samples_us)])
+        ratio = compare_pairs(other.samples_us, one.samples_us[: len(other.samples_us)])
         found += verdict(ratio.log_ratio, ratio.low, ratio.high) == "slower"
     assert found >= 29
 
@@ -268,7 +268,7 @@ def test_stopping_on_width_gives_identical_candidates_no_verdict(sigma):
         noise = Noise(sigma=sigma, outlier_share=0.05, outlier_mean=0.1)
         timer, candidates = simulated([4.0, 4.0], noise, f"{seed}")
         one, other = confirm(timer, candidates, PROTOCOL)
-        ratio = paired(other.samples_us, one.samples_us)
+        ratio = compare_pairs(other.samples_us, one.samples_us)
         declared += verdict(ratio.log_ratio, ratio.low, ratio.high) in ("faster", "slower")
     assert declared == 0
 
@@ -284,7 +284,7 @@ def confirmed(times_us, seed, baselines=0):
     """The ratios of a confirmation under the power limit, its samples and its seconds."""
     timer, candidates = simulated(times_us, POWER_LIMIT, f"{seed}", baselines)
     taken = [entry.samples_us for entry in confirm(timer, candidates, PROTOCOL)]
-    ratios = [compared(Mode.CONFIRM, row, taken[0], PROTOCOL, 0.0) for row in taken[1:]]
+    ratios = [compare(Mode.CONFIRM, row, taken[0], PROTOCOL, 0.0) for row in taken[1:]]
     return ratios, taken, timer.device_s
 
 
@@ -340,8 +340,8 @@ def test_an_imprecise_ratio_has_a_wider_interval_and_a_precise_one_does_not():
     for sigma, wider in ((0.0005, False), (0.03, True)):
         timer, candidates = simulated([50e3, 50.1e3], Noise(sigma=sigma), "1")
         one, other = (entry.samples_us for entry in confirm(timer, candidates, PROTOCOL))
-        plain = paired(other, one)
-        reported = compared(Mode.CONFIRM, other, one, PROTOCOL, 0.0)
+        plain = compare_pairs(other, one)
+        reported = compare(Mode.CONFIRM, other, one, PROTOCOL, 0.0)
         assert reported.log_ratio == plain.log_ratio
         assert (reported.high > plain.high, reported.low < plain.low) == (wider, wider)
-        assert compared(Mode.RACE, other, one, PROTOCOL, 0.0) == plain
+        assert compare(Mode.RACE, other, one, PROTOCOL, 0.0) == plain

@@ -46,7 +46,7 @@ def test_other_seeds_are_another_task(build, made):
     workload = Workload.of(n=5, dtype="float32")
     assert cache.get(REF, workload, (1, 2)) is cache.get(REF, workload, (1, 2))
     assert cache.get(REF, workload, (1,)).seeds == (1,)
-    assert cache.known(REF, workload, (7,)) is None
+    assert cache.get_kept(REF, workload, (7,)) is None
     assert made == [5, 5]
 
 

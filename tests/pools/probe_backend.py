@@ -20,7 +20,7 @@ from workers.supervision.heartbeat import await_processors, heartbeat
 class ProbeSpec(BackendSpec):
     kind = "probe"
 
-    def found(self) -> list[Device]:
+    def find_devices(self) -> list[Device]:
         return [Device("probe", "Probe", "probe")]
 
     def create(self, *, index: int, cache_dir: str, **options: Value) -> ProbeBackend:

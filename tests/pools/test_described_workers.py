@@ -10,7 +10,7 @@ import pytest
 from search_spaces.errors import TunerError
 from search_spaces.recorded.kernel import synthesise
 from tuner.campaign import Control, RunOptions, run_campaign
-from tuner.settings import validated
+from tuner.settings import validate
 from workers.backends.simulated.backend import SimulatedBackend
 from workers.pools.local import LocalPool
 from workers.records import BuildJob, PoolEvent, PoolSpec, WorkerInfo, WorkerReady
@@ -28,7 +28,7 @@ class DescribedPool(LocalPool):
         self._description = [described]
         self.order: list[str] = []
 
-    def described(self) -> Sequence[WorkerInfo]:
+    def describe_workers(self) -> Sequence[WorkerInfo]:
         return self._description
 
     def submit_build(self, job: BuildJob) -> None:
@@ -60,7 +60,7 @@ def run(folder, pool, control=None, *, report=False):
         "tasks": [{"kernel": "recorded:space.json"}],
         "budget": {"trials": 12},
     }
-    settings = validated(
+    settings = validate(
         {
             "version": 1,
             "database": {"url": f"sqlite:///{folder}/tuner.db"},

@@ -8,7 +8,7 @@ import pytest
 
 from search_spaces import registry
 from tuner.campaign import RunOptions, early_start, pool_spec_of
-from tuner.settings import validated
+from tuner.settings import validate
 from workers import pools
 
 
@@ -42,7 +42,7 @@ def test_the_kinds_of_other_kernels_are_not():
 )
 def test_a_campaign_loads_what_its_pool_takes(loaded, kernel, targets):
     campaign = {"targets": targets, "tasks": [{"kernel": kernel}]}
-    settings = validated({"pool": {"kind": "local"}, "campaigns": {"c": campaign}}, str)
+    settings = validate({"pool": {"kind": "local"}, "campaigns": {"c": campaign}}, str)
     early_start.load_workers(settings, "c", Path.cwd())
     spec = pool_spec_of(settings, "c", options=RunOptions())
     assert sorted(loaded) == sorted(spec.runners)
@@ -62,6 +62,6 @@ def test_an_unknown_target_is_left_to_the_run(loaded, targets):
 
 def test_a_cluster_loads_its_own_libraries(loaded):
     campaign = {"targets": ["cpu"], "tasks": [{"kernel": "cpu_pointwise"}]}
-    settings = validated({"pool": {"kind": "ray"}, "campaigns": {"c": campaign}}, str)
+    settings = validate({"pool": {"kind": "ray"}, "campaigns": {"c": campaign}}, str)
     early_start.load_workers(settings, "c", Path.cwd())
     assert loaded == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from search_spaces.recorded.kernel import synthesise
 from tuner.campaign import RunOptions, pool_spec_of, run_campaign
-from tuner.settings import validated
+from tuner.settings import validate
 from workers.pools.virtual import VirtualPool
 from workers.records import MeasureJob
 
@@ -29,7 +29,7 @@ class CountingPool(VirtualPool):
 
 def test_a_campaign_runs_on_the_pool_that_it_is_given(tmp_path):
     synthesise(40, seed=5).save(tmp_path / "space.json")
-    settings = validated(
+    settings = validate(
         {
             "version": 1,
             "database": {"url": f"sqlite:///{tmp_path}/tuner.db"},

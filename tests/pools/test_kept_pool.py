@@ -94,7 +94,10 @@ def test_the_second_run_gets_the_same_workers_at_once():
     kept = KeptPool(pools)
     for _ in range(3):
         assert begun(kept) == ["simulated-0", "simulated-1"]
-        assert sorted(each.worker_id for each in kept.described()) == ["simulated-0", "simulated-1"]
+        assert sorted(each.worker_id for each in kept.describe_workers()) == [
+            "simulated-0",
+            "simulated-1",
+        ]
         assert (kept.runners, kept.builders) == (2, 2)
         kept.close(kill=True)
     (pool,) = pools.made

@@ -251,7 +251,7 @@ def test_workers_of_another_process_stand_still_as_well():
 _HOLDER = """
 import sys
 from workers.machine_lock import DeviceLock
-with DeviceLock(sys.argv[1], "the card").held(lambda: False):
+with DeviceLock(sys.argv[1], "the card").hold(lambda: False):
     print("holds", flush=True)
     input()
 """
@@ -282,7 +282,7 @@ def test_a_process_that_waits_for_a_device_says_for_whom(name, monkeypatch, capl
         lock = DeviceLock(name, "the card")
         assert not lock.take()
         threading.Timer(0.3, lambda: kill(other.pid)).start()
-        with caplog.at_level(logging.WARNING), lock.held(lambda: False):
+        with caplog.at_level(logging.WARNING), lock.hold(lambda: False):
             pass  # the lock has ended with its process
     said = [record.message for record in caplog.records]
     assert len(said) == 1
@@ -292,7 +292,7 @@ def test_a_process_that_waits_for_a_device_says_for_whom(name, monkeypatch, capl
 
 def test_two_processes_get_a_device_in_turns(name):
     lock = DeviceLock(name, "the card")
-    with lock.held(lambda: False):
+    with lock.hold(lambda: False):
         other = holding(name)
         turn = MachineLock(f"{name}-turn")
         wait_until(lambda: turn.taken)
@@ -302,7 +302,7 @@ def test_two_processes_get_a_device_in_turns(name):
     assert other.stdout.readline() == "holds\n"
     assert not lock.take()
     other.communicate("\n")
-    with lock.held(lambda: False):
+    with lock.hold(lambda: False):
         pass
 
 
@@ -310,7 +310,7 @@ def test_a_wait_for_a_device_ends_with_the_pool(name):
     with holding(name) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "holds\n"
-        with DeviceLock(name, "the card").held(lambda: True):
+        with DeviceLock(name, "the card").hold(lambda: True):
             pass
         other.communicate("\n")
 

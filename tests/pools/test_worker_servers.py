@@ -60,7 +60,7 @@ def test_libraries_are_loaded_once_for_all_workers_by_servers_without_threads(pa
     kinds = ("cpu", "interpreter")
     pool = pool_of(*kinds, builders=2)
     pool.start()
-    described = pool.described()
+    described = pool.describe_workers()
     assert described is not None
     found = ready(pool)
     wait_until(lambda: pool.warm)
@@ -80,11 +80,11 @@ def test_libraries_are_loaded_once_for_all_workers_by_servers_without_threads(pa
 def test_a_device_is_described_only_if_its_kind_says_so_for_these_options(paths):
     plugin = pool_of("probe", "simulated", paths=paths)
     plugin.start()
-    assert plugin.described() is None
+    assert plugin.describe_workers() is None
     plugin.close()
     few = create(PoolSpec(runners={"cpu": 1}, builders=0, options={"cpu": {"cores": "0"}}))
     few.start()
-    assert few.described() is None
+    assert few.describe_workers() is None
     few.close()
 
 
@@ -151,7 +151,7 @@ def test_servers_that_no_pool_takes_end_with_their_process(paths, end):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not backend_kinds.spec("cuda").found(), reason="needs a CUDA device")
+@pytest.mark.skipif(not backend_kinds.spec("cuda").find_devices(), reason="needs a CUDA device")
 def test_the_description_of_a_gpu_equals_the_device_that_is_opened():
     describe = backend_kinds.spec("cuda").describing()
     device = describe(0, {})

@@ -11,7 +11,7 @@ from page_reader import read
 
 import reports
 from results_db import BaselineRecord, FinalRecord, SelectionRecord, Store, TaskKey, TrialRecord
-from results_db.shipped import shipped
+from results_db.shipped import select_shipped
 from search_spaces.records import Device, Status, Toolchain, Workload
 from tuner import tables
 from tuner.api.databases import Database
@@ -121,7 +121,7 @@ def test_page_and_table_show_that_the_default_ships(url, capsys):
 )
 def test_a_winner_that_may_be_worse_does_not_ship(verdict, ratio, half, kept):
     chosen = selection(verdict, ratio, half)
-    found = shipped(chosen)
+    found = select_shipped(chosen)
     assert found.default_kept is kept
     assert found.config == (DEFAULT if kept else WINNER)
     assert found.median_us == (DEFAULT_US if kept else chosen.median_us)
@@ -131,6 +131,6 @@ def test_a_winner_that_may_be_worse_does_not_ship(verdict, ratio, half, kept):
 def test_the_interval_over_a_baseline_holds_both():
     chosen = selection("slower", 0.95, 0.01)
     baseline = BaselineRecord("eager", Status.CORRECT, 200.0, 0.5, 0.48, 0.52)
-    value, low, high = shipped(chosen).over(baseline)
+    value, low, high = select_shipped(chosen).over(baseline)
     assert value == pytest.approx(0.5 - math.log(0.95))
     assert (value - low, high - value) == pytest.approx((0.03, 0.03))

@@ -13,7 +13,7 @@ from search_spaces.adoption.adopt import adopt
 from search_spaces.errors import KernelError, TunerError, WorkloadError
 from search_spaces.records import Workload, config_key
 from tuner.bench import bench_target
-from tuner.settings import validated
+from tuner.settings import validate
 
 FILE = str(Path(spaces_flags.__file__).resolve())
 
@@ -56,7 +56,7 @@ def test_the_text_of_a_workload_names_it_on_the_command_line(tmp_path):
     for flag, shift in ((True, None), (False, "True")):
         workload = Workload.of(FLAG=flag, shift=shift, **given)
         looked_at = bench_target(
-            validated({"version": 1}, str),
+            validate({"version": 1}, str),
             tmp_path,
             f"{FILE}:moded",
             workloads=[workload.key],

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from search_spaces.statistics import (
+    compare_pairs,
     geometric_mean,
     median_interval,
-    paired,
     relative_iqr,
     tie_set,
     trimmed_mean,
@@ -30,7 +30,7 @@ OPPOSITE = {"faster": "slower", "slower": "faster", "same": "same", "undecided":
 @given(pairs)
 def test_swapping_the_sides_swaps_the_result(samples):
     a, b = zip(*samples, strict=True)
-    there, back = paired(a, b), paired(b, a)
+    there, back = compare_pairs(a, b), compare_pairs(b, a)
     assert there.log_ratio == pytest.approx(-back.log_ratio, abs=1e-9)
     assert there.low == pytest.approx(-back.high, abs=1e-9)
     assert there.low <= there.log_ratio <= there.high
@@ -41,8 +41,8 @@ def test_swapping_the_sides_swaps_the_result(samples):
 @given(pairs, st.lists(st.floats(0.1, 10), min_size=60, max_size=60))
 def test_drift_shared_by_a_pair_cancels(samples, drift):
     a, b = zip(*samples, strict=True)
-    still = paired(a, b)
-    drifting = paired(
+    still = compare_pairs(a, b)
+    drifting = compare_pairs(
         [x * d for x, d in zip(a, drift, strict=False)],
         [x * d for x, d in zip(b, drift, strict=False)],
     )
@@ -61,7 +61,7 @@ def test_the_interval_has_its_nominal_coverage(n):
     truth, trials, covered = 0.013, 8000, 0
     noise = rng.normal(0, 0.01, (trials, 2, n))
     for a, b in noise:
-        interval = paired(100 * np.exp(a + truth), 100 * np.exp(b))
+        interval = compare_pairs(100 * np.exp(a + truth), 100 * np.exp(b))
         covered += interval.low <= truth <= interval.high
     assert 0.935 <= covered / trials <= 0.965
 
@@ -84,7 +84,7 @@ def test_identical_variants_get_no_verdict_under_drift(tau_s):
         drift_factor = np.exp(_drift(rng, 400, 0.005, 0.015, tau_s)) * 50
         sample = drift_factor * np.exp(rng.normal(0, 0.01, 400))
         one, other = sample[0:80:2], sample[1:80:2]
-        ratio = paired(one, other)
+        ratio = compare_pairs(one, other)
         declared += verdict(ratio.log_ratio, ratio.low, ratio.high) in ("faster", "slower")
         sequential += stats.mannwhitneyu(sample[:200], sample[200:]).pvalue < 0.05
     assert declared / trials <= 0.01
@@ -101,7 +101,7 @@ def test_planted_effects_are_found_with_the_right_sign():
             b = np.exp(drift + rng.normal(0, 0.01, 40))
             outlier = rng.random(40) < 0.02
             a[outlier] *= 1.1
-            ratio = paired(a, b)
+            ratio = compare_pairs(a, b)
             said = verdict(ratio.log_ratio, ratio.low, ratio.high)
             found += said == ("slower" if effect > 0 else "faster")
             wrong += said == ("faster" if effect > 0 else "slower")
@@ -126,17 +126,17 @@ def test_verdicts(interval, said):
 
 
 def test_equal_readings_have_an_interval_of_the_quantum():
-    without_quantum = paired([2.016] * 3, [2.048] * 3)
-    with_quantum = paired([2.016] * 3, [2.048] * 3, quantum_us=0.032)
+    without_quantum = compare_pairs([2.016] * 3, [2.048] * 3)
+    with_quantum = compare_pairs([2.016] * 3, [2.048] * 3, quantum_us=0.032)
     assert without_quantum.high < 0
     assert with_quantum.low < 0 < with_quantum.high
 
 
 def test_one_pair_has_an_infinite_interval_and_bad_pairs_are_refused():
-    assert paired([2.0], [1.0]).high == math.inf
+    assert compare_pairs([2.0], [1.0]).high == math.inf
     for a, b in (([1.0], []), ([], []), ([0.0], [1.0]), ([1.0, 2.0], [1.0])):
         with pytest.raises(ValueError, match=r"pairs|positive"):
-            paired(a, b)
+            compare_pairs(a, b)
 
 
 def test_the_tie_set_contains_indistinguishable_candidates():

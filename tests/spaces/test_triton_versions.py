@@ -16,7 +16,7 @@ def test_the_version_is_read_without_an_import():
 
     code = (
         "import sys; from search_spaces import triton_versions as v; "
-        "print(v.written(v.installed())); assert 'triton' not in sys.modules"
+        "print(v.format_version(v.read_installed())); assert 'triton' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert triton.__version__.startswith(done.stdout.strip() + ".")

@@ -95,17 +95,17 @@ class StoreContract(RoundTrips, Events, Forgetting):
 
     def test_a_settled_task_is_found_under_the_very_same_key(self, store: Store) -> None:
         old, new = (new_task(store, campaign=name) for name in ("a", "b"))
-        assert store.settled(KEY) is None
+        assert store.find_settled(KEY) is None
         store.record_selection(old.task_id, SelectionRecord(DEFAULT, (DEFAULT,), "undecided"), [])
-        assert store.settled(KEY) is None
+        assert store.find_settled(KEY) is None
         chosen = SelectionRecord(BEST, (BEST,), "faster", median_us=10.0)
         store.record_selection(old.task_id, chosen, [])
-        found = store.settled(KEY, exclude_task=new.task_id)
+        found = store.find_settled(KEY, exclude_task=new.task_id)
         assert found is not None
         assert found.selection == chosen
-        assert store.settled(KEY, exclude_task=old.task_id) is None
+        assert store.find_settled(KEY, exclude_task=old.task_id) is None
         for part, key in OTHER_KEYS.items():
-            assert store.settled(key) is None, part
+            assert store.find_settled(key) is None, part
 
     def test_a_run_has_one_holder(self, store: Store) -> None:
         run = store.begin_run("nightly", "h", 1, {}, {})
@@ -238,7 +238,7 @@ class StoreContract(RoundTrips, Events, Forgetting):
         assert (found.device, found.stage) == (DEVICE.name, "search")
         assert (found.trials, found.correct, found.best_us) == (4, 3, 7.0)
         assert (found.selection, found.failure) == (None, "")
-        assert store.compiled(task.run_id) == (3, "")
+        assert store.count_device_compiles(task.run_id) == (3, "")
         store.record_selection(task.task_id, SELECTION, BASELINES)
         (found,) = store.overview(task.run_id)
         assert (found.selection, found.best_us) == (SELECTION, 7.0)

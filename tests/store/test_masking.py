@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sqlalchemy import URL
 
 from results_db import Store, StoreError
-from results_db.masking import masked, masked_within
+from results_db.masking import mask_passwords, masked_within
 from tuner.cli import invoke
 
 #: Pieces of a password; none is a part of anything else in the URLs below.
@@ -44,7 +44,7 @@ def test_a_password_before_the_host_is_hidden(scheme, password, encoded):
         f"user:{given_}@host/name",
         quote(f"{scheme}://user:{given_}@host/name", safe=""),
     ):
-        assert shows_nothing(masked(url)), url
+        assert shows_nothing(mask_passwords(url)), url
 
 
 @settings(deadline=None)
@@ -58,21 +58,21 @@ def test_a_password_in_the_query_is_hidden(scheme, key, password, encoded):
         f"{scheme}://user@[host/na me?{key}={given_}",
         f"{scheme}://host:port/name?{key}={given_}",
     ):
-        assert shows_nothing(masked(url)), url
+        assert shows_nothing(mask_passwords(url)), url
 
 
 @settings(deadline=None)
 @given(passwords, passwords)
 def test_a_well_formed_url_loses_only_its_passwords(one, other):
     url = URL.create("postgresql", "me", one, "host", 5432, "name", query={"password": other})
-    shown = masked(url.render_as_string(hide_password=False))
+    shown = mask_passwords(url.render_as_string(hide_password=False))
     assert shown == "postgresql://me:***@host:5432/name?password=***"
 
 
 @settings(deadline=None)
 @given(passwords)
 def test_a_connection_string_shows_no_password(password):
-    assert shows_nothing(masked(f"host=here user=me password='{password}'"))
+    assert shows_nothing(mask_passwords(f"host=here user=me password='{password}'"))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_connection_string_shows_no_password(password):
     ],
 )
 def test_what_has_no_password_is_shown_whole(url):
-    assert masked(url) == url
+    assert mask_passwords(url) == url
     assert masked_within(f"at {url} now") == f"at {url} now"
 
 

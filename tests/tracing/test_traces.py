@@ -15,7 +15,7 @@ from trace_reader import Trace
 
 from search_spaces.errors import TunerError
 from tuner import tracing
-from tuner.traces import recorded, timeline_so_far
+from tuner.traces import record, timeline_so_far
 from workers import SupervisedChild
 from workers.supervision.supervised_child import ChildDied
 
@@ -46,7 +46,7 @@ def test_threads_and_arguments(tmp_path):
         with tracing.span("in the thread", "build"):
             time.sleep(0.01)
 
-    with recorded(path, "test"), tracing.span("outer", "database", table="trial") as outer:
+    with record(path, "test"), tracing.span("outer", "database", table="trial") as outer:
         thread = threading.Thread(target=work, name="builder-3")
         thread.start()
         thread.join()
@@ -65,7 +65,7 @@ def test_threads_and_arguments(tmp_path):
 
 def test_an_exception_is_named_and_the_file_written(tmp_path):
     path = tmp_path / "trace.json"
-    with pytest.raises(ZeroDivisionError), recorded(path, "test"), tracing.span("a", "build"):
+    with pytest.raises(ZeroDivisionError), record(path, "test"), tracing.span("a", "build"):
         _ = 1 / 0
     assert [span["args"] for span in Trace(path).named("a")] == [{"error": "ZeroDivisionError"}]
 
@@ -73,7 +73,7 @@ def test_an_exception_is_named_and_the_file_written(tmp_path):
 def test_supervised_children_are_in_the_trace(tmp_path):
     (tmp_path / "service.py").write_text(CHILD)
     path = tmp_path / "trace.json"
-    with recorded(path, "test"):
+    with record(path, "test"):
         child = SupervisedChild("service:Worker", paths=(f"{tmp_path}",), name="runner-7")
         pid = child.request("work", timeout_s=60)
         with pytest.raises(ChildDied):
@@ -106,7 +106,7 @@ def test_a_child_of_an_older_server_joins_and_leaves_with_the_trace(tmp_path):
     after = SupervisedChild("service:Worker", server=server, name="after")
     try:
         before.request("work", timeout_s=60)
-        with recorded(path, "test"):
+        with record(path, "test"):
             during.request("work", timeout_s=60)
         after.request("work", timeout_s=60)
     finally:
@@ -118,7 +118,7 @@ def test_a_child_of_an_older_server_joins_and_leaves_with_the_trace(tmp_path):
 
 def test_forks_write_files_of_their_own(tmp_path):
     path = tmp_path / "trace.json"
-    with recorded(path, "test"), tracing.span("around the fork", "start"):
+    with record(path, "test"), tracing.span("around the fork", "start"):
         pid = os.fork()
         if pid == 0:
             with tracing.span("in the fork", "job"):
@@ -137,7 +137,7 @@ def test_imports_are_timed_and_modules_stay_as_they_are(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(f"{tmp_path}")
     path = tmp_path / "trace.json"
     finders = list(sys.meta_path)
-    with recorded(path, "test"):
+    with record(path, "test"):
         import quick_module
         import slow_module
     assert (slow_module.x, quick_module.x) == (1, 2)
@@ -153,14 +153,14 @@ def test_nothing_is_recorded_without_a_trace(tmp_path):
     with tracing.span("a", "build") as span:
         span.add(rows=1)
     assert timeline_so_far() is None
-    with recorded(None, "test"):
+    with record(None, "test"):
         assert not tracing.active()
 
 
 def test_the_first_process_shows_its_start(tmp_path):
     program = (
-        "from pathlib import Path\nfrom tuner.traces import recorded\n"
-        "with recorded(Path('trace.json'), 'test'):\n    import sqlite3\n"
+        "from pathlib import Path\nfrom tuner.traces import record\n"
+        "with record(Path('trace.json'), 'test'):\n    import sqlite3\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True)
@@ -174,15 +174,15 @@ def test_the_first_process_shows_its_start(tmp_path):
 def test_a_bad_path_is_refused_before_the_work(tmp_path, monkeypatch, place):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
-    with pytest.raises(TunerError, match="cannot be written"), recorded(Path(place), "test"):
+    with pytest.raises(TunerError, match="cannot be written"), record(Path(place), "test"):
         pytest.fail("the work began")
     assert not tracing.active()
 
 
 def test_a_second_trace_of_the_process_is_refused(tmp_path):
-    other = recorded(tmp_path / "other.json", "test")
+    other = record(tmp_path / "other.json", "test")
     refused = pytest.raises(TunerError, match="records a trace already")
-    with recorded(tmp_path / "trace.json", "test"), refused, other:
+    with record(tmp_path / "trace.json", "test"), refused, other:
         pytest.fail("the work began")
     assert not (tmp_path / "other.json").exists()
     assert Trace(tmp_path / "trace.json").spans
@@ -191,7 +191,7 @@ def test_a_second_trace_of_the_process_is_refused(tmp_path):
 def test_hostile_names_stay_text(tmp_path):
     names = ["</script><b>", 'a"b\\c\n', "\ud800", "\x00\x1b[31m"]
     path = tmp_path / "trace.json"
-    with recorded(path, "test"):
+    with record(path, "test"):
         for name in names:
             with tracing.span(name, "build", config=name):
                 pass
@@ -233,7 +233,7 @@ def test_a_long_trace_keeps_its_longest_spans(tmp_path, monkeypatch):
 def test_a_long_run_writes_fewer_short_spans(tmp_path, monkeypatch):
     monkeypatch.setattr(tracing, "_SPANS_PER_STEP", 100)
     path = tmp_path / "trace.json"
-    with recorded(path, "test"):
+    with record(path, "test"):
         for _ in range(1000):
             with tracing.span("short", "build"):
                 pass
@@ -275,7 +275,7 @@ def test_the_time_line_has_lanes_depths_and_the_longest_spans(tmp_path, monkeypa
 
 
 def test_the_second_run_of_a_trace_gets_a_time_line_of_its_own(tmp_path):
-    with recorded(tmp_path / "trace.json", "test"):
+    with record(tmp_path / "trace.json", "test"):
         with tracing.span("first", "build"):
             time.sleep(0.02)
         first = timeline_so_far()
@@ -316,7 +316,7 @@ def test_a_process_id_that_was_used_twice_has_two_numbers(tmp_path):
 
 def test_waiting_and_computing_have_different_processor_times(tmp_path):
     path = tmp_path / "trace.json"
-    with recorded(path, "test"):
+    with record(path, "test"):
         with tracing.span("waiting", "waiting"):
             time.sleep(0.3)
         with tracing.span("computing", "build"):

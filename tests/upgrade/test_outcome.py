@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from search_spaces.records import Status
 from search_spaces.statistics import verdict
 from tuner.bench import Row
-from tuner.upgrade.outcome import Result, judged
+from tuner.upgrade.outcome import Result, judge
 
 MARGIN = 0.05
 WINNER_US = 100.0
@@ -40,7 +40,7 @@ spreads = st.floats(0.0, 0.1)
 @given(ratios, spreads)
 def test_a_winner_flips_exactly_if_a_rival_is_faster_beyond_doubt(others, spread):
     rivals = [row(f"r{at}", ratio, spread) for at, ratio in enumerate(others)]
-    found = judged([row("winner", 1.0), *rivals], WINNER_US, MARGIN)
+    found = judge([row("winner", 1.0), *rivals], WINNER_US, MARGIN)
     ahead = [each for each in rivals if each.ratio < 1 / 1.01 and each.ratio_high < 1]
     assert (found.result is Result.FLIPPED) == bool(ahead)
     if ahead:
@@ -54,13 +54,13 @@ def test_the_order_of_the_rivals_does_not_matter(others, spread, order):
     rivals = [row(f"r{at}", ratio, spread) for at, ratio in enumerate(others)]
     moved = [rivals[at] for at in order if at < len(rivals)]
     winner = row("winner", 1.0)
-    first, second = (judged([winner, *each], WINNER_US, MARGIN) for each in (rivals, moved))
+    first, second = (judge([winner, *each], WINNER_US, MARGIN) for each in (rivals, moved))
     assert first.result is second.result
 
 
 @given(st.floats(0.3, 3.0))
 def test_the_change_since_the_table_has_a_margin_on_both_sides(factor):
-    found = judged([row("winner", 1.0)], WINNER_US / factor, MARGIN).result
+    found = judge([row("winner", 1.0)], WINNER_US / factor, MARGIN).result
     # Close to a margin, rounding decides.
     if factor > 1 + MARGIN + 1e-6:
         assert found is Result.SLOWER
@@ -71,7 +71,7 @@ def test_the_change_since_the_table_has_a_margin_on_both_sides(factor):
 
 
 def test_without_a_stored_time_a_winner_that_leads_is_the_same():
-    assert judged([row("winner", 1.0)], None, MARGIN).result is Result.SAME
+    assert judge([row("winner", 1.0)], None, MARGIN).result is Result.SAME
 
 
 @pytest.mark.parametrize("status", FAILURES)
@@ -82,7 +82,7 @@ def test_a_winner_that_fails_is_replaced_by_the_fastest_that_works(status):
         row("broken", 1.0, status=Status.RUNTIME),
         row("fast", 0.9),
     ]
-    found = judged(rows, WINNER_US, MARGIN)
+    found = judge(rows, WINNER_US, MARGIN)
     expected = {
         Status.COMPILE: Result.NO_LONGER_BUILDS,
         Status.CONSTRAINTS: Result.NO_LONGER_BUILDS,

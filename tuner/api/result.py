@@ -99,7 +99,7 @@ class TuneResult:
     @cached_property
     def trials(self) -> pd.DataFrame:
         """One row per trial, read from the database at first access."""
-        origin = self._stored()
+        origin = self._require_origin()
         with origin.database.open() as store:
             # No task has the number 0: the frame is empty and has all columns.
             return store.trials_frame(task_id=origin.task_id or 0)
@@ -108,7 +108,7 @@ class TuneResult:
         """Write the HTML report of the run, with all its workloads; returns the path."""
         import reports
 
-        origin = self._stored()
+        origin = self._require_origin()
         with origin.database.open() as store:
             return reports.write(store, origin.run_id, Path(path))
 
@@ -120,7 +120,7 @@ class TuneResult:
         """
         from tuner import tables
 
-        origin = self._stored()
+        origin = self._require_origin()
         kernels = {origin.kernel.name: origin.kernel} if origin.kernel else None
         with origin.database.open() as store:
             return tables.export(store, origin.run_id, path, format, kernels)
@@ -129,7 +129,7 @@ class TuneResult:
         """The report's Plotly figures of this workload and of the whole run, by name."""
         import reports
 
-        origin = self._stored()
+        origin = self._require_origin()
         with origin.database.open() as store:
             return reports.plotly_figures(store, origin.run_id, origin.task_id)
 
@@ -166,7 +166,7 @@ class TuneResult:
         """The number of the run in its database; None where nothing ran."""
         return self._origin.run_id if self._origin is not None else None
 
-    def _stored(self) -> ResultOrigin:
+    def _require_origin(self) -> ResultOrigin:
         from search_spaces.errors import TunerError
 
         if self._origin is None:

@@ -65,9 +65,9 @@ class Session:
         self._loaded: source_changes.Stamps = {}
         self._trace = ExitStack()
         if trace is not None:
-            from tuner.traces import recorded
+            from tuner.traces import record
 
-            self._trace.enter_context(recorded(Path(trace), "session", option="trace"))
+            self._trace.enter_context(record(Path(trace), "session", option="trace"))
         # Without a call of `close`, the workers end when the session is collected, or at exit.
         self._finalizer = weakref.finalize(self, _end, self._workers, self._trace, os.getpid())
 
@@ -208,10 +208,10 @@ class Session:
             call.load_workers(kept=True)
         if self._torch is not None:
             self._torch.join()  # imports of kernels must not happen meanwhile
-        call = call.loaded()
+        call = call.reload()
         assert isinstance(call.kernel, Kernel)
         began_ns = time.time_ns()
-        if source_changes.changed(self._loaded):
+        if source_changes.list_changed(self._loaded):
             self._loaded.clear()
             with span("replace the workers", "start"):
                 self._workers.renew()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from reports.ratio import Ratio, ratio_of
-from results_db.shipped import Shipped, shipped
+from results_db.shipped import Shipped, select_shipped
 from search_spaces.errors import TunerError
 from search_spaces.records import Device, Toolchain, Value, Workload
 from search_spaces.statistics import median_interval
@@ -87,7 +87,7 @@ def _result(
     task: TaskInfo, origin: ResultOrigin, problem: str, stage_s: Mapping[str, float]
 ) -> TuneResult:
     chosen, key = task.selection, task.key
-    ships = shipped(chosen) if chosen and chosen.median_us is not None else None
+    ships = select_shipped(chosen) if chosen and chosen.median_us is not None else None
     over_default = None
     if chosen and ships:
         logs = ships.log_ratio, ships.log_ratio_low, ships.log_ratio_high

@@ -16,9 +16,9 @@ from search_spaces.kernel import Kernel
 from search_spaces.records import Value, Workload
 from tuner.api.databases import Database
 from tuner.api.result import TuneResult
-from tuner.display import shown
+from tuner.display import show_progress
 from tuner.progress import Progress, ProgressCallback
-from tuner.traces import recorded
+from tuner.traces import record
 
 if TYPE_CHECKING:
     from tuner.campaign import RunOptions, RunOutcome
@@ -154,7 +154,7 @@ def tune(
         on_progress=on_progress,
         progress=progress,
     )
-    with recorded(None if trace is None else Path(trace), "tuner.tune", option="trace"):
+    with record(None if trace is None else Path(trace), "tuner.tune", option="trace"):
         results = call.run(Database(database))
     return results[0] if is_one(workload) else results
 
@@ -238,20 +238,20 @@ class TuneCall:
         kind.
         """
         if create_pool is not None or self.pool != "local":
-            return self._shown(database, create_pool)
+            return self._run_with_progress(database, create_pool)
         from tuner.campaign import early_start
 
         self.load_workers()
         try:
-            return self._shown(database, None)
+            return self._run_with_progress(database, None)
         finally:
             # No pool takes them where an argument is refused, or where every result is known.
             early_start.end()
 
-    def _shown(
+    def _run_with_progress(
         self, database: Database, create_pool: Callable[[PoolSpec], Pool] | None
     ) -> list[TuneResult]:
-        with shown(self.progress) as show:
+        with show_progress(self.progress) as show:
             return replace(self, on_progress=_both(show, self.on_progress))._run(
                 database, create_pool
             )
@@ -261,7 +261,7 @@ class TuneCall:
     ) -> list[TuneResult]:
         from tuner.api.stored_results import failed_result
 
-        kernel = self.loaded().kernel
+        kernel = self.reload().kernel
         assert isinstance(kernel, Kernel)
         if len(self.workloads) == 1:
             return self._campaign(kernel, database, create_pool)
@@ -291,7 +291,7 @@ class TuneCall:
         free = registry.compiles_without_torch(spec) and not kept
         early_start.begin([(kinds, targets)], torch_free=free)
 
-    def loaded(self) -> TuneCall:
+    def reload(self) -> TuneCall:
         """The same call with the kernel as its files are now.
 
         Raises `KernelError` for a `Kernel` object that is older than its files.
@@ -310,7 +310,7 @@ class TuneCall:
         workloads that have one are left out.
         """
         _refuse_other_values(self.workloads)
-        errors = _refused(self.workloads, lambda each: calls.check(kernel, each))
+        errors = _find_refused(self.workloads, lambda each: calls.check(kernel, each))
         groups = [[each for each in dict.fromkeys(self.workloads) if each not in errors]]
         found: dict[Workload, TuneResult] = {}
         while groups:
@@ -322,7 +322,9 @@ class TuneCall:
                 results = call._campaign(kernel, database, create_pool)
                 found |= zip(group, results, strict=True)
             except _OF_ONE_WORKLOAD as error:
-                more = _refused(group, lambda each: self._declared(kernel, each, database))
+                more = _find_refused(
+                    group, lambda each: self._check_declaration(kernel, each, database)
+                )
                 if more:
                     groups.append([each for each in group if each not in more])
                 elif len(group) > 1:  # a mistake that shows on the device only
@@ -332,7 +334,7 @@ class TuneCall:
                 errors |= more
         return found, errors
 
-    def _declared(self, kernel: Kernel, workload: Workload, database: Database) -> None:
+    def _check_declaration(self, kernel: Kernel, workload: Workload, database: Database) -> None:
         """Check the declaration for one workload, as a campaign does before it starts workers."""
         from tuner.campaign import pool_spec_of
 
@@ -377,9 +379,9 @@ class TuneCall:
     def _arguments(self, kernel: Kernel, database: Database) -> tuple[Settings, RunOptions]:
         """The settings and options of the campaign."""
         from tuner.campaign import RunOptions
-        from tuner.settings import validated
+        from tuner.settings import validate
 
-        settings = validated(self._settings(kernel, database.url), lambda _: "tune()")
+        settings = validate(self._settings(kernel, database.url), lambda _: "tune()")
         options = RunOptions(
             fresh=self.fresh,
             report=False,
@@ -423,7 +425,7 @@ def _both(
     return call
 
 
-def _refused(
+def _find_refused(
     workloads: Sequence[Workload], check: Callable[[Workload], None]
 ) -> dict[Workload, TunerError]:
     """The workloads for which a check raises, each with its error."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from results_db import NothingStoredError, Store
 from results_db.records import TaskInfo
-from results_db.shipped import shipped
+from results_db.shipped import select_shipped
 from search_spaces.declaration import calls
 from search_spaces.errors import TunerError
 from search_spaces.records import Config, Workload, config_key
@@ -47,7 +47,7 @@ def named_variants(
     """
     found: dict[str, Variant] = {}
     for text in texts:
-        variant = _named(target, workload, text, database)
+        variant = _make_variant(target, workload, text, database)
         reason = target.space(workload).why_not(variant.config)
         if reason is not None:
             raise TunerError(
@@ -99,7 +99,7 @@ def best_of(target: BenchTarget, workload: Workload, database: str) -> Variant |
     """What the newest run ships that confirmed this kernel, workload and device, if any."""
     try:
         with Store.open(database, create=False) as store:
-            task = _confirmed(store, target, workload)
+            task = _find_confirmed(store, target, workload)
     except NothingStoredError:
         return None
     if task is None or task.selection is None:
@@ -109,13 +109,13 @@ def best_of(target: BenchTarget, workload: Workload, database: str) -> Variant |
         note = (
             f"best: from run {task.run_id}, which tuned other source code of {target.kernel.name}"
         )
-    ships = shipped(task.selection)
+    ships = select_shipped(task.selection)
     if ships.default_kept:
         note = "; ".join(filter(None, (note, f"best: the default, since {ships.kept_because}")))
     return Variant("best", dict(ships.config), note)
 
 
-def _confirmed(store: Store, target: BenchTarget, workload: Workload) -> TaskInfo | None:
+def _find_confirmed(store: Store, target: BenchTarget, workload: Workload) -> TaskInfo | None:
     for run in store.runs(limit=_MAX_RUNS):
         for task in reversed(store.tasks(run.run_id)):
             if (
@@ -129,7 +129,7 @@ def _confirmed(store: Store, target: BenchTarget, workload: Workload) -> TaskInf
     return None
 
 
-def _named(target: BenchTarget, workload: Workload, text: str, database: str) -> Variant:
+def _make_variant(target: BenchTarget, workload: Workload, text: str, database: str) -> Variant:
     if text == "default":
         return Variant("default", calls.default_config(target.kernel, workload, target.device))
     if text == "best":

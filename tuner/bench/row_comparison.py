@@ -82,7 +82,7 @@ class RowComparison:
         return self.adapter.size_dims[part.kernel]
 
     def _ours(self, part: Part, config: Config) -> Config:
-        return self.adapter.returned(part.kernel, config)
+        return self.adapter.translate_back(part.kernel, config)
 
 
 class _Ratio(NamedTuple):

@@ -104,7 +104,7 @@ class LocalSession:
             self._poll()
         return next(iter(self._ready.values()))
 
-    def built(self, jobs: Iterable[BuildJob]) -> Iterator[tuple[BuildJob, Artifact | Failure]]:
+    def build(self, jobs: Iterable[BuildJob]) -> Iterator[tuple[BuildJob, Artifact | Failure]]:
         """Results of the jobs in the order they end; builds run ahead of the caller."""
         waiting, in_flight, attempts = iter(jobs), dict[str, BuildJob](), dict[str, int]()
         room = _BUILDS_PER_BUILDER * max(1, self._pool.builders)
@@ -128,7 +128,7 @@ class LocalSession:
                 )
             self._pool.submit_build(in_flight[event.job_id])
 
-    def measured(self, job: MeasureJob) -> Measurement | Failure:
+    def measure(self, job: MeasureJob) -> Measurement | Failure:
         """The result of one job, resubmitted when its worker is lost."""
         reason = ""
         for _ in range(_ATTEMPTS):

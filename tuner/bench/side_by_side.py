@@ -202,7 +202,7 @@ class _Bench:
         if not artifacts or not wanted:
             return empty
         self.on_progress(f"measuring {len(artifacts) + len(self.baselines)} side by side", 0, 0)
-        result = self.session.measured(self._job(tuple(artifacts.values()), check, protocol))
+        result = self.session.measure(self._job(tuple(artifacts.values()), check, protocol))
         if isinstance(result, Failure):
             raise FindingError(
                 f"the pass failed as a whole: {result.message}",
@@ -231,7 +231,7 @@ class _Bench:
         if size is not None and self.target.space(size).feasible(self.variants[0].config):
             jobs.append(self._build_job("check", self.variants[0], size, device))
         results: dict[str, Artifact | Failure] = {}
-        for job, result in self.session.built(jobs):
+        for job, result in self.session.build(jobs):
             results[job.job_id] = result
             self.on_progress("building", len(results), len(jobs))
         artifact = results.pop("check", None)

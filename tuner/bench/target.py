@@ -63,7 +63,7 @@ def bench_target(
     to time. Raises `TunerError`.
     """
     paths = (str(base.resolve()),)
-    likely = devices.assumed([target] if target else [])
+    likely = devices.assume_device([target] if target else [])
     found = kernel_named(kernel, settings.kernels, paths, likely)
     device, runner = _place(found, target, timed)
     found = registry.for_device(found, device)
@@ -76,7 +76,7 @@ def _place(kernel: Kernel, target: str | None, timed: bool) -> tuple[Device, str
     if isinstance(kernel, RecordedKernel):
         return kernel.device, kernel.device.kind
     for kind in kinds:
-        here = devices.found(kind)
+        here = devices.find_devices(kind)
         if target is None or target == kind:
             if here:
                 return here[0], kind
@@ -130,14 +130,16 @@ def _workloads(kernel: Kernel, texts: Sequence[str] | None) -> tuple[Workload, .
     for text in texts:
         words = text.replace(",", " ").split()
         kept = [item for item in own if words and all(word in item.key.split() for word in words)]
-        chosen.update(dict.fromkeys(kept or [_written(kernel, own, text, words)]))
+        chosen.update(dict.fromkeys(kept or [_parse_workload(kernel, own, text, words)]))
     found = tuple(chosen) or (own[0],)
     for workload in found:
         calls.check(kernel, workload)
     return found
 
 
-def _written(kernel: Kernel, own: Sequence[Workload], text: str, words: Sequence[str]) -> Workload:
+def _parse_workload(
+    kernel: Kernel, own: Sequence[Workload], text: str, words: Sequence[str]
+) -> Workload:
     """A workload of the user's own; `words` must give every dim of the kernel's own workloads."""
     dims = dict(word.split("=", 1) for word in words if "=" in word)
     if len(dims) < max(1, len(words)):

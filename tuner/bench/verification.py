@@ -161,9 +161,9 @@ class _Verifier:
     ) -> Iterator[tuple[Variant, Checked]]:
         by_id = {f"{at}": variant for at, variant in enumerate(variants)}
         jobs = (self._build_job(job_id, v, workload) for job_id, v in by_id.items())
-        for job, built in self.session.built(jobs):
+        for job, built in self.session.build(jobs):
             variant = by_id[job.job_id]
-            yield variant, self._checked(variant, workload, job.job_id, built)
+            yield variant, self._check(variant, workload, job.job_id, built)
 
     def _build_job(self, job_id: str, variant: Variant, workload: Workload) -> BuildJob:
         target = self.target
@@ -172,7 +172,7 @@ class _Verifier:
         timeout_s = self.settings.pool.build_timeout
         return BuildJob(job_id, target.ref, workload, variant.config, device, timeout_s)
 
-    def _checked(
+    def _check(
         self, variant: Variant, workload: Workload, job_id: str, built: Artifact | Failure
     ) -> Checked:
         checked = Checked(self.target, variant.name, variant.config, workload, Status.CORRECT)
@@ -190,7 +190,7 @@ class _Verifier:
             timeout_s=limit_s,
             candidate_timeout_s=limit_s,
         )
-        result = self.session.measured(job)
+        result = self.session.measure(job)
         by = "device" if self.backend.timed else self.backend.kind
         outcome = result if isinstance(result, Failure) else result.outcomes[0]
         if isinstance(outcome, Timing):

@@ -104,7 +104,7 @@ def stand_in(kernel: Kernel, target: str | None = None) -> Device:
         return device.offline(target)
     kinds = kernel.kinds if target is None else (target,)
     for kind in kinds:
-        for one in device.found(kind):
+        for one in device.find_devices(kind):
             return one
     for kind in kinds:
         if usual := backend_kinds.spec(kind).usual_target:
@@ -123,7 +123,7 @@ def _devices(task: RequestedTask) -> Iterator[tuple[Device, bool]]:
     known = [
         target
         for target in targets
-        if ":" in target or backend_kinds.spec(target.partition(":")[0]).found()
+        if ":" in target or backend_kinds.spec(target.partition(":")[0]).find_devices()
     ]
     for target in known or targets:
         yield stand_in(task.kernel, target), not known

@@ -15,12 +15,18 @@ from tuner.campaign.announcer import Announcer
 from tuner.campaign.declaration_check import PendingCheck, check_declarations
 from tuner.campaign.driver import Control
 from tuner.campaign.early_start import load_workers
-from tuner.campaign.options import RunOptions, RunOutcome, adjusted, campaign_of, requested_of
+from tuner.campaign.options import (
+    RunOptions,
+    RunOutcome,
+    adjust_campaign,
+    campaign_of,
+    requested_of,
+)
 from tuner.campaign.pool_spec import required_pool
 from tuner.campaign.run import CampaignRun
 from tuner.campaign.started_pool import StartedPool
 from tuner.progress import ProgressCallback
-from tuner.settings import anchored
+from tuner.settings import anchor
 from tuner.settings.models import Settings
 from tuner.tracing import span
 
@@ -35,8 +41,8 @@ def pool_spec_of(settings: Settings, name: str, *, options: RunOptions) -> PoolS
     Raises `TunerError` for whatever is wrong before a worker starts, mistakes in the declarations
     of kernels included.
     """
-    settings = anchored(settings, options.base)
-    tasks = requested_of(settings, adjusted(campaign_of(settings, name), options), options)
+    settings = anchor(settings, options.base)
+    tasks = requested_of(settings, adjust_campaign(campaign_of(settings, name), options), options)
     check_declarations(tasks)
     return required_pool(settings, tasks, options.base)
 
@@ -65,8 +71,8 @@ def run_campaign(
     began = time.monotonic()
     if pool is None and create_pool is None:
         load_workers(settings, name, options.base)
-    settings = anchored(settings, options.base)
-    campaign = adjusted(campaign_of(settings, name), options)
+    settings = anchor(settings, options.base)
+    campaign = adjust_campaign(campaign_of(settings, name), options)
     announcer = Announcer(on_progress, began)
     announcer.say("loading", "loading the kernels")
     with span("load the kernels", "start"):

@@ -19,12 +19,12 @@ def lost(trial: TrialRecord) -> bool:
     return failed and machine_faults.is_named_in(trial.message, trial.detail)
 
 
-def kept(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
+def drop_lost(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
     """The trials without those that were lost."""
     return [trial for trial in trials if not lost(trial)]
 
 
-def resumed(store: Store, task: TaskInfo) -> list[TrialRecord]:
+def reload_trials(store: Store, task: TaskInfo) -> list[TrialRecord]:
     """The trials of a resumed task; lost ones are deleted from the database."""
     trials = store.trials(task.task_id)
     again = {trial.attempt_id for trial in trials if lost(trial)}

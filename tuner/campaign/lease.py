@@ -35,7 +35,7 @@ def holder() -> str:
 def check(run: RunInfo) -> None:
     """Raise `TunerError` while a live driver holds the run."""
     if alive(run):
-        raise _held(run)
+        raise _make_held_error(run)
 
 
 def abandoned(run: RunInfo) -> bool:
@@ -55,7 +55,7 @@ def take(store: Store, run: RunInfo) -> Store:
         found = store.run(run.run_id)
         # The first attempt may have succeeded although its answer was lost.
         if found.lease != token:
-            raise _held(found)
+            raise _make_held_error(found)
     if run.holder:
         _log.info("run %d is taken over from %s", run.run_id, run.holder)
     _active.add(token)
@@ -85,7 +85,7 @@ def alive(run: RunInfo) -> bool:
     return lives
 
 
-def _held(run: RunInfo) -> TunerError:
+def _make_held_error(run: RunInfo) -> TunerError:
     if not run.holder:
         return TunerError(
             f"run {run.run_id} of {run.campaign!r} has just been changed by another driver",

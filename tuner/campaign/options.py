@@ -82,7 +82,7 @@ def campaign_of(settings: Settings, name: str) -> CampaignConfig:
     )
 
 
-def adjusted(campaign: CampaignConfig, options: RunOptions) -> CampaignConfig:
+def adjust_campaign(campaign: CampaignConfig, options: RunOptions) -> CampaignConfig:
     """The campaign with the options applied to every task."""
     changes = {"trials": options.trials, "device": options.device_s}
     changes = {k: v for k, v in changes.items() if v is not None}

@@ -9,10 +9,10 @@ from results_db import NothingStoredError, Store
 from search_spaces.records import Device, Workload
 from tuner.campaign import environment
 from tuner.campaign.declaration_check import check_declarations
-from tuner.campaign.known_results import kept
-from tuner.campaign.options import RunOptions, adjusted, campaign_of, requested_of
+from tuner.campaign.known_results import drop_lost
+from tuner.campaign.options import RunOptions, adjust_campaign, campaign_of, requested_of
 from tuner.campaign.tasks import ScheduledTask, assign_devices, runner_kinds
-from tuner.settings import anchored
+from tuner.settings import anchor
 from tuner.settings.models import Settings
 from workers import backend_kinds
 from workers.records import WorkerInfo
@@ -43,16 +43,16 @@ class PlannedTask:
 
 def plan(settings: Settings, name: str, options: RunOptions) -> list[PlannedTask]:
     """The tasks that `run_campaign` would carry out on this machine."""
-    campaign = adjusted(campaign_of(settings, name), options)
+    campaign = adjust_campaign(campaign_of(settings, name), options)
     requested = requested_of(settings, campaign, options)
     check_declarations(requested)
     workers = []
     for backend in map(backend_kinds.spec, sorted(runner_kinds(requested))):
         tools = backend.toolchain()
-        for number, device in enumerate(backend.found() if backend.timed else ()):
+        for number, device in enumerate(backend.find_devices() if backend.timed else ()):
             workers.append(WorkerInfo(f"{backend.kind}-{number}", device, tools))
     scheduled, notes = assign_devices(requested, workers)
-    known = _known(settings, options, scheduled)
+    known = _count_known(settings, options, scheduled)
     counted = len(scheduled) <= _COUNTED
     lines = [_plan_task(*pair, counted=counted) for pair in zip(scheduled, known, strict=True)]
     absent = Device("none", "", "")
@@ -60,13 +60,15 @@ def plan(settings: Settings, name: str, options: RunOptions) -> list[PlannedTask
     return lines
 
 
-def _known(settings: Settings, options: RunOptions, tasks: Sequence[ScheduledTask]) -> list[int]:
+def _count_known(
+    settings: Settings, options: RunOptions, tasks: Sequence[ScheduledTask]
+) -> list[int]:
     """How many configs of each task have results in the database that a run would reuse."""
     nothing = [0] * len(tasks)
     if options.fresh:
         return nothing
     protocol = environment.protocol_key(environment.protocol(settings.measure))
-    url = anchored(settings, options.base).database.url
+    url = anchor(settings, options.base).database.url
     try:
         with Store.open(url, create=False) as store:
             return [_known_of(store, item, protocol) for item in tasks]
@@ -76,7 +78,7 @@ def _known(settings: Settings, options: RunOptions, tasks: Sequence[ScheduledTas
 
 def _known_of(store: Store, item: ScheduledTask, protocol: str) -> int:
     space = item.requested.bind(item.device)
-    found = kept(store.known_trials(item.key(protocol)))
+    found = drop_lost(store.known_trials(item.key(protocol)))
     return sum(space.feasible(trial.config) for trial in found)
 
 

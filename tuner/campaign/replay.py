@@ -67,7 +67,7 @@ def replay(path: Path, *, validate: bool = False) -> Replayed:
     played, clock = 0, 0.0
     for number, line in lines:
         if "digest" in line:
-            return _compared(path, engine, played, line["digest"])
+            return _compare(path, engine, played, line["digest"])
         event, clock = _event(path, number, line)
         try:
             engine.handle(event, clock)
@@ -86,7 +86,7 @@ def replay(path: Path, *, validate: bool = False) -> Replayed:
     )
 
 
-def _compared(path: Path, engine: Engine, played: int, expected: object) -> Replayed:
+def _compare(path: Path, engine: Engine, played: int, expected: object) -> Replayed:
     found = state_digest(engine)
     if found != expected:
         raise FindingError(
@@ -117,14 +117,14 @@ def _event(path: Path, number: int, line: Line) -> tuple[Event, float]:
     kind, clock = _EVENTS.get(str(line.pop("event", ""))), line.pop("at", None)
     if kind is None or not is_finite(clock):
         raise _bad(path, number, "holds no event that is known")
-    return _decoded(path, number, kind, line), float(clock)
+    return _decode(path, number, kind, line), float(clock)
 
 
 def _bad(path: Path, number: int, what: str) -> TunerError:
     return TunerError(f"{path}:{number}: the line {what}", _HINT)
 
 
-def _decoded(path: Path, number: int, kind: Any, value: object) -> Any:
+def _decode(path: Path, number: int, kind: Any, value: object) -> Any:
     from pydantic import TypeAdapter, ValidationError
 
     adapter = _ADAPTERS.get(kind)
@@ -152,12 +152,12 @@ def _engine(path: Path, first: tuple[int, Line] | None) -> Engine:
             f"{path} has version {head.get('version')} of the format, not {VERSION}",
             "replay it with the version of tuner that wrote it",
         )
-    tasks = _decoded(path, 1, list[dict[str, Any]], head.get("tasks"))
+    tasks = _decode(path, 1, list[dict[str, Any]], head.get("tasks"))
     try:
         return Engine(
             [_spec(path, task) for task in tasks],
-            builders=_decoded(path, 1, int, head.get("builders")),
-            in_flight=_decoded(path, 1, int | None, head.get("in_flight")),
+            builders=_decode(path, 1, int, head.get("builders")),
+            in_flight=_decode(path, 1, int | None, head.get("in_flight")),
         )
     except TunerError:
         raise
@@ -170,7 +170,7 @@ def _spec(path: Path, task: Mapping[str, Any]) -> TaskSpec:
 
     hints = get_type_hints(TaskSpec)
     values = {
-        name: _decoded(path, 1, hints[name], value)
+        name: _decode(path, 1, hints[name], value)
         for name, value in task.items()
         if name in hints and name not in REMADE
     }

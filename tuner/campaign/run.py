@@ -28,7 +28,7 @@ from tuner.campaign.worker_start import ExpectedWorkers, await_workers
 from tuner.engine import Engine, TaskSpec
 from tuner.integrations.priors import read_folder
 from tuner.settings.models import CampaignConfig, Settings
-from tuner.tracing import traced
+from tuner.tracing import trace_calls
 from workers import environment as worker_environment
 from workers.backend_kinds import spec_of_target
 from workers.records import WorkerInfo
@@ -80,7 +80,7 @@ class CampaignRun:
             return outcome
         except StoreMovedError as error:
             self._release(error)
-            raise self._rescued(error) from error
+            raise self._rescue(error) from error
         except BaseException as error:
             self._release(error)
             raise
@@ -96,7 +96,7 @@ class CampaignRun:
     ) -> RunOutcome:
         self._remark(tasks)
         if not self.options.fresh:
-            unfinished = self._spec.unfinished(self.store)
+            unfinished = self._spec.find_unfinished(self.store)
             if unfinished is not None:
                 lease.check(unfinished)
         pool = started.pool
@@ -106,7 +106,7 @@ class CampaignRun:
         if wall_s is not None:
             self.ends_at = clock() + wall_s - (time.monotonic() - self.options.started_s)
         timeout_s = self.settings.pool.connect_timeout * _START_TIMEOUTS
-        workers = _described(pool)
+        workers = _describe_runners(pool)
         announcer.opening(workers)
         # Builds are ordered while the runners of a pool that has described them open their devices.
         expected = ExpectedWorkers(workers, timeout_s) if workers else None
@@ -153,7 +153,7 @@ class CampaignRun:
         for remark in filter(None, remarks):
             _log.warning("%s", remark)
 
-    @traced("prepare the tasks", "start")
+    @trace_calls("prepare the tasks", "start")
     def _prepare(
         self, tasks: list[RequestedTask], workers: list[WorkerInfo]
     ) -> tuple[int, list[TaskSpec], list[str]]:
@@ -204,7 +204,7 @@ class CampaignRun:
                 at_once = self.store.waiting(Patience())
                 at_once.finish_run(self._run_id, status, {"summary": message})
 
-    def _rescued(self, error: StoreMovedError) -> StoreMovedError:
+    def _rescue(self, error: StoreMovedError) -> StoreMovedError:
         """The same error, with the path to which the deleted file's contents were saved."""
         path = self.store.rescue()
         return StoreMovedError(
@@ -213,7 +213,7 @@ class CampaignRun:
         )
 
 
-def _described(pool: Pool) -> list[WorkerInfo]:
+def _describe_runners(pool: Pool) -> list[WorkerInfo]:
     """The runners as the pool knows them before they have opened their devices; empty if not."""
     describe = getattr(pool, "described", None)
     return list(describe() or ()) if describe is not None else []

@@ -15,7 +15,7 @@ from tuner.engine import Finish
 from tuner.engine.default_config import default_failed
 from tuner.settings.models import CampaignConfig, Settings
 from tuner.traces import timeline_so_far
-from tuner.tracing import traced
+from tuner.tracing import trace_calls
 
 if TYPE_CHECKING:
     from results_db import Store
@@ -37,7 +37,7 @@ class RunSpec:
         spec["only"] = [list(self.options.kernels), list(self.options.workloads)]
         return spec
 
-    def unfinished(self, store: Store) -> RunInfo | None:
+    def find_unfinished(self, store: Store) -> RunInfo | None:
         """The interrupted run that a new call would resume, if there is one."""
         return store.unfinished_run(self.name, digest(self.document()))
 
@@ -77,7 +77,7 @@ def ensure_task(store: Store, run_id: int, item: ScheduledTask, protocol_key: st
     return task
 
 
-@traced("conclude the run", "database")
+@trace_calls("conclude the run", "database")
 def conclude(
     store: Store,
     run_id: int,
@@ -119,7 +119,7 @@ def conclude(
 
 
 def _caveats(store: Store, run_id: int) -> list[str]:
-    compiled, reason = store.compiled(run_id)
+    compiled, reason = store.count_device_compiles(run_id)
     if not compiled:
         return []
     text = f"{compiled} launches compiled on a device worker, see docs/building.md"

@@ -82,10 +82,10 @@ class TaskSpecs:
             build_timeout_s=pool.build_timeout,
             measure_timeout_s=pool.measure_timeout,
             baseline_timeout_s=pool.baseline_timeout,
-            finished=known_results.resumed(store, task),
-            known=[r for r in known_results.kept(known) if space.feasible(r.config)],
-            timed={} if fresh else self._timed(task),
-            settled=None if fresh else self._settled(task, default),
+            finished=known_results.reload_trials(store, task),
+            known=[r for r in known_results.drop_lost(known) if space.feasible(r.config)],
+            timed={} if fresh else self._find_timed(task),
+            settled=None if fresh else self._find_settled(task, default),
             neighbours=[
                 *self.priors.starts(kernel.name, workload, space),
                 *self._neighbours(kernel.name, item, task.run_id),
@@ -115,7 +115,7 @@ class TaskSpecs:
         usual_s = backend_kinds.spec(item.device.kind).seconds_of_finals
         return first_estimate(usual_s, self.wall_s, self.tasks_a_device)
 
-    def _timed(self, task: TaskInfo) -> dict[str, TrialRecord]:
+    def _find_timed(self, task: TaskInfo) -> dict[str, TrialRecord]:
         """Stored times of binaries, by digest, whichever revision of the kernel built them."""
         found = self.store.timed_trials(task.key, exclude_task=task.task_id)
         return {record.binary_hash: record for record in found}
@@ -126,9 +126,9 @@ class TaskSpecs:
         shipped = self.priors.default(requested.kernel.name, requested.workload, space, device)
         return shipped or _default(item, space)
 
-    def _settled(self, task: TaskInfo, default: Config) -> TaskInfo | None:
+    def _find_settled(self, task: TaskInfo, default: Config) -> TaskInfo | None:
         """An earlier task with an outcome against the same default config."""
-        found = self.store.settled(task.key, exclude_task=task.task_id)
+        found = self.store.find_settled(task.key, exclude_task=task.task_id)
         earlier = found.selection.default if found and found.selection else None
         return found if earlier is None or config_key(earlier) == config_key(default) else None
 
@@ -151,10 +151,10 @@ def closest(space: BoundSpace, config: Config) -> Config:
     Of several, the first one; it is searched for among the first configs of a large space.
     """
 
-    def shared(other: Config) -> int:
+    def count_shared(other: Config) -> int:
         return sum(other.get(name) == value for name, value in config.items())
 
-    found = max(itertools.islice(space.enumerate(), _LOOKED_AT), key=shared)
+    found = max(itertools.islice(space.enumerate(), _LOOKED_AT), key=count_shared)
     return dict(found)
 
 

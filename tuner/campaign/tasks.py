@@ -128,7 +128,9 @@ def _kernel_of(
 ) -> Kernel:
     from workers import device
 
-    return kernel_named(line.kernel, extra, paths, device.assumed(line.targets or campaign.targets))
+    return kernel_named(
+        line.kernel, extra, paths, device.assume_device(line.targets or campaign.targets)
+    )
 
 
 def kernel_named(
@@ -166,7 +168,7 @@ def _tasks_of(
     campaign: CampaignConfig, line: TaskConfig, kernel: Kernel, paths: Sequence[str]
 ) -> Iterator[RequestedTask]:
     all_targets = line.targets or campaign.targets
-    targets = tuple(_anchored(t, paths) for t in all_targets if _kind(t) in kernel.kinds)
+    targets = tuple(_anchor(t, paths) for t in all_targets if _kind(t) in kernel.kinds)
     if not targets:
         raise TunerError(
             f"kernel {kernel.name!r} runs on {', '.join(kernel.kinds)}, but its targets are "
@@ -191,7 +193,7 @@ def _tasks_of(
         )
 
 
-def _anchored(target: str, paths: Sequence[str]) -> str:
+def _anchor(target: str, paths: Sequence[str]) -> str:
     """The target; one that replays a recording with the absolute path of that file."""
     kind, _, file = target.partition(":")
     path = registry.find_file(file, paths) if file and backend_kinds.spec(kind).replayed else None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from search_spaces.errors import TunerError
 from tuner.engine import Event
-from tuner.tracing import traced
+from tuner.tracing import trace_calls
 from workers.records import WorkerGone, WorkerInfo, WorkerReady
 from workers.toolchain import differences
 
@@ -80,7 +80,7 @@ class ExpectedWorkers:
             raise no_worker(event)
 
 
-@traced("wait for the workers", "waiting")
+@trace_calls("wait for the workers", "waiting")
 def await_workers(pool: Pool, control: Control, timeout_s: float) -> list[WorkerInfo]:
     """Wait for all runners to start; `TunerError` where none does in time."""
     ready: dict[str, WorkerInfo] = {}

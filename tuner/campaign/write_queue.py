@@ -80,7 +80,7 @@ class WriteQueue:
             with span("write", "database"):
                 write()
         except StoreAwayError as error:
-            self._outage.failed(error)
+            self._outage.record_failure(error)
             return False
         self._outage.over()
         return True

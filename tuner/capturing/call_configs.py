@@ -11,13 +11,13 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from search_spaces.absent_device.answers import answering_if_used, described
+from search_spaces.absent_device.answers import answering_if_used, get_described
 from search_spaces.adoption.autotuned import Autotuned, given_values
 from search_spaces.errors import KernelError
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import Constraint
 from tuner.capturing.arguments import functions_of
-from tuner.capturing.inputs import arguments_of, made
+from tuner.capturing.inputs import arguments_of, make_tensor
 from tuner.capturing.records import Call
 from tuner.capturing.zeroing import HookProblem, zeroed_by
 from tuner.runtime._own_configs import OwnConfigs, UnknownHook, as_config, hook_of
@@ -56,13 +56,13 @@ class CallConfigs:
 
     @property
     def _pruned(self) -> tuple[OwnConfigs, Autotuned]:
-        found = self._by_device.get(described())
+        found = self._by_device.get(get_described())
         if found is None:
             prune = self._whole.bound_pruner(self._arguments, self._grid)
             own, parts = OwnConfigs(self._whole.tuner.configs, prune), self._whole
             if own.makes_configs:
-                parts = parts.pruned(self._arguments, self._grid)
-            found = self._by_device[described()] = own, parts
+                parts = parts.apply_pruner(self._arguments, self._grid)
+            found = self._by_device[get_described()] = own, parts
         return found
 
     def _grid(self, values: Mapping[str, Any]) -> tuple[int, ...]:
@@ -78,7 +78,7 @@ class CallConfigs:
                 "its library launches no such config on these arguments; leave it out",
             ) from None
 
-    def zeroed(self, config: Config) -> tuple[str, ...]:
+    def list_zeroed(self, config: Config) -> tuple[str, ...]:
         """The arguments that the hook of a config sets to zero; also raises `HookProblem`."""
         hook = self.hook(config)
         if hook is None:
@@ -109,7 +109,7 @@ class CallConfigs:
             if not kept or not own.has_hooks:
                 return kept
             try:
-                self.zeroed(given)
+                self.list_zeroed(given)
             except (KernelError, HookProblem):
                 return False
         return True
@@ -123,5 +123,5 @@ def hook_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def arguments_on_meta(call: Call) -> dict[str, Any]:
     """The arguments of a call with tensors without storage."""
-    tensors = [made(call, at, {}, None, "meta") for at in range(len(call.buffers))]
+    tensors = [make_tensor(call, at, {}, None, "meta") for at in range(len(call.buffers))]
     return arguments_of(call, tensors, functions_of(call.arguments.values()))

@@ -100,7 +100,7 @@ def try_calls(file: Path) -> None:
     A call may end the process, as compilers that abort do. So the file is complete before, and a
     mark beside it says which call is at work: the next process leaves that one out.
     """
-    from tuner.capturing.declared import tried
+    from tuner.capturing.declared import probe_calls
     from tuner.capturing.files import from_json, save
     from tuner.capturing.table import CapturedKernel
 
@@ -114,7 +114,7 @@ def try_calls(file: Path) -> None:
         if call.written is None and not call.problem:
             save(file, calls, contents)
             mark.write_text(f"{at}")
-            (found,) = tried(CapturedKernel([call], contents))
+            (found,) = probe_calls(CapturedKernel([call], contents))
             calls = (*calls[:at], found, *calls[at + 1 :])
     save(file, calls, contents)
     mark.unlink(missing_ok=True)
@@ -123,11 +123,11 @@ def try_calls(file: Path) -> None:
 def try_left_calls(file: Path) -> None:
     """Try the calls that a process of the program left because it ended."""
     left = 1 << 20
-    while _mark(file).exists() and left > (left := _untried(file)):
+    while _mark(file).exists() and left > (left := _count_untried(file)):
         subprocess.run([sys.executable, "-c", _TRY, f"{file}"], check=False)
 
 
-def _untried(file: Path) -> int:
+def _count_untried(file: Path) -> int:
     from tuner.capturing.files import from_json
 
     calls, _ = from_json(file.read_text(encoding="utf-8"), f"{file}")

@@ -29,7 +29,7 @@ from tuner.capturing.checked_calls import check_place
 from tuner.capturing.files import as_json, from_json
 from tuner.capturing.kernel import CallKernel, Declared, workload_of_call
 from tuner.capturing.places import NoPlace, load_place, place_of
-from tuner.capturing.probe import probed
+from tuner.capturing.probe import probe
 from tuner.capturing.recorder import parts_of
 from tuner.capturing.records import Call
 from tuner.capturing.table import CapturedKernel
@@ -70,7 +70,7 @@ def declare(
             parts = parts_of(load_place(call.place), call)
             _check_options(call, parts)
             if call.written is None:
-                call = probed(call, parts, captured.contents, device_here())
+                call = probe(call, parts, captured.contents, device_here())
             check_space(call, parts, opened)
         if call.problem:
             raise KernelError(f"{where}: {call.problem}", "docs/capture.md lists what is captured")
@@ -87,7 +87,7 @@ def declare(
     declared = Declared(tuple(distinct), opened, own_place, tolerance, captured.contents)
     text = _as_text(declared)
     kernel = kernel_of(text)
-    kernel.spec = f"{_written(kernel.name, calls[0].place, text, folder)}:kernel"
+    kernel.spec = f"{_write_declaration(kernel.name, calls[0].place, text, folder)}:kernel"
     return kernel
 
 
@@ -121,14 +121,14 @@ def device_here() -> str:
     )
 
 
-def tried(captured: CapturedKernel) -> list[Call]:
+def probe_calls(captured: CapturedKernel) -> list[Call]:
     """The calls with what they write, or with the problem that keeps them from being tuned."""
     found = []
     for call in captured.calls:
         if not call.problem and call.written is None:
             try:
                 parts = parts_of(load_place(call.place), call)
-                call = probed(call, parts, captured.contents, device_here())
+                call = probe(call, parts, captured.contents, device_here())
             except TunerError as problem:
                 call = call.with_problem(problem.message)
         found.append(call)
@@ -183,7 +183,7 @@ def _as_text(declared: Declared) -> str:
     )
 
 
-def _written(name: str, place: str, text: str, folder: Path | None) -> Path:
+def _write_declaration(name: str, place: str, text: str, folder: Path | None) -> Path:
     """The path of a declaration file; equal calls have one file."""
     check_place(place)
     module = place.rpartition(":")[0]

@@ -56,7 +56,7 @@ def load(path: Path) -> Calls:
     return Calls(lambda: calls, contents, {})
 
 
-def merged(paths: Sequence[Path]) -> Calls:
+def merge(paths: Sequence[Path]) -> Calls:
     """The calls of several files as one; those with equal arguments are one call."""
     found: dict[str, Call] = {}
     contents = Packed()
@@ -93,7 +93,7 @@ def from_json(text: str, where: str) -> tuple[tuple[Call, ...], Packed]:
     """Calls and contents of the text of a file; raises `TunerError` in one line for a bad one."""
     remedy = "write it again with `tuner capture -o FILE -- python ...`"
     try:
-        document = json.loads(text, parse_constant=_refused)
+        document = json.loads(text, parse_constant=_refuse)
         if not isinstance(document, dict) or document.get("format") != _FORMAT:
             raise TunerError(f"{where}: it is no file of captured calls", remedy)
         if document.get("version") != _VERSION:
@@ -128,7 +128,7 @@ def _contents(calls: Sequence[Call], found: Mapping[str, str]) -> Packed:
     return Packed(packed)
 
 
-def _refused(name: str) -> None:
+def _refuse(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 

@@ -20,7 +20,7 @@ class GpuTime:
         #: Whether no further launch is timed.
         self.complete = not _has_gpu()
 
-    def timed(self, run: Callable[[], Any]) -> Any:
+    def time_launch(self, run: Callable[[], Any]) -> Any:
         import torch
 
         if len(self._pairs) >= _TIMED or torch.cuda.is_current_stream_capturing():

@@ -21,7 +21,7 @@ _MOST = 4096
 _REACH = 8
 
 
-def tabulated(
+def tabulate(
     grid: Any, parts: Autotuned, arguments: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> Grid:
     """The grid of a launch. `sizes` is that of the first config.
@@ -33,19 +33,19 @@ def tabulated(
         return Grid(_sizes(grid))
     names = set(parts.arg_names)
 
-    def bound(values: Mapping[str, Any]) -> dict[str, Any]:
+    def bind(values: Mapping[str, Any]) -> dict[str, Any]:
         computed = parts.constants(arguments, {**first, **values})
         everything = {**defaults, **arguments, **first, **values, **computed}
         return {name: value for name, value in everything.items() if name in names}
 
-    seen = TrackedArguments(bound({}))
+    seen = TrackedArguments(bind({}))
     sizes = _sizes(grid(seen))
     tunable = tunable_values(parts, {**defaults, **arguments})
     computed = set(parts.constants(arguments, first))
     reads = [name for name in tunable if name in seen.names]
     if computed & seen.names:
         reads = [name for name in tunable if any(name in config for config in parts.configs)]
-    rows = _rows(reads, tunable, parts, lambda values: _sizes(grid(bound(values))))
+    rows = _rows(reads, tunable, parts, lambda values: _sizes(grid(bind(values))))
     return Grid(sizes, True, tuple(reads), rows)
 
 
@@ -57,7 +57,7 @@ def tunable_values(parts: Autotuned, arguments: Mapping[str, Any]) -> dict[str, 
         if not listed and name in constexprs(parts) and type(arguments.get(name)) is int:
             listed = [arguments[name]]
         if listed:
-            found[name] = _widened(listed)
+            found[name] = _widen(listed)
     return found
 
 
@@ -67,7 +67,7 @@ def constexprs(parts: Autotuned) -> frozenset[str]:
     return frozenset(name for name, kind in annotations.items() if "constexpr" in f"{kind}")
 
 
-def _widened(listed: Sequence[Any]) -> list[Any]:
+def _widen(listed: Sequence[Any]) -> list[Any]:
     found = [value for at, value in enumerate(listed) if not is_member(value, listed[:at])]
     powers = [value for value in found if type(value) is int and is_power_of_two(value)]
     if powers:

@@ -63,7 +63,7 @@ def _view(call: Call, view: View, whole: torch.Tensor) -> torch.Tensor:
     return flat.as_strided(view.shape, view.strides, start)
 
 
-def made(
+def make_tensor(
     call: Call, at: int, contents: Mapping[str, bytes], source: torch.Generator | None, device: str
 ) -> torch.Tensor:
     """The tensor of a buffer: its kept contents, or values drawn like those of the original."""
@@ -77,10 +77,10 @@ def made(
         data = bytearray(bytes(buffer.misalignment) + contents[buffer.contents])
         flat = torch.frombuffer(data, dtype=torch.uint8)
         return flat.view(dtype).reshape(spec.shape).to(device)
-    return _drawn(spec, buffer, source, device)
+    return _draw_tensor(spec, buffer, source, device)
 
 
-def _drawn(
+def _draw_tensor(
     spec: TensorSpec, buffer: Buffer, source: torch.Generator | None, device: str
 ) -> torch.Tensor:
     import torch

@@ -19,7 +19,7 @@ from search_spaces.space import SearchSpace
 from search_spaces.tensors import generator
 from tuner.capturing.arguments import functions_of
 from tuner.capturing.call_configs import CallConfigs, arguments_on_meta
-from tuner.capturing.inputs import arguments_of, made, spec_of
+from tuner.capturing.inputs import arguments_of, make_tensor, spec_of
 from tuner.capturing.launching import launch_of, run
 from tuner.capturing.probe import zeroed_buffers
 from tuner.capturing.records import Buffer, Call, Written
@@ -112,7 +112,7 @@ class CallKernel(AdoptedKernel):
         starts = self._starts(call, call.zeroed)
         found = {}
         for at, name in enumerate(names):
-            tensor = made(call, at, self._declared.contents, source, device)
+            tensor = make_tensor(call, at, self._declared.contents, source, device)
             if at not in starts:
                 found[name] = tensor
             elif starts[at] == "input":
@@ -122,7 +122,7 @@ class CallKernel(AdoptedKernel):
     def outputs(self, workload: Workload) -> Mapping[str, TensorSpec]:
         call = self.call(workload)
         names = _names(call)
-        return {names[each.buffer]: spec_of(call, each.buffer) for each in _written(call)}
+        return {names[each.buffer]: spec_of(call, each.buffer) for each in _require_written(call)}
 
     def reference(self, workload: Workload, inputs: Tensors) -> Tensors:
         if self._reference is not None:
@@ -130,7 +130,7 @@ class CallKernel(AdoptedKernel):
                 name: tensor.double() if tensor.is_floating_point() else tensor
                 for name, tensor in inputs.items()
             }
-            return self._named(workload, self._reference(**wide))
+            return self._name_outputs(workload, self._reference(**wide))
         import torch
 
         call, specs = self.call(workload), self.outputs(workload)
@@ -157,7 +157,7 @@ class CallKernel(AdoptedKernel):
         """
         call = self.call(workload)
         relatives = []
-        for each in _written(call):
+        for each in _require_written(call):
             dtype = spec_of(call, each.buffer).dtype
             usual = relative_error_of(dtype)
             if usual:
@@ -166,13 +166,13 @@ class CallKernel(AdoptedKernel):
         relative = self._declared.tolerance or max(relatives, default=0.0)
         if not relative:
             return EXACT
-        scale = max(1.0, *(each.scale for each in _written(call)))
+        scale = max(1.0, *(each.scale for each in _require_written(call)))
         return Tolerance(relative, 8 * relative * scale)
 
     def cost(self, workload: Workload) -> Cost:
         """What is surely written; what is read and computed is not known."""
         call = self.call(workload)
-        whole = [each for each in _written(call) if not each.partial]
+        whole = [each for each in _require_written(call) if not each.partial]
         return Cost(0.0, float(sum(call.buffers[each.buffer].bytes for each in whole)))
 
     # -- the variants --------------------------------------------------------------------------
@@ -207,7 +207,7 @@ class CallKernel(AdoptedKernel):
         names = _names(call)
         given = {name: value for name, value in config.items() if value is not None}
         fills = []
-        for at, start in self._starts(call, configs.zeroed(given)).items():
+        for at, start in self._starts(call, configs.list_zeroed(given)).items():
             if start is not None:
                 value = tensors[_initial(names[at], names)] if start == "input" else start
                 fills.append(fill_launch(tensors[names[at]], value))  # type: ignore[arg-type]
@@ -221,7 +221,7 @@ class CallKernel(AdoptedKernel):
         own, reference = self.outputs(workload), self._reference
 
         def eager(inputs: Tensors) -> Tensors:
-            found = self._named(workload, reference(**inputs))
+            found = self._name_outputs(workload, reference(**inputs))
             return {name: each.to(torch_dtype(own[name].dtype)) for name, each in found.items()}
 
         return {"eager": eager}
@@ -231,7 +231,7 @@ class CallKernel(AdoptedKernel):
         nothing that matters. hooked: arguments that the hook of the config sets to zero."""
         zeroed = zeroed_buffers(call, self._parts, hooked)
         return {each.buffer: _start(call.buffers[each.buffer], each, zeroed)
-                for each in _written(call)}  # fmt: skip
+                for each in _require_written(call)}  # fmt: skip
 
     def _arguments(self, workload: Workload, tensors: Tensors) -> Mapping[str, Any]:
         call = self.call(workload)
@@ -260,7 +260,7 @@ def _start(buffer: Buffer, written: Written, zeroed: Sequence[int]) -> str | flo
     return "input" if written.partial else None
 
 
-def _written(call: Call) -> tuple[Written, ...]:
+def _require_written(call: Call) -> tuple[Written, ...]:
     if call.written is None:
         raise KernelError(f"captured kernel {call.kernel}: {call.problem}", "capture it again")
     return call.written

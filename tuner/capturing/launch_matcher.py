@@ -67,7 +67,7 @@ class _Writer:
         source = (
             f"def make({names}):\n    def match(args, kwargs):\n        {body}\n    return match"
         )
-        made: Match = _compiled(source)(*self._constants)
+        made: Match = _compile(source)(*self._constants)
         return made
 
     # -- arguments -----------------------------------------------------------------------------
@@ -220,14 +220,14 @@ class _Writer:
             self._lines.append(f"{held} = {local}.__defaults__ or ()")
             self._require(f"len({held}) == {len(grid.__defaults__)}")
             for at, value in enumerate(grid.__defaults__):
-                self._held(f"{held}[{at}]", value)
+                self._hold(f"{held}[{at}]", value)
         if grid.__closure__:  # as many cells as any function of this code has
             cells = self._local()
             self._lines.append(f"{cells} = {local}.__closure__")
             for at, cell in enumerate(grid.__closure__):
-                self._held(f"{cells}[{at}].cell_contents", cell.cell_contents)
+                self._hold(f"{cells}[{at}].cell_contents", cell.cell_contents)
 
-    def _held(self, source: str, value: Any) -> None:
+    def _hold(self, source: str, value: Any) -> None:
         """A value that the grid holds."""
         held = self._local()
         self._lines.append(f"{held} = {source}")
@@ -250,7 +250,7 @@ def _are_apart(*spans: Span) -> bool:
 
 
 @lru_cache(maxsize=512)
-def _compiled(source: str) -> Callable[..., Match]:
+def _compile(source: str) -> Callable[..., Match]:
     namespace: dict[str, Any] = {}
     exec(source, namespace)
     made: Callable[..., Match] = namespace["make"]

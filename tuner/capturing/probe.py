@@ -19,7 +19,7 @@ from search_spaces.source_positions import one_line
 from search_spaces.tensors import generator
 from tuner.capturing.arguments import functions_of, views_in
 from tuner.capturing.call_configs import CallConfigs
-from tuner.capturing.inputs import arguments_of, made
+from tuner.capturing.inputs import arguments_of, make_tensor
 from tuner.capturing.launching import launch_of, run
 from tuner.capturing.records import Call, Written
 from tuner.capturing.zeroing import HookProblem
@@ -38,7 +38,7 @@ class _Stopped(Exception):
     """The call cannot be tuned; the text says why."""
 
 
-def probed(call: Call, parts: Autotuned, contents: Mapping[str, bytes], device: str) -> Call:
+def probe(call: Call, parts: Autotuned, contents: Mapping[str, bytes], device: str) -> Call:
     """The call with what it writes, or with the problem that keeps it from being tuned."""
     if call.problem or call.written is not None:
         return call
@@ -46,8 +46,8 @@ def probed(call: Call, parts: Autotuned, contents: Mapping[str, bytes], device: 
         return call.with_problem("the library's own config is not known")
     try:
         configs = CallConfigs(call, parts)
-        call = replace(call, zeroed=configs.zeroed(call.default))
-        return replace(call, written=_Probe(call, configs, contents, device).written())
+        call = replace(call, zeroed=configs.list_zeroed(call.default))
+        return replace(call, written=_Probe(call, configs, contents, device).find_written())
     except (_Stopped, HookProblem) as problem:
         return call.with_problem(f"{problem}")
     except KernelError as problem:
@@ -63,7 +63,7 @@ class _Probe:
         self._call, self._configs, self._contents, self._device = call, configs, contents, device
         self._functions = functions_of(call.arguments.values())
 
-    def written(self) -> tuple[Written, ...]:
+    def find_written(self) -> tuple[Written, ...]:
         inputs, again = self._inputs(0), self._inputs(1)
         first, second, other = self._run(inputs), self._run(inputs), self._run(again)
         changed = [
@@ -88,11 +88,11 @@ class _Probe:
                 )
         poisonable = [at for at in changed if _is_poisonable(inputs[at])]
         unwritten = self._unwritten(inputs, poisonable)
-        updated = self._updated(inputs, first, changed, poisonable, unwritten, noises)
+        updated = self._find_updated(inputs, first, changed, poisonable, unwritten, noises)
         for at in poisonable:
             # An element that keeps poison, but not its value, depends on what it was: NaN plus
             # one is NaN, and 255 | 1 is 255.
-            moved = unwritten[at] & _changed(inputs[at], first[at])
+            moved = unwritten[at] & _find_changed(inputs[at], first[at])
             if bool(moved.any()):
                 updated.add(at)
                 unwritten[at] &= ~moved
@@ -111,13 +111,13 @@ class _Probe:
         """Which elements keep both poisons, by buffer."""
         found: dict[int, torch.Tensor] = {}
         for byte in _POISONS:
-            after = self._run(_poisoned(inputs, poisonable, byte))
+            after = self._run(_poison(inputs, poisonable, byte))
             for at in poisonable:
                 kept = _holding(after[at], byte)
                 found[at] = found[at] & kept if at in found else kept
         return found
 
-    def _updated(
+    def _find_updated(
         self,
         inputs: Tensors,
         first: Tensors,
@@ -130,7 +130,7 @@ class _Probe:
 
         def matters(poisoned: Sequence[int]) -> bool:
             for byte in _POISONS:
-                after = self._run(_poisoned(inputs, poisoned, byte))
+                after = self._run(_poison(inputs, poisoned, byte))
                 for at in changed:
                     written = ~unwritten[at] if at in poisoned else None
                     difference = _difference(first[at], after[at], written)
@@ -147,7 +147,9 @@ class _Probe:
     def _inputs(self, seed: int) -> Tensors:
         source = generator(seed, self._device)
         count = len(self._call.buffers)
-        found = [made(self._call, at, self._contents, source, self._device) for at in range(count)]
+        found = [
+            make_tensor(self._call, at, self._contents, source, self._device) for at in range(count)
+        ]
         for at in zeroed_buffers(self._call, self._configs.parts, self._call.zeroed):
             found[at].zero_()
         return found
@@ -169,7 +171,7 @@ def zeroed_buffers(call: Call, parts: Autotuned, hooked: Sequence[str]) -> list[
     return sorted({call.views[view].buffer for view in views})
 
 
-def _poisoned(inputs: Tensors, poisoned: Sequence[int], byte: int) -> Tensors:
+def _poison(inputs: Tensors, poisoned: Sequence[int], byte: int) -> Tensors:
     found = list(inputs)
     for at in poisoned:
         found[at] = inputs[at].clone()
@@ -191,7 +193,7 @@ def _differ(one: torch.Tensor, other: torch.Tensor) -> bool:
     return not bool((_bytes(one) == _bytes(other)).all())
 
 
-def _changed(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def _find_changed(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """Which elements differ in any bit, flat."""
     return (_bytes(one) != _bytes(other)).view(-1, one.element_size()).any(dim=1)
 

@@ -14,7 +14,7 @@ from search_spaces.records import Config, Value, canonical_json
 from search_spaces.source_positions import one_line
 from tuner.capturing.arguments import Uncapturable, encode
 from tuner.capturing.contents import Contents
-from tuner.capturing.grids import tabulated
+from tuner.capturing.grids import tabulate
 from tuner.capturing.known_launches import Known, KnownLaunches
 from tuner.capturing.launch_key import code_of, key_of
 from tuner.capturing.places import NoPlace, base_of, place_of
@@ -59,13 +59,13 @@ class Recorder:
         except Exception:  # such as an argument of another kind than the matcher's
             known = None
         if known is None:
-            return self._unmatched(launches, run, args, kwargs)
+            return self._run_unmatched(launches, run, args, kwargs)
         known.count()
         if known.time.complete:
             return run(kernel, *args, **kwargs)
-        return known.time.timed(lambda: run(kernel, *args, **kwargs))
+        return known.time.time_launch(lambda: run(kernel, *args, **kwargs))
 
-    def _unmatched(
+    def _run_unmatched(
         self,
         launches: KnownLaunches,
         run: Callable[..., Any],
@@ -98,14 +98,14 @@ class Recorder:
             self._drop(kernel)
             return run(kernel, *args, **kwargs)
         given = {name: value for name, value in kwargs.items() if name not in ("grid", "warmup")}
-        call = _recorded(kernel, kwargs["grid"], args, given, self.contents)
+        call = _record(kernel, kwargs["grid"], args, given, self.contents)
         try:
             result = run(kernel, *args, **kwargs)
         except BaseException as error:
             call = call.with_problem(_launch_problem(call, error))
             self._add(kernel, args, kwargs, key, call)
             raise
-        self._add(kernel, args, kwargs, key, _launched(call, kernel))
+        self._add(kernel, args, kwargs, key, _complete_record(call, kernel))
         return result
 
     def _room(self, kernel: Any) -> bool:
@@ -149,7 +149,7 @@ def name_of(kernel: Any) -> str:
     return f"{getattr(base, '__name__', type(kernel).__name__)}"
 
 
-def _recorded(
+def _record(
     kernel: Any, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], contents: Contents
 ) -> Call:
     """The record of a launch before it runs; its problem says why it cannot be tuned."""
@@ -159,7 +159,7 @@ def _recorded(
         place = place_of(kernel)
         if not hasattr(kernel, "arg_names"):
             raise Uncapturable(f"{type(kernel).__name__} around it is no decorator of Triton")
-        return _bound(replace(empty, place=place), kernel, grid, args, kwargs, contents)
+        return _bind(replace(empty, place=place), kernel, grid, args, kwargs, contents)
     except (NoPlace, Uncapturable) as problem:
         return empty.with_problem(f"{problem}")
     except TunerError as problem:
@@ -168,7 +168,7 @@ def _recorded(
         return empty.with_problem(f"recording it fails with {one_line(problem)}")
 
 
-def _bound(
+def _bind(
     call: Call,
     kernel: Any,
     grid: Any,
@@ -191,9 +191,9 @@ def _bound(
     call = replace(call, arguments=encoded, keywords=keywords, options=options)
     parts = parts_of(kernel, call)
     with suppress(TunerError):  # A pruner that raises here raises in the launch, too.
-        parts = parts.pruned(arguments, grid)
-    table = tabulated(grid, parts, arguments, defaults_of(parts))
-    buffers, views = snapshot.taken(contents)
+        parts = parts.apply_pruner(arguments, grid)
+    table = tabulate(grid, parts, arguments, defaults_of(parts))
+    buffers, views = snapshot.take(contents)
     configs = len(parts.tuner.configs) if "autotune" in call.decorators else 0
     return replace(call, buffers=buffers, views=views, grid=table, configs=configs)
 
@@ -253,7 +253,7 @@ def _launch_problem(call: Call, error: BaseException) -> str:
     return f"its launch raises {one_line(error)}"
 
 
-def _launched(call: Call, kernel: Any) -> Call:
+def _complete_record(call: Call, kernel: Any) -> Call:
     """The record after the launch, with the config that the library chose."""
     if call.problem:
         return call

@@ -28,7 +28,7 @@ class Snapshot:
         self._tensors.append((name, tensor))
         return len(self._tensors) - 1
 
-    def taken(self, contents: Contents) -> tuple[tuple[Buffer, ...], tuple[View, ...]]:
+    def take(self, contents: Contents) -> tuple[tuple[Buffer, ...], tuple[View, ...]]:
         """The buffers and the views; contents are copied as far as they are kept."""
         spans = [span_of(tensor) for _, tensor in self._tensors]
         groups = overlapping(spans)

@@ -122,10 +122,10 @@ class Calls:
 
         Each call runs a few times more, on copies of its tensors, to find what it writes.
         """
-        from tuner.capturing.declared import tried
+        from tuner.capturing.declared import probe_calls
         from tuner.capturing.files import save
 
-        records = tried(CapturedKernel(self.records, self._contents))
+        records = probe_calls(CapturedKernel(self.records, self._contents))
         save(Path(path), records, self._contents)
 
     def __repr__(self) -> str:

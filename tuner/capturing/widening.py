@@ -127,8 +127,8 @@ def _parameter(name: str, listed: Sequence[Value], opened: Opened) -> Parameter:
         return Choice(name, _distinct(listed))
     if name in _OPTIONS:
         more: list[Value] = list(_OPTIONS[name])
-        return Choice(name, _sorted(_distinct([*listed, *more])))
-    return Choice(name, _sorted(_distinct([*listed, *_neighbours(listed)])))
+        return Choice(name, _sort(_distinct([*listed, *more])))
+    return Choice(name, _sort(_distinct([*listed, *_neighbours(listed)])))
 
 
 def _neighbours(listed: Sequence[Value]) -> list[Value]:
@@ -153,7 +153,7 @@ def _distinct(values: Sequence[Value]) -> list[Value]:
     return found
 
 
-def _sorted(values: list[Value]) -> list[Value]:
+def _sort(values: list[Value]) -> list[Value]:
     if all(isinstance(value, int) or value is None for value in values):
         return sorted(values, key=lambda value: (value is not None, value or 0))
     return values

@@ -180,7 +180,7 @@ def _row(item: Pass, row: Row, style: Format) -> dict[str, object]:
         "high": row.ratio_high,
         "verdict": row.verdict or None,
         "config": config_cell(row.config, style),
-        "note": _joined(row),
+        "note": _join_message(row),
         "method": item.method,
         "cache": item.cache,
         "pairs": len(row.samples_us),
@@ -190,7 +190,7 @@ def _row(item: Pass, row: Row, style: Format) -> dict[str, object]:
     }
 
 
-def _joined(row: Row) -> str:
+def _join_message(row: Row) -> str:
     bad = f"{row.status}" if row.status is not Status.CORRECT else ""
     return ": ".join(filter(None, [bad, row.message]))
 

@@ -49,7 +49,7 @@ def best(
     settings, base = settings_of(config)
     try:
         with store_of(settings) as store:
-            rows, missing = _known(store, settings, base, kernel, workload or (), device)
+            rows, missing = _list_known(store, settings, base, kernel, workload or (), device)
     except NothingStoredError:
         rows, missing = [], "nothing is known yet: there is no database; run `tuner run`"
     if rows or style is not Format.TABLE:
@@ -62,7 +62,7 @@ def best(
         note(f"{outdated} of {len(rows)} outdated; `tuner run` measures them again")
 
 
-def _known(
+def _list_known(
     store: Store,
     settings: Settings,
     base: Path,
@@ -71,7 +71,7 @@ def _known(
     device: str | None,
 ) -> tuple[list[dict[str, object]], str]:
     """The rows of the listing, and a line for the case that there are none."""
-    confirmed = store.confirmed()
+    confirmed = store.list_confirmed()
     present = _PresentKernels(settings, base, kernel)
     name = present.name_of(kernel)
     found = [
@@ -157,7 +157,7 @@ class _PresentKernels:
         kernels = self._of(task.kernel)
         if not kernels:
             return "no kernel of this name is configured"
-        reasons = [_changed(task, kernel) for kernel in kernels]
+        reasons = [_explain_change(task, kernel) for kernel in kernels]
         if all(reasons):
             return reasons[0]
         return _other_toolchain(task)
@@ -168,7 +168,9 @@ class _PresentKernels:
 
     def spec_of(self, task: ConfirmedTask) -> str:
         """The spec of the present kernel that a result is of; empty for older code."""
-        found = (kernel.spec for kernel in self._of(task.kernel) if not _changed(task, kernel))
+        found = (
+            kernel.spec for kernel in self._of(task.kernel) if not _explain_change(task, kernel)
+        )
         return next(found, "")
 
     def label_of(self, task: ConfirmedTask) -> str:
@@ -189,7 +191,7 @@ class _PresentKernels:
         return [*self._known.get(name, ()), *registered]
 
 
-def _changed(task: ConfirmedTask, kernel: Kernel) -> str:
+def _explain_change(task: ConfirmedTask, kernel: Kernel) -> str:
     if task.launch_hash != kernel.launch_hash():
         return "the kernel's code has changed"
     if task.check_hash != kernel.check_hash():

@@ -67,7 +67,7 @@ def capture(
         raise TunerError(f"there is no program {command[0]}", "write `-- python script.py`")
     with tempfile.TemporaryDirectory(prefix="tuner-capture-") as folder:
         code = _run([program, *command[1:]], Path(folder), contents, tried=output is not None)
-        calls = _merged(Path(folder))
+        calls = _merge_calls(Path(folder))
     if calls is not None:
         _emit(calls, style)
         if output is not None:
@@ -103,15 +103,15 @@ def _run(command: Sequence[str], folder: Path, contents: Contents, *, tried: boo
     return code if code >= 0 else 128 - code
 
 
-def _merged(folder: Path) -> Calls | None:
+def _merge_calls(folder: Path) -> Calls | None:
     """The calls of all processes; None where none was recorded."""
     from tuner.capturing.child import try_left_calls
-    from tuner.capturing.files import merged
+    from tuner.capturing.files import merge
 
     files = sorted(folder.glob("*.json"), key=lambda file: file.stat().st_mtime)
     for file in files:
         try_left_calls(file)
-    return merged(files) if files else None
+    return merge(files) if files else None
 
 
 def _emit(calls: Calls, style: Format) -> None:

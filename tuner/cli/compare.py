@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from results_db.shipped import shipped
+from results_db.shipped import select_shipped
 from search_spaces.records import config_key
 from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.context import LARGEST, ConfigOption, pick_run, settings_of, store_of
@@ -77,7 +77,7 @@ def compare(
         raise typer.Exit(1)
 
 
-def compared(old: SelectionRecord | None, new: SelectionRecord | None) -> Verdict:
+def compare_selections(old: SelectionRecord | None, new: SelectionRecord | None) -> Verdict:
     """Compare what two selections ship, each confirmed in one pass with the default config."""
     if old is None or new is None:
         return Verdict("undecided", f"{'A' if old is None else 'B'} confirmed no winner")
@@ -104,7 +104,7 @@ def _word(low: float, high: float) -> str:
 
 def _gain(chosen: SelectionRecord) -> tuple[float, float] | None:
     """ln(default time / shipped time) and half the width of its interval."""
-    ships = shipped(chosen)
+    ships = select_shipped(chosen)
     ratio, low, high = ships.log_ratio, ships.log_ratio_low, ships.log_ratio_high
     if ratio is None or low is None or high is None:
         return None
@@ -116,13 +116,13 @@ def _identity(task: TaskInfo) -> tuple[str, str, str]:
 
 
 def _row(old: TaskInfo, new: TaskInfo) -> dict[str, object]:
-    verdict = compared(old.selection, new.selection)
+    verdict = compare_selections(old.selection, new.selection)
     return {
         "kernel": new.key.kernel,
         "workload": new.key.workload.key,
         "device": new.key.device.name,
-        "a_us": shipped(old.selection).median_us if old.selection else None,
-        "b_us": shipped(new.selection).median_us if new.selection else None,
+        "a_us": select_shipped(old.selection).median_us if old.selection else None,
+        "b_us": select_shipped(new.selection).median_us if new.selection else None,
         "ratio": verdict.ratio,
         "low": verdict.low,
         "high": verdict.high,

@@ -36,11 +36,11 @@ def show(config: ConfigOption = None) -> None:
     """Print the effective settings, with defaults and environment, as YAML."""
     from ruamel.yaml import YAML
 
-    from results_db.masking import masked
+    from results_db.masking import mask_passwords
 
     settings, _ = settings_of(config)
     data = settings.model_dump(mode="json")
-    data["database"]["url"] = masked(data["database"]["url"])
+    data["database"]["url"] = mask_passwords(data["database"]["url"])
     writer = YAML(typ="safe", pure=True)
     writer.default_flow_style, writer.allow_unicode = False, False
     writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]

@@ -86,7 +86,7 @@ def emit(
         with screen.capture() as captured:
             listing = table(rows, columns)
             if stack and not _fits(listing, screen):
-                listing = _stacked(rows, columns)
+                listing = _stack(rows, columns)
             screen.print(listing)
         print("\n".join(line.rstrip() for line in captured.get().splitlines()))
     else:
@@ -118,7 +118,7 @@ def _fits(listing: RenderableType, screen: Console) -> bool:
     return width.minimum <= screen.width and width.maximum <= _FOLDING * screen.width
 
 
-def _stacked(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> RenderableType:
+def _stack(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> RenderableType:
     """One line per column that has a value, with an empty line after each row."""
     from rich.table import Table
     from rich.text import Text
@@ -177,8 +177,8 @@ def _markdown(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> s
     def line(cells: Sequence[str]) -> str:
         return f"| {' | '.join(cells)} |"
 
-    def quoted(value: object) -> str:
+    def quote(value: object) -> str:
         return re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", cell(value))
 
     head = [line([name.replace("_", " ") for name in columns]), line(["---"] * len(columns))]
-    return "\n".join([*head, *(line([quoted(row.get(name)) for name in columns]) for row in rows)])
+    return "\n".join([*head, *(line([quote(row.get(name)) for name in columns]) for row in rows)])

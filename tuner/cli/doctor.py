@@ -124,25 +124,25 @@ def doctor(
 
 def examine(config: Path | None) -> Iterator[Finding]:
     """All findings in order; a check that raises is a finding as well."""
-    yield from _guarded("python", _python)
-    yield from _guarded("packages", _packages)
-    yield from _guarded("compiler", _compiler)
-    yield from _guarded("triton tools", _triton_tools)
-    yield from _guarded("devices", _devices)
-    yield from _guarded("cache", _cache)
+    yield from _guard("python", _python)
+    yield from _guard("packages", _packages)
+    yield from _guard("compiler", _compiler)
+    yield from _guard("triton tools", _triton_tools)
+    yield from _guard("devices", _devices)
+    yield from _guard("cache", _cache)
     try:
         settings, base = settings_of(config)
     except TunerError as error:
         yield Finding("config", "fail", error.message, error.hint)
         return
-    yield from _guarded("config", lambda: _configured(settings, base))
-    yield from _guarded("database", lambda: _database(settings))
-    yield from _guarded("calibration", lambda: _calibration(settings))
-    yield from _guarded("ray", lambda: _ray(settings))
-    yield from _guarded("disk", lambda: _disk(settings))
+    yield from _guard("config", lambda: _examine_campaigns(settings, base))
+    yield from _guard("database", lambda: _database(settings))
+    yield from _guard("calibration", lambda: _calibration(settings))
+    yield from _guard("ray", lambda: _ray(settings))
+    yield from _guard("disk", lambda: _disk(settings))
 
 
-def _guarded(check: str, examine_part: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+def _guard(check: str, examine_part: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
     try:
         yield from examine_part()
     except TunerError as error:
@@ -206,7 +206,7 @@ def _devices() -> Iterator[Finding]:
 
     count = 0
     for backend in map(backend_kinds.spec, backend_kinds.timed_kinds()):
-        for device in backend.found():
+        for device in backend.find_devices():
             yield Finding(f"{backend.kind} device", "ok", f"{device.name} ({device.target})")
             count += backend.accelerator
     if not count:
@@ -219,7 +219,7 @@ def _devices() -> Iterator[Finding]:
 def _cache() -> Iterator[Finding]:
     """The folder where calibrations and precompiled headers are kept between runs."""
     from workers import user_cache
-    from workers.measure.timers.kept_calibration import kept
+    from workers.measure.timers.kept_calibration import list_kept
 
     folder = user_cache.place()
     if folder.exists() and not user_cache.usable(folder):
@@ -228,11 +228,11 @@ def _cache() -> Iterator[Finding]:
             f"make it writable by you alone, or name another folder in {user_cache.VARIABLE}",
         )  # fmt: skip
     else:
-        count = len(kept())
+        count = len(list_kept())
         yield Finding("cache", "ok", f"{folder}: {count} calibration{'s'[: count != 1]}")
 
 
-def _configured(settings: Settings, base: Path) -> Iterator[Finding]:
+def _examine_campaigns(settings: Settings, base: Path) -> Iterator[Finding]:
     if settings.campaigns:
         yield Finding("config", "ok", f"{base}: {', '.join(sorted(settings.campaigns))}")
     else:
@@ -261,11 +261,11 @@ def _calibration(settings: Settings) -> Iterator[Finding]:
     """The stored calibrations of the devices of this machine."""
     from tuner.cli.workers import calibration_text, calibrations
     from workers import backend_kinds
-    from workers.device import found
+    from workers.device import find_devices
 
     known = calibrations(settings)
     for kind in backend_kinds.timed_kinds() if known else ():
-        for device in found(kind):
+        for device in find_devices(kind):
             if calibration := known.get(device.fingerprint):
                 yield Finding(f"{kind} calibration", "ok", calibration_text(calibration))
 

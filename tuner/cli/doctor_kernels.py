@@ -43,7 +43,7 @@ def examine_kernel_library(
     """List the launches of a model, or all entries; exits with 1 on a finding."""
     from tuner.integrations import kernel_library, load_model
     from tuner.library_doctor import entries_of, examine_entries, examine_launches
-    from tuner.library_doctor.folders import installed
+    from tuner.library_doctor.folders import find_installed
 
     library = kernel_library(name)
     if fix:
@@ -52,7 +52,7 @@ def examine_kernel_library(
             library.remedy or " && ".join(_commands(library, model, tensor_parallel, sizes)),
         )
     given = [tables] if tables else _tables(settings, base)
-    entries = entries_of(library, given, installed(library.module), device, dict(os.environ))
+    entries = entries_of(library, given, find_installed(library.module), device, dict(os.environ))
     if model is None:
         found = examine_entries(entries, triton)
     else:

@@ -15,7 +15,7 @@ from search_spaces.errors import TunerError
 from tuner.cli.console import Format, emit, note
 from tuner.cli.context import configured_kernels, settings_of
 from tuner.cli.doctor_kernels import examine_kernel_library
-from tuner.cli.progress import watched
+from tuner.cli.progress import watch
 from tuner.cli.run import interruptible
 from tuner.cli.variant_options import filled_columns
 
@@ -78,10 +78,10 @@ def examine_library(options: LibraryOptions, config: Path | None, style: Format)
     sizes = USUAL_SIZES if options.sizes is None else _sizes(options.sizes)
     # A folder that is named is inspected alone, whatever this process would read.
     environment = dict(os.environ) if options.tables is None else {}
-    found = _examined(options, device, environment)
+    found = _examine(options, device, environment)
     if options.fix:
         fixed = _fix(options, settings, base, found, device, sizes)
-        found = _examined(options, device, {**environment, **fixed})
+        found = _examine(options, device, {**environment, **fixed})
     _emit(settings, options.library, found, device, sizes, style)
     counts = Counter(f"{item.state}" for item in found)
     note(f"{device}: {', '.join(f'{count} {word}' for word, count in counts.items()) or 'none'}")
@@ -97,7 +97,7 @@ def _check(options: LibraryOptions) -> None:
             raise TunerError(f"{name} belongs to --fix", "give both, or neither")
 
 
-def _examined(options: LibraryOptions, device: str, environment: dict[str, str]) -> list[Examined]:
+def _examine(options: LibraryOptions, device: str, environment: dict[str, str]) -> list[Examined]:
     from tuner.integrations import load_model
     from tuner.library_doctor import examine_files, examine_shapes, library_in
 
@@ -131,7 +131,7 @@ def _fix(
     own = configured_kernels(settings, base)
     folder = options.output or _folder(options, settings, missing)
     control = Control()
-    with interruptible(control), watched() as show:
+    with interruptible(control), watch() as show:
         fixed = fix(
             settings, base, missing, device, sizes, folder,
             kernels=own, trials=options.trials, control=control, on_progress=show,
@@ -233,7 +233,7 @@ def _device_here() -> str:
     from workers import backend_kinds
 
     for backend in backend_kinds.specs():
-        if backend.accelerator and (here := backend.found()):
+        if backend.accelerator and (here := backend.find_devices()):
             return here[0].name
     raise TunerError(
         "there is no GPU here whose tables could be listed", "name one with --device 'NVIDIA H200'"

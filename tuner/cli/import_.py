@@ -47,12 +47,12 @@ def import_(
 
     settings, base = settings_of(config)
     dims = _workload(workload)
-    found = [prior for path in files for prior in importers.imported(path, kernel or "", dims)]
+    found = [prior for path in files for prior in importers.import_priors(path, kernel or "", dims)]
     known = {name: kernels[-1] for name, kernels in configured_kernels(settings, base).items()}
     for prior in found:
         _check(prior, known)
     folder = base / settings.paths.priors
-    for prior, line in zip(found, priors.described(found), strict=True):
+    for prior, line in zip(found, priors.describe(found), strict=True):
         print(inert(priors.write(folder, prior)))
         note(line)
 

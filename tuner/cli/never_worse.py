@@ -94,7 +94,7 @@ def _adjustment(
                 ),
                 sizes_between(table.rows, count),
                 adapter.nearest,
-                lambda config: adapter.launched(key, config),
+                lambda config: adapter.predict_launch(key, config),
                 proven=True,
             )
         note(
@@ -123,7 +123,7 @@ def _today(table: LibraryTable, package: Path | None) -> tuple[Callable[[int], C
 
 
 def _changes(added: tuple[int, ...], replaced: tuple[int, ...]) -> str:
-    def listed(sizes: tuple[int, ...]) -> str:
+    def join(sizes: tuple[int, ...]) -> str:
         return ", ".join(map(str, sizes)) or "none"
 
-    return f"rows added: {listed(added)}; rows set to today's config: {listed(replaced)}"
+    return f"rows added: {join(added)}; rows set to today's config: {join(replaced)}"

@@ -21,7 +21,7 @@ _LABEL_WIDTH = 46
 
 
 @contextmanager
-def watched(*, quiet: bool = False) -> Iterator[ProgressCallback | None]:
+def watch(*, quiet: bool = False) -> Iterator[ProgressCallback | None]:
     """A callback that shows progress on stderr until the block ends."""
     if quiet:
         yield None
@@ -75,7 +75,7 @@ class Lines:
         over = {label for label, task in seen.items() if task.stage == "done"}
         vanished = [task for label, task in self._open.items() if label not in seen]
         for task in (*(seen[label] for label in seen if label in over), *vanished):
-            self._write(f"done: {finished(task)}\n")
+            self._write(f"done: {format_finished(task)}\n")
         self._open = {label: task for label, task in seen.items() if label not in over}
         now_s = self._clock()
         last = progress.tasks_total > 0 and progress.tasks_done == progress.tasks_total
@@ -88,7 +88,7 @@ def summary(progress: Progress) -> str:
     """The whole run in one line."""
     return ", ".join(
         (
-            f"{counted(progress.done, progress.total).strip()} trials",
+            f"{format_count(progress.done, progress.total).strip()} trials",
             f"{progress.trials_per_s:.1f}/s",
             f"device busy {progress.busy_share:.0%}",
             f"{progress.tasks_done} of {progress.tasks_total} tasks done",
@@ -97,7 +97,7 @@ def summary(progress: Progress) -> str:
     )
 
 
-def finished(task: TaskProgress) -> str:
+def format_finished(task: TaskProgress) -> str:
     """A finished task in one line."""
     best = " ".join(best_of(task).split())
     return inert(task.label) + (f", {best}" if best else "")
@@ -116,7 +116,7 @@ def picture(progress: Progress) -> RenderableType:
     head = Table.grid(padding=(0, 2))
     head.add_row(
         ProgressBar(total=progress.total or None, completed=progress.done, width=28),
-        Text(counted(progress.done, progress.total)),
+        Text(format_count(progress.done, progress.total)),
         Text(f"{progress.trials_per_s:6.1f} trials/s"),
         Text(f"device busy {progress.busy_share:4.0%}"),
         Text(f"left {duration(progress.left_s)}"),
@@ -129,7 +129,7 @@ def picture(progress: Progress) -> RenderableType:
         body.add_row(
             Text(label.ljust(_LABEL_WIDTH)),
             Text(task.stage.ljust(7)),
-            Text(counted(task.done, task.total)),
+            Text(format_count(task.done, task.total)),
             Text(best_of(task)),
         )
     foot = Text(
@@ -139,7 +139,7 @@ def picture(progress: Progress) -> RenderableType:
     return Group(head, body, foot, activity)
 
 
-def counted(done: int, total: int | None) -> str:
+def format_count(done: int, total: int | None) -> str:
     """`  12 of   90`; the total is a dash while unknown."""
     return f"{done:5d} of {'-' if total is None else total:<5}"
 

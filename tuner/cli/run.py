@@ -24,7 +24,7 @@ from tuner.cli.context import (
     store_of,
     warn_of_job_folders,
 )
-from tuner.cli.progress import duration, watched
+from tuner.cli.progress import duration, watch
 from tuner.cli.streams import final_output
 from tuner.cli.trace_option import TraceOption, traced_command
 from tuner.cli.winners import emit_winners, winner_row
@@ -193,7 +193,7 @@ def _execute(settings: Settings, name: str, options: RunOptions, *, quiet: bool)
     from tuner.campaign import Control, run_campaign
 
     control = Control()
-    with interruptible(control), watched(quiet=quiet) as show:
+    with interruptible(control), watch(quiet=quiet) as show:
         return run_campaign(settings, name, options=options, on_progress=show, control=control)
 
 

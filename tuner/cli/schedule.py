@@ -87,7 +87,7 @@ def tick(
     with _service(settings, base, quiet=quiet) as service, interruptible(service):
         fires = service.tick()
     with final_output():
-        emit([_fired(fire) for fire in fires], _FIRED, style, empty="nothing is due")
+        emit([_make_row(fire) for fire in fires], _FIRED, style, empty="nothing is due")
     if service.stop.is_set():
         raise typer.Exit(130)
     if any(fire.state != "finished" for fire in fires):
@@ -144,13 +144,13 @@ class _Service:
 
     def start(self, campaign: str) -> RunOutcome:
         from tuner.campaign import Control, RunOptions, run_campaign
-        from tuner.cli.progress import watched
+        from tuner.cli.progress import watch
 
         self._control = Control()
         if self.stop.is_set():
             self._control.drain()
         note(f"starting campaign {campaign}")
-        with watched(quiet=self._quiet) as show:
+        with watch(quiet=self._quiet) as show:
             return run_campaign(
                 self._settings,
                 campaign,
@@ -182,7 +182,7 @@ def _note_fires(fires: list[Fire]) -> None:
         note(f"{fire.schedule}: {fire.state}: {fire.message}")
 
 
-def _fired(fire: Fire) -> dict[str, object]:
+def _make_row(fire: Fire) -> dict[str, object]:
     return {
         "schedule": fire.schedule,
         "instant": fire.instant,

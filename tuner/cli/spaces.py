@@ -86,18 +86,18 @@ def show(
     """Show a kernel's workloads with the sizes of their spaces, or one workload's parameters."""
     _, base = settings_of(config)
     found, device = _bound_to(kernel, f"{base}", target)
-    chosen = _chosen(found, workload)
+    chosen = _choose_workloads(found, workload)
     if validate:
         _validate(found, chosen, device)
     elif workload is None:
         rows = [_workload_row(found, item, device) for item in chosen]
         emit(rows, _WORKLOADS, style)
-        note(f"on {_named(device)}")
+        note(f"on {_name_device(device)}")
     else:
         emit(_parameter_rows(found, chosen[0], device), _PARAMETERS, style)
         bound = calls.bind(found, chosen[0], device)
         note(f"{chosen[0].key}: {bound.size()} of {bound.cardinality()} configs are feasible "
-             f"on {_named(device)}")  # fmt: skip
+             f"on {_name_device(device)}")  # fmt: skip
 
 
 def _bound_to(spec: str, folder: str, target: str | None) -> tuple[Kernel, Device]:
@@ -106,7 +106,9 @@ def _bound_to(spec: str, folder: str, target: str | None) -> tuple[Kernel, Devic
     from tuner.campaign.declaration_check import stand_in
     from workers import device as devices
 
-    found = registry.load_undecided(spec, (folder,), devices.assumed([target] if target else []))
+    found = registry.load_undecided(
+        spec, (folder,), devices.assume_device([target] if target else [])
+    )
     device = stand_in(found, target)
     return registry.for_device(found, device), device
 
@@ -138,12 +140,12 @@ def _origin(place: str) -> str:
     return "built in" if place.startswith("search_spaces.") else "entry point"
 
 
-def _named(device: Device) -> str:
+def _name_device(device: Device) -> str:
     known = device.target in device.name
     return device.name if known else f"{device.name} ({device.target})"
 
 
-def _chosen(kernel: Kernel, text: str | None) -> Sequence[Workload]:
+def _choose_workloads(kernel: Kernel, text: str | None) -> Sequence[Workload]:
     workloads = calls.workloads(kernel)
     words = (text or "").replace(",", " ").split()
     kept = [item for item in workloads if all(word in item.key.split() for word in words)]
@@ -192,7 +194,7 @@ def _validate(kernel: Kernel, workloads: Sequence[Workload], device: Device) -> 
         print(inert(line))
     if findings:
         raise typer.Exit(1)
-    note(f"{kernel.name}: {len(workloads)} workloads are fine on {_named(device)}")
+    note(f"{kernel.name}: {len(workloads)} workloads are fine on {_name_device(device)}")
 
 
 def _problems(

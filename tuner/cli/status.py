@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from results_db.shipped import shipped
+from results_db.shipped import select_shipped
 from search_spaces.inert_text import inert
 from tuner.campaign import lease
 from tuner.campaign.findings import why_none_correct
@@ -60,7 +60,7 @@ def status(
             info = _watch(store, info)
         if style is Format.TABLE:
             print(inert(headline(info)))
-        rows = [_shown(row, style) for row in task_rows(store, info.run_id)]
+        rows = [_format_row(row, style) for row in task_rows(store, info.run_id)]
         emit(rows, (*_TASKS, *_WINNERS), style, stack=True)
 
 
@@ -83,7 +83,7 @@ def task_rows(store: Store, run_id: int) -> list[dict[str, Any]]:
 def _task_row(task: TaskSummary) -> dict[str, Any]:
     """The row of a task; best_us is the time of what ships or, unconfirmed, of the best trial."""
     chosen = task.selection
-    ships = shipped(chosen) if chosen and chosen.median_us is not None else None
+    ships = select_shipped(chosen) if chosen and chosen.median_us is not None else None
     reason = why_none_correct(task) if task.stage == "done" else ""
     return {
         "kernel": task.kernel,
@@ -102,7 +102,7 @@ def _task_row(task: TaskSummary) -> dict[str, Any]:
     }
 
 
-def _shown(row: dict[str, Any], style: Format) -> dict[str, object]:
+def _format_row(row: dict[str, Any], style: Format) -> dict[str, object]:
     """The row in that format: ratios and configs as texts in a table, as numbers elsewhere."""
     if style is Format.TABLE:
         more = {name: over(row.get(name)) for name in ("speedup", "over_baseline")}

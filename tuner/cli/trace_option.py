@@ -11,7 +11,7 @@ import typer
 
 from search_spaces.inert_text import inert
 from tuner.cli.console import note
-from tuner.traces import recorded
+from tuner.traces import record
 
 TraceOption = Annotated[
     Path | None,
@@ -27,7 +27,7 @@ TraceOption = Annotated[
 @contextmanager
 def traced_command(path: Path | None, name: str) -> Iterator[None]:
     """Record a command into a trace file, if there is a path, and name the file on stderr."""
-    with recorded(path, name):
+    with record(path, name):
         yield
     if path is not None:
         note(f"trace: {inert(path)} (open it in https://ui.perfetto.dev)")

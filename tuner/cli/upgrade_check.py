@@ -13,7 +13,7 @@ import typer
 from search_spaces.errors import TunerError
 from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.context import ConfigOption, configured_kernels, settings_of
-from tuner.cli.progress import watched
+from tuner.cli.progress import watch
 from tuner.cli.run import interruptible
 from tuner.cli.variant_options import QuietOption, config_cell, filled_columns, step_progress
 
@@ -128,7 +128,7 @@ def upgrade_check(
         with step_progress(quiet=quiet) as on_progress:
             outcomes.extend(check_entries(settings, tables, options, on_progress))
         if retune:
-            written, interrupted = _retuned(settings, base, tables, outcomes, trials, quiet=quiet)
+            written, interrupted = _retune(settings, base, tables, outcomes, trials, quiet=quiet)
     finally:
         _emit(outcomes, written, style)
     _note_summary(outcomes, build_only=build_only)
@@ -160,7 +160,7 @@ def _note_refused(tables: Sequence[TableHere], refused: Sequence[Refused]) -> No
         )
 
 
-def _retuned(
+def _retune(
     settings: Settings,
     base: Path,
     tables: Sequence[TableHere],
@@ -174,7 +174,7 @@ def _retuned(
     from tuner.upgrade import retune
 
     control = Control()
-    with interruptible(control), watched(quiet=quiet) as show:
+    with interruptible(control), watch(quiet=quiet) as show:
         run, written = retune(
             settings, base, tables, outcomes, trials=trials, control=control, on_progress=show
         )

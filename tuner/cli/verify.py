@@ -74,7 +74,7 @@ def verify(
 
     _check_options(kernel, config, every, sample, workload)
     settings, base = settings_of(settings_file)
-    names = [kernel] if kernel else _known(settings, target)
+    names = [kernel] if kernel else _list_kernels(settings, target)
     targets = [target] if target else []
     early_start.begin([(early_start.kinds_of(name), targets) for name in names], stand_ins=True)
     from tuner import bench as library
@@ -87,7 +87,7 @@ def verify(
         found = library.bench_target(
             settings, base, kernel, workloads=workload or (), target=target, timed=False
         )
-        selections = [_selected(settings, found, config, drawn, sample, seed)]
+        selections = [_select(settings, found, config, drawn, sample, seed)]
     with step_progress(quiet=quiet) as on_progress:
         checks = list(library.verify(settings, selections, on_progress=on_progress))
     harmless = _HARMLESS if drawn else (Status.CORRECT,)
@@ -125,7 +125,7 @@ def _check_options(
         raise TunerError("--config, --all and --sample exclude each other", "give one of them")
 
 
-def _known(settings: Settings, target: str | None) -> list[str]:
+def _list_kernels(settings: Settings, target: str | None) -> list[str]:
     """The kernels known by name and those of config.yaml, as far as they may run on the target."""
     from search_spaces import registry
 
@@ -133,7 +133,7 @@ def _known(settings: Settings, target: str | None) -> list[str]:
     return [name for name in names if registry.may_run_on(name, target)]
 
 
-def _selected(
+def _select(
     settings: Settings,
     target: BenchTarget,
     configs: Sequence[str] | None,

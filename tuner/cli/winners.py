@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from results_db.shipped import Shipped, fastest_baseline, shipped
+from results_db.shipped import Shipped, fastest_baseline, select_shipped
 from tuner.cli.console import Format, cell, emit
 from tuner.cli.variant_options import config_cell, filled_columns
 
@@ -51,7 +51,7 @@ def winner_row(task: TaskInfo) -> dict[str, object] | None:
     chosen = task.selection
     if chosen is None or chosen.median_us is None:
         return None
-    ships = shipped(chosen)
+    ships = select_shipped(chosen)
     low_us, high_us = median_interval(ships.samples_us(chosen, task.finals)) or (None, None)
     return {
         "kernel": task.key.kernel,
@@ -78,11 +78,11 @@ def ratios(
     """The times of the default config and of the fastest baseline over that of what ships."""
     fastest = fastest_baseline(baselines)
     logs = ships.log_ratio, ships.log_ratio_low, ships.log_ratio_high
-    row = _named("speedup", logs, chosen.default_us, ships.median_us)
+    row = _make_ratio("speedup", logs, chosen.default_us, ships.median_us)
     row["baseline"] = fastest.name if fastest else None
     over = ships.over(fastest) if fastest else (None, None, None)
     other_us = fastest.median_us if fastest else None
-    return {**row, **_named("over_baseline", over, other_us, ships.median_us)}
+    return {**row, **_make_ratio("over_baseline", over, other_us, ships.median_us)}
 
 
 def emit_winners(
@@ -91,7 +91,7 @@ def emit_winners(
     """List winners; `more` are columns that the caller has added to the rows."""
     if style in (Format.TABLE, Format.MD):
         filled = filled_columns(more, rows)
-        emit([_shown(row) for row in rows], (*_SHOWN, *filled), style, stack=True)
+        emit([_format_row(row) for row in rows], (*_SHOWN, *filled), style, stack=True)
     else:
         plain = [{**row, "config": config_cell(row["config"], style)} for row in rows]
         emit(plain, (*_FIELDS, *more), style)
@@ -110,7 +110,7 @@ def over(ratio: object, name: object = None) -> str | None:
     return f"{figure} {name}" if name else figure
 
 
-def _shown(row: Mapping[str, Any]) -> dict[str, object]:
+def _format_row(row: Mapping[str, Any]) -> dict[str, object]:
     config = cell(row["config"])
     time = f"{cell(row['median_us'])} us"
     if row["low_us"] is not None:
@@ -124,7 +124,7 @@ def _shown(row: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
-def _named(
+def _make_ratio(
     name: str,
     logs: tuple[float | None, float | None, float | None],
     other_us: float | None,

@@ -107,10 +107,10 @@ def _devices(pool: PoolConfig) -> Iterator[tuple[str, Device]]:
 
     address = pool.address or os.environ.get("RAY_ADDRESS")
     if pool.kind != "ray" or address in (None, "", "local"):
-        from workers.device import found
+        from workers.device import find_devices
 
         for kind in backend_kinds.timed_kinds():
-            yield from ((socket.gethostname(), device) for device in found(kind))
+            yield from ((socket.gethostname(), device) for device in find_devices(kind))
         return
     from workers.pools.ray_survey import survey
 

@@ -17,11 +17,11 @@ from tuner.display.terminal import TerminalLine
 from tuner.display.ticker import Screen, Ticker
 from tuner.progress import ProgressCallback
 
-__all__ = ["shown"]
+__all__ = ["show_progress"]
 
 
 @contextmanager
-def shown(progress: bool | None) -> Iterator[ProgressCallback | None]:
+def show_progress(progress: bool | None) -> Iterator[ProgressCallback | None]:
     """A callback that shows progress until the block ends; None where nothing is shown.
 
     progress: None shows it in a notebook and on a terminal; True also elsewhere, as plain lines on

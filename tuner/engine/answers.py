@@ -49,7 +49,7 @@ def finish(task: Task, trial: Trial, record: TrialRecord) -> list[Record]:
     return records
 
 
-def built(job: AnyBuild, result: Artifact | Failure) -> list[Record]:
+def handle_build(job: AnyBuild, result: Artifact | Failure) -> list[Record]:
     """A build has succeeded or failed."""
     task, trial = job.task, job.trial
     task.build_faults.over()
@@ -57,7 +57,7 @@ def built(job: AnyBuild, result: Artifact | Failure) -> list[Record]:
         trial.check_artifact = result
         return []
     if trial.state is State.DONE:
-        _rebuilt(task, trial, result)
+        _handle_rebuild(task, trial, result)
         return []
     if isinstance(result, Failure):
         return finish(task, trial, trial_records.of_failed_build(task.spec, trial, result))
@@ -66,7 +66,7 @@ def built(job: AnyBuild, result: Artifact | Failure) -> list[Record]:
     return _ready(task, trial, result)
 
 
-def measured(job: Job, event: Measured) -> list[Instruction]:
+def handle_measurement(job: Job, event: Measured) -> list[Instruction]:
     """A measurement has succeeded, or failed as a whole."""
     task, result = job.task, event.result
     task.measure_faults.over()
@@ -81,7 +81,7 @@ def measured(job: Job, event: Measured) -> list[Instruction]:
     return [*_trials_measured(job, event.worker_id, result)]
 
 
-def lost(job: Job, event: JobLost, now: float, *, draining: bool) -> list[Instruction]:
+def handle_loss(job: Job, event: JobLost, now: float, *, draining: bool) -> list[Instruction]:
     """A job was lost with its worker, or to a fault of the machine: it is tried again elsewhere."""
     task, trials = job.task, trials_of(job)
     faults = task.build_faults if isinstance(job, AnyBuild) else task.measure_faults
@@ -90,7 +90,7 @@ def lost(job: Job, event: JobLost, now: float, *, draining: bool) -> list[Instru
     elif event.remedy:
         # A trial is suspect only where the machine has done others.
         suspect = len(trials) == 1 and task.search.trials.count(State.DONE) > 0
-        faults.met(now, trials[0].number if suspect else None)
+        faults.record_fault(now, trials[0].number if suspect else None)
     if isinstance(job, FinalMeasurement) and task.finals is not None:
         task.finals.job_lost(event.reason)
     instructions: list[Instruction] = []
@@ -117,7 +117,7 @@ def _ready(task: Task, trial: Trial, artifact: Artifact) -> list[Record]:
     return []
 
 
-def _rebuilt(task: Task, trial: Trial, result: Artifact | Failure) -> None:
+def _handle_rebuild(task: Task, trial: Trial, result: Artifact | Failure) -> None:
     """Handle the rebuilt artifact of a finalist or of the incumbent."""
     if isinstance(result, Artifact):
         trial.artifact = result
@@ -173,8 +173,8 @@ def _final_measured(task: Task, result: Measurement | Failure) -> list[Instructi
         _log.warning("%s: the %s failed: %s", task.spec.label, finals.mode, result.message)
         finals.job_failed(result)
     elif finals.racing:
-        finals.raced(result)
-    elif (outcome := finals.confirmed(result)) is not None:
+        finals.handle_race(result)
+    elif (outcome := finals.handle_confirmation(result)) is not None:
         return [Select(task.spec.task_id, *outcome), *task.close()]
     elif finals.racing:
         return [*task.enter(Stage.FINALS)]
@@ -191,7 +191,7 @@ def _retry(job: Job, trial: Trial, reason: str) -> list[Record]:
         trial.check_artifact = failure if hopeless else trial.check_artifact
     elif trial.state is State.DONE:
         if hopeless:
-            _rebuilt(task, trial, failure)
+            _handle_rebuild(task, trial, failure)
     elif hopeless:
         worker_id = "" if isinstance(job, AnyBuild) else job.worker_id
         record = trial_records.of_failed_job(task.spec, trial, worker_id, failure)

@@ -26,7 +26,7 @@ from tuner.engine.instructions import (
     Measure,
     Select,
 )
-from tuner.engine.jobs import AnyBuild, Job, described, trials_of
+from tuner.engine.jobs import AnyBuild, Job, describe, trials_of
 from tuner.engine.losses import WorkerShortage
 from tuner.engine.outcome_records import settled_outcome
 from tuner.engine.search import Search, winners_near
@@ -101,7 +101,7 @@ class Engine:
         """Change the state by the event itself."""
         match event:
             case Built() | Measured() | JobLost():
-                return self._answered(event, now)
+                return self._handle_answer(event, now)
             case WorkerReady():
                 self.dispatcher.add_worker(event.worker)
                 self._shortage.worker_came()
@@ -116,18 +116,18 @@ class Engine:
                     task.search.stop()
         return []
 
-    def _answered(self, event: Built | Measured | JobLost, now: float) -> list[Instruction]:
+    def _handle_answer(self, event: Built | Measured | JobLost, now: float) -> list[Instruction]:
         _log_problem(self.dispatcher.jobs.get(event.job_id), event)
         job = self.dispatcher.close(event.job_id, now)
         if job is None:
             return []
         if isinstance(event, JobLost):
-            return answers.lost(job, event, now, draining=self.draining)
+            return answers.handle_loss(job, event, now, draining=self.draining)
         if isinstance(event, Built):
-            return [*answers.built(job, event.result)] if isinstance(job, AnyBuild) else []
+            return [*answers.handle_build(job, event.result)] if isinstance(job, AnyBuild) else []
         if isinstance(event.result, Measurement):
             self.dispatcher.account(event.result, len(trials_of(job)))
-        return answers.measured(job, event)
+        return answers.handle_measurement(job, event)
 
     # -- what follows --------------------------------------------------------------------------
     def _advance(self, now: float, builds: int) -> list[Instruction]:
@@ -176,7 +176,7 @@ class Engine:
             if self.draining:
                 instructions += task.leave("interrupted")
             elif finals.mode is None:
-                selection = finals.unconfirmed()
+                selection = finals.select_unconfirmed()
                 if selection is not None:
                     instructions.append(Select(task.spec.task_id, selection, ()))
                 instructions += task.close()
@@ -219,10 +219,10 @@ def _log_problem(job: Job | None, event: Built | Measured | JobLost) -> None:
     if job is None:
         return
     if isinstance(event, JobLost):
-        _log.warning("%s: lost a %s: %s", job.task.spec.label, described(job), event.reason)
+        _log.warning("%s: lost a %s: %s", job.task.spec.label, describe(job), event.reason)
     elif isinstance(event, Measured) and isinstance(event.result, Failure):
         message = event.result.message
-        _log.debug("%s: %s failed: %s", job.task.spec.label, described(job), message)
+        _log.debug("%s: %s failed: %s", job.task.spec.label, describe(job), message)
 
 
 def _end(tasks: Iterable[Task], *, draining: bool) -> Finish:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from results_db.records import BaselineRecord, FinalRecord, SelectionRecord
 from search_spaces.records import Status, config_key
-from search_spaces.statistics import PairedRatio, paired, tie_set
+from search_spaces.statistics import PairedRatio, compare_pairs, tie_set
 from tuner.engine import default_config, outcome_records
 from tuner.engine.contradictions import Contradiction, contradictions
 from tuner.engine.search import Search
@@ -67,7 +67,7 @@ class Finals:
 
     def nominate(self) -> None:
         """Choose the finalists. The finals are over at once where no variant was timed."""
-        ranked = self.search.ranked()
+        ranked = self.search.rank_trials()
         seen: set[str] = set()
         best = ranked[0].score if ranked else None
         for trial in ranked:
@@ -148,7 +148,7 @@ class Finals:
         if self.losses >= _LOSSES:
             self.job_failed(Failure(Status.RUNTIME, f"{self.losses} workers lost: {reason}"))
 
-    def raced(self, measurement: Measurement) -> None:
+    def handle_race(self, measurement: Measurement) -> None:
         """Order the finalists by the race and choose among those that tie."""
         self.in_flight = False
         trials = {str(place): trial for place, trial in enumerate(self.finalists)}
@@ -170,7 +170,8 @@ class Finals:
         equals = [
             trials[name]
             for name in result.equals
-            if name == result.winner or paired(times[name], times[result.winner]).high <= _EQUAL
+            if name == result.winner
+            or compare_pairs(times[name], times[result.winner]).high <= _EQUAL
         ]
         chosen = self._choose(equals, len(result.equals))
         tied = [trials[name] for name in order if name in result.members]
@@ -178,12 +179,12 @@ class Finals:
         self._ratios = {
             trials[name].number: PairedRatio(0.0, 0.0, 0.0, len(samples))
             if name == result.winner
-            else paired(samples, times[result.winner][: len(samples)])
+            else compare_pairs(samples, times[result.winner][: len(samples)])
             for name, samples in times.items()
         }
         self.mode = Mode.CONFIRM
 
-    def confirmed(self, measurement: Measurement) -> Outcome | None:
+    def handle_confirmation(self, measurement: Measurement) -> Outcome | None:
         """The outcome of the task, or None when more is to be measured.
 
         That is so when the winner failed, so that the next one is confirmed, and when the
@@ -229,13 +230,13 @@ class Finals:
         )
         if undecided:
             why = undecided[0].text(f"{self._name_of(undecided[0])}'s time")
-            found = outcome_records.undecided(found, why)
+            found = outcome_records.make_undecided(found, why)
         records = [*self.records, *outcome_records.confirm_records(candidates, measurement)]
         return found, outcome_records.baselines(measurement), records
 
-    def unconfirmed(self) -> SelectionRecord | None:
+    def select_unconfirmed(self) -> SelectionRecord | None:
         """What the search alone says, when no race or confirmation was possible."""
-        ranked = self.tie or self.search.ranked()
+        ranked = self.tie or self.search.rank_trials()
         if not ranked:
             return None
         default = self._default()

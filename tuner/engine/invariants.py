@@ -72,7 +72,7 @@ def _first_is_open(task: Task, trial: Trial) -> bool:
 
 def _of_ranking(task: Task) -> Iterator[str]:
     search = task.search
-    ranked = search.ranked()
+    ranked = search.rank_trials()
     scores = [(trial.score, trial.number) for trial in ranked]
     if any(score is None for score, _ in scores) or scores != sorted(scores):
         yield f"the ranking is out of order: {scores}"

@@ -101,7 +101,7 @@ _NAMES = {
 }
 
 
-def described(job: Job) -> str:
+def describe(job: Job) -> str:
     """A job in words, for messages: what it does, for which trials, on which worker."""
     numbers = ", ".join(str(trial.number) for trial in trials_of(job))
     trials = f" of trial {numbers}" if numbers else ""

@@ -39,7 +39,7 @@ class FaultStreak:
     #: The engine's clock when jobs may be ordered again.
     resume_at: float = 0.0
 
-    def met(self, now: float, trial: int | None) -> None:
+    def record_fault(self, now: float, trial: int | None) -> None:
         """A job was lost to a fault. Pause before the next one, but not after the first fault, and
         only briefly while one trial has met all. trial: the job's, if it may be at fault itself."""
         self.trial = trial if trial == self.trial or not self.rounds else None

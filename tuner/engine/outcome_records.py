@@ -55,7 +55,7 @@ def selection(
     )
 
 
-def undecided(record: SelectionRecord, why: str) -> SelectionRecord:
+def make_undecided(record: SelectionRecord, why: str) -> SelectionRecord:
     """The selection of a task whose confirmations contradicted the race about the default config.
 
     why: the last contradiction, in words.
@@ -76,7 +76,7 @@ def race_records(
         if isinstance(outcome, Failure) or ratio is None:
             records.append(_not_measured("race", trial, outcome))
             continue
-        record = _measured("race", trial, outcome, measurement)
+        record = _make_final_record("race", trial, outcome, measurement)
         records.append(
             replace(
                 record,
@@ -96,11 +96,13 @@ def confirm_records(candidates: Sequence[Trial], measurement: Measurement) -> li
         if isinstance(outcome, Failure) or not outcome.samples_us:
             records.append(_not_measured("confirm", trial, outcome))
             continue
-        records.append(_measured("confirm", trial, outcome, measurement))
+        records.append(_make_final_record("confirm", trial, outcome, measurement))
     return records
 
 
-def _measured(stage: str, trial: Trial, outcome: Timing, measurement: Measurement) -> FinalRecord:
+def _make_final_record(
+    stage: str, trial: Trial, outcome: Timing, measurement: Measurement
+) -> FinalRecord:
     return FinalRecord(
         stage=stage,
         config=trial.config,

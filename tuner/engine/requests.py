@@ -89,7 +89,7 @@ def _trials_request(job: TrialMeasurement, job_id: str) -> MeasureJob:
             candidates,
         ),
         incumbent=incumbent is not None,
-        verified=_verified(job.task, candidates),
+        verified=_list_verified(job.task, candidates),
         timeout_s=limit_s * max(1.0, len(candidates) / _CANDIDATES_PER_LIMIT),
         candidate_timeout_s=_silence_limit_s(job.task),
     )
@@ -101,7 +101,7 @@ def _race_request(job: Race, job_id: str) -> MeasureJob:
     candidates = _artifacts(task.finals.candidates())
     return replace(
         _request(job, job_id, Mode.RACE, candidates),
-        verified=_verified(task, candidates),
+        verified=_list_verified(task, candidates),
         timeout_s=task.spec.measure_timeout_s * _FINALS_TIME,
         candidate_timeout_s=_silence_limit_s(task),
     )
@@ -164,6 +164,6 @@ def _silence_limit_s(task: Task) -> float:
     return min(spec.measure_timeout_s, _SILENT_S + runs_s)
 
 
-def _verified(task: Task, candidates: Sequence[Artifact]) -> frozenset[str]:
+def _list_verified(task: Task, candidates: Sequence[Artifact]) -> frozenset[str]:
     """Digests of those candidates that are known to be correct; a job carries no others."""
     return frozenset(a.binary_hash for a in candidates) & task.search.verified

@@ -147,7 +147,7 @@ class Search:
         """The fastest correct trial so far."""
         return self._ranking.incumbent
 
-    def ranked(self) -> list[Trial]:
+    def rank_trials(self) -> list[Trial]:
         """Trials that may win, fastest first; ties by number."""
         return self._ranking.trials()
 
@@ -179,7 +179,7 @@ class Search:
     def checks_to_build(self) -> list[Trial]:
         """Trials to build at the check size while the last results are awaited."""
         awaiting = self.waiting_for_results and self.open_trials
-        return self.without_check(self.ranked()) if awaiting else []
+        return self.without_check(self.rank_trials()) if awaiting else []
 
     # -- the next config -----------------------------------------------------------------------
     def _next(self, now: float) -> Trial | None:
@@ -225,7 +225,7 @@ class Search:
         trial = self.trials.add(config, source, self._now)
         strategy = self.spec.strategy
         if self._stopping_rule is not None:
-            self._stopping_rule.started(config)
+            self._stopping_rule.record_start(config)
         if source != strategy.name and isinstance(strategy, PendingAware):
             strategy.start(config)
         return trial
@@ -257,7 +257,7 @@ class Search:
         awaited."""
         if self.open_trials:
             return None
-        for trial in self.ranked():
+        for trial in self.rank_trials():
             for config in self.spec.space.neighbours(trial.config):
                 if self.trials.of(config) is None:
                     return self._admit(config, "polish")
@@ -315,7 +315,7 @@ class Search:
                 self.verified.add(record.binary_hash)
         self.spec.strategy.tell(record.config, trial.score, record.status)
         if self._stopping_rule is not None:
-            self._stopping_rule.finished(record.config, trial.score, record.status)
+            self._stopping_rule.record_finish(record.config, trial.score, record.status)
 
     def _rank(self, trial: Trial) -> None:
         before = self.incumbent

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from results_db.records import SelectionRecord
-from results_db.shipped import shipped
+from results_db.shipped import select_shipped
 from tuner.engine.engine import Engine
 from tuner.engine.stage import Stage
 from tuner.engine.task import Task
@@ -81,7 +81,7 @@ def _activity_of(engine: Engine, task: Task) -> tuple[str, str]:
     if task.stage is Stage.DONE:
         return "closing", "ending the run"
     if finals is not None and task.stage is Stage.CONFIRM:
-        return "confirming", f"confirming against {_counted(task.spec.baselines, 'baseline')}"
+        return "confirming", f"confirming against {_format_count(task.spec.baselines, 'baseline')}"
     if finals is not None:
         return "racing", f"racing {len(finals.finalists)}"
     if task.search.done:
@@ -95,7 +95,7 @@ def _activity_of(engine: Engine, task: Task) -> tuple[str, str]:
     return "building", f"building {building} variant{'s' * (building != 1)}{opening}"
 
 
-def _counted(names: Sequence[str], noun: str) -> str:
+def _format_count(names: Sequence[str], noun: str) -> str:
     return f"{len(names)} {noun}{'s' * (len(names) != 1)}"
 
 
@@ -118,7 +118,7 @@ def _best_us(task: Task) -> float | None:
 
 
 def _task(task: Task, chosen: SelectionRecord | None) -> TaskProgress:
-    ships = None if chosen is None or task.stage is not Stage.DONE else shipped(chosen)
+    ships = None if chosen is None or task.stage is not Stage.DONE else select_shipped(chosen)
     return TaskProgress(
         label=task.spec.label,
         stage=task.stage,

@@ -58,7 +58,7 @@ def _task(task: Task) -> dict[str, Any]:
         "stopped": search.stopped,
         "device_s": search.device_s,
         "incumbent": None if search.incumbent is None else search.incumbent.number,
-        "ranking": [trial.number for trial in search.ranked()],
+        "ranking": [trial.number for trial in search.rank_trials()],
         "trials": [_trial(trial) for trial in search.trials.values()],
         "finals": None if task.finals is None else _finals(task.finals),
     }
@@ -79,13 +79,13 @@ def _trial(trial: Trial) -> list[Any]:
         trial.alone,
         trial.score,
         trial.asked_at,
-        _built(trial.artifact),
-        _built(trial.check_artifact),
+        _digest_build(trial.artifact),
+        _digest_build(trial.check_artifact),
         result,
     ]
 
 
-def _built(result: Artifact | Failure | None) -> str | None:
+def _digest_build(result: Artifact | Failure | None) -> str | None:
     if result is None:
         return None
     return result.binary_hash if isinstance(result, Artifact) else result.message

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from search_spaces.records import Config, Status
 from search_spaces.space import BoundSpace
 from tuner.strategies.strategy import Strategy
-from tuner.tracing import traced
+from tuner.tracing import trace_calls
 
 if TYPE_CHECKING:
     from tuner.strategies.expected_gain import ExpectedGain
@@ -36,7 +36,7 @@ _RESUME = 2.0
 #: A neighbour of the incumbent is tried if the model gives it at least this chance to win.
 _CHANCE = 0.01
 #: Records decisions that take longer than a millisecond.
-_rule = traced("stopping rule", "strategy", least_s=0.001)
+_rule = trace_calls("stopping rule", "strategy", least_s=0.001)
 
 
 class StoppingRule:
@@ -69,11 +69,11 @@ class StoppingRule:
         shared = getattr(self._strategy, "surrogate", None)
         return ExpectedGain(self._space, surrogate=shared)
 
-    def started(self, config: Config) -> None:
+    def record_start(self, config: Config) -> None:
         """A config became a trial."""
         self._estimate.start(config)
 
-    def finished(self, config: Config, score: float | None, status: Status) -> None:
+    def record_finish(self, config: Config, score: float | None, status: Status) -> None:
         """A trial has its result; `score` is ln(time in us), None without a time."""
         self._results += 1
         self._timed = self._timed or score is not None
@@ -101,7 +101,7 @@ class StoppingRule:
         if not configs or self._results == self._surplus_at or self._below < _CONFIRMATIONS:
             return []
         self._surplus_at = self._results
-        return self._noted(self._estimate.surplus(configs, _SURPLUS * self._gain))
+        return self._note_dropped(self._estimate.surplus(configs, _SURPLUS * self._gain))
 
     @_rule
     def late(self, configs: Sequence[Config]) -> list[Config]:
@@ -113,7 +113,7 @@ class StoppingRule:
         if not configs or seen == self._late_at:
             return []
         self._late_at = seen
-        return self._noted(self._estimate.surplus(configs, self._gain, widening=1.0))
+        return self._note_dropped(self._estimate.surplus(configs, self._gain, widening=1.0))
 
     def withdraw(self, configs: Sequence[Config]) -> None:
         """Trials were dropped before they had a result."""
@@ -127,6 +127,6 @@ class StoppingRule:
         best = max(range(len(near)), key=chances.__getitem__, default=None)
         return near[best] if best is not None and chances[best] >= _CHANCE else None
 
-    def _noted(self, dropped: list[Config]) -> list[Config]:
+    def _note_dropped(self, dropped: list[Config]) -> list[Config]:
         self._dropped = self._dropped or bool(dropped)
         return dropped

@@ -30,7 +30,7 @@ def of_failed_build(spec: TaskSpec, trial: Trial, failure: Failure) -> TrialReco
 
 def of_build(spec: TaskSpec, trial: Trial, artifact: Artifact) -> TrialRecord:
     """A variant that was only built: there is neither a device nor an interpreter to run it."""
-    return _record(spec, trial, Status.CORRECT, source="built", **_built(artifact))
+    return _record(spec, trial, Status.CORRECT, source="built", **_make_build_fields(artifact))
 
 
 def of_duplicate_binary(
@@ -55,7 +55,7 @@ def of_duplicate_binary(
         error=first.error,
         verified_by=first.verified_by,
         deterministic=first.deterministic,
-        **_built(artifact),
+        **_make_build_fields(artifact),
     )
 
 
@@ -76,7 +76,7 @@ def of_known(spec: TaskSpec, trial: Trial, known: TrialRecord) -> TrialRecord:
 
 def of_failed_job(spec: TaskSpec, trial: Trial, worker: str, failure: Failure) -> TrialRecord:
     """A variant alone in a job that failed as a whole: the device process crashed or hung."""
-    built = _built(trial.artifact) if trial.artifact else {}
+    built = _make_build_fields(trial.artifact) if trial.artifact else {}
     source = "built" if spec.compile_only else "measured"
     return _record(
         spec,
@@ -106,7 +106,7 @@ def of_measurement(
     """
     outcome = measurement.outcomes[index]
     candidates = len(measurement.outcomes) - (incumbent is not None) or 1
-    built = _built(trial.artifact) if trial.artifact else {}
+    built = _make_build_fields(trial.artifact) if trial.artifact else {}
     common: dict[str, Any] = {
         "source": "built" if spec.compile_only else "measured",
         "worker": worker,
@@ -191,7 +191,7 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _built(artifact: Artifact) -> dict[str, Any]:
+def _make_build_fields(artifact: Artifact) -> dict[str, Any]:
     return {
         "facts": artifact.facts,
         "binary_hash": artifact.binary_hash,

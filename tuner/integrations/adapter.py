@@ -152,7 +152,7 @@ class Adapter(ABC):
         """The key of the separate part's own file; None where there is none."""
         return None
 
-    def unread(self, key: TableKey) -> str:
+    def explain_unread(self, key: TableKey) -> str:
         """Why the library never looks for files of a key; empty where it does."""
         return ""
 
@@ -222,18 +222,18 @@ class Adapter(ABC):
             return f"the library takes no parameter {unknown[0]}"
         return ""
 
-    def translated(self, kernel: str, config: Config) -> Config:
+    def translate(self, kernel: str, config: Config) -> Config:
         """A config of one of our kernels in the library's parameters.
 
         Raises TunerError where the library's kernel cannot do what the config says.
         """
         return dict(config)
 
-    def returned(self, kernel: str, config: Config) -> Config:
+    def translate_back(self, kernel: str, config: Config) -> Config:
         """A row's config in the parameters of one of our kernels, as a start for its search."""
         return dict(config)
 
-    def launched(self, key: TableKey, config: Config) -> Config:
+    def predict_launch(self, key: TableKey, config: Config) -> Config:
         """What the library makes of a row before it launches it."""
         return dict(config)
 
@@ -250,7 +250,7 @@ class Adapter(ABC):
         """The config that the library launches for a size, with a table or without one."""
         if table is None or not table.rows:
             return self.default(key, size, device)
-        return self.launched(key, table.rows[self.nearest(table.rows, size)])
+        return self.predict_launch(key, table.rows[self.nearest(table.rows, size)])
 
 
 def tables_in(adapter: Adapter, folders: Sequence[Path]) -> Iterator[tuple[Path, TableKey, str]]:

@@ -88,12 +88,12 @@ class BlockFp8Adapter(Adapter):
         parsed = split_name(name, ("N", "K"))
         return None if parsed and parsed[0].dtype.endswith("_channelwise") else parsed
 
-    def unread(self, key: TableKey) -> str:
+    def explain_unread(self, key: TableKey) -> str:
         if key.dtype != "fp8_w8a8" or key.block_shape is None:
             return f"the lookup of {self.name} names fp8_w8a8 and a block shape only"
         return ""
 
-    def translated(self, kernel: str, config: Config) -> Config:
+    def translate(self, kernel: str, config: Config) -> Config:
         for name, only in _PLAIN.items():
             if name not in self.more_names and config.get(name, only) != only:
                 raise TunerError(
@@ -105,7 +105,7 @@ class BlockFp8Adapter(Adapter):
         more = {theirs: config.get(ours, _PLAIN[ours]) for ours, theirs in pairs}
         return row if more == {theirs: _PLAIN[ours] for ours, theirs in pairs} else row | more
 
-    def returned(self, kernel: str, config: Config) -> Config:
+    def translate_back(self, kernel: str, config: Config) -> Config:
         usual = {"num_warps": 4, "num_stages": 3}
         found = {ours: config.get(theirs, usual.get(theirs)) for theirs, ours in _NAMES.items()}
         more = {ours: config.get(theirs, _PLAIN[ours]) for ours, theirs in self.more_names.items()}

@@ -23,7 +23,7 @@ from tuner.integrations.kernel_library import (
     dtype_of,
     random_input,
 )
-from tuner.integrations.models import divided, number, scale_size, text_model
+from tuner.integrations.models import divide, number, scale_size, text_model
 
 _Row: TypeAlias = tuple[str, str, str, str | Mapping[str, str | bool]]
 
@@ -84,8 +84,8 @@ class Fla(KernelLibrary):
             inner = scale_size(head, text, "expand_v", 1.0)
         else:
             return []
-        heads = divided(heads, tensor_parallel, "the number of heads")
-        values = divided(values, tensor_parallel, "the number of value heads")
+        heads = divide(heads, tensor_parallel, "the number of heads")
+        values = divide(values, tensor_parallel, "the number of value heads")
         sizes = {"H": heads, "HV": values, "K": size, "V": inner}
         return [_gla(sizes, dtype) if text.get("model_type") == "gla" else _delta(sizes, dtype)]
 

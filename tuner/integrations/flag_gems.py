@@ -65,7 +65,7 @@ class FlagGems(KernelLibrary):
         ]
 
     def looked_up(self, tokens: int) -> int:
-        return _aligned(tokens)
+        return _align(tokens)
 
     def own_configs(
         self, package: Path | None, device: str, environment: Mapping[str, str]
@@ -85,12 +85,12 @@ def _product(layer: str, cols: int, depth: int, dtype: str) -> Layer:
         a, b = (random_input(sizes, dtype, device) for sizes in ((tokens, depth), (cols, depth)))
         flag_gems.mm(a.detach(), b.detach().t())
 
-    key: dict[str, Value] = {"N": _aligned(cols), "K": _aligned(depth)}
+    key: dict[str, Value] = {"N": _align(cols), "K": _align(depth)}
     launch = LayerLaunch(f"flag_gems.ops.mm:{_KERNEL}", key, ("M", 1))
     return Layer(layer, (launch,), run)
 
 
-def _aligned(size: int) -> int:
+def _align(size: int) -> int:
     """FlagGems' strategy `align32`."""
     return -(-size // _STEP) * _STEP
 

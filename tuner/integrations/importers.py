@@ -22,7 +22,7 @@ from tuner.integrations.priors import MOST, Prior
 _KNOWN = "tables of vLLM and SGLang under their own names, T4 results, Kernel Tuner caches"
 
 
-def imported(path: Path, kernel: str = "", workload: Workload | None = None) -> list[Prior]:
+def import_priors(path: Path, kernel: str = "", workload: Workload | None = None) -> list[Prior]:
     """The priors of a file; raises TunerError for one that cannot be used.
 
     kernel, workload: of a file that names neither; a file of tuner's own T4 export names both.
@@ -52,7 +52,7 @@ def _of_table(path: Path, text: str) -> Prior:
 
 
 def _of_library(path: Path, text: str, adapter: Adapter, key: TableKey, device: str) -> Prior:
-    if reason := adapter.unread(key):
+    if reason := adapter.explain_unread(key):
         raise TunerError(f"{path}: {reason}", "import a file that the library reads")
     kernel = adapter.kernels[0]
     dims = adapter.dims(kernel, key)
@@ -62,7 +62,7 @@ def _of_library(path: Path, text: str, adapter: Adapter, key: TableKey, device: 
             f"{kernel} is tuned for {adapter.covers}",
         )
     table = adapter.read(text, f"{path}")
-    rows = {size: [adapter.returned(kernel, config)] for size, config in table.rows.items()}
+    rows = {size: [adapter.translate_back(kernel, config)] for size, config in table.rows.items()}
     size_dim = adapter.size_dims[kernel]
     return Prior(kernel, path.name, adapter.name, dims, rows, size_dim, device, shipped=True)
 
@@ -90,7 +90,7 @@ def _of_t4(
             objective = next(iter(_list(row.get("objectives"))), "time")
             for one in map(object_of, _list(row.get("measurements"))):
                 if one.get("name") == objective:
-                    timed += _timed(one.get("value"), row.get("configuration"))
+                    timed += _pair_with_time(one.get("value"), row.get("configuration"))
     name = kernel or _word(metadata.get("kernel"))
     return _prior(path, "t4", name, dims, timed, _word(metadata.get("device")))
 
@@ -103,12 +103,12 @@ def _of_cache(
     timed: list[tuple[float, Config]] = []
     for entry in _rows(path, list(object_of(document["cache"]).values())):
         config = {name: entry[name] for name in names if name in entry}
-        timed += _timed(entry.get(objective, entry.get("time")), config)
+        timed += _pair_with_time(entry.get(objective, entry.get("time")), config)
     dims = workload.as_dict() if workload else {}
     return _prior(path, "kernel-tuner", kernel, dims, timed, _word(document.get("device_name")))
 
 
-def _timed(time: object, config: object) -> list[tuple[float, Config]]:
+def _pair_with_time(time: object, config: object) -> list[tuple[float, Config]]:
     """The pair of a config that has a time; failures have text or an infinite time."""
     found = values_of(config)
     return [(float(f"{time}"), found)] if found and is_finite(time) else []

@@ -18,7 +18,7 @@ from tuner.integrations.kernel_library import (
     dtype_of,
     random_input,
 )
-from tuner.integrations.models import divided, experts_of, number, text_model
+from tuner.integrations.models import divide, experts_of, number, text_model
 
 _OPS = "liger_kernel.ops"
 #: The functions of gated layers by the model's activation.
@@ -46,8 +46,8 @@ class Liger(KernelLibrary):
         gate = _GATED.get(f"{text.get('hidden_act') or text.get('hidden_activation') or 'silu'}")
         if gate and experts_of(model) is None:
             inner = number(text, ("intermediate_size",))
-            own = divided(inner, tensor_parallel, "the intermediate size")
-            found.append(_gated(gate, own, dtype))
+            own = divide(inner, tensor_parallel, "the intermediate size")
+            found.append(_make_gated_layer(gate, own, dtype))
         found.append(_loss(hidden, number(text, ("vocab_size",)), dtype))
         return found
 
@@ -77,8 +77,8 @@ def _rope(text: Mapping[str, Any], hidden: int, devices: int, dtype: str) -> Lay
     heads = number(text, ("num_attention_heads",))
     size = number({**text, "whole": hidden // heads}, ("head_dim", "whole"))
     shared = number({**text, "own": heads}, ("num_key_value_heads", "own"))
-    queries = divided(heads, devices, "the number of attention heads")
-    keys = divided(shared, devices, "the number of key heads") if shared >= devices else 1
+    queries = divide(heads, devices, "the number of attention heads")
+    keys = divide(shared, devices, "the number of key heads") if shared >= devices else 1
     key: dict[str, Value] = {"n_qh": queries, "n_kh": keys, "hd": size, "q_ptr": dtype}
 
     def run(tokens: int, device: str) -> None:
@@ -102,7 +102,7 @@ def _rope(text: Mapping[str, Any], hidden: int, devices: int, dtype: str) -> Lay
     return Layer("rotary", launches, run)
 
 
-def _gated(gate: str, cols: int, dtype: str) -> Layer:
+def _make_gated_layer(gate: str, cols: int, dtype: str) -> Layer:
     tensor, kernel = ("a_ptr", "_swiglu") if gate == "swiglu" else ("a", "_geglu_tanh")
 
     def run(tokens: int, device: str) -> None:

@@ -96,10 +96,10 @@ def quantisation_of(model: Mapping[str, Any]) -> Quantisation | None:
         return Quantisation("fp8_w8a8", _block(found.get("weight_block_size")))
     if method == "experts_int8":
         return Quantisation("int8_w8a16")
-    return _compressed(found) if method == "compressed-tensors" else None
+    return _read_compressed(found) if method == "compressed-tensors" else None
 
 
-def _compressed(found: Mapping[str, Any]) -> Quantisation | None:
+def _read_compressed(found: Mapping[str, Any]) -> Quantisation | None:
     group = object_of(next(iter(object_of(found.get("config_groups")).values()), None))
     weights, inputs = object_of(group.get("weights")), object_of(group.get("input_activations"))
     if weights.get("num_bits") != _BITS:
@@ -137,7 +137,7 @@ def scale_size(size: float, model: Mapping[str, Any], name: str, default: float)
     return int(size * factor)
 
 
-def divided(total: int, by: int, what: str) -> int:
+def divide(total: int, by: int, what: str) -> int:
     """The share of one of `by` devices; raises TunerError where it is no whole number."""
     if by < 1 or total % by:
         raise TunerError(

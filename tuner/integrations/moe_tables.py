@@ -17,7 +17,7 @@ from tuner.integrations.file_names import split_name
 from tuner.integrations.models import (
     Experts,
     Quantisation,
-    divided,
+    divide,
     experts_of,
     quantisation_of,
 )
@@ -41,7 +41,7 @@ def moe_key(experts: int, intermediate: int, found: Quantisation) -> TableKey:
     return TableKey(sizes, found.dtype, found.block_shape)
 
 
-def _quantised(key: TableKey) -> str | None:
+def _find_quantised(key: TableKey) -> str | None:
     """The dim `quantised` of the workloads of a key; None where our kernel computes no such."""
     return _QUANTISED.get((key.dtype, key.block_shape))
 
@@ -62,9 +62,9 @@ class MoeAdapter(Adapter):
         experts, found = experts_of(model), quantisation_of(model)
         if experts is None or found is None:
             return []
-        count = divided(experts.count, expert_parallel, "the number of experts")
+        count = divide(experts.count, expert_parallel, "the number of experts")
         by = 1 if expert_parallel > 1 else tensor_parallel
-        inner = divided(experts.intermediate, by, "the intermediate size of an expert")
+        inner = divide(experts.intermediate, by, "the intermediate size of an expert")
         return [self._shape(one, inner, found) for one in self._variants(experts, count)]
 
     def _variants(self, experts: Experts, count: int) -> list[Experts]:
@@ -84,7 +84,7 @@ class MoeAdapter(Adapter):
 
     def workloads(self, shape: Shape, size: int) -> list[tuple[str, Workload]]:
         """Both products of the layer; none for weights that our kernel does not take."""
-        quantised = _quantised(shape.key)
+        quantised = _find_quantised(shape.key)
         if quantised is None or shape.key.marks:
             return []
         dims = {"tokens": size, **shape.dims, "dtype": _DTYPE}
@@ -104,7 +104,7 @@ class MoeAdapter(Adapter):
         return Place(key, workload.size("tokens"), workload.text("gemm"), rest)
 
     def dims(self, kernel: str, key: TableKey) -> Mapping[str, Value] | None:
-        quantised = _quantised(key)
+        quantised = _find_quantised(key)
         if quantised is None or "per_channel_quant" in key.marks:
             return None
         dims: dict[str, Value] = {"experts": key.size("E"), "intermediate": key.size("N")}
@@ -115,13 +115,13 @@ class MoeAdapter(Adapter):
     def parsed_name(self, name: str) -> tuple[TableKey, str] | None:
         return split_name(name, ("E", "N"))
 
-    def translated(self, kernel: str, config: Config) -> Config:
+    def translate(self, kernel: str, config: Config) -> Config:
         """`moe_matmul` has the libraries' parameters; any other one has no place in a row."""
         if reason := self.refusal(config):
             raise TunerError(f"{self.name}: {reason}", f"export {kernel} as `tuner` or `triton`")
         return dict(config)
 
-    def returned(self, kernel: str, config: Config) -> Config:
+    def translate_back(self, kernel: str, config: Config) -> Config:
         names = (*self.required, "num_warps", "num_stages")
         usual = {"num_warps": 4, "num_stages": 3}
         return {name: config.get(name, usual.get(name)) for name in names}

@@ -73,7 +73,7 @@ class Priors:
         starts: dict[str, Config] = {}
         for prior in self._of(kernel):
             for config in prior.configs(workload):
-                if (near := fitted(space, config)) is not None:
+                if (near := fit_config(space, config)) is not None:
                     starts.setdefault(canonical_json(dict(near)), near)
         return list(starts.values())[:MOST]
 
@@ -95,7 +95,7 @@ class Priors:
         return None
 
 
-def fitted(space: BoundSpace, config: Config) -> Config | None:
+def fit_config(space: BoundSpace, config: Config) -> Config | None:
     """The config with each value replaced by the space's nearest; None where none is feasible.
 
     Where that is infeasible, the first feasible config one step away is taken.
@@ -184,7 +184,7 @@ def _nearest(parameter: Parameter, value: Value) -> Value:
     return parameter.default
 
 
-def described(priors: Sequence[Prior]) -> Iterator[str]:
+def describe(priors: Sequence[Prior]) -> Iterator[str]:
     """One line per prior."""
     for prior in priors:
         given = {name: value for name, value in prior.dims.items() if value is not None}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tuner.integrations.models import divided, experts_of, number, text_model
+from tuner.integrations.models import divide, experts_of, number, text_model
 
 
 class Product(NamedTuple):
@@ -39,15 +39,15 @@ def _attention(text: Mapping[str, Any], devices: int) -> Iterator[Product]:
     hidden, heads = number(text, ("hidden_size",)), number(text, ("num_attention_heads",))
     head = number({**text, "whole": hidden // heads}, ("head_dim", "whole"))
     shared = number({**text, "own": heads}, ("num_key_value_heads", "own"))
-    own = divided(heads, devices, "the number of attention heads")
-    keys = divided(shared, devices, "the number of key heads") if shared >= devices else 1
+    own = divide(heads, devices, "the number of attention heads")
+    keys = divide(shared, devices, "the number of key heads") if shared >= devices else 1
     yield Product("qkv_proj", (own + 2 * keys) * head, hidden)
     yield Product("o_proj", hidden, own * head)
 
 
 def _latent(text: Mapping[str, Any], devices: int) -> Iterator[Product]:
     hidden = number(text, ("hidden_size",))
-    heads = divided(number(text, ("num_attention_heads",)), devices, "the number of heads")
+    heads = divide(number(text, ("num_attention_heads",)), devices, "the number of heads")
     latent, rotary = number(text, ("kv_lora_rank",)), number(text, ("qk_rope_head_dim",))
     plain, value = number(text, ("qk_nope_head_dim",)), number(text, ("v_head_dim",))
     if text.get("q_lora_rank"):
@@ -65,6 +65,6 @@ def _feed_forward(
     text: Mapping[str, Any], inner: int, devices: int, layer: str
 ) -> Iterator[Product]:
     hidden = number(text, ("hidden_size",))
-    own = divided(inner, devices, f"the intermediate size of {layer}")
+    own = divide(inner, devices, f"the intermediate size of {layer}")
     yield Product(f"{layer}.gate_up_proj", 2 * own, hidden)
     yield Product(f"{layer}.down_proj", hidden, own)

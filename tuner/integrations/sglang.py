@@ -87,7 +87,7 @@ class SglangMoe(MoeAdapter):
         folder = f"configs/{_VERSION}{triton.replace('.', '_')}"
         return f"{folder}/{self.file_name(key, device)}"
 
-    def unread(self, key: TableKey) -> str:
+    def explain_unread(self, key: TableKey) -> str:
         if key.dtype not in _DTYPES:
             return f"SGLang {self.version} looks for no file of dtype {key.dtype}"
         return ""
@@ -168,12 +168,12 @@ class SglangBlockFp8(BlockFp8Adapter):
     def file_name(self, key: TableKey, device: str) -> str:
         return joined_name(key, device_word(device), _BETWEEN)
 
-    def unread(self, key: TableKey) -> str:
+    def explain_unread(self, key: TableKey) -> str:
         """Tables of int8 products have their own lookup, with the same names."""
         int8 = key.dtype == "int8_w8a8" and key.block_shape
-        return "" if int8 else super().unread(key)
+        return "" if int8 else super().explain_unread(key)
 
-    def launched(self, key: TableKey, config: Config) -> Config:
+    def predict_launch(self, key: TableKey, config: Config) -> Config:
         """On NVIDIA cards: a step along K that does not divide a block of scales becomes one."""
         step = config["BLOCK_SIZE_K"]
         if key.block_shape and isinstance(step, int) and step < key.block_shape[1]:

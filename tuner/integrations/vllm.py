@@ -62,12 +62,12 @@ class VllmMoe(MoeAdapter):
         word = device_word(device)
         return joined_name(key, "NVIDIA_H200" if "H200" in word.split("_") else word, "")
 
-    def unread(self, key: TableKey) -> str:
+    def explain_unread(self, key: TableKey) -> str:
         if key.dtype not in _DTYPES:
             return f"vLLM {self.version} looks for no file of dtype {key.dtype}"
         return f"vLLM's names have no {key.marks[0]}" if key.marks else ""
 
-    def launched(self, key: TableKey, config: Config) -> Config:
+    def predict_launch(self, key: TableKey, config: Config) -> Config:
         """SPLIT_K is always 1, and a step along K is at most a block of scales."""
         launched = {**config, "SPLIT_K": 1}
         step = config["BLOCK_SIZE_K"]

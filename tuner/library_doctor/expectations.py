@@ -66,7 +66,7 @@ class Expectations:
         for size, parts in sorted(self._by_size(examined).items()):
             if adapter.parts and not parts.keys() >= set(adapter.parts):
                 continue
-            now, default, best = _compared(examined, size, list(parts.values()))
+            now, default, best = _compare(examined, size, list(parts.values()))
             if now is not None and best is not None:
                 gains.append(now / best)
             if now is not None and default is not None and now > default * (1 + _SLOWER):
@@ -116,7 +116,7 @@ class Expectations:
 
 
 def _read(store: Store, kernel: str, device: str) -> Iterator[_Tuned]:
-    for one in store.confirmed(kernel):
+    for one in store.list_confirmed(kernel):
         if one.device == device:
             trials = store.trials(one.task_id)
             right = [t for t in trials if t.status is Status.CORRECT and t.median_us]
@@ -128,7 +128,7 @@ def _read(store: Store, kernel: str, device: str) -> Iterator[_Tuned]:
             )
 
 
-def _compared(
+def _compare(
     examined: Examined, size: int, parts: Sequence[_Tuned]
 ) -> tuple[float | None, float | None, float | None]:
     """The times of what the library launches, of its default, and of the fastest config."""
@@ -140,7 +140,7 @@ def _compared(
         except TunerError:
             return None
         found = [
-            part.times_us.get(config_key(adapter.returned(part.task.key.kernel, config)))
+            part.times_us.get(config_key(adapter.translate_back(part.task.key.kernel, config)))
             for part in parts
         ]
         known = [one for one in found if one is not None]
@@ -155,7 +155,7 @@ def _compared(
 def _expressible(adapter: Adapter, part: _Tuned, key: str) -> bool:
     """Whether the library can launch a config."""
     try:
-        adapter.translated(part.task.key.kernel, part.configs[key])
+        adapter.translate(part.task.key.kernel, part.configs[key])
     except TunerError:
         return False
     return True

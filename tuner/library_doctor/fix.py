@@ -105,7 +105,7 @@ def _place(
         if workload in kernel.workloads():
             return kernel.spec, kernel.device.kind
     for backend in backend_kinds.specs():
-        if backend.accelerator and any(one.name == device for one in backend.found()):
+        if backend.accelerator and any(one.name == device for one in backend.find_devices()):
             own = [one for one in kernels.get(name, ()) if backend.kind in one.kinds]
             return (own[-1] if own else registry.load(name)).spec, backend.kind
     raise TunerError(

@@ -44,7 +44,7 @@ def library_in(
     """
     own = tuple(adapters(name))
     if folder is None:
-        package = _installed(name)
+        package = _find_installed(name)
         found = {one.name: one.folders(package, triton, environment) for one in own}
     else:
         _check_folder(folder)
@@ -56,14 +56,14 @@ def library_in(
     )
 
 
-def _installed(name: str) -> Path:
+def _find_installed(name: str) -> Path:
     """The folder of the installed package."""
-    if (found := installed(name)) is None:
+    if (found := find_installed(name)) is None:
         raise TunerError(f"{name} is not installed here", _REMEDY)
     return found
 
 
-def installed(name: str) -> Path | None:
+def find_installed(name: str) -> Path | None:
     """The folder of an installed package, which is not imported; None where there is none."""
     try:
         spec = find_spec(name)

@@ -109,7 +109,7 @@ def examine_launches(
     damaged = [entry for entry in entries if entry.problem]
     return [
         *(
-            _examined(library, layer, launch, entries, triton, sizes)
+            _examine_launch(library, layer, launch, entries, triton, sizes)
             for layer in layers
             for launch in layer.launches
         ),
@@ -117,7 +117,7 @@ def examine_launches(
     ]
 
 
-def _examined(
+def _examine_launch(
     library: KernelLibrary,
     layer: Layer,
     launch: LayerLaunch,

@@ -79,13 +79,13 @@ def _with_separate(library: Library, adapter: Adapter, shape: Shape, device: str
     path = library.find(adapter, key, device)
     if path is None:
         words = f"{adapter.separate} has no file of its own and takes this one's rows"
-        return [replace(first, note=_joined(first.note, words)) if first.table else first]
+        return [replace(first, note=_join(first.note, words)) if first.table else first]
     layer = f"{shape.layer}.{adapter.separate}"
     second = _of_file(library, adapter, key, path, Shape(key, layer, shape.dims))
-    return [first, replace(second, note=_joined(second.note, _overridden(first, second)))]
+    return [first, replace(second, note=_join(second.note, _list_overridden(first, second)))]
 
 
-def _overridden(first: Examined, second: Examined) -> str:
+def _list_overridden(first: Examined, second: Examined) -> str:
     """The rows of a separate part's file that are launched with values of the other parts' row."""
     adapter = second.adapter
     if first.table is None or second.table is None:
@@ -101,15 +101,15 @@ def _overridden(first: Examined, second: Examined) -> str:
         if sizes:
             listed = ", ".join(map(str, sorted(sizes)))
             notes.append(f"{name} of rows {listed} becomes that of the first product's file")
-    return _joined(*notes)
+    return _join(*notes)
 
 
-def _joined(*notes: str) -> str:
+def _join(*notes: str) -> str:
     return "; ".join(filter(None, notes))
 
 
 def _of_shape(library: Library, adapter: Adapter, shape: Shape, device: str) -> Examined:
-    if reason := adapter.unread(shape.key):
+    if reason := adapter.explain_unread(shape.key):
         return Examined(adapter, shape.key, State.NEVER_READ, reason, shape=shape)
     path = library.find(adapter, shape.key, device)
     if path is None:
@@ -140,7 +140,7 @@ def examine_files(library: Library, device: str) -> tuple[list[Examined], int, i
             if (adapter.name, key) in own:
                 continue  # an earlier folder has the file that is loaded
             own.add((adapter.name, key))
-            if reason := adapter.unread(key):
+            if reason := adapter.explain_unread(key):
                 found.append(Examined(adapter, key, State.NEVER_READ, reason, path))
             else:
                 found.append(_of_file(library, adapter, key, path, None))

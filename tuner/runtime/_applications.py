@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from ._applied_kernel import AppliedKernel, state_of
-from ._applied_tables import shown
+from ._applied_tables import format_file
 from ._decorators import taken_apart
 from ._given_tables import Tables, read_tables
 from ._import_watch import ImportWatch
@@ -87,7 +87,7 @@ class Application:
 
     def _use(self, name: str) -> KernelUse:
         kernel, problem = _REGISTRY.kernels.get(name), _REGISTRY.problems.get(name, "")
-        tables = tuple(shown(table) for table in self.tables_of(name))
+        tables = tuple(format_file(table) for table in self.tables_of(name))
         if kernel is None:
             state = "not applied" if problem else "not imported"
             return KernelUse(name, state, 0, 0, tables, problem)
@@ -95,7 +95,7 @@ class Application:
         unused = [
             (t, reason) for t, reason in kernel.current.unused if any(t is table for table in own)
         ]
-        notes = [f"table {shown(table)} {reason}" for table, reason in unused]
+        notes = [f"table {format_file(table)} {reason}" for table, reason in unused]
         hits, misses = self._before.get(kernel, (0, 0))
         state = "applied" if len(notes) < len(own) else "not applied"
         counts = kernel.hits - hits, kernel.misses - misses
@@ -126,7 +126,7 @@ class _Registry:
         self.problems: dict[str, str] = {}
         #: Kernels whose modules were being imported when they were looked for.
         self._unfinished: set[str] = set()
-        self._watch = ImportWatch(self._imported, self._retry)
+        self._watch = ImportWatch(self._handle_import, self._retry)
 
     def add(self, application: Application) -> None:
         with self.lock:
@@ -154,7 +154,7 @@ class _Registry:
         names = {name for application in self.applications for name in application.names}
         self._watch.watch(frozenset(name.rpartition(":")[0] for name in names))
 
-    def _imported(self, module_name: str, module: ModuleType) -> None:
+    def _handle_import(self, module_name: str, module: ModuleType) -> None:
         """Called at the end of a module's import."""
         with self.lock:
             for name in {name for application in self.applications for name in application.names}:

@@ -79,9 +79,9 @@ class AppliedTables:
 
     def plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> AppliedPlan | None:
         """The launch of a config of the tables; None with a reason said where there is none."""
-        keywords = {**kwargs, **self._computed(args, kwargs)}
-        named = self._arguments.named(args, keywords)
-        hit, reason = self._found(named, args, keywords, grid)
+        keywords = {**kwargs, **self._compute(args, kwargs)}
+        named = self._arguments.name_arguments(args, keywords)
+        hit, reason = self._find(named, args, keywords, grid)
         if hit is None:
             if reason:
                 self._say("miss", reason)
@@ -92,7 +92,7 @@ class AppliedTables:
         return plan
 
     # -- lookups -------------------------------------------------------------------------------
-    def _found(
+    def _find(
         self, named: Mapping[str, Any], args: tuple[Any, ...], keywords: dict[str, Any], grid: Any
     ) -> tuple[Hit | None, str]:
         """An exact hit of any table, else the first of any kind; else None with the reason."""
@@ -134,7 +134,7 @@ class AppliedTables:
         default, value = self._arguments.defaults.get(name, _ABSENT), named[name]
         return value is not default and (default is _ABSENT or value != default)
 
-    def _computed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def _compute(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """What the heuristics compute that run before a config is known."""
         given = {**dict(zip(self._parts.names, args, strict=False)), **kwargs}
         found: dict[str, Any] = {}
@@ -158,7 +158,7 @@ class AppliedTables:
         # Folders hold tables of several devices; that is no fault where one of them fits.
         for table, reason in self.unused:
             if not usable or not reason.startswith(_OTHER_DEVICE):
-                self._say(("unused", table.path, reason), f"table {shown(table)} {reason}")
+                self._say(("unused", table.path, reason), f"table {format_file(table)} {reason}")
         return usable
 
 
@@ -174,7 +174,7 @@ def _misfit(table: Table, device: DeviceFacts | None, sources: frozenset[str]) -
     return staleness(table, sources)
 
 
-def shown(table: Table) -> str:
+def format_file(table: Table) -> str:
     """The file of a table, for a message."""
     return table.path or "in memory"
 

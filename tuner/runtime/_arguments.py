@@ -75,14 +75,14 @@ class Arguments:
         A memo of length one is `(pick(args),)`, which a launch computes inline. Raises the errors
         of the functions in dims or key_map.
         """
-        full = self._bound(args, kwargs)
+        full = self._bind(args, kwargs)
         self._classify(full)
         memo: tuple[Any, ...] = (self.pick(full),)
         self._form(args, kwargs)
         if self._typed:
             memo = (*memo, *map(type, full))
         if self._computed:
-            memo = (*memo, *self._values(self._named(full, kwargs)).items())
+            memo = (*memo, *self._values(self._name(full, kwargs)).items())
         return memo
 
     def learn(self, table: Table) -> bool:
@@ -97,7 +97,7 @@ class Arguments:
         self._prepare()
         return True
 
-    def formed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    def pick_full(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """`pick` for a launch that passes keywords or relies on defaults.
 
         Raises LookupError for a form of call that `memo` has not cached.
@@ -148,7 +148,7 @@ class Arguments:
         source = f"lambda v: ({', '.join(parts)},)"
         return eval(source)  # type: ignore[no-any-return]  # made of positions alone
 
-    def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """The values of all parameters in their order."""
         given, defaults = len(args), self.defaults
         if given >= len(self.names):
@@ -158,7 +158,7 @@ class Arguments:
             for name in self.names[given:]
         )
 
-    def _named(self, full: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def _name(self, full: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         bound = zip(self.names, full, strict=True)
         return {**{name: value for name, value in bound if value is not _ABSENT}, **kwargs}
 
@@ -169,9 +169,9 @@ class Arguments:
         return {dim: _plain(source(named)) for dim, source in self.dims.items() if callable(source)}
 
     # -- workloads -----------------------------------------------------------------------------
-    def named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def name_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """All arguments of a launch by name, with defaults."""
-        return self._named(self._bound(args, kwargs), kwargs)
+        return self._name(self._bind(args, kwargs), kwargs)
 
     def obstacle(self, key: Mapping[str, Any], computed: Collection[str] = ()) -> str:
         """Why no launch can have the workload `key`; empty text where one can.
@@ -195,8 +195,8 @@ class Arguments:
         self, table: Table, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[Hit | None, str]:
         """A table's hit for a launch; or None with the reason as one clause."""
-        full = self._bound(args, kwargs)
-        named = TrackedArguments(self._named(full, kwargs))
+        full = self._bind(args, kwargs)
+        named = TrackedArguments(self._name(full, kwargs))
         tensor = next((value for value in full if hasattr(value, "dtype")), None)
         dtype = None if tensor is None else _text(tensor.dtype)
         reasons = []

@@ -41,7 +41,7 @@ def call_key(
     the launch, a tuple or a function. without: arguments that are no part of the problem, which are
     those that configs set and those that heuristics compute.
     """
-    key = {name: described(value) for name, value in arguments.items() if name not in without}
+    key = {name: describe(value) for name, value in arguments.items() if name not in without}
     key[GRID] = grid_text(grid)
     return key
 
@@ -63,7 +63,7 @@ def is_of_launch(key: Mapping[str, Value], arguments: Mapping[str, Any], grid: A
 
 
 def _is_equal(expected: Value, value: Any) -> bool:
-    found = described(value)
+    found = describe(value)
     if not isinstance(expected, str) or not isinstance(found, str):
         return found == expected and isinstance(found, str) == isinstance(expected, str)
     if is_tensor(value) and "[" not in expected:
@@ -81,7 +81,7 @@ def grid_text(grid: Any) -> str | None:
     return ",".join(map(str, sizes))
 
 
-def described(value: Any) -> Value:
+def describe(value: Any) -> Value:
     """An argument as a table holds it."""
     if value is None or isinstance(value, bool | str):
         return value
@@ -91,18 +91,18 @@ def described(value: Any) -> Value:
         return float(value) if math.isfinite(value) else str(value)
     if is_descriptor(value):
         sizes = "/".join(_sizes(getattr(value, part)) for part in ("shape", "strides"))
-        return f"descriptor({described(value.base)},{sizes})"
+        return f"descriptor({describe(value.base)},{sizes})"
     if is_tensor(value):
         return f"{str(value.dtype).rpartition('.')[2]}[{_sizes(value.shape)}]"
     if isinstance(value, Sequence):
-        return f"({','.join(str(described(part)) for part in value)})"
+        return f"({','.join(str(describe(part)) for part in value)})"
     kind = type(value)
     if kind.__name__ == "constexpr":
-        return described(value.value)
+        return describe(value.value)
     if kind.__name__ == "dtype":
         return str(value).rpartition(".")[2]
     if kind.__module__ == "numpy" and getattr(value, "shape", None) == ():
-        return described(value.item())
+        return describe(value.item())
     if name := getattr(value, "__name__", ""):
         return f"{getattr(value, '__module__', '')}:{name}"
     return kind.__name__

@@ -44,11 +44,11 @@ def version(package: str) -> str:
     """The version of a loaded or installed package; empty for a missing package."""
     module = sys.modules.get(package)
     found = getattr(module, "__version__", None)
-    return str(found) if found else _installed(package)
+    return str(found) if found else _read_version(package)
 
 
 @lru_cache
-def _installed(package: str) -> str:
+def _read_version(package: str) -> str:
     from importlib import metadata
 
     try:

@@ -44,7 +44,7 @@ def is_place(name: str) -> bool:
 
 def _tables(given: OneTable | Iterable[OneTable], kernel: str) -> Iterator[tuple[str, Table]]:
     if isinstance(given, Table):
-        yield from _named(given, kernel, given.path or "in memory")
+        yield from _find_names(given, kernel, given.path or "in memory")
     elif isinstance(given, str | os.PathLike):
         yield from _of_path(os.fsdecode(given), kernel)
     else:
@@ -56,7 +56,7 @@ def _of_path(path: str, kernel: str) -> Iterator[tuple[str, Table]]:
     if not os.path.isdir(path):
         table = load(path)
         if table is not None:
-            yield from _named(table, kernel, path)
+            yield from _find_names(table, kernel, path)
         return
     files = sorted(name for name in os.listdir(path) if name.endswith(".json"))
     tables = [load(os.path.join(path, name)) for name in files]
@@ -68,7 +68,7 @@ def _of_path(path: str, kernel: str) -> Iterator[tuple[str, Table]]:
     yield from placed
 
 
-def _named(table: Table, kernel: str, path: str) -> Iterator[tuple[str, Table]]:
+def _find_names(table: Table, kernel: str, path: str) -> Iterator[tuple[str, Table]]:
     name = kernel or place_in(table)
     if is_place(name):
         yield name, table

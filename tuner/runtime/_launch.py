@@ -172,7 +172,7 @@ class Autotuned:
                 if len(args) >= arguments.reach:
                     found = ready.get(arguments.pick(args))
                 else:
-                    found = ready.get(arguments.formed(args, kwargs))
+                    found = ready.get(arguments.pick_full(args, kwargs))
             except (LookupError, AttributeError, TypeError):
                 found = None
             if found is None:
@@ -184,7 +184,7 @@ class Autotuned:
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch (or, with warmup, only compile) as Triton's KernelInterface does."""
-        memo, plan = self._planned(args, kwargs, grid)
+        memo, plan = self._find_plan(args, kwargs, grid)
         if plan is None:
             return self._tune_alone(*args, grid=grid, warmup=warmup, **kwargs)
         if plan.launched:
@@ -202,7 +202,7 @@ class Autotuned:
 
     def warmup(self, *args: Any, grid: Any, **kwargs: Any) -> list[Any]:
         """Compile without launching: the config of a hit, or all configs after a miss."""
-        _, plan = self._planned(args, kwargs, grid)
+        _, plan = self._find_plan(args, kwargs, grid)
         if plan is None:
             with _MISS:
                 return self._compile(*args, grid=grid, **kwargs)
@@ -210,7 +210,7 @@ class Autotuned:
 
     def hit(self, *args: Any, **kwargs: Any) -> Hit | None:
         """The hit of a launch with these arguments; None where the launch would tune."""
-        _, plan = self._planned(args, kwargs)
+        _, plan = self._find_plan(args, kwargs)
         return plan.hit if plan else None
 
     def _tune_alone(self, *args: Any, **kwargs: Any) -> Any:
@@ -222,7 +222,7 @@ class Autotuned:
     ) -> Any:
         self.best_config = plan.best
         if plan.pre_hook is not None:
-            plan.pre_hook({**self._passed(args, kwargs), **plan.best.all_kwargs()})
+            plan.pre_hook({**self._name_passed(args, kwargs), **plan.best.all_kwargs()})
         return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs, **plan.config)
 
     def _mark_launched(self, memo: Any, plan: Plan, warmup: bool) -> None:
@@ -248,13 +248,13 @@ class Autotuned:
         self, configs: Sequence[Any], passed: Mapping[str, Any], **kwargs: Any
     ) -> Sequence[Any]:
         """Only the table's config if the table has this exact workload, else the pruned configs."""
-        _, plan = self._planned(tuple(passed.values()), kwargs)
+        _, plan = self._find_plan(tuple(passed.values()), kwargs)
         if plan is not None and plan.hit.how == "exact" and plan.pre_hook is None:
             return [plan.best]
         return configs if self.own_prune is None else self.own_prune(configs, passed, **kwargs)
 
     # -- what to launch ------------------------------------------------------------------------
-    def _planned(
+    def _find_plan(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any = None
     ) -> tuple[tuple[Any, ...], Plan | None]:
         """The memo of a launch and its plan; no plan where the arguments make no workload."""
@@ -294,7 +294,7 @@ class Autotuned:
             return None
         prune = bound_prune(self.own_prune, self.arg_names, args, kwargs, grid)
         own = OwnConfigs(self.configs, prune)
-        plan, problem = plan_for(own, self.arg_names, hit, self._passed(args, kwargs))
+        plan, problem = plan_for(own, self.arg_names, hit, self._name_passed(args, kwargs))
         if plan is None:
             self._warn(("refused", hit.table), f"table {hit.table} {problem}")
         return plan
@@ -304,7 +304,7 @@ class Autotuned:
         paths = search_path(self.table, [own_folder])
         return find_table(self.kernel, paths, current_device(), self._sources, self.stale)
 
-    def _passed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _name_passed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         return {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
 
     def _warn(self, condition: Any, text: str, using: Any = None) -> None:

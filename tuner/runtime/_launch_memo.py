@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from ._call_key import described, is_descriptor, is_tensor
+from ._call_key import describe, is_descriptor, is_tensor
 
 #: Makes the memo of positional arguments, keyword arguments and grid.
 MakeMemo: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any], Any], tuple[Any, ...]]
@@ -51,15 +51,15 @@ class Memos:
     def of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], grid: Any) -> MakeMemo:
         """The function that makes the memos of launches like this one."""
         form = (len(args), *kwargs)
-        kinds = self._classified(form, {**dict(zip(self._names, args, strict=False)), **kwargs})
+        kinds = self._classify(form, {**dict(zip(self._names, args, strict=False)), **kwargs})
         made = (form, callable(grid), *kinds.items())
         if made not in self._made:
             if len(self._made) >= MAX_FORMS:
                 self._made.clear()
-            self._made[made] = self._compiled(len(args), kinds, callable(grid))
+            self._made[made] = self._compile(len(args), kinds, callable(grid))
         return self._made[made]
 
-    def _classified(self, form: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, str]:
+    def _classify(self, form: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, str]:
         """The kind of each argument that counts, over all launches of this form."""
         if len(self._kinds) >= MAX_FORMS:
             self._kinds.clear()
@@ -77,7 +77,7 @@ class Memos:
             seen_tensor = seen_tensor or kind == "tensor"
         return known
 
-    def _compiled(self, given: int, kinds: Mapping[str, str], is_function: bool) -> MakeMemo:
+    def _compile(self, given: int, kinds: Mapping[str, str], is_function: bool) -> MakeMemo:
         parts = [f"{is_function}", "len(a)", "len(k)"]
         if not self._wanted <= kinds.keys():
             parts.append("(*k,)")  # An argument has its default, which a keyword may replace.
@@ -89,7 +89,7 @@ class Memos:
             value = f"a[{at}]" if at < given else f"k[{name!r}]"
             parts += _parts(value, kind, shaped, self._typed)
         source = f"lambda a, k, g: ({', '.join(parts)},)"
-        return eval(source, {"describe": described, "grid_of": _grid})  # type: ignore[no-any-return]
+        return eval(source, {"describe": describe, "grid_of": _grid})  # type: ignore[no-any-return]
 
 
 def _parts(value: str, kind: str, shaped: bool, typed: bool) -> list[str]:

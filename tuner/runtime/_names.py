@@ -25,9 +25,9 @@ def file_stem(text: str) -> str:
 
 def slug(text: str, limit: int = MAX_SLUG) -> str:
     """Text with each run of other characters as `_`, at most `limit` bytes. May not be unique."""
-    return replaced(text).lstrip(".-")[:limit] or "_"
+    return replace_unsafe(text).lstrip(".-")[:limit] or "_"
 
 
-def replaced(text: str) -> str:
+def replace_unsafe(text: str) -> str:
     """Text with each run of characters other than ASCII letters, digits and `_.-` as `_`."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", text)

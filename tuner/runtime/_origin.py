@@ -62,11 +62,11 @@ def is_foreign(module: str) -> bool:
 
 def version(library: str) -> str:
     """The library's name, with its version where no toolchain records it."""
-    return library if library in {*_TOOLS, "python", _FARM} else _versioned(library)
+    return library if library in {*_TOOLS, "python", _FARM} else _read_version(library)
 
 
 @cache
-def _versioned(library: str) -> str:
+def _read_version(library: str) -> str:
     try:
         return f"{library} {metadata.version(library)}"
     except metadata.PackageNotFoundError:

@@ -56,7 +56,7 @@ class OwnConfigs:
     @cached_property
     def kept(self) -> Sequence[Any]:
         """What the library's pruning keeps or makes. Raises what it raises."""
-        return self.listed if self.prune is None else self._pruned(self.listed)
+        return self.listed if self.prune is None else self._prune(self.listed)
 
     @cached_property
     def all(self) -> Sequence[Any]:
@@ -100,14 +100,14 @@ class OwnConfigs:
         if self.prune is None:
             return []
         try:
-            made = self._pruned([as_config(config)])
+            made = self._prune([as_config(config)])
         except Exception:  # a combination that the library never uses
             return []
         return [item for item in made if _equals(item, config)]
 
-    def _pruned(self, configs: Iterable[Any]) -> list[Any]:
+    def _prune(self, configs: Iterable[Any]) -> list[Any]:
         assert self.prune is not None
-        return list(self.prune(list(map(_copied, configs))))
+        return list(self.prune(list(map(_copy_config, configs))))
 
 
 def hook_of(item: Any) -> Any:
@@ -137,7 +137,7 @@ def is_same_hook(one: Any, other: Any, depth: int = _DEPTH) -> bool:
         return (
             one.__code__ == other.__code__
             and one.__globals__ is other.__globals__
-            and is_same_hook(_captured(one), _captured(other), depth)
+            and is_same_hook(_list_captured(one), _list_captured(other), depth)
         )
     if isinstance(one, partial):
         first, second = ([each.func, each.args, each.keywords] for each in (one, other))
@@ -153,7 +153,7 @@ def is_same_hook(one: Any, other: Any, depth: int = _DEPTH) -> bool:
     return False
 
 
-def _captured(hook: FunctionType) -> list[Any]:
+def _list_captured(hook: FunctionType) -> list[Any]:
     cells = hook.__closure__ or ()
     try:
         held = [cell.cell_contents for cell in cells]
@@ -178,7 +178,7 @@ def _is_equal(one: Any, other: Any) -> bool:
     return one is other or bool(one == other)
 
 
-def _copied(item: Any) -> Any:
+def _copy_config(item: Any) -> Any:
     """A config that a pruner may change without a change of the original."""
     found = copy.copy(item)
     found.kwargs = dict(item.kwargs)

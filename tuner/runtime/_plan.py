@@ -61,7 +61,7 @@ def plan_for(
     own: the kernel's configs on the arguments of the launch. arg_names: its parameters in order.
     named: the arguments of the launch. Raises what the kernel's pruning raises.
     """
-    config = _restored(own, hit.config)
+    config = _restore(own, hit.config)
     if problem := _incompatibility(own, arg_names, config, named):
         return None, problem
     equal = own.equal(config)
@@ -74,7 +74,7 @@ def plan_for(
     return Plan(hit, config, _triton_config(config, equal, hook), hook), ""
 
 
-def _restored(own: OwnConfigs, config: Mapping[str, Any]) -> dict[str, Any]:
+def _restore(own: OwnConfigs, config: Mapping[str, Any]) -> dict[str, Any]:
     """A config of a table with the values of the kernel's own configs.
 
     A value that is left to Triton is null in the table. A value that JSON lacks, such as
@@ -87,12 +87,12 @@ def _restored(own: OwnConfigs, config: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if isinstance(value, str):
             special = [item for item in values if not isinstance(item, bool | int | float | str)]
-            value = _named(value, special)
+            value = _find_object(value, special)
         found[name] = value
     return found
 
 
-def _named(text: str, objects: Sequence[Any]) -> Any:
+def _find_object(text: str, objects: Sequence[Any]) -> Any:
     """The object of a text; a library may have another module name where it is used."""
     for shorten in (str, _without_module):
         found = [item for item in objects if shorten(place_text(item)) == shorten(text)]

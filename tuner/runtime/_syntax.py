@@ -198,7 +198,7 @@ class _References:
             roots += [item.annotation for item in arguments if item.annotation is not None]
         for item in (found for root in roots for found in ast.walk(root)):
             if isinstance(item, ast.Import | ast.ImportFrom):
-                self.imports.update(_imported(item))
+                self.imports.update(_list_imports(item))
         self._outer = {*code.co_freevars, *_names(code), *self.imports}
         if jitted:  # the code object does not list names of annotations
             names = {n.id for r in roots for n in ast.walk(r) if isinstance(n, ast.Name)}
@@ -232,7 +232,7 @@ class _References:
         if isinstance(node, ast.Attribute) and _is_super(node.value):
             self.supers.add(node.attr)
             return
-        self.loaded.update(_loaded(node))
+        self.loaded.update(_find_loaded(node))
         if isinstance(node, ast.Assign):
             pairs = _pairs(node.targets[0], node.value) if len(node.targets) == 1 else []
             if any(name in self._aliases for name, _ in pairs):
@@ -276,7 +276,7 @@ def _is_super(node: ast.AST) -> bool:
     )
 
 
-def _loaded(node: ast.AST) -> Iterator[str]:
+def _find_loaded(node: ast.AST) -> Iterator[str]:
     """The module that `import_module("name")` or `__import__("name")` imports."""
     if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
         called, name = _chain(node.func) or ("",), node.args[0].value
@@ -284,7 +284,7 @@ def _loaded(node: ast.AST) -> Iterator[str]:
             yield name
 
 
-def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Import]]:
+def _list_imports(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Import]]:
     for alias in node.names:
         if isinstance(node, ast.Import):
             bound = alias.asname or alias.name.partition(".")[0]

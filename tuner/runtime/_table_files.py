@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from ._cpu import cpu_device
 from ._device import version
 from ._device_facts import DeviceFacts
-from ._names import file_stem, replaced
+from ._names import file_stem, replace_unsafe
 from ._read import MAX_BYTES, TableError, read
 from ._table import Table
 from ._text import printable
@@ -140,7 +140,7 @@ def _size(file: str) -> int:
 
 def _files(kernel: str, folder: str) -> list[str]:
     # The second stem finds tables that were written before long names got a digest.
-    stems = {file_stem(kernel), replaced(kernel)}
+    stems = {file_stem(kernel), replace_unsafe(kernel)}
     try:
         names = sorted(os.listdir(folder))
     except (OSError, ValueError):  # ValueError: a path with a NUL

@@ -144,7 +144,7 @@ def parts(found: Any) -> Iterable[Any] | None:
         return [part for pair in sorted(vars(found).items()) for part in pair]
     if isinstance(found, property):
         return [found.fget, found.fset]
-    inner = wrapped(found)
+    inner = find_wrapped(found)
     return None if inner is None else [inner]
 
 
@@ -156,7 +156,7 @@ def _settings(found: Any) -> list[Any]:
     return [] if limit is None else ["maxlen", limit]
 
 
-def wrapped(found: Any) -> Any:
+def find_wrapped(found: Any) -> Any:
     """The function below a wrapper that is an object, as that of `functools.lru_cache`; or None."""
     if type(found).__module__ in ("functools", "contextlib") or callable(found):
         return _attribute(found, "__wrapped__")
@@ -176,7 +176,7 @@ def text(found: Any, *, own: bool = False) -> str | None:
         if isinstance(found, atom):
             return f"{vars(atom)['__repr__'](found) if own else repr(found)}"
     array = _array(found)
-    return array if array is not None or own else _shown(found)
+    return array if array is not None or own else _show(found)
 
 
 def _array(found: Any) -> str | None:
@@ -188,7 +188,7 @@ def _array(found: Any) -> str | None:
     return _tensor(found) if callable(_attribute(found, "untyped_storage")) else None
 
 
-def _shown(found: Any) -> str | None:
+def _show(found: Any) -> str | None:
     """The text of a library's value where it is complete; None otherwise."""
     if isinstance(found, re.Pattern):
         return f"re.compile({found.pattern!r}, {found.flags})"
@@ -252,13 +252,11 @@ def is_opaque(found: Any) -> bool:
 def is_compiled(cls: type) -> bool:
     """Whether a class is written in C, so that its instances may hold what no attribute shows."""
     members = vars(cls)
-    is_python = any(
-        isinstance(unwrapped(member), types.FunctionType) for member in members.values()
-    )
+    is_python = any(isinstance(unwrap(member), types.FunctionType) for member in members.values())
     return cls is not object and not is_python and not {"__dict__", "__slots__"} & members.keys()
 
 
-def reduced(found: Any) -> Iterable[Any]:
+def reduce_object(found: Any) -> Iterable[Any]:
     """What `pickle` would keep of an object that is written in C. Raises where it keeps nothing."""
     kept = found.__reduce_ex__(2)
     if isinstance(kept, str):
@@ -311,7 +309,7 @@ def state(found: Any) -> dict[str, Any]:
     return found_state
 
 
-def skipped(cls: type) -> frozenset[str]:
+def list_skipped(cls: type) -> frozenset[str]:
     """Members of a class that do not affect its behaviour."""
     slots = vars(cls).get("__slots__", ())
     return _NO_MEMBERS | {"__slots__", *((slots,) if isinstance(slots, str) else slots)}
@@ -324,7 +322,7 @@ def is_generated(cls: type, name: str, member: Any) -> bool:
     """
     if not name.startswith("__"):
         return False
-    function = unwrapped(member)
+    function = unwrap(member)
     function = inspect.unwrap(function) if callable(function) else function
     if getattr(function, "__globals__", {}).get("__name__") in _GENERATORS:
         return True
@@ -346,7 +344,7 @@ def fields(cls: type) -> list[Any]:
     return found
 
 
-def unwrapped(member: Any) -> Any:
+def unwrap(member: Any) -> Any:
     """The function below a static method, class method or cached property."""
     if isinstance(member, classmethod | staticmethod):
         return member.__func__

@@ -131,7 +131,7 @@ class _Walk:
         yield  # after an error the places stay, because it names them
         self._places.pop()
 
-    def _refused(self, found: Any, why: str) -> IdentityError:
+    def _make_error(self, found: Any, why: str) -> IdentityError:
         functions = [at for at, place in enumerate(self._places) if place.endswith(":")]
         place = " ".join(self._places[functions[-1] if functions else 0 :])
         cls = type(found)
@@ -166,7 +166,7 @@ class _Walk:
         elif wrapped is not None:
             self.value(wrapped)
         elif library is not None:
-            self._captured(fn)
+            self._add_captured(fn)
         registry = fn.__dict__.get("registry") if library == "python" else None
         if registry is not None:  # the implementations of functools.singledispatch
             self.value(registry)
@@ -180,7 +180,7 @@ class _Walk:
         self.value(fn.__defaults__)
         self.value(fn.__kwdefaults__)
         if source is None:
-            self._compiled(fn, code)
+            self._add_compiled(fn, code)
             return
         self.put("function", source.digest)
         with self._at(f"{code.co_filename}:{code.co_firstlineno}, {fn.__qualname__}:"):
@@ -191,14 +191,14 @@ class _Walk:
             for name in source.loaded:
                 if name.startswith(".") or not is_foreign(name):
                     self.put("import", name)
-                    self._follow(self._imported(fn, name, ""), None)
+                    self._follow(self._find_imported(fn, name, ""), None)
             for name in source.supers:
                 self.put("super", name)
                 with self._at(f"super().{name}"):
-                    self._inherited(owner, name)
-            self._carried(fn, owner)
+                    self._add_inherited(owner, name)
+            self._add_carried(fn, owner)
 
-    def _carried(self, fn: FunctionType, owner: object) -> None:
+    def _add_carried(self, fn: FunctionType, owner: object) -> None:
         """What a function holds beside its code: its attributes, and an owner passed as `*args`."""
         for name, found in sorted(fn.__dict__.items()):
             if not name.startswith(("__", "_torch")):
@@ -209,7 +209,7 @@ class _Walk:
         if owner is not None and not code.co_argcount and code.co_flags & inspect.CO_VARARGS:
             self.value(owner)
 
-    def _inherited(self, owner: object, name: str) -> None:
+    def _add_inherited(self, owner: object, name: str) -> None:
         """What `super().name` may mean: the member in each base of an object's class."""
         if owner is None:
             return
@@ -218,22 +218,22 @@ class _Walk:
             if isinstance(found, FunctionType):
                 self.function(found, owner)
             elif found is not None and self._is_own(cls):
-                self._follow(self._shown(found, name, type(owner), owner), owner)
+                self._follow(self._find_member(found, name, type(owner), owner), owner)
 
-    def _compiled(self, fn: FunctionType, code: CodeType) -> None:
+    def _add_compiled(self, fn: FunctionType, code: CodeType) -> None:
         """A function without source: its byte code and the names in it."""
         self.put("code", code.co_code.hex(), *code.co_names, *code.co_freevars)
         for constant in code.co_consts:
             if isinstance(constant, CodeType):
-                self._compiled(fn, constant)
+                self._add_compiled(fn, constant)
             else:
                 self.value(constant)
         for name in (*code.co_names, *code.co_freevars):
-            found = self._named(fn, name) if name != "__class__" else _MISSING
+            found = self._find_variable(fn, name) if name != "__class__" else _MISSING
             if found is not _MISSING:
                 self.value(found)
 
-    def _captured(self, fn: FunctionType) -> None:
+    def _add_captured(self, fn: FunctionType) -> None:
         """The own functions that a library's wrapper captures."""
         for cell in fn.__closure__ or ():
             try:
@@ -257,15 +257,15 @@ class _Walk:
                 self.attributes(owner, rest)
             return
         if first in source.imports:
-            found = self._imported(fn, *source.imports[first])
+            found = self._find_imported(fn, *source.imports[first])
         else:
-            found = self._named(fn, first)
+            found = self._find_variable(fn, first)
         if found is not _MISSING:
             self.attributes(found, rest)
         elif first in _REACH_ALL:
             self._names_of(fn.__globals__)
 
-    def _named(self, fn: FunctionType, name: str) -> Any:
+    def _find_variable(self, fn: FunctionType, name: str) -> Any:
         """The value of a captured or global variable; `_MISSING` for builtins and dunder names."""
         if name in fn.__code__.co_freevars:
             try:
@@ -277,7 +277,7 @@ class _Walk:
             return _MISSING
         return fn.__globals__.get(name, _MISSING)
 
-    def _imported(self, fn: FunctionType, module: str, name: str) -> Any:
+    def _find_imported(self, fn: FunctionType, module: str, name: str) -> Any:
         """The value that an import statement inside a function binds. No library is imported."""
         try:
             full = importlib.util.resolve_name(module, fn.__globals__.get("__package__") or "")
@@ -358,12 +358,12 @@ class _Walk:
             if inspect.ismemberdescriptor(found):  # a slot
                 return getattr(owner, key, _MISSING)
             if owner is cls and any(key in vars(base) for base in cls.__mro__):
-                return self._shown(found, name, cls, None)
+                return self._find_member(found, name, cls, None)
             if found is not _MISSING:
-                return self._shown(found, name, cls, owner)
+                return self._find_member(found, name, cls, owner)
         return _MISSING
 
-    def _shown(self, found: Any, name: str, cls: type, owner: object) -> Any:
+    def _find_member(self, found: Any, name: str, cls: type, owner: object) -> Any:
         """A member of a class as an instance shows it. owner: the instance; None where unknown."""
         if isinstance(found, classmethod):
             # Where the whole class is in the digest, no member of it needs to be followed.
@@ -378,7 +378,7 @@ class _Walk:
             self.put(name)
             self.function(found, owner)
             return _WALKED
-        inner = _values.wrapped(found)
+        inner = _values.find_wrapped(found)
         if isinstance(inner, FunctionType) and owner is not None:
             self.put("(", type(found).__name__)
             self.function(inner, owner)
@@ -398,13 +398,13 @@ class _Walk:
         except (IdentityError, RecursionError):
             raise
         except Exception as error:
-            raise self._refused(found, f"{type(error).__name__}: {error}") from error
+            raise self._make_error(found, f"{type(error).__name__}: {error}") from error
 
     def _value(self, found: Any) -> None:
         if _values.is_atom(found):
             self.put(type(found).__name__, repr(found))
         elif (base := _base_function(found)) is not None and not isinstance(found, FunctionType):
-            self._decorated(found, base)
+            self._add_decorated(found, base)
         elif isinstance(found, FunctionType):
             self.function(found)
         elif isinstance(found, type):
@@ -437,7 +437,7 @@ class _Walk:
         if isinstance(found, set | frozenset):
             self.put(*sorted(self._separate_digest(part) for part in parts))
         elif inspect.ismethod(found):
-            self._bound(found)
+            self._add_bound(found)
         else:
             for part in parts:
                 self.value(part)
@@ -445,7 +445,7 @@ class _Walk:
         self.put(")")
         self._open.discard(id(found))
 
-    def _bound(self, method: Any) -> None:
+    def _add_bound(self, method: Any) -> None:
         if isinstance(method.__func__, FunctionType):
             self.function(method.__func__, method.__self__)
         else:
@@ -459,7 +459,7 @@ class _Walk:
         self.files.update(walk.files)
         return walk.digest()
 
-    def _decorated(self, found: Any, base: FunctionType) -> None:
+    def _add_decorated(self, found: Any, base: FunctionType) -> None:
         """A decorated kernel: the functions of heuristics, and the arguments that are reset."""
         while not isinstance(found, FunctionType):
             state = getattr(found, "__dict__", {})
@@ -482,7 +482,7 @@ class _Walk:
         self.put("class", cls.__qualname__)
         dropped = {n for of, names in self.ignored.items() if issubclass(cls, of) for n in names}
         for base in cls.__mro__:
-            skipped = _values.skipped(base) | dropped
+            skipped = _values.list_skipped(base) | dropped
             if not self._is_own(base):
                 self.put(base.__qualname__)
                 continue
@@ -490,7 +490,7 @@ class _Walk:
                 if name not in skipped and not _values.is_generated(base, name, member):
                     self.put(name)
                     with self._at(f"{base.__qualname__}.{name}"):
-                        self.value(_values.unwrapped(member))
+                        self.value(_values.unwrap(member))
             self.value(_values.fields(base))
         if self._is_own(type(cls)):
             self.value(type(cls))
@@ -533,14 +533,14 @@ class _Walk:
                 self.value(value)
         if any(_values.is_compiled(base) and not self._is_own(base) for base in cls.__mro__):
             self.put("reduced")
-            for part in self._reduced(found):
+            for part in self._reduce(found):
                 self.value(part)
 
-    def _reduced(self, found: Any) -> Iterable[Any]:
+    def _reduce(self, found: Any) -> Iterable[Any]:
         """What a pickle of a compiled object holds; nothing for a handle into torch or Triton,
         such as a registration of operators, which stands for code that is digested elsewhere."""
         try:
-            return _values.reduced(found)
+            return _values.reduce_object(found)
         except TypeError:
             if self.origins.library(type(found).__module__) in _values.TOOLS - {"python"}:
                 return ()

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tuner.settings.models import ConfigError
-from tuner.settings.sources import CONFIG_NAME, anchored, load, validated
+from tuner.settings.sources import CONFIG_NAME, anchor, load, validate
 
-__all__ = ["CONFIG_NAME", "ConfigError", "anchored", "load", "validated"]
+__all__ = ["CONFIG_NAME", "ConfigError", "anchor", "load", "validate"]

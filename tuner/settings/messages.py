@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from results_db.masking import masked
+from results_db.masking import mask_passwords
 from search_spaces.near_names import did_you_mean
 from tuner.settings.models import ConfigError, Settings
 from tuner.settings.yaml_file import KeyPath
@@ -27,7 +27,7 @@ _RENAMED: dict[KeyPath, tuple[str, str]] = {
 }
 
 
-def dotted(path: KeyPath) -> str:
+def format_path(path: KeyPath) -> str:
     """`campaigns.nightly.tasks[0].budget` for a path of keys and positions."""
     text = ""
     for part in path:
@@ -85,7 +85,7 @@ def _has(data: Any, part: str | int) -> bool:
 
 def _problem(path: KeyPath, items: Sequence[ErrorDetails], where: Where) -> tuple[str, str]:
     item = items[0]
-    place = f"{where(path)}: {dotted(path)}"
+    place = f"{where(path)}: {format_path(path)}"
     known = _keys_at(path[:-1])
     if item["type"] == "extra_forbidden" and path[-2:] in _RENAMED:
         text, hint = _RENAMED[path[-2:]]
@@ -100,14 +100,14 @@ def _problem(path: KeyPath, items: Sequence[ErrorDetails], where: Where) -> tupl
     expected = " or ".join(dict.fromkeys(_expectation(item) for item in items))
     if item["type"] == "value_error":
         return f"{place}: {expected}", SCHEMA_HINT
-    return f"{place}: expected {expected}, found {_shown(item['input'])}", SCHEMA_HINT
+    return f"{place}: expected {expected}, found {_format_value(item['input'])}", SCHEMA_HINT
 
 
 def _version(place: str, found: object) -> tuple[str, str]:
     newer = isinstance(found, int) and found > 1
     if newer:
         return f"{place}: {found} is newer than this tuner, which reads 1", "upgrade tuner"
-    return f"{place}: expected 1, found {_shown(found)}", "write `version: 1`"
+    return f"{place}: expected 1, found {_format_value(found)}", "write `version: 1`"
 
 
 def _expectation(item: ErrorDetails) -> str:
@@ -122,8 +122,8 @@ def _expectation(item: ErrorDetails) -> str:
     return text.replace("a valid string", "text").removeprefix("a valid ")
 
 
-def _shown(value: object) -> str:
-    text = repr(masked(value) if isinstance(value, str) else value)
+def _format_value(value: object) -> str:
+    text = repr(mask_passwords(value) if isinstance(value, str) else value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

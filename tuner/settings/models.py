@@ -272,7 +272,7 @@ class PoolConfig(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _decided(cls, data: Any) -> Any:
+    def _decide_kind(cls, data: Any) -> Any:
         """With `auto` replaced by the kind that it means."""
         if not isinstance(data, Mapping) or data.get("kind", "auto") != "auto":
             return data

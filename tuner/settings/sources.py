@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from search_spaces.errors import TunerError
 from search_spaces.near_names import did_you_mean
-from tuner.settings.messages import SCHEMA_HINT, Where, dotted, translate
+from tuner.settings.messages import SCHEMA_HINT, Where, format_path, translate
 from tuner.settings.models import ConfigError, Settings
 from tuner.settings.yaml_file import Document, KeyPath, read
 
@@ -41,7 +41,7 @@ def load(
     if document.data and "version" not in document.data:
         raise ConfigError(f"{file.name}: version: missing", "write `version: 1` as its first line")
     environment = _environment()
-    command_line = _nested(overrides or {})
+    command_line = _nest(overrides or {})
 
     def where(at: KeyPath) -> str:
         if _holds(command_line, at):
@@ -50,18 +50,18 @@ def load(
             return f"environment variable {_PREFIX}{'__'.join(map(str, at)).upper()}"
         return document.where(at)
 
-    settings = validated(_merge(_merge(document.data, environment), command_line), where)
+    settings = validate(_merge(_merge(document.data, environment), command_line), where)
     base = file.resolve().parent
-    return anchored(settings, base), base
+    return anchor(settings, base), base
 
 
-def validated(data: Mapping[str, Any], where: Where) -> Settings:
+def validate(data: Mapping[str, Any], where: Where) -> Settings:
     """Settings from plain data; a `ConfigError` names the place of a key as `where` gives it."""
     try:
         settings = Settings.model_validate(data)
     except ValidationError as error:
         raise translate(error, data, where) from None
-    problems = [f"{where(at)}: {dotted(at)}: {text}" for at, text in _contradictions(settings)]
+    problems = [f"{where(at)}: {format_path(at)}: {text}" for at, text in _contradictions(settings)]
     if problems:
         failure = ConfigError(problems[0], SCHEMA_HINT)
         failure.problems = tuple(problems)
@@ -112,7 +112,7 @@ def _parsed_environment() -> dict[str, Any]:
         ) from None
 
 
-def _nested(overrides: Mapping[str, object]) -> dict[str, Any]:
+def _nest(overrides: Mapping[str, object]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for path, value in overrides.items():
         at = result
@@ -200,7 +200,7 @@ def _target_problems(at: KeyPath, targets: list[str] | None) -> Iterator[tuple[K
             yield (*at, index), f"{error.message}; {error.hint}"
 
 
-def anchored(settings: Settings, base: Path) -> Settings:
+def anchor(settings: Settings, base: Path) -> Settings:
     """The settings with absolute paths of the database, the result folders and the log file.
 
     Relative paths start from `base`; absolute ones stay as they are.

@@ -25,7 +25,7 @@ from ruamel.yaml.resolver import VersionedResolver
 from ruamel.yaml.scanner import RoundTripScanner
 from ruamel.yaml.tokens import TagToken
 
-from results_db.masking import masked, masked_within
+from results_db.masking import mask_passwords, masked_within
 from tuner.settings.models import ConfigError
 
 Key: TypeAlias = str | int
@@ -232,17 +232,17 @@ class _PlainData:
 
 def _line_of(mapping: CommentedMap, key: object) -> int:
     """The line of a key, also of one that a merge (`<<`) brings in."""
-    for source in (mapping, *_merged(mapping)):
+    for source in (mapping, *_list_merged(mapping)):
         if source.lc.data and key in source.lc.data:
             return int(source.lc.key(key)[0]) + 1
     return int(mapping.lc.line) + 1
 
 
-def _merged(mapping: CommentedMap) -> Iterator[CommentedMap]:
+def _list_merged(mapping: CommentedMap) -> Iterator[CommentedMap]:
     for source in mapping.merge:
         source = source[1] if isinstance(source, tuple) else source
         yield source
-        yield from _merged(source)
+        yield from _list_merged(source)
 
 
 def _read_text(path: Path) -> str:
@@ -288,5 +288,5 @@ def _kind(data: object) -> str:
     kinds = {bool: "bool", int: "int", float: "float", str: "str"}
     name = next((name for kind, name in kinds.items() if isinstance(data, kind)), "value")
     if isinstance(data, str) and "://" in data:
-        return f"the {name} {masked(data)!r}"
+        return f"the {name} {mask_passwords(data)!r}"
     return f"the {name} {masked_within(repr(data))}"

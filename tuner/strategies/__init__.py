@@ -74,7 +74,7 @@ def check(name: str, options: Mapping[str, Any]) -> None:
     except TunerError:
         raise
     except Exception as error:
-        raise _refused(name, error) from error
+        raise _make_error(name, error) from error
 
 
 def create(
@@ -107,7 +107,7 @@ def _make(
     try:
         return make(space, seed, **options)
     except TypeError as error:
-        raise _refused(name, error) from error
+        raise _make_error(name, error) from error
 
 
 def load(names: Iterable[str]) -> None:
@@ -133,7 +133,7 @@ def load_numerics(names: Iterable[str]) -> None:
     threading.Thread(target=load, name="imports", daemon=True).start()
 
 
-def _refused(name: str, error: Exception) -> TunerError:
+def _make_error(name: str, error: Exception) -> TunerError:
     options = _OPTIONS.get(name, "those of its Optuna sampler")
     known = name in _OPTUNA or name in _OPTIONS
     return TunerError(

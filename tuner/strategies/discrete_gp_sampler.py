@@ -204,14 +204,14 @@ class DiscreteGPSampler(BaseSampler):
             if number not in model.results and number not in model.pending:
                 return number
         posterior = model.posterior()
-        untried = model.untried()
+        untried = model.list_untried()
         if not len(untried):
-            return self._unlisted()
+            return self._draw_unlisted()
         if posterior is None:
             return int(self._rng.choice(untried.tolist()))
         return int(untried[np.argmax(model.log_improvement(posterior, untried))])
 
-    def _unlisted(self) -> int | None:
+    def _draw_unlisted(self) -> int | None:
         """Any config not suggested yet of a space too large to list."""
         points = self.surrogate.points
         if points.complete:

@@ -69,7 +69,7 @@ class ExpectedGain:
         Infinite while too little is known; 0 when no point is untried.
         """
         posterior = self.surrogate.posterior()
-        untried = self.surrogate.untried()
+        untried = self.surrogate.list_untried()
         if posterior is None:
             return math.inf if len(untried) or self.surrogate.pending else 0.0
         if not len(untried):
@@ -93,7 +93,7 @@ class ExpectedGain:
         posterior = model.posterior()
         if posterior is None:
             return []
-        rows = self._candidates(posterior, model.untried()).tolist()
+        rows = self._candidates(posterior, model.list_untried()).tolist()
         gains = self._gains(posterior, np.array(rows), widening)
         awaited = {number: gains[:, rows.index(number)] for number in self._pending()}
         lost = np.zeros(len(gains))

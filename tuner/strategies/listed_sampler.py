@@ -29,7 +29,7 @@ class ListedSampler(BaseSampler):
     def __init__(self, space: BoundSpace, seed: int = 0, *, shuffle: bool = False) -> None:
         self.exhausted = False
         self._params = ConfigParams(space)
-        self._configs = _shuffled(space, seed) if shuffle else iter(space.enumerate())
+        self._configs = _shuffle(space, seed) if shuffle else iter(space.enumerate())
         self._independent = RandomSampler(seed)
 
     def infer_relative_search_space(
@@ -54,7 +54,7 @@ class ListedSampler(BaseSampler):
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
 
-def _shuffled(space: BoundSpace, seed: int) -> Iterator[Config]:
+def _shuffle(space: BoundSpace, seed: int) -> Iterator[Config]:
     listed = list(space.enumerate())
     random.Random(seed).shuffle(listed)
     yield from listed

@@ -17,7 +17,7 @@ from search_spaces.records import Config, Status, config_key
 from search_spaces.space import BoundSpace
 from tuner.strategies.config_params import WITHDRAWN, ConfigParams
 from tuner.strategies.strategy import time_score
-from tuner.tracing import traced
+from tuner.tracing import trace_calls
 
 if TYPE_CHECKING:
     from tuner.strategies.surrogate import Surrogate
@@ -66,7 +66,7 @@ class StudyStrategy:
         found: Surrogate | None = getattr(self.sampler, "surrogate", None)
         return found
 
-    @traced("ask", "strategy", least_s=_LEAST_S)
+    @trace_calls("ask", "strategy", least_s=_LEAST_S)
     def ask(self, n: int) -> list[Config]:
         configs: list[Config] = []
         while len(configs) < n:
@@ -76,7 +76,7 @@ class StudyStrategy:
             configs.append(config)
         return configs
 
-    @traced("tell", "strategy", least_s=_LEAST_S)
+    @trace_calls("tell", "strategy", least_s=_LEAST_S)
     def tell(self, config: Config, score: float | None, status: Status) -> None:
         score = time_score(score, status)
         if score is not None:

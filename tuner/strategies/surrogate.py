@@ -119,7 +119,7 @@ class Surrogate:
         self.results[number] = score
         self._given = None
 
-    def untried(self) -> Rows:
+    def list_untried(self) -> Rows:
         """Points without a result that are not pending."""
         unseen = np.ones(len(self.points), dtype=bool)
         unseen[[*self.results, *self.pending]] = False
@@ -135,7 +135,7 @@ class Surrogate:
                 self._refit()
             factor = self._factor()
             if self._given is None:
-                rows = [n for n in self._chosen(_USED) if n in factor]
+                rows = [n for n in self._choose(_USED) if n in factor]
                 y, scale = self._targets(rows)
                 self._given = factor.mean_given(rows, y), scale
             given, scale = self._given
@@ -187,9 +187,9 @@ class Surrogate:
 
     def _refit(self) -> None:
         """New hyperparameters and, in a sampled space, the neighbours of the best as new points."""
-        for number in [] if self.points.complete else self._chosen(10)[:5]:
+        for number in [] if self.points.complete else self._choose(10)[:5]:
             self.points.neighbours(number)
-        rows = self._chosen(_FITTED)
+        rows = self._choose(_FITTED)
         self._kernel.fit(self.points.x[rows], self._targets(rows)[0])
         self._factorise()
         more = min(max(_REFIT * len(self.results), _REFIT_MIN), _REFIT_MAX)
@@ -197,7 +197,7 @@ class Surrogate:
 
     def _factorise(self) -> None:
         failed = [n for n, score in self.results.items() if score is None][-_USED:]
-        rows = [*self._chosen(_USED), *failed, *self.pending]
+        rows = [*self._choose(_USED), *failed, *self.pending]
         with one_blas_thread():
             self._variance = PosteriorVariance(self._kernel, self.points.x, rows)
         self._given = None
@@ -213,7 +213,7 @@ class Surrogate:
         assert value is not None
         return value
 
-    def _chosen(self, limit: int) -> list[int]:
+    def _choose(self, limit: int) -> list[int]:
         """Up to `limit` timed points: the fastest half of them, the rest spread over the others."""
         if len(self._timed) <= limit:
             return list(self._timed)
@@ -237,7 +237,7 @@ class Surrogate:
         failed = [n for n, score in self.results.items() if score is None][-_USED:]
         if not failed:
             return np.ones(len(self.points))
-        rows = self._chosen(_USED)
+        rows = self._choose(_USED)
         share = len(self._timed) / len(self.results)
         x = self.points.x
         bad = (self._kernel.correlation(x[failed], x) ** _SHARPNESS).sum(0)

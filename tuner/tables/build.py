@@ -9,7 +9,7 @@ from dataclasses import asdict
 from importlib import metadata
 
 from results_db.records import TaskInfo
-from results_db.shipped import Shipped, shipped
+from results_db.shipped import Shipped, select_shipped
 from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Device, Value, config_key, digest
 from tuner import DISTRIBUTION
@@ -69,7 +69,7 @@ def _table(stored: StoredRun, tasks: Sequence[TaskInfo]) -> Table:
 def _entry(stored: StoredRun, task: TaskInfo) -> Entry:
     selection = task.selection
     assert selection is not None
-    ships = shipped(selection)
+    ships = select_shipped(selection)
     median_us = ships.median_us
     speedup, interval = _speedup(ships)
     shipped_key = config_key(ships.config)

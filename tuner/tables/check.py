@@ -31,7 +31,7 @@ def check(paths: Iterable[str | Path], kernels: Mapping[str, Kernel] | None = No
         except TableError as error:
             findings.append(f"{path}: {error}")
             continue
-        kernel = (kernels or {}).get(table.kernel) or _registered(table.kernel)
+        kernel = (kernels or {}).get(table.kernel) or _load_registered(table.kernel)
         findings += [f"{path}: {problem}" for problem in _problems(table, kernel)]
     return findings
 
@@ -77,7 +77,7 @@ def table_files(paths: Iterable[str | Path]) -> Iterator[Path]:
             yield path
 
 
-def _registered(name: str) -> Kernel | None:
+def _load_registered(name: str) -> Kernel | None:
     from search_spaces import registry
 
     try:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from results_db.records import TaskInfo
-from results_db.shipped import shipped
+from results_db.shipped import select_shipped
 from search_spaces.errors import TunerError
 from search_spaces.records import Config, Status, Value, Workload, canonical_json
 from tuner.tables.exporters import File
@@ -63,7 +63,7 @@ def lookup_key(device: str, workload: Workload) -> str:
 def _entries(results: Results, task: TaskInfo) -> list[dict[str, Value]]:
     """The shipped config and its ties, or else the fastest timed config that the template has."""
     assert task.selection is not None
-    ships, workload = shipped(task.selection), task.key.workload
+    ships, workload = select_shipped(task.selection), task.key.workload
     chosen = [config for config in (ships.config, *ships.ties) if _is_plain(config)]
     if not chosen:
         timed = [

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from results_db.records import TaskInfo
-from results_db.shipped import shipped
+from results_db.shipped import select_shipped
 from search_spaces.errors import TunerError
 from search_spaces.records import Config, Device, Status, config_key
 from tuner import integrations
@@ -288,7 +288,7 @@ def _finalists(adapter: Adapter, task: TaskInfo) -> list[str]:
     """The keys of the configs of a task's finals, the one that ships first; "" for a config that
     the library cannot launch."""
     assert task.selection is not None
-    ships = shipped(task.selection)
+    ships = select_shipped(task.selection)
     configs = [ships.config, *ships.ties, task.selection.runner_up, task.selection.default]
     rows = [_row(adapter, task, config) for config in configs if config is not None]
     return [config_key(row) if row is not None else "" for row in rows]
@@ -296,7 +296,7 @@ def _finalists(adapter: Adapter, task: TaskInfo) -> list[str]:
 
 def _row(adapter: Adapter, task: TaskInfo, config: Config) -> Config | None:
     try:
-        return adapter.translated(task.key.kernel, config)
+        return adapter.translate(task.key.kernel, config)
     except TunerError:
         return None
 
@@ -306,7 +306,9 @@ def _no_config(adapter: Adapter, results: Results, tasks: Sequence[TaskInfo]) ->
     assert task.selection is not None
     for one in tasks:
         try:
-            adapter.translated(one.key.kernel, shipped(one.selection or task.selection).config)
+            adapter.translate(
+                one.key.kernel, select_shipped(one.selection or task.selection).config
+            )
         except TunerError as error:
             return TunerError(
                 f"{one.key.kernel} [{one.key.workload.key}]: {error.message}", error.hint

@@ -48,7 +48,7 @@ def _is_feasible(
 ) -> bool:
     """Whether an entry's config is feasible for all near workloads that the kernel accepts."""
     try:
-        for workload in _moved(Workload.from_mapping(entry.key), dims, distance):
+        for workload in _scale_workload(Workload.from_mapping(entry.key), dims, distance):
             try:
                 kernel.check_workload(workload)
             except WorkloadError:
@@ -60,7 +60,7 @@ def _is_feasible(
     return True
 
 
-def _moved(workload: Workload, dims: Sequence[str], distance: float) -> Iterator[Workload]:
+def _scale_workload(workload: Workload, dims: Sequence[str], distance: float) -> Iterator[Workload]:
     """The workload with dims scaled, also to odd sizes, for which alignment rules differ."""
     for factor in _FACTORS:
         for low_bit in (0, 1):

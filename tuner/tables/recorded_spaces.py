@@ -8,7 +8,7 @@ from dataclasses import replace
 from results_db.records import TaskInfo, TrialRecord
 from search_spaces.errors import TunerError
 from search_spaces.params import is_member
-from search_spaces.recorded.file import encoded
+from search_spaces.recorded.file import encode
 from search_spaces.recorded.space import RecordedConfig, RecordedParameter, RecordedSpace
 from search_spaces.records import Config, Status, Value, config_key
 from tuner.tables.exporters import File
@@ -25,7 +25,7 @@ class Recorded:
             if any(trial.median_us for trial in trials):
                 space = _space(task, trials)
                 name = f"{task_name(task)}.space.json"
-                yield File(name, encoded(space).encode(), (task.task_id,))
+                yield File(name, encode(space).encode(), (task.task_id,))
 
 
 def _usable(trial: TrialRecord) -> bool:
@@ -73,7 +73,7 @@ def parameters_of(configs: Sequence[Config]) -> tuple[RecordedParameter, ...]:
                 "export the task as t4 or csv, which need no search space",
             )
         values = _values(name, [config for config in configs if name in config])
-        found[name] = RecordedParameter(name, _kind(values), _ordered(values), when)
+        found[name] = RecordedParameter(name, _kind(values), _order(values), when)
         remaining.remove(name)
     return tuple(found.values())
 
@@ -104,7 +104,7 @@ def _condition(
     for other in reversed(needed):
         fewer = [one for one in needed if one != other]
         needed = fewer if decides(fewer) else needed
-    return {other: _ordered(tuple(sorted(shown[other], key=repr))) for other in needed}
+    return {other: _order(tuple(sorted(shown[other], key=repr))) for other in needed}
 
 
 def _values(name: str, configs: Sequence[Config]) -> tuple[Value, ...]:
@@ -123,7 +123,7 @@ def _kind(values: Sequence[Value]) -> str:
     return "integer"
 
 
-def _ordered(values: tuple[Value, ...]) -> tuple[Value, ...]:
+def _order(values: tuple[Value, ...]) -> tuple[Value, ...]:
     numbers = [value for value in values if isinstance(value, int | float)]
     return tuple(sorted(numbers)) if len(numbers) == len(values) else values
 

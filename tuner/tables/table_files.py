@@ -21,7 +21,7 @@ class Tables:
     """`tuner`: one table per kernel and device, as `tuner.runtime` reads them."""
 
     def files(self, results: Results) -> Iterator[File]:
-        for name, table in _named(results):
+        for name, table in _name_files(results):
             yield File(name, text_of(table).encode(), _tasks(table))
 
 
@@ -29,7 +29,7 @@ class TritonConfigs:
     """`triton`: a list of configs per key, winner first, each for `triton.Config(**config)`."""
 
     def files(self, results: Results) -> Iterator[File]:
-        for name, table in _named(results):
+        for name, table in _name_files(results):
             rows = [
                 {
                     "key": dict(entry.key),
@@ -44,7 +44,7 @@ class TritonConfigs:
             yield File(f"{name.removesuffix('.json')}.triton.json", text.encode(), _tasks(table))
 
 
-def _named(results: Results) -> Iterator[tuple[str, Table]]:
+def _name_files(results: Results) -> Iterator[tuple[str, Table]]:
     """Tables with their file names. Tables of several toolchains get a digest in their names."""
     count = Counter(file_name(table) for table in results.tables)
     for table in results.tables:

@@ -5,6 +5,6 @@
 
 from __future__ import annotations
 
-from tuner.traces.recording import keep_exit, recorded, timeline_so_far
+from tuner.traces.recording import keep_exit, record, timeline_so_far
 
-__all__ = ["keep_exit", "recorded", "timeline_so_far"]
+__all__ = ["keep_exit", "record", "timeline_so_far"]

@@ -32,7 +32,7 @@ def document(processes: Sequence[RecordedProcess]) -> dict[str, Any]:
     }
 
 
-def encoded(processes: Sequence[RecordedProcess]) -> bytes:
+def encode(processes: Sequence[RecordedProcess]) -> bytes:
     """The document as the bytes of a file."""
     return json.dumps(document(processes), separators=(",", ":"), default=str).encode()
 

@@ -58,7 +58,7 @@ def keep_exit() -> None:
 
 
 @contextmanager
-def recorded(path: Path | None, name: str, *, option: str = "--trace") -> Iterator[None]:
+def record(path: Path | None, name: str, *, option: str = "--trace") -> Iterator[None]:
     """Record the block, and the processes that it starts, into a trace file.
 
     path: the file, replaced in one step after the block, also when the block raises; None: nothing
@@ -129,14 +129,14 @@ def _begin(option: str) -> Path:
 
 def _write(folder: Path, path: Path, *, raises: bool) -> None:
     """Write the file. A failure is only logged where another error would be hidden by it."""
-    from tuner.traces.chrome import encoded
+    from tuner.traces.chrome import encode
     from tuner.traces.records import read
 
     global _written
     ended_ns = time.monotonic_ns()
     try:
         processes = read(folder)
-        write_output(path, encoded(processes), _REMEDY)
+        write_output(path, encode(processes), _REMEDY)
         _written = _Written(path, processes, ended_ns) if _keeps_exit else None
     except TunerError as error:
         if raises:
@@ -152,7 +152,7 @@ def _end(folder: Path) -> None:
 
 def _record_exit() -> None:
     """Write the file again with the time since the traced block. Nobody could act on an error."""
-    from tuner.traces.chrome import encoded
+    from tuner.traces.chrome import encode
     from tuner.traces.records import RecordedSpan
 
     written = _written
@@ -164,4 +164,4 @@ def _record_exit() -> None:
     whole = replace(mine[0], spans=[*mine[0].spans, leaving])
     processes = [whole if one is mine[0] else one for one in written.processes]
     with suppress(OSError):
-        write_atomic(written.path, encoded(processes))
+        write_atomic(written.path, encode(processes))

@@ -112,7 +112,7 @@ def read(folder: Path) -> list[RecordedProcess]:
     files = [file for file in files if file.pid and file.boot == tracing.boot()]
     exits = sorted(pair for file in files for pair in file.exits)
     for file in files:
-        file.spans += _ended(file, exits)
+        file.spans += _end_spans(file, exits)
     files = sorted((file for file in files if file.spans), key=_first_ns)
     least_ns = _least_ns(files)
     names, pids = _names(files), _pids(files)
@@ -146,7 +146,7 @@ def _read_file(path: Path) -> _File:
     return file
 
 
-def _ended(file: _File, exits: Sequence[tuple[int, int]]) -> Iterator[RecordedSpan]:
+def _end_spans(file: _File, exits: Sequence[tuple[int, int]]) -> Iterator[RecordedSpan]:
     """The open spans of a file with an end."""
     if not file.open:
         return

@@ -25,7 +25,7 @@ def timeline(processes: Sequence[RecordedProcess]) -> Mapping[str, Any]:
     of the lane; below `DEPTHS`), category, name and, if the span ended with its process, `killed`.
     `spans_left_out` counts spans of at least 10 ms beyond the largest number that is stored.
     """
-    placed = list(_placed(processes))
+    placed = list(_place(processes))
     longest = sorted(placed, key=lambda each: -each[0].duration_ns)[:MOST_SPANS]
     origin_ns = min((process.first_ns for process in processes), default=0)
     lanes: dict[str, int] = {}
@@ -49,10 +49,10 @@ def timeline(processes: Sequence[RecordedProcess]) -> Mapping[str, Any]:
     }
 
 
-def _placed(processes: Sequence[RecordedProcess]) -> Iterator[tuple[RecordedSpan, str, int]]:
+def _place(processes: Sequence[RecordedProcess]) -> Iterator[tuple[RecordedSpan, str, int]]:
     """The spans that may be stored, each with its lane and its depth there."""
     around: dict[str, list[RecordedSpan]] = {}
-    for lane, span in _laned(processes):
+    for lane, span in _assign_lanes(processes):
         if span.duration_ns < LEAST_NS:
             continue
         outer = [each for each in around.get(lane, []) if each.end_ns >= span.end_ns]
@@ -68,7 +68,7 @@ def _order(span: RecordedSpan) -> tuple[int, int]:
     return span.start_ns, -span.end_ns
 
 
-def _laned(processes: Sequence[RecordedProcess]) -> Iterator[tuple[str, RecordedSpan]]:
+def _assign_lanes(processes: Sequence[RecordedProcess]) -> Iterator[tuple[str, RecordedSpan]]:
     """The spans that are shown, each with the name of its lane."""
     for process in processes:
         main = process.spans[0].tid

@@ -22,7 +22,7 @@ from tuner.bench import (
 from tuner.runtime import Entry
 from tuner.settings.models import Settings
 from tuner.upgrade.evidence import Evidence, evidence_of
-from tuner.upgrade.outcome import Outcome, Result, judged
+from tuner.upgrade.outcome import Outcome, Result, judge
 from tuner.upgrade.tables_here import TableHere
 from workers import backend_kinds
 from workers.records import Artifact, Failure
@@ -144,14 +144,14 @@ class _EntryCheck:
             outcome = replace(outcome, toolchain=tools)
         if unchanged:
             return replace(outcome, result=Result.SAME, note="its binaries have not changed")
-        return self._measured(outcome, measured, built)
+        return self._judge_pass(outcome, measured, built)
 
-    def _measured(
+    def _judge_pass(
         self, outcome: Outcome, measured: Pass, built: Sequence[Artifact | Failure]
     ) -> Outcome:
         if self.options.build_only and isinstance(built[0], Artifact):
             return self._only_built(outcome, built)
-        judgement = judged(measured.rows, self.entry.median_us, self.options.margin)
+        judgement = judge(measured.rows, self.entry.median_us, self.options.margin)
         winner, better = measured.rows[0], judgement.better
         low_us, high_us = median_interval(winner.samples_us) or (None, None)
         return replace(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from results_db import NothingStoredError, Store
 from results_db.records import TaskInfo
-from results_db.shipped import shipped
+from results_db.shipped import select_shipped
 from search_spaces.records import Config, Status, Toolchain, Workload, config_key
 from tuner.runtime import Entry, Table
 
@@ -42,7 +42,7 @@ def evidence_of(database: str, table: Table) -> dict[int, Evidence]:
 def _all(store: Store, table: Table) -> Iterator[tuple[int, Evidence]]:
     own = [
         task
-        for task in store.confirmed(table.kernel)
+        for task in store.list_confirmed(table.kernel)
         if task.fingerprint == table.device.fingerprint and table.launch_hash == task.launch_hash
     ]
     for at, entry in enumerate(table.entries):
@@ -58,7 +58,9 @@ def _all(store: Store, table: Table) -> Iterator[tuple[int, Evidence]]:
 
 def _ships(task: TaskInfo, entry: Entry) -> bool:
     chosen = task.selection
-    return chosen is not None and config_key(shipped(chosen).config) == config_key(entry.config)
+    return chosen is not None and config_key(select_shipped(chosen).config) == config_key(
+        entry.config
+    )
 
 
 def _evidence(store: Store, task: TaskInfo) -> Evidence:

@@ -98,7 +98,7 @@ class Judgement:
     better: Row | None = None
 
 
-def judged(rows: Sequence[Row], stored_us: float | None, margin: float) -> Judgement:
+def judge(rows: Sequence[Row], stored_us: float | None, margin: float) -> Judgement:
     """What became of the winner, the first row.
 
     The winner has flipped if another config is faster by the verdict of `search_spaces.statistics`:

@@ -86,7 +86,7 @@ def retune(
     done = []
     for item in tables:
         own = [outcome for outcome in outcomes if outcome.path == item.path]
-        done.append(_written(item, own, _new_entries(item, fresh)))
+        done.append(_write_table(item, own, _new_entries(item, fresh)))
     return run, done
 
 
@@ -122,13 +122,13 @@ def _new_entries(item: TableHere, fresh: Sequence[Table]) -> dict[Workload, Entr
     }
 
 
-def _written(
+def _write_table(
     item: TableHere, outcomes: Sequence[Outcome], found: Mapping[Workload, Entry]
 ) -> Retuned:
     entries = []
     for outcome in outcomes:
         if outcome.result in _SETTLED:
-            entries.append(_refreshed(outcome))
+            entries.append(_refresh(outcome))
         elif outcome.lost and outcome.workload in found:
             entries.append(found[outcome.workload])
         else:
@@ -189,7 +189,7 @@ def _common_default(item: TableHere, outcomes: Sequence[Outcome]) -> Config | No
     return None if only is None else dict(only.config)
 
 
-def _refreshed(outcome: Outcome) -> Entry:
+def _refresh(outcome: Outcome) -> Entry:
     """The entry with the figures of this check, where it was measured."""
     entry, measured = outcome.entry, outcome.measurement
     if outcome.median_us is None or measured is None:

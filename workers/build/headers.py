@@ -63,7 +63,7 @@ def share(private: Path) -> None:
             _copy_in(shared, private)
             return make(*args, **kwargs)
         try:
-            if _counted(flags_folder / f"{toolchain}.count") <= WITHOUT_HEADER:
+            if _count(flags_folder / f"{toolchain}.count") <= WITHOUT_HEADER:
                 return None
             with _alone(flags.with_suffix(".lock")) as alone:
                 if not alone:
@@ -115,7 +115,7 @@ def _flags_file(folder: Path, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     return folder / digest([*map(str, args), *named], 32)
 
 
-def _counted(path: Path) -> int:
+def _count(path: Path) -> int:
     """The number of variants so far, this one included."""
     with path.open("ab") as file:
         file.write(b".")

@@ -25,12 +25,12 @@ class HostModules(FileCacheManager):  # type: ignore[misc]  # Triton is untyped
     """
 
     def get_file(self, filename: str) -> str | None:
-        shared = self._shared(filename)
+        shared = self._find_shared(filename)
         path: str | None = None if shared is None else shared.get_file(filename)
         return path or cast("str | None", super().get_file(filename))
 
     def put(self, data: str | bytes, filename: str, binary: bool = True) -> str:
-        shared = self._shared(filename)
+        shared = self._find_shared(filename)
         if shared is not None:
             try:
                 return str(shared.put(data, filename, binary))
@@ -38,7 +38,7 @@ class HostModules(FileCacheManager):  # type: ignore[misc]  # Triton is untyped
                 pass
         return str(super().put(data, filename, binary))
 
-    def _shared(self, filename: str) -> FileCacheManager | None:
+    def _find_shared(self, filename: str) -> FileCacheManager | None:
         """The user's cache for an extension module; None for other files."""
         if not filename.endswith(_SUFFIX):
             return None

@@ -125,4 +125,4 @@ def _detail(error: Exception) -> str:
     """The compiler's output, or the traceback through the user's host code."""
     if source_positions.line(error):
         return source_positions.trace(error, _DETAIL_CHARS)
-    return source_positions.trimmed(str(error), _DETAIL_CHARS)
+    return source_positions.trim(str(error), _DETAIL_CHARS)

@@ -49,7 +49,7 @@ def compile_only(call: Callable[[], object]) -> bool:
     if not patches:
         return False
     reached = ""
-    with _patched(patches):
+    with _patch(patches):
         try:
             call()
         except _Launched as launched:
@@ -121,7 +121,7 @@ def _patches() -> list[tuple[type, str, str]]:
 
 
 @contextmanager
-def _patched(patches: list[tuple[type, str, str]]) -> Iterator[None]:
+def _patch(patches: list[tuple[type, str, str]]) -> Iterator[None]:
     def stop(reached: str) -> Callable[..., NoReturn]:
         def method(*_: Any, **__: Any) -> NoReturn:
             raise _Launched(reached)

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from search_spaces.records import Device, Status, Toolchain, Value, Workload, digest
-from tuner.tracing import span, traced
+from tuner.tracing import span, trace_calls
 from workers import backend_kinds, quiet_processors
 from workers.machine_lock import DeviceLock
 from workers.measure.preparation_parts import Part, PartResult
@@ -180,7 +180,7 @@ class DeviceRunner:
 
     def _attempt(self, job: MeasureJob) -> Reply | Loss:
         children = self._children
-        child = self._unbiased(job) if job.mode is Mode.CONFIRM else children.ready()
+        child = self._start_unbiased(job) if job.mode is Mode.CONFIRM else children.ready()
         self._remember(child, job)
         if job.mode not in _UNDISTURBED:
             children.ensure_standby()
@@ -247,7 +247,7 @@ class DeviceRunner:
     def _device_held(self) -> AbstractContextManager[None]:
         """A block in which no other process of this machine times or checks on the device."""
         lock = self._device_lock()
-        return lock.held(lambda: self._children.retired) if lock is not None else nullcontext()
+        return lock.hold(lambda: self._children.retired) if lock is not None else nullcontext()
 
     def _device_lock(self) -> DeviceLock | None:
         """The lock of this very device; None for one that is not real or not timed."""
@@ -268,7 +268,7 @@ class DeviceRunner:
         """Let the child go on. For any thread."""
         self._children.current.resume()
 
-    def _unbiased(self, job: MeasureJob) -> SupervisedChild:
+    def _start_unbiased(self, job: MeasureJob) -> SupervisedChild:
         """A child that has not seen the job's task: new buffers, no state of the search."""
         child = self._children.ready()
         if not self._has_seen(child.pid, job):
@@ -349,7 +349,7 @@ class DeviceService:
     def info(self) -> tuple[Device, Toolchain]:
         return self._backend.info()
 
-    @traced("calibration", "start")
+    @trace_calls("calibration", "start")
     def calibration(self) -> Calibration | None:
         """The backend's calibration of device and clock; None if it has none."""
         calibrate = getattr(self._backend, "calibration", None)

@@ -11,7 +11,7 @@ from search_spaces.records import config_key
 from tuner.tracing import span
 from workers import backend_kinds
 from workers.measure.gate.checks import refusal
-from workers.measure.race.modes import collect_samples, compared
+from workers.measure.race.modes import collect_samples, compare
 from workers.measure.session_backend import PreparedCandidate, SessionBackend
 from workers.measure.task_data import TaskData
 from workers.measure.timers.graph import CaptureFailed
@@ -94,7 +94,7 @@ class Session:
                     prepared[index] = outcome
                 if not isinstance(outcome, PreparedCandidate):
                     break
-        return self._measurement([self._untimed(prepared, i) for i in self._indices()], {})
+        return self._measurement([self._make_untimed(prepared, i) for i in self._indices()], {})
 
     def compete(self) -> Measurement:
         """Check the candidates, then time those that passed."""
@@ -104,13 +104,15 @@ class Session:
         timeable = self._timeable(prepared, baselines)
         failed = {name: one for name, one in baselines.items() if isinstance(one, Failure)}
         if not timeable:
-            return self._measurement([self._untimed(prepared, i) for i in self._indices()], failed)
+            return self._measurement(
+                [self._make_untimed(prepared, i) for i in self._indices()], failed
+            )
         timed = self._time(timeable)
         timings = self._timings(timeable, timed)
         outcomes = [
-            self._accepted(index, timeable[index], timings[index], timed.cache)
+            self._accept(index, timeable[index], timings[index], timed.cache)
             if index in timings
-            else self._untimed(prepared, index)
+            else self._make_untimed(prepared, index)
             for index in self._indices()
         ]
         compared = {name: failed.get(name) or timings[name] for name in baselines}
@@ -194,9 +196,9 @@ class Session:
             with span("wait for the processors", "waiting"):
                 await_processors()
         with span("timing", "timing"):
-            return self._timed(timeable)
+            return self._time_prepared(timeable)
 
-    def _timed(self, timeable: Mapping[int | str, PreparedCandidate]) -> TimedPass:
+    def _time_prepared(self, timeable: Mapping[int | str, PreparedCandidate]) -> TimedPass:
         started = time.monotonic()
         prepared = list(timeable.values())
         timer = self._backend.timer(self._job.protocol, prepared)
@@ -237,7 +239,7 @@ class Session:
         timings = {}
         for position, (key, one) in enumerate(timeable.items()):
             samples = timed.samples[position]
-            ratio = compared(
+            ratio = compare(
                 self._job.mode, samples, reference, self._job.protocol, timed.quantum_us
             )
             is_reference = position == reference_at
@@ -254,7 +256,7 @@ class Session:
             )
         return timings
 
-    def _accepted(
+    def _accept(
         self, index: int, prepared: PreparedCandidate, timing: Timing, cache: str
     ) -> Timing | Failure:
         """The timing, or its refusal if the time is impossible or the timed run was wrong."""
@@ -273,7 +275,7 @@ class Session:
         artifact = self._job.candidates[index]
         return replace(failure, facts=artifact.facts, binary_hash=artifact.binary_hash)
 
-    def _untimed(
+    def _make_untimed(
         self, prepared: Mapping[int, PreparedCandidate | Failure], index: int
     ) -> Timing | Failure:
         one = prepared.get(index)

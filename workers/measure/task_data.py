@@ -264,7 +264,7 @@ class TaskCache:
 
     def get(self, ref: KernelRef, workload: Workload, seeds: tuple[int, ...]) -> TaskData:
         """The task; made unless it is kept."""
-        kept = self.known(ref, workload, seeds)
+        kept = self.get_kept(ref, workload, seeds)
         if kept is not None:
             return kept
         # The first tasks go before the new one is made, because both may not fit in memory.
@@ -275,7 +275,9 @@ class TaskCache:
             self._tasks.popitem(last=False)
         return made
 
-    def known(self, ref: KernelRef, workload: Workload, seeds: tuple[int, ...]) -> TaskData | None:
+    def get_kept(
+        self, ref: KernelRef, workload: Workload, seeds: tuple[int, ...]
+    ) -> TaskData | None:
         """The task if it is kept, without making it."""
         key = (ref, workload, seeds)
         if key in self._tasks:

@@ -118,7 +118,7 @@ class TorchBackend(ABC):
             with self._settings():
                 return self._measure(job)
         except Exception as error:
-            return self._failed(error, f"kernel `{job.kernel.spec}`")
+            return self._make_failure(error, f"kernel `{job.kernel.spec}`")
         finally:
             self._tasks.drop_suspects()
             self._check_sizes.drop_suspects()
@@ -136,7 +136,7 @@ class TorchBackend(ABC):
         except NeedsCompilation:
             return PartResult(done=False, compile_first=(part.baseline,))
         except Exception as error:
-            self._failed(error)
+            self._make_failure(error)
             return PartResult(done=False)
         finally:
             self._release_unused_memory(0.0)
@@ -209,7 +209,7 @@ class TorchBackend(ABC):
     def _preload(self, task: TaskData) -> None:  # noqa: B027
         """Load in advance what the first variant of the task needs."""
 
-    def _failed(self, error: Exception, doing: str = "") -> Failure:
+    def _make_failure(self, error: Exception, doing: str = "") -> Failure:
         """The failure of an exception. A subclass sets `poisoned` here if the device is lost."""
         return failure_of(error, doing=doing)
 
@@ -233,14 +233,14 @@ class TorchBackend(ABC):
             else:
                 checked = self._check_baseline(task, name)
         except Exception as problem:
-            return self._failed(problem, f"baseline `{name}`")
+            return self._make_failure(problem, f"baseline `{name}`")
         if isinstance(checked, Failure):
             return checked
         rotations = tuple(partial(function, inputs) for inputs in self._copies(task))
         candidate = Candidate(
             name, run, enter=self._enter_baseline, rotations=rotations, baseline=True
         )
-        return self._prepared(task, candidate, checked)
+        return self._make_prepared(task, candidate, checked)
 
     def _check_baseline(self, task: TaskData, name: str) -> Checked | Failure:
         """Warm a baseline up and check it. A result that is correct is kept with the task."""
@@ -273,7 +273,7 @@ class TorchBackend(ABC):
             self._preload(task)
             compiled = (name for name in job.upcoming_baselines if name in task.baselines)
             return PartResult(True, tuple(n for n in compiled if is_compiled(task.baselines[n])))
-        known = self._tasks.known(*key)
+        known = self._tasks.get_kept(*key)
         if known is None or part.baseline not in known.baselines:
             return PartResult(done=False)
         if part.kind is PartKind.COMPILE:
@@ -305,10 +305,10 @@ class TorchBackend(ABC):
             task = self._check_sizes.get(ref, check.workload, self._seeds)
             outcome = self.prepare(task, check.artifact, check=True)
         except Exception as error:
-            return self._failed(error)
+            return self._make_failure(error)
         return outcome if isinstance(outcome, Failure) else None
 
-    def _prepared(
+    def _make_prepared(
         self,
         task: TaskData,
         candidate: Candidate,

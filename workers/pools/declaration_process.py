@@ -97,17 +97,17 @@ class DeclarationProcess:
         except ChildError as error:
             if isinstance(error.error, TunerError):
                 raise error.error from TracebackOfProcess(f"\n{error.trace}")
-            raise self._failed(job, f"fails with {error}") from TracebackOfProcess(
+            raise self._make_error(job, f"fails with {error}") from TracebackOfProcess(
                 f"\n{error.trace}"
             )
         except ChildTimeout as error:
-            raise self._failed(job, f"does not end within {error.limit_s:.0f} s") from error
+            raise self._make_error(job, f"does not end within {error.limit_s:.0f} s") from error
         except ChildDied as death:
-            raise self._failed(
+            raise self._make_error(
                 job, crash_message(f"ends with {death.exit_status}", death)
             ) from death
 
-    def _failed(self, job: DeclarationJob, how: str) -> KernelError:
+    def _make_error(self, job: DeclarationJob, how: str) -> KernelError:
         return KernelError(
             f"kernel {job.kernel.spec}: the check of its declaration for {job.workload.key!r} "
             f"{how}",

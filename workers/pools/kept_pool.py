@@ -131,7 +131,7 @@ class KeptPool:
             if worker_id not in self._jobs.values()
         ]
 
-    def described(self) -> Sequence[WorkerInfo] | None:
+    def describe_workers(self) -> Sequence[WorkerInfo] | None:
         """The runners: those that are ready, or all as the pool behind it describes them."""
         assert self._pool is not None, "start comes first"
         if len(self._ready) >= self._pool.runners:
@@ -146,13 +146,13 @@ class KeptPool:
 
     def submit_build(self, job: BuildJob) -> None:
         assert self._pool is not None, "start comes first"
-        job = replace(job, job_id=self._numbered(job.job_id))
+        job = replace(job, job_id=self._number(job.job_id))
         self._jobs[job.job_id] = ""
         self._pool.submit_build(job)
 
     def submit_measure(self, worker_id: str, job: MeasureJob) -> None:
         assert self._pool is not None, "start comes first"
-        job = replace(job, job_id=self._numbered(job.job_id))
+        job = replace(job, job_id=self._number(job.job_id))
         self._jobs[job.job_id] = worker_id
         self._pool.submit_measure(worker_id, job)
 
@@ -184,7 +184,7 @@ class KeptPool:
     def _forget_workers(self) -> None:
         self._ready, self._jobs, self._events, self._failed = {}, {}, [], False
 
-    def _numbered(self, job_id: str) -> str:
+    def _number(self, job_id: str) -> str:
         return f"{self._run}:{job_id}"
 
     def _take(self, events: Sequence[PoolEvent]) -> list[PoolEvent]:

@@ -16,12 +16,12 @@ from typing import Any
 from tuner.tracing import span
 from workers import backend_kinds
 from workers.build.process_builder import ProcessBuilder
-from workers.device import found
+from workers.device import find_devices
 from workers.host import cpu_device
 from workers.measure.device_runner import DeviceRunner
 from workers.pools.cores import number, shares
 from workers.pools.declaration_process import DeclarationProcess
-from workers.pools.worker_servers import WorkerServers, taken
+from workers.pools.worker_servers import WorkerServers, take_servers
 from workers.pools.worker_slots import PoolPlan, WorkerSlot
 from workers.quiet_processors import Yielder
 from workers.records import (
@@ -96,7 +96,7 @@ class LocalPool:
         sys.setswitchinterval(_SWITCH_S)
         plan = self._plan
         kinds = sorted(kind for kind, count in self._spec.runners.items() if count != 0)
-        servers = self._servers = self._handed_over(kinds) or taken(
+        servers = self._servers = self._handed_over(kinds) or take_servers(
             kinds, plan.paths, plan.cwd, torch_free=self._spec.torch_free
         )
         servers.start()
@@ -170,13 +170,13 @@ class LocalPool:
             server=servers.builders,
         )
 
-    def described(self) -> Sequence[WorkerInfo] | None:
+    def describe_workers(self) -> Sequence[WorkerInfo] | None:
         servers, host, infos = self._servers, socket.gethostname(), []
         if servers is None:
             return None
         for state in self._runners.values():
             slot = state.slot
-            device = servers.described(slot.kind, slot.index, slot.options)
+            device = servers.describe_device(slot.kind, slot.index, slot.options)
             if device is None:
                 return None
             toolchain = backend_kinds.spec(slot.kind).toolchain()
@@ -350,4 +350,4 @@ def _usable_cpus() -> int:
 
 
 def _count_devices(kind: str) -> int:
-    return len(found(kind))
+    return len(find_devices(kind))

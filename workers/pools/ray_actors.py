@@ -34,7 +34,7 @@ class BuilderActor:
     ) -> None:
         log_file.join(f"actor of {name}")
         tracing.join(f"actor of {name}")
-        self._moved = _moved(cwd)
+        self._moved = _find_moved_folder(cwd)
         paths, cwd = self._moved.paths(paths), self._moved.path(cwd)
         others = frozenset[int]()
         if any(backend_kinds.spec(kind).accelerator for kind in kinds):
@@ -83,7 +83,7 @@ class RunnerActor:
             options["supervisor_pid"] = os.getpid()
         backend = backend_kinds.spec(slot.kind)
         index = 0 if backend.ray_gpus else slot.index
-        self._moved = _moved(cwd)
+        self._moved = _find_moved_folder(cwd)
         paths, cwd = self._moved.paths(paths), self._moved.path(cwd)
         launch, cores = _processors(slot.kind) if backend.accelerator else (None, frozenset())
         self._runner = DeviceRunner(
@@ -137,7 +137,7 @@ def _processors(kind: str) -> tuple[int | None, frozenset[int]]:
     return (launch.get(number(kind, 0) % gpus), rest) if launch else (None, frozenset())
 
 
-def _moved(cwd: str) -> MovedFolder:
+def _find_moved_folder(cwd: str) -> MovedFolder:
     """The driver's folder on this node, if a job shipped it as its `working_dir`."""
     shipped = ray.get_runtime_context().runtime_env.get("working_dir")
     return MovedFolder(cwd, os.getcwd() if shipped else cwd)

@@ -16,7 +16,14 @@ from typing import IO, Any
 from search_spaces.errors import TunerError
 from tuner import tracing
 from tuner.import_names import PACKAGES, user_module
-from workers.pools.ray_local import LocalRay, isolated, namespace, python_path, quiet, sigterm_kept
+from workers.pools.ray_local import (
+    LocalRay,
+    make_isolated_job,
+    namespace,
+    python_path,
+    quiet,
+    sigterm_kept,
+)
 from workers.pools.ray_local import ray as ray
 
 _PROBE = """
@@ -79,10 +86,10 @@ def connect(address: str | None, timeout_s: float, local_cpus: int) -> Cluster:
                 namespace=namespace(),
                 logging_level="ERROR",
                 log_to_driver=False,
-                job_config=isolated(),
+                job_config=make_isolated_job(),
             )
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise _refused(address, f"{error.__context__}\n{error}") from None
+        raise _make_refusal(address, f"{error.__context__}\n{error}") from None
     return Cluster(connected_here=True, runtime_env=_runtime_env())
 
 
@@ -144,14 +151,14 @@ def _probe(address: str, timeout_s: float) -> None:
     if ended is None and _REFUSED not in printed:
         raise _unreachable(address, f"did not answer within {timeout_s:g} s")
     if ended != 0:
-        raise _refused(address, printed or f"exit code {ended}")
+        raise _make_refusal(address, printed or f"exit code {ended}")
 
 
 def _text(log: IO[bytes]) -> str:
     return os.pread(log.fileno(), 2**20, 0).decode(errors="replace")
 
 
-def _refused(address: str, output: str) -> TunerError:
+def _make_refusal(address: str, output: str) -> TunerError:
     if _REFUSED in output or "AuthenticationError" in output:
         wrong = os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
         return TunerError(

@@ -167,7 +167,7 @@ def _init(cpus: int, folder: Path) -> None:
         logging_level="ERROR",
         namespace=namespace(),
         object_store_memory=_STORE_BYTES,
-        job_config=isolated(),
+        job_config=make_isolated_job(),
         _node_ip_address=LOOPBACK,
         # Ray makes its folder readable for all users.
         _temp_dir=f"{folder / 'ray'}",
@@ -225,7 +225,7 @@ class _NoFolders(list[str]):
         return list, ()
 
 
-def isolated() -> ray.job_config.JobConfig:
+def make_isolated_job() -> ray.job_config.JobConfig:
     """A job whose actors do not import from the driver's working folder and script folder.
 
     By default Ray puts both before the standard library in every worker of the job, so that a

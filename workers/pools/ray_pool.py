@@ -189,7 +189,7 @@ class RayPool:
                 ray.kill(state.actor)
 
     # -- jobs --------------------------------------------------------------------------------------
-    def described(self) -> Sequence[WorkerInfo] | None:
+    def describe_workers(self) -> Sequence[WorkerInfo] | None:
         return None
 
     def submit_build(self, job: BuildJob) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from search_spaces.records import Device
 from workers import backend_kinds
-from workers.device import found
+from workers.device import find_devices
 from workers.pools import ray_nodes
 from workers.pools.ray_cluster import connect, ray
 from workers.pools.ray_nodes import Node
@@ -50,7 +50,7 @@ def _find_devices(kinds: tuple[str, ...], node: Node) -> list[Device]:
     # A plug-in that the driver has may be missing on this node.
     here = [kind for kind in kinds if kind in backend_kinds.names()]
     counts = {kind: backend_kinds.spec(kind).ray_count([node]) for kind in here}
-    return [device for kind in here for device in found(kind)[: counts[kind]]]
+    return [device for kind in here for device in find_devices(kind)[: counts[kind]]]
 
 
 def _devices(call: ray.ObjectRef) -> list[Device] | None:

@@ -94,7 +94,7 @@ class VirtualPool:
             device, toolchain = backend.info()
             self._at(self._now, WorkerReady(WorkerInfo(slot.worker_id, device, toolchain)))
 
-    def described(self) -> Sequence[WorkerInfo] | None:
+    def describe_workers(self) -> Sequence[WorkerInfo] | None:
         return None
 
     def submit_build(self, job: BuildJob) -> None:

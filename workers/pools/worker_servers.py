@@ -132,7 +132,7 @@ class WorkerServers:
                 server.start()
         self._describe = {kind: begin() for kind, begin in self._describing.items()}
 
-    def described(self, kind: str, index: int, options: Mapping[str, Value]) -> Device | None:
+    def describe_device(self, kind: str, index: int, options: Mapping[str, Value]) -> Device | None:
         """The device of a runner as known without opening it; None if its kind does not say."""
         describe = self._describe.get(kind)
         return describe(index, options) if describe is not None else None
@@ -216,7 +216,7 @@ def end_prestarted() -> None:
         _drop()
 
 
-def taken(
+def take_servers(
     kinds: Sequence[str], paths: Sequence[str], cwd: str, *, torch_free: bool
 ) -> WorkerServers:
     """The servers that were started in advance if they fit, else others that are not started."""

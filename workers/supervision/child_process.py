@@ -20,7 +20,7 @@ from workers.supervision.child.messages import (
     LENGTH_BYTES,
     REPLY,
     ForkOrder,
-    framed,
+    frame,
     length_of,
 )
 from workers.supervision.fork_server import Server, exit_name
@@ -106,7 +106,7 @@ class ChildProcess:
                 deadline.heartbeat(content.decode())
 
     def _write(self, body: bytes, deadline: ResponseDeadline) -> None:
-        message = memoryview(framed(body))
+        message = memoryview(frame(body))
         while message:
             _wait_for(self._requests, select.POLLOUT, deadline)
             message = message[os.write(self._requests, message) :]

@@ -101,7 +101,7 @@ class FaultAttribution:
         except _JobFailed as failed:
             return failed.failure
         alone = self._outcomes.get(0) if len(every) == 1 and not self._parts else None
-        return alone if isinstance(alone, Failure) else self._merged()
+        return alone if isinstance(alone, Failure) else self._merge()
 
     # -- attempts ------------------------------------------------------------------------------
     def _measure_together(self, members: list[int]) -> None:
@@ -301,7 +301,7 @@ class FaultAttribution:
         artifact = self._job.candidates[index]
         return replace(failure, facts=artifact.facts, binary_hash=artifact.binary_hash)
 
-    def _merged(self) -> Measurement:
+    def _merge(self) -> Measurement:
         """All answers as one measurement.
 
         Method and clocks are those of the first attempt that timed; costs add up.

@@ -40,7 +40,7 @@ from workers.supervision.child.messages import (
     ForkOrder,
     LoadOrder,
     Order,
-    framed,
+    frame,
 )
 
 _log = logging.getLogger(__name__)
@@ -172,7 +172,7 @@ class Server(ABC):
 
     def _send(self, order: Order, descriptors: Sequence[int]) -> None:
         assert self._control is not None
-        message = framed(pickle.dumps(order))
+        message = frame(pickle.dumps(order))
         # One system call: a caller killed between two would leave a folder that no reaper removes.
         sent = socket.send_fds(self._control, [message], list(descriptors))
         self._control.sendall(message[sent:])

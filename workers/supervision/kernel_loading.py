@@ -21,11 +21,11 @@ def load_kernel(ref: KernelRef, device: Device | None = None) -> Kernel:
     """
     from search_spaces import registry, source_changes
 
-    names = ", ".join(Path(file).name for file in source_changes.edited(ref.sources))
+    names = ", ".join(Path(file).name for file in source_changes.list_edited(ref.sources))
     if not names:
         kernel = registry.load(ref.spec, ref.paths, device)
         # Once more, because the file may have been edited before it was imported.
-        names = ", ".join(Path(file).name for file in source_changes.edited(ref.sources))
+        names = ", ".join(Path(file).name for file in source_changes.list_edited(ref.sources))
     if names:
         raise MachineFault(
             f"{names} is not the file that the driver has read",

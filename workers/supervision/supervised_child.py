@@ -243,7 +243,7 @@ class SupervisedChild:
         if self._own_server:
             self._server.close()
 
-    @tracing.traced("start of a process", "waiting")
+    @tracing.trace_calls("start of a process", "waiting")
     def _start(self) -> ChildProcess:
         with self._standing:
             self._standing.wait_for(lambda: not self._suspended or self._retired)

@@ -83,7 +83,7 @@ class CpuBackend(TorchBackend):
                 variant(task.inputs)
                 checked = check_variant(task, run, observer=self._observer) if check else None
         except Exception as problem:
-            return self._failed(problem)
+            return self._make_failure(problem)
         if isinstance(checked, Failure):
             return checked
         candidate = Candidate(
@@ -92,7 +92,7 @@ class CpuBackend(TorchBackend):
             enter=lambda: _use_threads(threads),
             rotations=tuple(partial(variant, inputs) for inputs in self._copies(task)),
         )
-        return self._prepared(task, candidate, checked, compiled=compilations.count)
+        return self._make_prepared(task, candidate, checked, compiled=compilations.count)
 
     def prepare_baseline(self, task: TaskData, name: str) -> PreparedCandidate | Failure:
         from workers.build import headers, linking

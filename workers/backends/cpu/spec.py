@@ -27,14 +27,14 @@ class CpuSpec(BackendSpec):
     standby = False
     seconds_per_trial = 5.0
 
-    def found(self) -> list[Device]:
+    def find_devices(self) -> list[Device]:
         from workers.host import cpu_device
 
         return [cpu_device()]
 
     def detect(self, index: int) -> Device:
         # A cluster counts runners over its nodes; each node has one such device.
-        return self.found()[0]
+        return self.find_devices()[0]
 
     def describing(self) -> Describe:
         # The option `cores` changes what the runner's process sees.

@@ -46,7 +46,7 @@ def detect(index: int) -> Device:
     )
 
 
-def described() -> list[Device]:
+def describe_devices() -> list[Device]:
     """The GPUs visible to this process, as `detect` gives them; empty where there is no driver.
 
     A short-lived process asks the driver, so that CUDA is not initialised in this one.
@@ -70,7 +70,7 @@ def has_driver() -> bool:
     return any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg"))
 
 
-def found() -> list[Device]:
+def find_devices() -> list[Device]:
     """The GPUs visible to this process, in CUDA's order; empty where there is no driver."""
     with opened_nvml() as nvml:
         if nvml is None:

@@ -25,10 +25,10 @@ class CudaSpec(GpuSpec):
     usual_target = "cuda:90"
     limits = limits.BY_CAPABILITY
 
-    def found(self) -> list[Device]:
-        from workers.backends.cuda.devices import found
+    def find_devices(self) -> list[Device]:
+        from workers.backends.cuda.devices import find_devices
 
-        return found()
+        return find_devices()
 
     def likely_here(self) -> bool:
         from workers.backends.cuda.devices import has_driver
@@ -41,14 +41,14 @@ class CudaSpec(GpuSpec):
         return detect(index)
 
     def describing(self) -> Describe:
-        from workers.backends.cuda.devices import described
+        from workers.backends.cuda.devices import describe_devices
 
         answer: Future[list[Device]] = Future()
 
         def ask() -> None:
             devices: list[Device] = []
             try:
-                devices = described()
+                devices = describe_devices()
             finally:
                 answer.set_result(devices)
 

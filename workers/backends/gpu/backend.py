@@ -92,7 +92,7 @@ class GpuBackend(TorchBackend):
                 self._make_room(task)
                 return self._prepare(task, artifact, check)
         except Exception as problem:
-            return self._failed(problem)
+            return self._make_failure(problem)
 
     def timer(self, constants: MeasurementProtocol, entries: Sequence[PreparedCandidate]) -> Timer:
         """A timer of the protocol's method; `auto` chooses by the fastest of a few entries."""
@@ -198,7 +198,7 @@ class GpuBackend(TorchBackend):
         if copies := len(self._copies(task)):
             rotations = bind_copies(task, artifact.config, copies)
         candidate = Candidate(config_key(artifact.config), variant.run, rotations=rotations)
-        return self._prepared(
+        return self._make_prepared(
             task,
             candidate,
             checked,
@@ -254,7 +254,7 @@ class GpuBackend(TorchBackend):
             self._make_room(None)
             return super()._build_task(ref, workload, seeds)
 
-    def _failed(self, error: Exception, doing: str = "") -> Failure:
+    def _make_failure(self, error: Exception, doing: str = "") -> Failure:
         """The failure of an exception; a context that no longer synchronises is lost."""
         import torch
 

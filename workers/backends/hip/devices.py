@@ -48,7 +48,7 @@ def has_driver() -> bool:
     return Path("/dev/kfd").exists()
 
 
-def found() -> list[Device]:
+def find_devices() -> list[Device]:
     """The GPUs visible to this process, in HIP's order; empty where there is no driver."""
     if not has_driver():
         return []

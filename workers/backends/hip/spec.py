@@ -25,10 +25,10 @@ class HipSpec(GpuSpec):
     usual_target = "hip:gfx942"
     limits = limits.BY_ARCHITECTURE
 
-    def found(self) -> list[Device]:
-        from workers.backends.hip.devices import found
+    def find_devices(self) -> list[Device]:
+        from workers.backends.hip.devices import find_devices
 
-        return found()
+        return find_devices()
 
     def likely_here(self) -> bool:
         from workers.backends.hip.devices import has_driver

@@ -116,7 +116,7 @@ class _Bits:
     def calculating(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """The operation in float32; the result has the type of the last operand, or is boolean."""
 
-        def widened(builder: Any, *arguments: Any) -> Any:
+        def call_wide(builder: Any, *arguments: Any) -> Any:
             operands = [item for item in arguments if isinstance(item, self._handle)]
             if not any(map(self._is_narrow, operands)):
                 return method(builder, *arguments)
@@ -124,20 +124,20 @@ class _Bits:
             rounds = self._is_narrow(operands[-1]) and result.data.dtype.kind == "f"
             return self._narrow(result, operands[-1].dtype) if rounds else result
 
-        return widened
+        return call_wide
 
     def fusing(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """The fma of float32, rounded once: float64 holds the product exactly."""
         import numpy
 
-        def fused(builder: Any, x: Any, y: Any, z: Any) -> Any:
+        def fuse(builder: Any, x: Any, y: Any, z: Any) -> Any:
             if z.dtype.scalar != self._tl.float32:
                 return method(builder, x, y, z)
             exact = (value.data.astype(numpy.float64) for value in (x, y, z))
             first, second, third = exact
             return self._handle((first * second + third).astype(numpy.float32), self._tl.float32)
 
-        return fused
+        return fuse
 
     def casting(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """Casts between a narrow float and float32, to nearest; `method` does all others."""
@@ -174,13 +174,13 @@ class _Bits:
         such masks, earlier versions take them.
         """
 
-        def masked(builder: Any, *arguments: Any, **named: Any) -> Any:
+        def apply_mask(builder: Any, *arguments: Any, **named: Any) -> Any:
             before, mask, rest = arguments[:mask_at], arguments[mask_at], arguments[mask_at + 1 :]
             if isinstance(mask, self._handle) and mask.data.dtype.kind in "iu":
                 mask = self._handle(mask.data != 0, self._tl.int1)
             return method(builder, *before, mask, *rest, **named)
 
-        return masked
+        return apply_mask
 
     def reducing(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """Reductions and scans; their combining functions compute in their arguments' type."""
@@ -273,11 +273,11 @@ def _index_by_items(interpreter: Any) -> None:
     which numpy refuses from 2.4 on."""
     patch = interpreter._patch_lang_tensor
 
-    def patched(tensor: Any, scope: Any) -> None:
+    def patch_scope(tensor: Any, scope: Any) -> None:
         patch(tensor, scope)
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
-    interpreter._patch_lang_tensor = patched
+    interpreter._patch_lang_tensor = patch_scope
 
 
 def _leave_out_unread_checks(builder: Any) -> None:

@@ -87,23 +87,23 @@ class InterpreterBackend(TorchBackend):
             tensors = _tensors(task, artifact.config, variant)
             launches = task.kernel.launches(task.workload, artifact.config, tensors)
             if foreign := _compiled_only(launches):
-                return self._unchecked(task, variant, f"cannot be interpreted: {foreign}")
+                return self._prepare_unchecked(task, variant, f"cannot be interpreted: {foreign}")
             key = computation(launches, tensors)
             checked = task.checked_computations.get(key)
             if checked is None:
-                checked = self._checked(task, variant)
+                checked = self._check(task, variant)
                 if key is not None and isinstance(checked, Checked):
                     task.checked_computations[key] = checked
         except Exception as problem:
             if (limit := uninterpretable(problem)) and variant is not None:
-                return self._unchecked(task, variant, f"cannot be interpreted: {limit}")
-            return self._failed(problem)
+                return self._prepare_unchecked(task, variant, f"cannot be interpreted: {limit}")
+            return self._make_failure(problem)
         if isinstance(checked, Failure):
             return checked
         candidate = Candidate(task.kernel.name, variant.run)
-        return self._prepared(task, candidate, checked, outputs=variant.outputs)
+        return self._make_prepared(task, candidate, checked, outputs=variant.outputs)
 
-    def _checked(self, task: TaskData, variant: WritingVariant) -> Checked | Failure:
+    def _check(self, task: TaskData, variant: WritingVariant) -> Checked | Failure:
         import numpy
 
         # A GPU gives no warning for infinities and NaN; the gate detects them.
@@ -112,10 +112,12 @@ class InterpreterBackend(TorchBackend):
                 task, variant.run, outputs=variant.outputs, scratch=variant.scratch
             )
 
-    def _unchecked(self, task: TaskData, variant: WritingVariant, note: str) -> PreparedCandidate:
+    def _prepare_unchecked(
+        self, task: TaskData, variant: WritingVariant, note: str
+    ) -> PreparedCandidate:
         task.load(0)
         candidate = Candidate(task.kernel.name, variant.run)
-        return self._prepared(task, candidate, None, outputs=variant.outputs, note=note)
+        return self._make_prepared(task, candidate, None, outputs=variant.outputs, note=note)
 
     def timer(self, constants: MeasurementProtocol, entries: Sequence[PreparedCandidate]) -> Timer:
         raise TypeError("the interpreter does not time")

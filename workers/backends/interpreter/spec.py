@@ -24,7 +24,7 @@ class InterpreterSpec(BackendSpec):
     standby = False
     default_runners = 1
 
-    def found(self) -> list[Device]:
+    def find_devices(self) -> list[Device]:
         from workers.host import cpu_device
 
         host = cpu_device()
@@ -39,7 +39,7 @@ class InterpreterSpec(BackendSpec):
         ]
 
     def detect(self, index: int) -> Device:
-        return self.found()[0]
+        return self.find_devices()[0]
 
     def warm_builder(self, cache_dir: Path) -> None:
         from workers.backends.gpu.spec import warm_triton

@@ -20,7 +20,11 @@ from typing import TYPE_CHECKING
 
 from search_spaces.recorded.space import RecordedSpace
 from search_spaces.records import Config, Device, Status, Toolchain, config_key, digest
-from workers.backends.simulated.build import recorded_failure, recorded_space, unrecorded
+from workers.backends.simulated.build import (
+    make_unrecorded_failure,
+    recorded_failure,
+    recorded_space,
+)
 from workers.backends.simulated.clock import SimulatedTimer, Source
 from workers.backends.simulated.spec import SimulatedSpec
 from workers.records import (
@@ -119,7 +123,7 @@ class SimulatedBackend:
         self, space: RecordedSpace, artifact: Artifact, job: MeasureJob
     ) -> Timing | Failure:
         if artifact.config not in space:
-            return unrecorded(artifact.config)
+            return make_unrecorded_failure(artifact.config)
         entry = space[artifact.config]
         # Equal machine code has equal faults, whichever config it is measured for.
         original = space.original(artifact.config)
@@ -179,7 +183,7 @@ def _time(
     baselines: Sequence[str],
 ) -> dict[str, Timing]:
     """Timings by name of the verified candidates and the baselines, sampled in one pass."""
-    from workers.measure.race.modes import collect_samples, compared
+    from workers.measure.race.modes import collect_samples, compare
     from workers.measure.timers.timer import Candidate
 
     candidates: list[Candidate] = []
@@ -199,7 +203,7 @@ def _time(
     reference = taken[-1 if incumbent else 0]
     timings = {}
     for candidate, times in zip(candidates, taken, strict=True):
-        ratio = compared(job.mode, times, reference, job.protocol, timer.quantum_us)
+        ratio = compare(job.mode, times, reference, job.protocol, timer.quantum_us)
         timings[candidate.name] = Timing(
             name=candidate.name.removeprefix(_BASELINE),
             median_us=statistics.median(times),

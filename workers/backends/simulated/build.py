@@ -19,7 +19,7 @@ def simulate_build(job: BuildJob, time_scale: float = 0.0) -> Artifact | Failure
     """The recorded outcome of a config's build, after `time_scale` times the recorded seconds."""
     space = recorded_space(job.kernel)
     if job.config not in space:
-        return unrecorded(job.config)
+        return make_unrecorded_failure(job.config)
     entry = space[job.config]
     time.sleep(entry.build_s * time_scale)
     facts = StaticFacts(entry.registers, entry.spill_bytes, entry.shared_bytes)
@@ -44,16 +44,16 @@ def recorded_space(kernel: KernelRef) -> RecordedSpace:
         )
     path = os.path.abspath(kernel.spec.removeprefix(_PREFIX))
     status = os.stat(path) if os.path.exists(path) else None
-    return _loaded(path, (status.st_mtime_ns, status.st_size) if status else None)
+    return _load(path, (status.st_mtime_ns, status.st_size) if status else None)
 
 
 @lru_cache(maxsize=64)
-def _loaded(path: str, stamp: tuple[int, int] | None) -> RecordedSpace:
+def _load(path: str, stamp: tuple[int, int] | None) -> RecordedSpace:
     """stamp: of the file, so that one that is recorded again is read again."""
     return RecordedSpace.load(path)
 
 
-def unrecorded(config: Config) -> Failure:
+def make_unrecorded_failure(config: Config) -> Failure:
     """The failure of a config that the space does not contain."""
     return Failure(Status.CONSTRAINTS, f"nothing was recorded for {config_key(config)}")
 

@@ -25,7 +25,7 @@ class SimulatedSpec(BackendSpec):
     seconds_per_trial = 0.01
     seconds_of_finals = 0.1
 
-    def found(self) -> list[Device]:
+    def find_devices(self) -> list[Device]:
         """A stand-in: the device of a result is the one that was recorded."""
         return [self.detect(0)]
 

@@ -69,7 +69,7 @@ class TimedRunCheck:
         """
         done, self._done = self._done, False
         storage, self._storage = self._storage, {}
-        if problem := self._harness_change or self._invalid or self._unattributed():
+        if problem := self._harness_change or self._invalid or self._explain_unattributed():
             return problem
         if not done or (self._shared and self._task.last_check is not self):
             return ""
@@ -80,7 +80,7 @@ class TimedRunCheck:
         poisoned = self._outputs is not None
         return (unwritten(self._task, 0, storage, POISONS[0]) if poisoned else "") or outcome
 
-    def _unattributed(self) -> str:
+    def _explain_unattributed(self) -> str:
         if self._observer is None:
             return ""
         self._observer.harness_change()

@@ -27,7 +27,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from search_spaces.statistics import PairedRatio, paired
+from search_spaces.statistics import PairedRatio, compare_pairs
 from workers.measure.race.samples import CandidateSamples, affordable_passes, collect_active
 from workers.measure.timers.timer import Candidate, Timer
 from workers.records import MeasurementProtocol
@@ -96,10 +96,10 @@ def reported_ratio(
     that a confirmation reports."""
     common = min(len(samples_us), len(reference_us))
     pairs = samples_us[:common], reference_us[:common]
-    ratio = paired(*pairs, quantum_us=quantum_us)
+    ratio = compare_pairs(*pairs, quantum_us=quantum_us)
     if ratio.high - ratio.log_ratio <= max(precision, _BASELINE_SHARE * abs(ratio.log_ratio)):
         return ratio
-    return paired(*pairs, confidence=_IMPRECISE, quantum_us=quantum_us)
+    return compare_pairs(*pairs, confidence=_IMPRECISE, quantum_us=quantum_us)
 
 
 def _finish_clear(
@@ -108,7 +108,7 @@ def _finish_clear(
     """Finish candidates whose ratio is far from 1 and known well enough."""
     reference, *others = active
     for entry in others:
-        ratio = paired(
+        ratio = compare_pairs(
             entry.samples_us, reference.samples_us, confidence=confidence, quantum_us=quantum_us
         )
         size, share = abs(ratio.log_ratio), 0.0
@@ -130,7 +130,7 @@ def _finish_precise(
     """Finish candidates that are not close, and close ones whose ratio is precise."""
     reference, *others = active
     for entry in others:
-        ratio = paired(entry.samples_us, reference.samples_us, quantum_us=quantum_us)
+        ratio = compare_pairs(entry.samples_us, reference.samples_us, quantum_us=quantum_us)
         close = abs(ratio.log_ratio) < _CLOSE
         imprecise = ratio.high - ratio.log_ratio > protocol.precision
         entry.active = close and (imprecise or not window_covered)

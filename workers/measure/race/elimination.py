@@ -20,7 +20,7 @@ import math
 import time
 from collections.abc import Sequence
 
-from search_spaces.statistics import paired
+from search_spaces.statistics import compare_pairs
 from workers.measure.race.samples import (
     CandidateSamples,
     affordable_passes,
@@ -93,7 +93,7 @@ def _eliminate(
     for entry in active:
         if entry is best:
             continue
-        ratio = paired(
+        ratio = compare_pairs(
             entry.samples_us, best.samples_us, confidence=confidence, quantum_us=quantum_us
         )
         entry.active = ratio.low <= shift

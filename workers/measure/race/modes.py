@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from search_spaces.statistics import PairedRatio, paired
+from search_spaces.statistics import PairedRatio, compare_pairs
 from workers.measure.race.confirmation import confirm, reported_ratio
 from workers.measure.race.elimination import race
 from workers.measure.race.screening import screen
@@ -32,7 +32,7 @@ def collect_samples(
     return [entry.samples_us for entry in entries]
 
 
-def compared(
+def compare(
     mode: Mode,
     samples_us: Sequence[float],
     reference_us: Sequence[float],
@@ -43,4 +43,4 @@ def compared(
     if mode is Mode.CONFIRM:
         return reported_ratio(samples_us, reference_us, protocol.precision, quantum_us)
     common = min(len(samples_us), len(reference_us))
-    return paired(samples_us[:common], reference_us[:common], quantum_us=quantum_us)
+    return compare_pairs(samples_us[:common], reference_us[:common], quantum_us=quantum_us)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from search_spaces.statistics import paired
+from search_spaces.statistics import compare_pairs
 from workers.measure.race.interleaving import screening_orders
 from workers.measure.race.samples import CandidateSamples, leader
 from workers.measure.timers.timer import Candidate, Timer
@@ -124,7 +124,7 @@ def _drop_slow(
     confidence = 1 - protocol.delta / (checkpoints * max(1, len(candidates)))
     for entry in candidates:
         if entry is not best:
-            ratio = paired(
+            ratio = compare_pairs(
                 entry.samples_us, best.samples_us, confidence=confidence, quantum_us=quantum_us
             )
             entry.active = ratio.low <= math.log(protocol.hopeless)

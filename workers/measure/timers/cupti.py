@@ -97,10 +97,10 @@ class CuptiTimer(GpuTimer):
                 if seen.setdefault(slot.candidate, names) != names:
                     raise CuptiFailed(
                         f"the runs of `{candidates[slot.candidate].name}` differ: first "
-                        f"{_listed(seen[slot.candidate])}, later {_listed(names)}"
+                        f"{_format_names(seen[slot.candidate])}, later {_format_names(names)}"
                     )
                 span_ns = max(activity.end_ns for activity in run) - run[0].start_ns
-                times_us.append(self._corrected(span_ns / 1000))
+                times_us.append(self._correct(span_ns / 1000))
         self._warm_up.mark_busy()
         return by_candidate(len(candidates), slots, times_us)
 
@@ -162,6 +162,6 @@ def _activities(session: torch.autograd.profiler.profile) -> list[Activity]:
     ]
 
 
-def _listed(names: Sequence[str]) -> str:
+def _format_names(names: Sequence[str]) -> str:
     shown = ", ".join(name[:40] for name in names[:3])
     return f"{len(names)} activities ({shown}{', ...' if len(names) > 3 else ''})"

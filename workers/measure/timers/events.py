@@ -60,7 +60,7 @@ class EventTimer(GpuTimer):
             if last or not exposed:
                 break
             lead_us = min(LONGEST_SPIN_US, self._LEAD_US + self._LEAD_MARGIN * host_us)
-        return [self._corrected(start.elapsed_time(stop) * 1000) for start, stop in pairs]
+        return [self._correct(start.elapsed_time(stop) * 1000) for start, stop in pairs]
 
     def _enqueue(
         self,

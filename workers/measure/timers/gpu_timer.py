@@ -106,7 +106,7 @@ class GpuTimer:
         if self._flush is not None:
             self._flush.zero_()
 
-    def _corrected(self, raw_us: float) -> float:
+    def _correct(self, raw_us: float) -> float:
         """A reading without the overhead; at least one quantum, whatever was calibrated."""
         return max(raw_us - self._overhead_us, self.quantum_us)
 

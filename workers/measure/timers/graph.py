@@ -62,7 +62,7 @@ class GraphTimer(GpuTimer):
         if not slots:
             return [[] for _ in candidates]
         pairs = self._event_pairs(candidates[slots[0].candidate].name, len(slots))
-        reserved = _reserved()
+        reserved = _read_reserved()
         graphs: list[torch.cuda.CUDAGraph] = []
         try:
             with self._side_stream() as stream, no_garbage_collection():
@@ -74,10 +74,10 @@ class GraphTimer(GpuTimer):
             torch.cuda.synchronize()
             for graph in graphs:
                 graph.reset()
-            if _reserved() > reserved:
+            if _read_reserved() > reserved:
                 # The memory of an unused pool is reused only after it is released.
                 torch.cuda.empty_cache()
-        times_us = [self._corrected(start.elapsed_time(stop) * 1000) for start, stop in pairs]
+        times_us = [self._correct(start.elapsed_time(stop) * 1000) for start, stop in pairs]
         self._warm_up.mark_busy()
         return by_candidate(len(candidates), slots, times_us)
 
@@ -146,7 +146,7 @@ class GraphTimer(GpuTimer):
             yield self._stream
 
 
-def _reserved() -> int:
+def _read_reserved() -> int:
     """Bytes that the allocator holds. `torch.cuda.memory_reserved` is slower."""
     import torch
 

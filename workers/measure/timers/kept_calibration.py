@@ -76,7 +76,7 @@ def place(device: Device, toolchain: Toolchain) -> Path:
     return user_cache.place(_PART) / f"{digest(identity, 32)}.json"
 
 
-def kept() -> list[Path]:
+def list_kept() -> list[Path]:
     """The files of all calibrations that this user keeps."""
     return sorted(user_cache.place(_PART).glob("*.json"))
 

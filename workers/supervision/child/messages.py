@@ -78,7 +78,7 @@ class Setup(TypedDict):
     cores: frozenset[int]
 
 
-def framed(body: bytes) -> bytes:
+def frame(body: bytes) -> bytes:
     """The body with its length in front."""
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
@@ -96,5 +96,5 @@ def read_frame(stream: BinaryIO) -> bytes | None:
 
 def write_frame(stream: BinaryIO, kind: bytes, body: bytes) -> None:
     """Send a message of a kind."""
-    stream.write(framed(kind + body))
+    stream.write(frame(kind + body))
     stream.flush()
