@@ -179,7 +179,7 @@ def judged_rows(problem: Problem, folder: Path, sizes: Sequence[int], judge: Jud
 def guarded(problem: Problem, rows: dict[int, Any], between: int, judge: Judge, stop_s: float):
     """Rows for which no size between is slower; what was compared."""
     from tuner.integrations import adapter
-    from tuner.integrations.never_worse import Comparison, never_worse, sizes_between
+    from tuner.integrations.never_worse import RowRatio, never_worse, sizes_between
 
     seen: dict[str, Any] = {}
 
@@ -191,7 +191,7 @@ def guarded(problem: Problem, rows: dict[int, Any], between: int, judge: Judge, 
             facts = judge(pair.size, pair.today, pair.config)
             seen[f"{pair.size} {json.dumps(pair.config)}"] = facts
             low, high = facts["interval"]
-            answers.append(Comparison(-math.log(facts["speedup"]), -math.log(high), -math.log(low)))
+            answers.append(RowRatio(-math.log(facts["speedup"]), -math.log(high), -math.log(low)))
         return answers
 
     sizes = list(sizes_between(rows, between))

@@ -30,7 +30,7 @@ from search_spaces.records import Status
 from tuner import strategies
 from tuner.engine.search import Search
 from tuner.engine.spec import TaskBudget, TaskSpec
-from tuner.engine.trial import State
+from tuner.engine.trial import TrialState
 from workers.records import KernelRef
 
 H200 = Path(__file__).parent / "spaces" / "h200"
@@ -108,7 +108,7 @@ def play(name, strategy, seed, budget):
             spent_s += time.process_time() - began
             if trial is None:
                 return
-            searched.trials.move(trial, State.BUILDING)
+            searched.trials.move(trial, TrialState.BUILDING)
             takes = (recorded[trial.config].build_s or BUILD_S) * math.exp(JITTER * rng.normal())
             heapq.heappush(builds, (now + takes + LATENCY_S, next(serial), trial))
 
@@ -119,7 +119,7 @@ def play(name, strategy, seed, budget):
             ask()
             continue
         now, _, trial = heapq.heappop(builds)
-        if trial.state is State.DROPPED:
+        if trial.state is TrialState.DROPPED:
             ask()
             continue
         free = max(free, now) + MEASURE_S

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from reports.peaks import roofline_us
 from reports.ratio import Ratio, finite, ratio_of
-from reports.run_data import TaskData
+from reports.run_data import TaskResults
 from results_db.records import BaselineRecord
 from results_db.shipped import Shipped, select_shipped
 from search_spaces.records import Config
@@ -30,7 +30,7 @@ VERDICTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TaskOutcome:
     """The config that ships for a task. A ratio above 1 means that it is faster."""
 
     #: A key of `VERDICTS`.
@@ -80,7 +80,7 @@ class Outcome:
         return VERDICTS[self.verdict][1]
 
 
-def outcome(task: TaskData) -> Outcome:
+def outcome(task: TaskResults) -> TaskOutcome:
     """The outcome of a task: of its selection, or of its search where no selection is confirmed."""
     confirmed = task.state == "confirmed"
     selection = task.info.selection if confirmed else None
@@ -89,7 +89,7 @@ def outcome(task: TaskData) -> Outcome:
     config = ships.config if ships else fastest.config if fastest else None
     median_us = finite(ships.median_us if ships else fastest.median_us if fastest else None)
     gb_s, tflop_s, roofline = _rates(task, config, median_us)
-    result = Outcome(
+    result = TaskOutcome(
         verdict=_verdict(task, ships),
         config=config,
         confirmed=confirmed,
@@ -120,7 +120,7 @@ def outcome(task: TaskData) -> Outcome:
     return replace(result, over_baseline=over_baseline)
 
 
-def _verdict(task: TaskData, ships: Shipped | None) -> str:
+def _verdict(task: TaskResults, ships: Shipped | None) -> str:
     if ships is not None and ships.default_kept:
         return "default kept"
     selection = task.info.selection
@@ -135,7 +135,7 @@ def _verdict(task: TaskData, ships: Shipped | None) -> str:
 
 
 def _rates(
-    task: TaskData, config: Config | None, median_us: float | None
+    task: TaskResults, config: Config | None, median_us: float | None
 ) -> tuple[float | None, float | None, float | None]:
     info = task.info
     if not median_us or config is None:

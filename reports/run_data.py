@@ -19,7 +19,7 @@ def compiled(trial: TrialRecord) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskData:
+class TaskResults:
     """One task of the run."""
 
     info: TaskInfo
@@ -99,7 +99,7 @@ class RunData:
     """A run with its tasks, and the previous run of the same campaign."""
 
     run: RunInfo
-    tasks: tuple[TaskData, ...]
+    tasks: tuple[TaskResults, ...]
     #: The last calibration of each card and host in the run.
     calibrations: tuple[CalibrationRecord, ...] = ()
     #: The previous run of the campaign; None for the first.

@@ -52,7 +52,7 @@ class Outage:
         self._next = now + self._pause_s
         self._pause_s = min(2 * self._pause_s, _LONGEST_S)
 
-    def over(self) -> None:
+    def end(self) -> None:
         """Record a call that succeeded."""
         if self._since is not None:
             _log.warning("the database is back after %.0f s", self.clock() - self._since)
@@ -77,7 +77,7 @@ class Patience:
             except StoreAwayError as error:
                 outage.record_failure(error)
             else:
-                outage.over()
+                outage.end()
                 return found
             while outage.waits:
                 if self.stopped():

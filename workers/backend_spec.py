@@ -34,7 +34,7 @@ TORCH = (*BEFORE_TORCH, "torch")
 STATISTICS = "scipy.special"
 
 
-class Node(Protocol):
+class NodeCapacity(Protocol):
     """What a machine of a cluster gives to workers."""
 
     @property
@@ -132,7 +132,7 @@ class BackendSpec:
             )
         return devices[index]
 
-    def describing(self) -> Describe:
+    def make_describe(self) -> Describe:
         """Begin to describe the devices without opening one in this process; returns at once.
 
         The result waits for the description of a device, which must equal that of the process which
@@ -258,7 +258,7 @@ class BackendSpec:
         needed: dict[str, float] = {"num_cpus": self.processors}
         return {**needed, "num_gpus": self.ray_gpus} if self.ray_gpus else needed
 
-    def ray_count(self, nodes: Sequence[Node]) -> int:
+    def ray_count(self, nodes: Sequence[NodeCapacity]) -> int:
         """How many devices of this kind the nodes have: Ray's GPUs, else one a node with CPUs."""
         if self.ray_gpus:
             return sum(node.gpus // self.ray_gpus for node in nodes)

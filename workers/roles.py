@@ -61,7 +61,7 @@ class Backend(Protocol):
         ...
 
 
-class Verdict(Protocol):
+class PendingAnswer(Protocol):
     """The answer to some declaration jobs, which another process carries out."""
 
     def passed(self, timeout_s: float) -> bool:
@@ -111,7 +111,7 @@ class Pool(Protocol):
         """
         ...
 
-    def check_declarations(self, jobs: Sequence[DeclarationJob]) -> Verdict | None:
+    def check_declarations(self, jobs: Sequence[DeclarationJob]) -> PendingAnswer | None:
         """Check declarations in a process that has torch, in their order; returns at once.
 
         None where the pool has no such process: the caller checks them.

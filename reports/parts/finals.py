@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from reports import figures
 from reports.finalists import PLACES, Finalist, finalists
 from reports.frames import finals_frame
-from reports.outcome import Outcome, outcome
-from reports.parts.view import FigureView, Table, figure_view
+from reports.outcome import TaskOutcome, outcome
+from reports.parts.view import FigureView, PlainTable, figure_view
 from reports.quantity import count, micros, pairs, percent
 from reports.ratio import finite
-from reports.run_data import TaskData
+from reports.run_data import TaskResults
 
 _HEADINGS = (
     "stage",
@@ -26,28 +26,28 @@ _HEADINGS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TaskFinals:
     """The finals of one task."""
 
-    task: TaskData
-    result: Outcome
+    task: TaskResults
+    result: TaskOutcome
     #: Size of the tie set.
     tied: int
     #: How the winner was chosen from its tie set.
     reason: str
     #: None where no finalist was timed.
     figure: FigureView | None
-    table: Table
+    table: PlainTable
 
 
-def parts(tasks: tuple[TaskData, ...]) -> list[Part]:
+def parts(tasks: tuple[TaskResults, ...]) -> list[TaskFinals]:
     """One part per task with finals."""
     return [_part(task) for task in tasks if task.info.finals]
 
 
-def _part(task: TaskData) -> Part:
+def _part(task: TaskResults) -> TaskFinals:
     race, confirmation = finalists(task, "race"), finalists(task, "confirm")
-    table = Table.of(_HEADINGS, [_row(finalist) for finalist in (*race, *confirmation)])
+    table = PlainTable.of(_HEADINGS, [_row(finalist) for finalist in (*race, *confirmation)])
     selection = task.info.selection
     raced = any(finalist.ln is not None for finalist in race)
     shown = race if raced else confirmation
@@ -56,7 +56,7 @@ def _part(task: TaskData) -> Part:
     if len(frame):
         caption = _caption(shown, outcome(task), raced=raced)
         view = figure_view(f"{task.slug}-finals", figures.finals(frame), caption, table)
-    return Part(
+    return TaskFinals(
         task=task,
         result=outcome(task),
         tied=len(selection.tie_set) if selection else 0,
@@ -82,7 +82,7 @@ def _row(finalist: Finalist) -> tuple[str, str, str, str, str, str, int, str]:
     )
 
 
-def _caption(shown: list[Finalist], result: Outcome, *, raced: bool) -> str:
+def _caption(shown: list[Finalist], result: TaskOutcome, *, raced: bool) -> str:
     timed = [finalist for finalist in shown if finalist.ln is not None]
     alike = [finalist for finalist in timed if finalist.place in ("winner", "tied")]
     dropped = sum(finalist.place == "dropped" for finalist in timed)
@@ -102,7 +102,7 @@ def _caption(shown: list[Finalist], result: Outcome, *, raced: bool) -> str:
     return f"{result_text}{left}. {whiskers}; the band is ±1 % around the reference."
 
 
-def _single_winner(result: Outcome) -> str:
+def _single_winner(result: TaskOutcome) -> str:
     if result.kept_because:
         return f"The default config ships ({result.kept_because}) instead of the fastest"
     return "The winner is significantly the fastest"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from reports.outcome import VERDICTS, Outcome, outcome
+from reports.outcome import VERDICTS, TaskOutcome, outcome
 from reports.parts.speedups import speedup_view
 from reports.parts.view import Section, script_json
 from reports.quantity import NOTHING, factor, micros, pairs, percent, plain, span, times
 from reports.ratio import Ratio, finite
-from reports.run_data import RunData, TaskData
+from reports.run_data import RunData, TaskResults
 from results_db.spreadsheet import inert_cell
 from search_spaces.records import Status, canonical_json
 
@@ -27,11 +27,11 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LeaderboardRow:
     """One task of the leaderboard."""
 
-    task: TaskData
-    result: Outcome
+    task: TaskResults
+    result: TaskOutcome
     #: By key of `MEASURES` and `COUNTS`.
     cells: dict[str, Cell]
     config_text: str
@@ -88,10 +88,10 @@ def build(data: RunData) -> Section | None:
     )
 
 
-def _row(task: TaskData) -> Row:
+def _row(task: TaskResults) -> LeaderboardRow:
     result = outcome(task)
     failed = len(task.failed)
-    return Row(
+    return LeaderboardRow(
         task=task,
         result=result,
         cells={
@@ -118,7 +118,7 @@ def _row(task: TaskData) -> Row:
     )
 
 
-def _interval(result: Outcome) -> str:
+def _interval(result: TaskOutcome) -> str:
     if not result.confirmed:
         return "unconfirmed" if result.median_us is not None else ""
     if result.interval_us is None:
@@ -134,7 +134,7 @@ def _ratio_cell(ratio: Ratio | None, opponent: str) -> Cell:
     return _cell(times(ratio), ratio.value if ratio else None, span(ratio), opponent)
 
 
-def _roofline(result: Outcome) -> Cell:
+def _roofline(result: TaskOutcome) -> Cell:
     rates = [
         f"{plain(rate)} {unit}"
         for rate, unit in ((result.tflop_s, "TFLOP/s"), (result.gb_s, "GB/s"))
@@ -144,7 +144,7 @@ def _roofline(result: Outcome) -> Cell:
     return _cell(percent(result.roofline, digits), result.roofline, *rates)
 
 
-def _baselines(task: TaskData, result: Outcome) -> list[tuple[str, str]]:
+def _baselines(task: TaskResults, result: TaskOutcome) -> list[tuple[str, str]]:
     """(name, time and ratio; or why there is no time) of each baseline."""
     listed = []
     for baseline in task.info.baselines:
@@ -158,7 +158,7 @@ def _baselines(task: TaskData, result: Outcome) -> list[tuple[str, str]]:
     return listed
 
 
-def _csv(rows: list[Row]) -> list[list[object]]:
+def _csv(rows: list[LeaderboardRow]) -> list[list[object]]:
     """Headings, then one record per task. Spreadsheets run no text as a formula."""
     names = list(dict.fromkeys(b.name for row in rows for b in row.task.info.baselines))
     table: list[list[object]] = [

@@ -8,16 +8,16 @@ from statistics import median
 
 from reports import figures
 from reports.frames import static_frame
-from reports.parts.view import Section, Table, figure_view
+from reports.parts.view import PlainTable, Section, figure_view
 from reports.quantity import NOTHING, count, join_words, size
-from reports.run_data import RunData, TaskData, compiled
+from reports.run_data import RunData, TaskResults, compiled
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StaticFactsRow:
     """One build-only task. A fact is the pair of its median and its range, as text."""
 
-    task: TaskData
+    task: TaskResults
     compiled: int
     verified: int
     failed: int
@@ -35,7 +35,7 @@ def build(data: RunData) -> Section | None:
     frame = static_frame(tasks)
     view = None
     if len(frame):
-        table = Table.of(
+        table = PlainTable.of(
             ("task", "median registers", "range", "median shared", "range", "spilling"),
             ((r.task.label, *r.registers, *r.shared, r.spilling) for r in rows),
         )
@@ -48,9 +48,9 @@ def build(data: RunData) -> Section | None:
     )
 
 
-def _row(task: TaskData) -> Row:
+def _row(task: TaskResults) -> StaticFactsRow:
     known = [trial for trial in task.trials if trial.registers is not None]
-    return Row(
+    return StaticFactsRow(
         task=task,
         compiled=sum(map(compiled, task.trials)),
         verified=sum(bool(trial.verified_by) for trial in task.correct),
@@ -68,7 +68,7 @@ def _spread(values: Iterable[int | None], shown: Callable[[float], str]) -> tupl
     return shown(median(known)), f"{shown(min(known))} to {shown(max(known))}"
 
 
-def _caption(rows: list[Row]) -> str:
+def _caption(rows: list[StaticFactsRow]) -> str:
     spilling = sum(row.spilling for row in rows)
     total = sum(row.compiled for row in rows)
     targets = sorted({row.task.info.key.device.target for row in rows})

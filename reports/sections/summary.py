@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from reports.outcome import Outcome, outcome
+from reports.outcome import TaskOutcome, outcome
 from reports.parts.view import Section
 from reports.quantity import count, factor, seconds
 from reports.ratio import Ratio
-from reports.run_data import RunData, TaskData, compiled
+from reports.run_data import RunData, TaskResults, compiled
 from results_db.records import TrialRecord
 from search_spaces.records import Status
 from search_spaces.statistics import finite_times, geometric_mean
@@ -37,7 +37,7 @@ def build(data: RunData) -> Section:
     )
 
 
-def _sentences(outcomes: list[tuple[TaskData, Outcome]]) -> list[tuple[str, str]]:
+def _sentences(outcomes: list[tuple[TaskResults, TaskOutcome]]) -> list[tuple[str, str]]:
     """(device, sentence) of each device that was measured."""
     if not outcomes:
         return [("", "This run has no tasks: nothing was tuned.")]
@@ -49,7 +49,7 @@ def _sentences(outcomes: list[tuple[TaskData, Outcome]]) -> list[tuple[str, str]
     return sentences or [("", "Nothing was timed: variants were only compiled.")]
 
 
-def _device_sentence(results: list[Outcome]) -> str:
+def _device_sentence(results: list[TaskOutcome]) -> str:
     tuned = [result for result in results if result.confirmed]
     if not tuned:
         failed = sum(result.verdict == "failed" for result in results)
@@ -89,7 +89,7 @@ def _notes(data: RunData) -> list[str]:
     return notes
 
 
-def _is_replayed(task: TaskData) -> bool:
+def _is_replayed(task: TaskResults) -> bool:
     return backend_kinds.spec_of_stored(task.info.key.device.kind).replayed
 
 
@@ -111,7 +111,7 @@ def _count_verified(trials: Iterable[TrialRecord]) -> int:
     return sum(t.status is Status.CORRECT and bool(t.verified_by) for t in trials)
 
 
-def _tiles(data: RunData, outcomes: list[Outcome]) -> list[tuple[str, str, str]]:
+def _tiles(data: RunData, outcomes: list[TaskOutcome]) -> list[tuple[str, str, str]]:
     """(number, its meaning, a note) of each tile."""
     trials = data.trials
     failed = Counter(t.status.value for t in trials if t.status is not Status.CORRECT)

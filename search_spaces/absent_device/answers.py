@@ -191,7 +191,7 @@ def get_described() -> Device | None:
 
 
 @contextmanager
-def answering(device: Device | None) -> Iterator[None]:
+def fake_device(device: Device | None) -> Iterator[None]:
     """Let torch and Triton describe `device` in this thread; None changes nothing.
 
     A device that is not a GPU is described as a machine without GPUs. Imports neither library.
@@ -216,7 +216,7 @@ def answering_if_used(device: Device) -> Iterator[None]:
     if not _used:
         yield
         return
-    with answering(device):
+    with fake_device(device):
         yield
 
 

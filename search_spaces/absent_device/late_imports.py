@@ -18,7 +18,7 @@ def once_imported(name: str, action: Callable[[], object]) -> Iterator[None]:
         action()
         yield
         return
-    finder = _Finder(name, action)
+    finder = _LateFinder(name, action)
     sys.meta_path.insert(0, finder)
     try:
         yield
@@ -26,7 +26,7 @@ def once_imported(name: str, action: Callable[[], object]) -> Iterator[None]:
         finder.remove()
 
 
-class _Finder:
+class _LateFinder:
     """Finds one module as all other finders do; its import then ends with a call of `action`."""
 
     def __init__(self, name: str, action: Callable[[], object]) -> None:

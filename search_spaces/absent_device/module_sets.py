@@ -56,7 +56,7 @@ def modules_of(device: Device | None) -> Iterator[None]:
     before, queries = set(sys.modules), answers.query_count()
     try:
         with ExitStack() as stack:
-            stack.enter_context(answers.answering(device))
+            stack.enter_context(answers.fake_device(device))
             changing = partial(_change_torch, device, stack, threading.get_ident())
             stack.enter_context(once_imported("torch", changing))
             yield

@@ -12,7 +12,12 @@ from typing import Any
 import torch
 
 from search_spaces.absent_device.answers import answering_if_used
-from search_spaces.adoption.autotuned import Autotuned, given_values, take_apart, under_autotuner
+from search_spaces.adoption.autotuned import (
+    AutotuneParts,
+    given_values,
+    take_apart,
+    under_autotuner,
+)
 from search_spaces.adoption.spec import Adoption, Specs, Tensors
 from search_spaces.declaration.dimensions import check_kinds, tolerance_of
 from search_spaces.errors import KernelError
@@ -116,7 +121,7 @@ def adopt(
 class AdoptedKernel(Kernel):
     """A Triton kernel with what its decorator declares; made by `adopt`."""
 
-    def __init__(self, parts: Autotuned, given: Adoption) -> None:
+    def __init__(self, parts: AutotuneParts, given: Adoption) -> None:
         self.name = given.name  # type: ignore[misc]
         self._parts = parts
         self._given = given
@@ -124,7 +129,7 @@ class AdoptedKernel(Kernel):
             self.check_workload(workload)
 
     @property
-    def parts(self) -> Autotuned:
+    def parts(self) -> AutotuneParts:
         """The kernel under its decorators."""
         return self._parts
 
@@ -193,7 +198,7 @@ class AdoptedKernel(Kernel):
         return self._given.cost(workload)
 
     # -- the variants --------------------------------------------------------------------------
-    def _parts_for(self, workload: Workload) -> Autotuned:
+    def _parts_for(self, workload: Workload) -> AutotuneParts:
         """The kernel with the keywords of the calls of a workload."""
         return self._parts
 
@@ -323,7 +328,7 @@ class _Pruning:
     is the same in every process.
     """
 
-    def __init__(self, parts: Autotuned, arguments: Mapping[str, Any], grid: Any) -> None:
+    def __init__(self, parts: AutotuneParts, arguments: Mapping[str, Any], grid: Any) -> None:
         self._parts, self._arguments, self._grid = parts, arguments, grid
         self._own = {config_key(config) for config in parts.configs}
         self._kept: dict[Device, frozenset[str]] = {}

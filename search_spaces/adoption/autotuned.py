@@ -32,7 +32,7 @@ _OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "ir
 
 
 @dataclass(frozen=True)
-class Autotuned:
+class AutotuneParts:
     """An autotuned kernel taken apart."""
 
     #: What the user calls the kernel; for messages.
@@ -118,7 +118,7 @@ class Autotuned:
         return [_parameter(name, [config.get(name) for config in self.configs]) for name in names]
 
     # -- pruning -------------------------------------------------------------------------------
-    def apply_pruner(self, arguments: Mapping[str, Any], grid: Any) -> Autotuned:
+    def apply_pruner(self, arguments: Mapping[str, Any], grid: Any) -> AutotuneParts:
         """The kernel with the configs that its own `early_config_prune` makes of its configs.
 
         arguments: all but the tuned and computed ones. The pruner is called as `Autotuner.run`
@@ -239,7 +239,7 @@ def _is_tuner(fn: Any) -> bool:
 
 def take_apart(
     autotuned: Any, name: str, keywords: Sequence[str] = (), *, hooks: bool = False
-) -> Autotuned:
+) -> AutotuneParts:
     """The parts of an autotuned kernel; raises `KernelError` for what cannot be adopted.
 
     hooks: whether the caller does the work of pre_hooks and post_hooks; otherwise they are refused.
@@ -275,7 +275,7 @@ def take_apart(
                 f"the arguments are {', '.join(fn.arg_names)}",
             )
     configs, originals = _plain_configs(name, tuner.configs, {})
-    return Autotuned(
+    return AutotuneParts(
         name, fn, tuner, tuple(outer), tuple(inner), configs, originals, tuple(keywords), hooks
     )
 

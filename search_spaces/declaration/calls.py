@@ -18,7 +18,7 @@ _HINT = "correct the kernel; --debug shows the traceback"
 
 
 @contextmanager
-def asking(
+def guard_call(
     kernel: Kernel, method: str, workload: Workload | None = None, hint: str = _HINT
 ) -> Iterator[None]:
     """Turn an exception of the kernel's own code into a `KernelError` that names the place."""
@@ -34,7 +34,7 @@ def asking(
 
 def workloads(kernel: Kernel) -> list[Workload]:
     """The kernel's own workloads; `KernelError` where there are none."""
-    with asking(kernel, "workloads"):
+    with guard_call(kernel, "workloads"):
         found = list(kernel.workloads())
     unknown = [item for item in found if not isinstance(item, Workload)]
     if unknown or not found:
@@ -63,12 +63,12 @@ def refuse_alike(kernel: Kernel, workloads: Iterable[Workload]) -> None:
 def check(kernel: Kernel, workload: Workload) -> None:
     """Refuse a workload the kernel cannot take, and a declaration that cannot be tuned by."""
     # First of all, so that what methods leave behind in caches does not count.
-    with asking(kernel, "launch_hash"):
+    with guard_call(kernel, "launch_hash"):
         kernel.launch_hash()
-    with asking(kernel, "check_hash"):
+    with guard_call(kernel, "check_hash"):
         kernel.check_hash()
     _check_values(kernel, workload)
-    with asking(kernel, "check_workload", workload):
+    with guard_call(kernel, "check_workload", workload):
         try:
             kernel.check_workload(workload)
         except WorkloadError as error:
@@ -77,21 +77,21 @@ def check(kernel: Kernel, workload: Workload) -> None:
             raise WorkloadError(
                 f"{kernel.name} cannot take workload {workload.key!r}: {message}", error.hint
             ) from error
-    with asking(kernel, "cost", workload):
+    with guard_call(kernel, "cost", workload):
         cost = kernel.cost(workload)
     if not isinstance(cost, Cost) or not all(map(_is_amount, (cost.flops, cost.bytes))):
         raise _returns(kernel, "cost", workload, cost)
-    with asking(kernel, "tolerance", workload):
+    with guard_call(kernel, "tolerance", workload):
         tolerance = kernel.tolerance(workload)
     if not isinstance(tolerance, Tolerance) or not _is_amount(tolerance.relative):
         raise _returns(kernel, "tolerance", workload, tolerance)
-    with asking(kernel, "outputs", workload):
+    with guard_call(kernel, "outputs", workload):
         outputs = kernel.outputs(workload)
     if not isinstance(outputs, Mapping) or not all(
         isinstance(spec, TensorSpec) for spec in outputs.values()
     ):
         raise _returns(kernel, "outputs", workload, outputs)
-    with asking(kernel, "baselines", workload):
+    with guard_call(kernel, "baselines", workload):
         baselines = kernel.baselines(workload)
     if not isinstance(baselines, Mapping):
         raise _returns(kernel, "baselines", workload, baselines)
@@ -115,7 +115,7 @@ def _check_values(kernel: Kernel, workload: Workload) -> None:
 
 def bind(kernel: Kernel, workload: Workload, device: Device) -> BoundSpace:
     """The kernel's space on a device; its default must be made of the space's own values."""
-    with answering_if_used(device), asking(kernel, "space", workload):
+    with answering_if_used(device), guard_call(kernel, "space", workload):
         bound = kernel.space(workload).bind(workload, device)
     reason = BoundSpace(bound.parameters, (), workload, device).why_not(
         default_config(kernel, workload, device)
@@ -130,7 +130,7 @@ def bind(kernel: Kernel, workload: Workload, device: Device) -> BoundSpace:
 
 def default_config(kernel: Kernel, workload: Workload, device: Device) -> Config:
     """What is used today, as the kernel says."""
-    with answering_if_used(device), asking(kernel, "default_config", workload):
+    with answering_if_used(device), guard_call(kernel, "default_config", workload):
         return dict(kernel.default_config(workload, device))
 
 

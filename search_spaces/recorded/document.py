@@ -66,7 +66,7 @@ else:
     _Device, _Toolchain, _Noise = map(_model_of, (Device, Toolchain, Noise))
 
 
-class _Parameter(_Model):
+class _RecordedParameter(_Model):
     name: _Name
     kind: Literal["power_of_two", "integer", "choice", "boolean"]
     values: Annotated[list[_Plain], Field(min_length=1)]
@@ -93,7 +93,7 @@ class _Document(_Model):
     workload: _Values
     device: _Device
     toolchain: _Toolchain = Field(default={}, validate_default=True)
-    parameters: list[_Parameter]
+    parameters: list[_RecordedParameter]
     default: _Values
     configs: list[_Row]
     flops: _Number = 0.0
@@ -172,7 +172,7 @@ def _rows(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _parameter(found: _Parameter) -> RecordedParameter:
+def _parameter(found: _RecordedParameter) -> RecordedParameter:
     when = {name: tuple(values) for name, values in found.when.items()}
     return RecordedParameter(found.name, found.kind, tuple(found.values), when)
 

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 import tuner
-from tuner.cli.progress import Lines as CommandLines
+from tuner.cli.progress import ProgressLines as CommandLines
 from tuner.cli.progress import picture
 from tuner.display import show_progress
-from tuner.display.lines import Lines
+from tuner.display.lines import LineScreen
 from tuner.display.terminal import TerminalLine
 from tuner.display.ticker import Ticker
 from tuner.progress import Progress
@@ -138,7 +138,7 @@ def test_a_line_on_a_terminal_rewrites_itself_and_is_erased():
 
 def test_a_log_gets_a_line_for_each_stage_and_for_a_long_one():
     stream, now = io.StringIO(), [0.0]
-    lines = Lines(stream, clock=lambda: now[0])
+    lines = LineScreen(stream, clock=lambda: now[0])
     search = replace(Progress.of_stage("searching"), tasks_total=1)
     for second in range(12):
         now[0] = float(second)

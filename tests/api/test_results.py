@@ -16,7 +16,7 @@ import pytest
 import tuner
 from results_db import BaselineRecord, SelectionRecord, Store, TaskKey
 from search_spaces.records import Device, Status, Toolchain, Workload
-from tuner.api.databases import Database
+from tuner.api.databases import CallDatabase
 from tuner.api.stored_results import stored_results
 
 ROOT = Path(__file__).parents[2]
@@ -110,7 +110,7 @@ def hostile(tmp_path):
         store.record_selection(task.task_id, chosen, baselines, [])
         store.set_stage(task.task_id, "done", HOSTILE)
         store.finish_run(run.run_id, "finished", {})
-    return stored_results(Database(url), run.run_id, [workload])[0]
+    return stored_results(CallDatabase(url), run.run_id, [workload])[0]
 
 
 def test_the_table_of_a_notebook_escapes_all_text(hostile):

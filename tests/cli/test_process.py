@@ -13,7 +13,14 @@ from dataclasses import replace
 import pytest
 from cli_samples import fill
 
-from tuner.cli.progress import Lines, best_of, duration, format_count, format_finished, picture
+from tuner.cli.progress import (
+    ProgressLines,
+    best_of,
+    duration,
+    format_count,
+    format_finished,
+    picture,
+)
 from tuner.cli.run import interruptible
 from tuner.progress import Progress, TaskProgress
 
@@ -230,7 +237,7 @@ def test_figures_have_a_fixed_width():
 
 def test_lines_come_every_few_seconds_and_once_for_a_task_that_is_done():
     now, written = [0.0], []
-    show = Lines(written.append, clock=lambda: now[0])
+    show = ProgressLines(written.append, clock=lambda: now[0])
     for second in range(11):
         now[0] = float(second)
         show(progress(second, 20, **{"softmax \x1b[1m": 12.5}))

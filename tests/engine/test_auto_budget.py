@@ -19,7 +19,7 @@ from tuner.engine import TaskBudget
 from tuner.engine.search import Search, winners_near
 from tuner.engine.spec import TaskSpec
 from tuner.engine.stopping_rule import MINIMUM, UNTIMED
-from tuner.engine.trial import State
+from tuner.engine.trial import TrialState
 from tuner.settings.models import Budget
 from workers.records import Artifact, KernelRef, StaticFacts
 
@@ -72,7 +72,7 @@ def play(search, us, *, at_once=15, seed=0, dropped=None):
         if not flying:
             return asked
         trial = flying.pop(rng.randrange(len(flying)))
-        if trial.state is State.DROPPED:
+        if trial.state is TrialState.DROPPED:
             asked.remove(trial)
             if dropped is not None:
                 dropped.append(trial)
@@ -90,7 +90,7 @@ def play_in_time(search, us, build_s, *, at_once=15, tick_s=0.1):
     now, last, building, asked = 0.0, 0.0, [], []
     while not search.exhausted:
         while len(building) < at_once and (trial := search.next_trial(now)) is not None:
-            search.trials.move(trial, State.BUILDING)
+            search.trials.move(trial, TrialState.BUILDING)
             heapq.heappush(building, (now + build_s(trial.config), trial.number, trial))
             asked.append(trial)
         if search.exhausted:
@@ -99,7 +99,7 @@ def play_in_time(search, us, build_s, *, at_once=15, tick_s=0.1):
             now += tick_s
             continue
         now, _, trial = heapq.heappop(building)
-        if trial.state is not State.DROPPED:
+        if trial.state is not TrialState.DROPPED:
             found = record(trial, us(trial.config))
             search.finish(trial, replace(found, build_s=build_s(trial.config)))
             last = now
@@ -207,7 +207,7 @@ def test_builds_that_are_not_worth_waiting_for_are_dropped_at_the_end(seed):
     assert search.incumbent.config == {"a": 16, "b": 16, "c": 16}
     assert dropped
     assert not {trial.number for trial in dropped} & {t.number for t in search.trials.values()}
-    assert all(trial.state is State.DONE for trial in search.trials.values())
+    assert all(trial.state is TrialState.DONE for trial in search.trials.values())
 
 
 def test_a_search_with_a_fixed_budget_drops_no_build():
@@ -265,10 +265,10 @@ def test_trials_that_spill_heavily_wait_behind_all_others():
         trial = search.next_trial(0.0)
         facts = StaticFacts(spill_bytes=bytes_)
         trial.artifact = Artifact(trial.config, "simulated", TOOLS, f"{trial.number}", facts)
-        search.trials.move(trial, State.READY)
+        search.trials.move(trial, TrialState.READY)
     assert [t.number for t in search.next_ready(4)] == [0, 2, 3, 1]
     assert [t.number for t in search.next_ready(9)] == [0, 2, 3, 1, 4]
-    assert search.trials.count(State.READY) == len(spills)
+    assert search.trials.count(TrialState.READY) == len(spills)
 
 
 # -- settings --------------------------------------------------------------------------------------
@@ -297,7 +297,7 @@ def test_late_builds_that_gain_little_are_dropped(seed):
     assert search.incumbent.config == {"a": 16, "b": 16, "c": 16}
     slow = [trial for trial in asked if build_s(trial.config) == 60.0]
     assert slow
-    assert all(trial.state is State.DROPPED for trial in slow)
+    assert all(trial.state is TrialState.DROPPED for trial in slow)
     assert last_s < 60.0
 
 
@@ -315,4 +315,4 @@ def test_a_late_build_that_may_win_is_not_dropped():
     begun = [trial for trial in asked if build_s(trial.config) == 5.0]
     assert search.incumbent.config == {"a": 16, "b": 16, "c": 16}
     assert last_s >= 5.0
-    assert begun[-1].state is State.DONE
+    assert begun[-1].state is TrialState.DONE

@@ -13,7 +13,7 @@ from scenario import DEVICE, TOOLS, World, build, spec, toy_binary, toy_fault, t
 from search_spaces.records import Status, config_key
 from tuner.engine import Build, Engine, Finish, Measure, Record, TaskBudget, Tick
 from tuner.engine.finals_time import first_estimate
-from tuner.engine.trial import State
+from tuner.engine.trial import TrialState
 from workers.records import (
     Built,
     Failure,
@@ -114,7 +114,7 @@ def test_only_trials_that_may_reach_the_finals_keep_their_artifact(seed, stop):
         (t for t in search.trials.values() if t.score and t.record.source != "binary"),
         key=lambda t: (t.score, t.number),
     )
-    kept = [t for t in search.trials.in_state(State.DONE) if t.artifact is not None]
+    kept = [t for t in search.trials.in_state(TrialState.DONE) if t.artifact is not None]
     default = [t for t in search.trials.values() if t.strategy == "default" and t.score]
     expected = {t.number for t in (*ranked[:4], *default)}
     assert {t.number for t in kept} == expected

@@ -9,7 +9,7 @@ from search_spaces.records import config_key
 from tuner.engine import Engine, Stage, TaskBudget
 from tuner.engine.invariants import InvariantError
 from tuner.engine.jobs import AnyBuild, Race, TrialBuild
-from tuner.engine.trial import State
+from tuner.engine.trial import TrialState
 
 
 @pytest.fixture
@@ -30,16 +30,16 @@ def a_trial(engine, state):
 
 
 def skip_the_table(engine):
-    a_trial(engine, State.DONE).state = State.READY
+    a_trial(engine, TrialState.DONE).state = TrialState.READY
 
 
 def lose_a_record(engine):
-    a_trial(engine, State.DONE).record = None
+    a_trial(engine, TrialState.DONE).record = None
 
 
 def forget_an_artifact(engine):
-    trial = a_trial(engine, State.DONE)
-    search(engine).trials.move(trial, State.READY)
+    trial = a_trial(engine, TrialState.DONE)
+    search(engine).trials.move(trial, TrialState.READY)
     trial.record = trial.artifact = None
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from search_spaces.kernel import TensorSpec, Tolerance
 from workers.measure.gate.buffers import ALIGNMENT, POISONS, Arena
-from workers.measure.gate.comparison import Comparison, compare
+from workers.measure.gate.comparison import OutputComparison, compare
 from workers.measure.task_data import Expected
 
 FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
@@ -103,6 +103,6 @@ def test_the_first_reading_counts_after_later_writes():
     values = torch.tensor([1.0, 2.0], dtype=torch.float64)
     actual = torch.tensor([1.0, math.nan])
     expected = Expected(values, math.sqrt(5), values.float())
-    comparison = Comparison("y", actual, expected, Tolerance(1e-2, 1e-2))
+    comparison = OutputComparison("y", actual, expected, Tolerance(1e-2, 1e-2))
     actual[1] = 2.0
     assert "cannot match" in comparison.evaluate(*(float(scalar) for scalar in comparison.scalars))

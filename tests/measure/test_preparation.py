@@ -7,11 +7,11 @@ import torch
 from measure_child import Child
 
 from search_spaces.records import Status, Workload
-from workers.measure.preparation_parts import Part, PartKind, PartResult
+from workers.measure.preparation_parts import PartKind, PartResult, PreparationPart
 from workers.records import Mode, Timing
 
 WORKLOAD = Workload.of(n=20_000, dtype="float32")
-TASK = Part(PartKind.TASK)
+TASK = PreparationPart(PartKind.TASK)
 DONE, LEFT = PartResult(done=True), PartResult(done=False)
 
 
@@ -40,15 +40,15 @@ def child(tmp_path_factory, request):
 
 
 def compiling(name):
-    return Part(PartKind.COMPILE, name)
+    return PreparationPart(PartKind.COMPILE, name)
 
 
 def launching(name):
-    return Part(PartKind.LAUNCH, name)
+    return PreparationPart(PartKind.LAUNCH, name)
 
 
 def test_an_unmarked_compilation_is_noticed_and_done_without_a_launch(child):
-    assert child.prepare_part(WORKLOAD, Part(PartKind.IMPORT)) == DONE
+    assert child.prepare_part(WORKLOAD, PreparationPart(PartKind.IMPORT)) == DONE
     prepared = child.prepare_part(WORKLOAD, TASK, upcoming_baselines=("compile", "own", "eager"))
     assert prepared == PartResult(done=True, compile_first=("compile",))
     assert child.prepare_part(WORKLOAD, launching("own")) == PartResult(False, ("own",))

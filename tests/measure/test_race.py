@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from search_spaces.recorded.kernel import SCENARIOS
 from search_spaces.recorded.space import Noise
 from search_spaces.statistics import compare_pairs, tie_set, verdict
-from workers.backends.simulated.clock import SimulatedTimer, Source
+from workers.backends.simulated.clock import SampleSource, SimulatedTimer
 from workers.measure.race.confirmation import confirm
 from workers.measure.race.elimination import race, race_looks
 from workers.measure.race.modes import compare
@@ -29,7 +29,7 @@ def simulated(times_us, noise, seed="0", baselines=0):
     baselines: how many of them, the last ones, are baselines.
     """
     timer = SimulatedTimer(noise, seed, "pass")
-    sources = [Source(us, (), timer, f"{i}") for i, us in enumerate(times_us)]
+    sources = [SampleSource(us, (), timer, f"{i}") for i, us in enumerate(times_us)]
     variants = len(sources) - baselines
     return timer, [
         Candidate(f"{i}", source.sample, baseline=i >= variants) for i, source in enumerate(sources)
@@ -171,7 +171,7 @@ def test_a_comparison_covers_the_throttling_window(compare):
     def fastest(window_s):
         timer = _Throttling(Noise(sigma=0.0005), "0", "pass")
         timer.window_s = window_s
-        sources = [Source(50.0, (), timer, name) for name in "01"]
+        sources = [SampleSource(50.0, (), timer, name) for name in "01"]
         candidates = [Candidate(f"{i}", source.sample) for i, source in enumerate(sources)]
         one, other = compare(timer, candidates, MeasurementProtocol(warm_ms=0.0, final_pairs=32))
         both = min(len(one.samples_us), len(other.samples_us))

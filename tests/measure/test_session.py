@@ -10,7 +10,7 @@ from measure_kernels import CpuAffine
 from search_spaces.records import Device, Status, Toolchain, Workload
 from workers.measure.gate.timed_run_check import TimedRunCheck
 from workers.measure.monitor import Monitor, Sample
-from workers.measure.session import Session
+from workers.measure.session import MeasurementSession
 from workers.measure.session_backend import PreparedCandidate
 from workers.measure.task_data import TaskData
 from workers.measure.timers.perf_counter import PerfCounterTimer
@@ -96,7 +96,7 @@ def _compete(device, *configs, mode=Mode.SCREENING, baselines=(), incumbent=None
         checks=checks,
         protocol=constants,
     )
-    found = Session(device, job, TaskData(CpuAffine(), WORKLOAD, (1,), "cpu")).compete()
+    found = MeasurementSession(device, job, TaskData(CpuAffine(), WORKLOAD, (1,), "cpu")).compete()
     assert not device.called_after_loss
     return found
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from search_spaces.records import Device, Toolchain, Value, config_key
 from workers.backend_kinds import BackendSpec
-from workers.measure.preparation_parts import Part, PartResult
+from workers.measure.preparation_parts import PartResult, PreparationPart
 from workers.records import Calibration, Failure, MeasureJob, Measurement, Status, Timing
 from workers.supervision.heartbeat import await_processors, heartbeat
 
@@ -46,7 +46,7 @@ class ProbeBackend:
             time.sleep(600)
         return Calibration(quantum_us=0.5, overhead_us={"times": self._calibrated})
 
-    def prepare_part(self, job: MeasureJob, part: Part) -> PartResult:
+    def prepare_part(self, job: MeasureJob, part: PreparationPart) -> PartResult:
         """Prepare nothing, but do what the baseline's name says.
 
         `hang` never ends, `crash` ends the process, `raise` fails, `compile` must be compiled

@@ -100,7 +100,7 @@ def test_an_answer_that_is_not_needed_is_not_waited_for(check):
     process = check("Slow")
     assert not process.passed(0.5)
     began = time.monotonic()
-    process.condemn()
+    process.begin_kill()
     process.kill()
     assert time.monotonic() - began < LIMIT_S
     assert not process.running

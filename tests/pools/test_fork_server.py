@@ -221,7 +221,7 @@ def test_the_end_of_one_child_does_not_interrupt_a_shared_server(servers, tmp_pa
     starters[0].start()
     wait_until(lambda: bool(named(os.getpid(), NAME)))
     loading = server.pid
-    first.condemn()
+    first.begin_kill()
     starters[1].start()
     gate.touch()
     for starter in starters:

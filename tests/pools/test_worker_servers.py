@@ -153,7 +153,7 @@ def test_servers_that_no_pool_takes_end_with_their_process(paths, end):
 @pytest.mark.gpu
 @pytest.mark.skipif(not backend_kinds.spec("cuda").find_devices(), reason="needs a CUDA device")
 def test_the_description_of_a_gpu_equals_the_device_that_is_opened():
-    describe = backend_kinds.spec("cuda").describing()
+    describe = backend_kinds.spec("cuda").make_describe()
     device = describe(0, {})
     assert device is not None
     script = "from workers.device import detect; print(detect('cuda', 0))"

@@ -14,7 +14,7 @@ from results_db import BaselineRecord, FinalRecord, SelectionRecord, Store, Task
 from results_db.shipped import select_shipped
 from search_spaces.records import Device, Status, Toolchain, Workload
 from tuner import tables
-from tuner.api.databases import Database
+from tuner.api.databases import CallDatabase
 from tuner.api.stored_results import stored_results
 from tuner.cli import invoke
 
@@ -103,7 +103,7 @@ def test_page_and_table_show_that_the_default_ships(url, capsys):
     assert (row["ships"], row["best_us"], row["verdict"]) == ("default", DEFAULT_US, "slower")
     assert "slower than the default" in row["note"]
 
-    (result,) = stored_results(Database(url), 1, [Workload.of(n=4096, dtype="float32")])
+    (result,) = stored_results(CallDatabase(url), 1, [Workload.of(n=4096, dtype="float32")])
     assert (result.winner, result.ships) == (WINNER, DEFAULT)
     assert (result.median_us, result.speedup) == (DEFAULT_US, 1.0)
     assert result.kept_because

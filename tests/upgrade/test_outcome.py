@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from search_spaces.records import Status
 from search_spaces.statistics import verdict
-from tuner.bench import Row
+from tuner.bench import BenchRow
 from tuner.upgrade.outcome import Result, judge
 
 MARGIN = 0.05
@@ -18,16 +18,18 @@ WINNER_US = 100.0
 FAILURES = [status for status in Status if status is not Status.CORRECT]
 
 
-def row(name: str, ratio: float, spread: float = 0.002, status: Status = Status.CORRECT) -> Row:
+def row(
+    name: str, ratio: float, spread: float = 0.002, status: Status = Status.CORRECT
+) -> BenchRow:
     """A row as `tuner bench` makes it: its time over the winner's, with an interval."""
     if status is not Status.CORRECT:
-        return Row(name, "config", {"n": name}, status, message=f"{name} failed")
+        return BenchRow(name, "config", {"n": name}, status, message=f"{name} failed")
     middle = math.log(ratio)
     low, high = middle - spread, middle + spread
     time_us = WINNER_US * ratio
     word = "" if name == "winner" else verdict(middle, low, high)
     samples = (time_us,) * 16
-    return Row(
+    return BenchRow(
         name, "config", {"n": name}, median_us=time_us, ratio=ratio, ratio_low=math.exp(low),
         ratio_high=math.exp(high), verdict=word, samples_us=samples,
     )  # fmt: skip

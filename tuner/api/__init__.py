@@ -9,8 +9,8 @@
 
 from __future__ import annotations
 
-from tuner.api.result import Comparison, TuneResult
+from tuner.api.result import BaselineComparison, TuneResult
 from tuner.api.sessions import Session, session
 from tuner.api.tuning import tune
 
-__all__ = ["Comparison", "Session", "TuneResult", "session", "tune"]
+__all__ = ["BaselineComparison", "Session", "TuneResult", "session", "tune"]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from results_db import Store
 
 
-class Database:
+class CallDatabase:
     """A database by its URL. A temporary one exists as long as an object refers to it."""
 
     def __init__(self, url: str | None = None) -> None:
@@ -30,9 +30,9 @@ class Database:
 
         return Store.open(self.url, create=False)
 
-    def __reduce__(self) -> tuple[type[Database], tuple[str]]:
+    def __reduce__(self) -> tuple[type[CallDatabase], tuple[str]]:
         """A copy in another process refers to the same database and does not keep it."""
-        return Database, (self.url,)
+        return CallDatabase, (self.url,)
 
 
 def _remove(folder: str, owner: int) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from search_spaces.kernel import Kernel
-    from tuner.api.databases import Database
+    from tuner.api.databases import CallDatabase
 
 Interval = tuple[float, float]
 #: Most characters of a line of `repr`.
@@ -23,7 +23,7 @@ _LINE = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class BaselineComparison:
     """A baseline against the config that ships."""
 
     name: str
@@ -43,14 +43,14 @@ class Comparison:
 class ResultOrigin:
     """The place of a result in its database."""
 
-    database: Database
+    database: CallDatabase
     run_id: int
     #: None where the run has no task for the workload.
     task_id: int | None
     #: The tuned kernel, for the lookup rule of an exported table.
     kernel: Kernel | None = None
 
-    def __reduce__(self) -> tuple[type[ResultOrigin], tuple[Database, int, int | None]]:
+    def __reduce__(self) -> tuple[type[ResultOrigin], tuple[CallDatabase, int, int | None]]:
         return ResultOrigin, (self.database, self.run_id, self.task_id)
 
 
@@ -89,7 +89,7 @@ class TuneResult:
     #: The figures behind the verdict, and how the winner was chosen from its tie set.
     reason: str = ""
     #: Each baseline against the config that ships, by name.
-    comparisons: Mapping[str, Comparison] = field(default_factory=dict)
+    comparisons: Mapping[str, BaselineComparison] = field(default_factory=dict)
     #: Name, target, power limit, driver and versions of the toolchain.
     device_facts: Mapping[str, Value] = field(default_factory=dict)
     #: Seconds of `search`, `finals` and `confirm`, and of the call's `start` and `end`.

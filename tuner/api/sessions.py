@@ -18,7 +18,7 @@ from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Value
 from search_spaces.registry import refuse_nested
-from tuner.api.databases import Database
+from tuner.api.databases import CallDatabase
 from tuner.api.result import TuneResult
 from tuner.api.tuning import Budget, Dims, TuneCall, declared_calls, is_one, workloads_of
 from tuner.progress import ProgressCallback
@@ -59,7 +59,7 @@ class Session:
         self._closed = False
         #: Imports torch during the first call of a kernel that does not need it.
         self._torch: threading.Thread | None = None
-        self._database = Database(database)
+        self._database = CallDatabase(database)
         self._workers = KeptPool()
         #: The files of kernels that the workers may have imported, with their stamps.
         self._loaded: source_changes.Stamps = {}

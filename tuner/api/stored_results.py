@@ -10,17 +10,17 @@ from results_db.shipped import Shipped, select_shipped
 from search_spaces.errors import TunerError
 from search_spaces.records import Device, Toolchain, Value, Workload
 from search_spaces.statistics import median_interval
-from tuner.api.result import Comparison, Interval, ResultOrigin, TuneResult
+from tuner.api.result import BaselineComparison, Interval, ResultOrigin, TuneResult
 
 if TYPE_CHECKING:
     from results_db import Store, TaskInfo
     from results_db.records import BaselineRecord, SelectionRecord
     from search_spaces.kernel import Kernel
-    from tuner.api.databases import Database
+    from tuner.api.databases import CallDatabase
 
 
 def stored_results(
-    database: Database,
+    database: CallDatabase,
     run_id: int,
     workloads: Sequence[Workload],
     kernel: Kernel | None = None,
@@ -117,10 +117,10 @@ def _result(
     )
 
 
-def _comparison(baseline: BaselineRecord, ships: Shipped | None) -> Comparison:
+def _comparison(baseline: BaselineRecord, ships: Shipped | None) -> BaselineComparison:
     logs = ships.over(baseline) if ships else (None, None, None)
     ratio = ratio_of(*logs, (baseline.median_us, ships.median_us if ships else None))
-    return Comparison(
+    return BaselineComparison(
         name=baseline.name,
         status=baseline.status.value,
         median_us=baseline.median_us,

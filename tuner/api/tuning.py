@@ -14,7 +14,7 @@ from search_spaces.declaration import calls
 from search_spaces.errors import KernelError, SpaceError, TunerError, WorkloadError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Value, Workload
-from tuner.api.databases import Database
+from tuner.api.databases import CallDatabase
 from tuner.api.result import TuneResult
 from tuner.display import show_progress
 from tuner.progress import Progress, ProgressCallback
@@ -155,7 +155,7 @@ def tune(
         progress=progress,
     )
     with record(None if trace is None else Path(trace), "tuner.tune", option="trace"):
-        results = call.run(Database(database))
+        results = call.run(CallDatabase(database))
     return results[0] if is_one(workload) else results
 
 
@@ -230,7 +230,7 @@ class TuneCall:
     started_s: float = field(default_factory=time.monotonic, compare=False)
 
     def run(
-        self, database: Database, create_pool: Callable[[PoolSpec], Pool] | None = None
+        self, database: CallDatabase, create_pool: Callable[[PoolSpec], Pool] | None = None
     ) -> list[TuneResult]:
         """Tune all workloads as one campaign; one result per workload, in order.
 
@@ -249,7 +249,7 @@ class TuneCall:
             early_start.end()
 
     def _run_with_progress(
-        self, database: Database, create_pool: Callable[[PoolSpec], Pool] | None
+        self, database: CallDatabase, create_pool: Callable[[PoolSpec], Pool] | None
     ) -> list[TuneResult]:
         with show_progress(self.progress) as show:
             return replace(self, on_progress=_both(show, self.on_progress))._run(
@@ -257,7 +257,7 @@ class TuneCall:
             )
 
     def _run(
-        self, database: Database, create_pool: Callable[[PoolSpec], Pool] | None
+        self, database: CallDatabase, create_pool: Callable[[PoolSpec], Pool] | None
     ) -> list[TuneResult]:
         from tuner.api.stored_results import failed_result
 
@@ -301,7 +301,7 @@ class TuneCall:
     def _several(
         self,
         kernel: Kernel,
-        database: Database,
+        database: CallDatabase,
         create_pool: Callable[[PoolSpec], Pool] | None,
     ) -> tuple[dict[Workload, TuneResult], dict[Workload, TunerError]]:
         """The results of a campaign over all workloads that the declaration accepts.
@@ -334,7 +334,9 @@ class TuneCall:
                 errors |= more
         return found, errors
 
-    def _check_declaration(self, kernel: Kernel, workload: Workload, database: Database) -> None:
+    def _check_declaration(
+        self, kernel: Kernel, workload: Workload, database: CallDatabase
+    ) -> None:
         """Check the declaration for one workload, as a campaign does before it starts workers."""
         from tuner.campaign import pool_spec_of
 
@@ -344,7 +346,7 @@ class TuneCall:
     def _campaign(
         self,
         kernel: Kernel,
-        database: Database,
+        database: CallDatabase,
         create_pool: Callable[[PoolSpec], Pool] | None,
     ) -> list[TuneResult]:
         from tuner.api.stored_results import stored_results
@@ -376,7 +378,7 @@ class TuneCall:
             for task, found in outcome.stage_s.items()
         }
 
-    def _arguments(self, kernel: Kernel, database: Database) -> tuple[Settings, RunOptions]:
+    def _arguments(self, kernel: Kernel, database: CallDatabase) -> tuple[Settings, RunOptions]:
         """The settings and options of the campaign."""
         from tuner.campaign import RunOptions
         from tuner.settings import validate

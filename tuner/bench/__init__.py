@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from tuner.bench.named_configs import Variant, bench_variants, default_of, named_variants
 from tuner.bench.session import LocalSession, ProgressCallback
-from tuner.bench.side_by_side import Pass, Row, bench, chosen_baselines, device_of, one_pass
+from tuner.bench.side_by_side import BenchRow, Pass, bench, chosen_baselines, device_of, one_pass
 from tuner.bench.target import BenchTarget, bench_target
-from tuner.bench.verification import Checked, Selection, space_variants, verify
+from tuner.bench.verification import CheckedVariant, VariantSelection, space_variants, verify
 
 __all__ = [
     "LocalSession",
-    "Checked",
+    "CheckedVariant",
     "Pass",
     "ProgressCallback",
-    "Row",
-    "Selection",
+    "BenchRow",
+    "VariantSelection",
     "BenchTarget",
     "Variant",
     "bench",

@@ -12,14 +12,14 @@ from typing import NamedTuple
 from search_spaces.records import Config, Status, Workload, config_key
 from tuner.bench.named_configs import Variant
 from tuner.bench.session import ProgressCallback, no_progress
-from tuner.bench.side_by_side import Pass, Row, bench
+from tuner.bench.side_by_side import BenchRow, Pass, bench
 from tuner.bench.target import BenchTarget, bench_target
 from tuner.integrations import Adapter, Place
-from tuner.integrations.never_worse import Comparison, Pair
+from tuner.integrations.never_worse import Pair, RowRatio
 from tuner.settings.models import Settings
 
 
-class Part(NamedTuple):
+class RowWorkload(NamedTuple):
     """A workload of some row: a kernel's spec, its name, the workload and its place."""
 
     spec: str
@@ -38,12 +38,12 @@ class RowComparison:
     settings: Settings
     base: Path
     adapter: Adapter
-    parts: Sequence[Part]
+    parts: Sequence[RowWorkload]
     target: str
     on_progress: ProgressCallback = no_progress
     _targets: dict[str, BenchTarget] = field(default_factory=dict)
 
-    def __call__(self, pairs: Sequence[Pair]) -> list[Comparison | None]:
+    def __call__(self, pairs: Sequence[Pair]) -> list[RowRatio | None]:
         """A pair is worse if it is so for any problem. None: something could not be measured."""
         found: dict[tuple[int, str], dict[object, list[_Ratio | None]]]
         found = defaultdict(lambda: defaultdict(list))
@@ -54,12 +54,12 @@ class RowComparison:
                     found[size, row.variant][part.place.rest].append(ratio)
         return [_worst(found[pair.size, config_key(pair.config)].values()) for pair in pairs]
 
-    def _problems(self) -> Iterable[Part]:
+    def _problems(self) -> Iterable[RowWorkload]:
         """Each part of each problem once, whatever its size."""
         same = {(part.kernel, part.place.part, part.place.rest): part for part in self.parts}
         return same.values()
 
-    def _passes(self, part: Part, pairs: Sequence[Pair]) -> Iterable[tuple[Pass, int]]:
+    def _passes(self, part: RowWorkload, pairs: Sequence[Pair]) -> Iterable[tuple[Pass, int]]:
         """A pass for each size: today's config first, then the configs to compare."""
         if part.spec not in self._targets:
             target = bench_target(self.settings, self.base, part.spec, target=self.target)
@@ -78,10 +78,10 @@ class RowComparison:
         ):
             yield item, sizes[item.workload]
 
-    def _dim(self, part: Part) -> str:
+    def _dim(self, part: RowWorkload) -> str:
         return self.adapter.size_dims[part.kernel]
 
-    def _ours(self, part: Part, config: Config) -> Config:
+    def _ours(self, part: RowWorkload, config: Config) -> Config:
         return self.adapter.translate_back(part.kernel, config)
 
 
@@ -94,14 +94,14 @@ class _Ratio(NamedTuple):
     today_us: float
 
 
-def _ratio(today: Row, row: Row) -> _Ratio | None:
+def _ratio(today: BenchRow, row: BenchRow) -> _Ratio | None:
     timed = all(one.status is Status.CORRECT and one.median_us for one in (today, row))
     if not timed or row.ratio is None or row.ratio_low is None or row.ratio_high is None:
         return None
     return _Ratio(row.ratio, row.ratio_low, row.ratio_high, today.median_us or 0.0)
 
 
-def _worst(problems: Iterable[Sequence[_Ratio | None]]) -> Comparison | None:
+def _worst(problems: Iterable[Sequence[_Ratio | None]]) -> RowRatio | None:
     """The comparison of the problem that loses most; the times of its parts add up."""
     found = []
     for ratios in problems:
@@ -113,16 +113,16 @@ def _worst(problems: Iterable[Sequence[_Ratio | None]]) -> Comparison | None:
             sum(getattr(one, name) * one.today_us for one in known) / whole
             for name in ("ratio", "low", "high")
         )
-        found.append(Comparison(*map(math.log, sums)))
+        found.append(RowRatio(*map(math.log, sums)))
     return max(found, key=lambda one: one.low) if found else None
 
 
 def parts_of(
     adapter: Adapter, tasks: Iterable[tuple[str, Workload]], specs: Mapping[str, str]
-) -> list[Part]:
+) -> list[RowWorkload]:
     """The parts of a table. tasks: names of kernels with workloads. specs: by name, if others."""
     found = []
     for kernel, workload in tasks:
         if place := adapter.place(kernel, workload):
-            found.append(Part(specs.get(kernel, kernel), kernel, workload, place))
+            found.append(RowWorkload(specs.get(kernel, kernel), kernel, workload, place))
     return found

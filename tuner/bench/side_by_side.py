@@ -39,7 +39,7 @@ _MIN_TIME_LIMITS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BenchRow:
     """The result of one candidate in a pass; a value that was not measured is None."""
 
     #: The config's name on the command line, or the baseline's name.
@@ -80,7 +80,7 @@ class Pass:
     device: Device
     toolchain: Toolchain
     protocol: MeasurementProtocol
-    rows: tuple[Row, ...]
+    rows: tuple[BenchRow, ...]
     method: str = ""
     cache: str = ""
     #: Launches that compiled on the device worker instead of hitting the build cache.
@@ -274,7 +274,7 @@ class _Bench:
         baselines: Mapping[str, Timing | Failure],
         calibration: Calibration | None,
         built: Mapping[int, Artifact | Failure] | None = None,
-    ) -> tuple[Row, ...]:
+    ) -> tuple[BenchRow, ...]:
         cost = self.target.kernel.cost(self.workload)
         timed = [o for o in (*outcomes.values(), *baselines.values()) if _is_timed(o)]
         default = next(
@@ -286,9 +286,9 @@ class _Bench:
         for at, outcome in outcomes.items():
             artifact = (built or outcomes)[at]
             registers = artifact.facts.registers or None if isinstance(artifact, Artifact) else None
-            row = Row(self.variants[at].name, "config", self.variants[at].config)
+            row = BenchRow(self.variants[at].name, "config", self.variants[at].config)
             rows.append(reader.read(replace(row, registers=registers), outcome))
-        rows += [reader.read(Row(name, "baseline"), item) for name, item in baselines.items()]
+        rows += [reader.read(BenchRow(name, "baseline"), item) for name, item in baselines.items()]
         return tuple(rows)
 
 
@@ -301,7 +301,7 @@ class _RowReader:
     cost: Cost
     calibration: Calibration | None
 
-    def read(self, row: Row, outcome: Artifact | Timing | Failure) -> Row:
+    def read(self, row: BenchRow, outcome: Artifact | Timing | Failure) -> BenchRow:
         if isinstance(outcome, Failure):
             return replace(row, status=outcome.status, message=outcome.message)
         if not isinstance(outcome, Timing) or not outcome.median_us:

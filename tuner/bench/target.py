@@ -40,7 +40,7 @@ class BenchTarget:
 
     def check_size(self, workload: Workload) -> Workload | None:
         """The check size of a workload; None where it is the workload itself."""
-        with calls.asking(self.kernel, "small_workload", workload):
+        with calls.guard_call(self.kernel, "small_workload", workload):
             small = self.kernel.small_workload(workload)
         return None if small == workload else small
 

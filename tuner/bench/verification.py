@@ -18,7 +18,7 @@ from workers.records import Artifact, BuildJob, Failure, MeasureJob, Mode, Timin
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class VariantSelection:
     """The variants of one kernel that are to be checked, by workload."""
 
     target: BenchTarget
@@ -31,7 +31,7 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedVariant:
     """The check of one variant."""
 
     target: BenchTarget
@@ -62,10 +62,10 @@ def space_variants(
 
 def verify(
     settings: Settings,
-    selections: Sequence[Selection],
+    selections: Sequence[VariantSelection],
     *,
     on_progress: ProgressCallback = no_progress,
-) -> Iterator[Checked]:
+) -> Iterator[CheckedVariant]:
     """Build the variants of each workload and check their results, also on the check size.
 
     Where this machine has no such device, variants are compiled for it and run by Triton's
@@ -86,10 +86,10 @@ def verify(
 
 
 def _by_pool(
-    selections: Iterable[Selection],
-) -> dict[tuple[str, tuple[str, ...]], list[Selection]]:
+    selections: Iterable[VariantSelection],
+) -> dict[tuple[str, tuple[str, ...]], list[VariantSelection]]:
     """The selections by what their pool is made of: the kind of the runner, and import paths."""
-    found: dict[tuple[str, tuple[str, ...]], list[Selection]] = {}
+    found: dict[tuple[str, tuple[str, ...]], list[VariantSelection]] = {}
     for selection in selections:
         target = selection.target
         found.setdefault((target.runner, target.ref.paths), []).append(selection)
@@ -97,14 +97,14 @@ def _by_pool(
 
 
 def _tasks(
-    selections: Iterable[Selection],
+    selections: Iterable[VariantSelection],
 ) -> Iterator[tuple[BenchTarget, Workload, Sequence[Variant]]]:
     for selection in selections:
         for workload, variants in selection.variants.items():
             yield selection.target, workload, variants
 
 
-def _passed(checked: Checked) -> bool:
+def _passed(checked: CheckedVariant) -> bool:
     return checked.status is Status.CORRECT
 
 
@@ -122,12 +122,12 @@ class _Verifier:
         """The kind of the runner."""
         return backend_kinds.spec(self.target.runner)
 
-    def all(self, variants: Sequence[Variant]) -> Iterator[Checked]:
+    def all(self, variants: Sequence[Variant]) -> Iterator[CheckedVariant]:
         """Check the variants on the workload, then those that pass on the check size."""
         size = self.target.check_size(self.workload)
         # Some runners verify the check size in the same job.
         separate = size is not None and not self.backend.checks_size
-        passed: list[Checked] = []
+        passed: list[CheckedVariant] = []
         for _, checked in self._round(variants, self.workload):
             if separate and _passed(checked):
                 passed.append(checked)
@@ -137,7 +137,9 @@ class _Verifier:
         if size is not None and passed:
             yield from self._on_check_size(passed, size)
 
-    def _on_check_size(self, passed: Sequence[Checked], size: Workload) -> Iterator[Checked]:
+    def _on_check_size(
+        self, passed: Sequence[CheckedVariant], size: Workload
+    ) -> Iterator[CheckedVariant]:
         """Check variants again that passed; those infeasible at the check size stay as they are."""
         space = self.target.space(size)
         by_config = {id(item.config): item for item in passed}
@@ -158,7 +160,7 @@ class _Verifier:
 
     def _round(
         self, variants: Sequence[Variant], workload: Workload
-    ) -> Iterator[tuple[Variant, Checked]]:
+    ) -> Iterator[tuple[Variant, CheckedVariant]]:
         by_id = {f"{at}": variant for at, variant in enumerate(variants)}
         jobs = (self._build_job(job_id, v, workload) for job_id, v in by_id.items())
         for job, built in self.session.build(jobs):
@@ -174,8 +176,10 @@ class _Verifier:
 
     def _check(
         self, variant: Variant, workload: Workload, job_id: str, built: Artifact | Failure
-    ) -> Checked:
-        checked = Checked(self.target, variant.name, variant.config, workload, Status.CORRECT)
+    ) -> CheckedVariant:
+        checked = CheckedVariant(
+            self.target, variant.name, variant.config, workload, Status.CORRECT
+        )
         if isinstance(built, Failure):
             return replace(checked, status=built.status, message=built.message)
         limit_s = self.settings.pool.measure_timeout

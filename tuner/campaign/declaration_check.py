@@ -18,7 +18,7 @@ from workers import backend_kinds
 from workers.records import DeclarationJob, KernelRef
 
 if TYPE_CHECKING:
-    from workers.roles import Pool, Verdict
+    from workers.roles import PendingAnswer, Pool
 
 _POLL_S = 0.1
 
@@ -43,7 +43,7 @@ class PendingCheck:
 
     def __init__(self, tasks: Sequence[RequestedTask], pool: Pool, paths: tuple[str, ...]) -> None:
         found = list(_jobs(tasks, paths))
-        self._verdict: Verdict | None = None
+        self._verdict: PendingAnswer | None = None
         check = getattr(pool, "check_declarations", None)
         if found and check is not None and "torch" not in sys.modules:
             self._verdict = check([job for _, job in found])

@@ -40,9 +40,9 @@ class StartedPool:
 
         A pool that cannot do that is closed.
         """
-        condemn = getattr(self.pool, "condemn", None)
-        if condemn is not None and self._open:
-            condemn()
+        begin_kill = getattr(self.pool, "begin_kill", None)
+        if begin_kill is not None and self._open:
+            begin_kill()
         else:
             self.close(kill=kill)
 

@@ -161,7 +161,7 @@ def closest(space: BoundSpace, config: Config) -> Config:
 def _listed_configs(item: ScheduledTask, space: BoundSpace) -> list[Config]:
     """The configs that the kernel's users choose from today and that the space contains."""
     kernel, workload = item.requested.kernel, item.requested.workload
-    with calls.asking(kernel, "listed_configs", workload):
+    with calls.guard_call(kernel, "listed_configs", workload):
         return [c for c in kernel.listed_configs(workload, item.device) if space.feasible(c)]
 
 

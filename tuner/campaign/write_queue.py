@@ -82,7 +82,7 @@ class WriteQueue:
         except StoreAwayError as error:
             self._outage.record_failure(error)
             return False
-        self._outage.over()
+        self._outage.end()
         return True
 
     def pause(self) -> None:

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from search_spaces.absent_device.answers import answering_if_used, get_described
-from search_spaces.adoption.autotuned import Autotuned, given_values
+from search_spaces.adoption.autotuned import AutotuneParts, given_values
 from search_spaces.errors import KernelError
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import Constraint
@@ -30,7 +30,7 @@ class CallConfigs:
     device that torch and Triton describe. All methods raise `KernelError` where that raises.
     """
 
-    def __init__(self, call: Call, parts: Autotuned) -> None:
+    def __init__(self, call: Call, parts: AutotuneParts) -> None:
         self._call = call
         self._whole = replace(parts, keywords=call.keywords)
         #: What decides on hooks, so that a change of it is a change of the launches.
@@ -42,7 +42,7 @@ class CallConfigs:
         return self._pruned[0]
 
     @property
-    def parts(self) -> Autotuned:
+    def parts(self) -> AutotuneParts:
         """The kernel with the keywords of the call and, where pruning makes configs, with these."""
         return self._pruned[1]
 
@@ -51,11 +51,11 @@ class CallConfigs:
         return arguments_on_meta(self._call)
 
     @cached_property
-    def _by_device(self) -> dict[Device | None, tuple[OwnConfigs, Autotuned]]:
+    def _by_device(self) -> dict[Device | None, tuple[OwnConfigs, AutotuneParts]]:
         return {}
 
     @property
-    def _pruned(self) -> tuple[OwnConfigs, Autotuned]:
+    def _pruned(self) -> tuple[OwnConfigs, AutotuneParts]:
         found = self._by_device.get(get_described())
         if found is None:
             prune = self._whole.bound_pruner(self._arguments, self._grid)

@@ -33,10 +33,10 @@ try_calls(pathlib.Path(sys.argv[1]))
 def begin() -> None:
     """Record as soon as Triton is imported, where `tuner capture` has started this process."""
     if os.environ.get(FOLDER):
-        sys.meta_path.insert(0, _Finder())
+        sys.meta_path.insert(0, _CapturedFinder())
 
 
-class _Finder:
+class _CapturedFinder:
     """Waits for the import of Triton."""
 
     def find_spec(

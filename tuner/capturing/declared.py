@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from search_spaces.adoption.autotuned import Autotuned
+from search_spaces.adoption.autotuned import AutotuneParts
 from search_spaces.atomic_file import write_output
 from search_spaces.declaration.launch_arguments import known_options
 from search_spaces.errors import KernelError, TunerError
@@ -135,7 +135,7 @@ def probe_calls(captured: CapturedKernel) -> list[Call]:
     return found
 
 
-def _check_options(call: Call, parts: Autotuned) -> None:
+def _check_options(call: Call, parts: AutotuneParts) -> None:
     """Raise `KernelError` in one line for an option that this Triton's compilers do not know."""
     import triton
 

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from search_spaces.adoption.autotuned import Autotuned
+from search_spaces.adoption.autotuned import AutotuneParts
 from search_spaces.params import is_member, is_power_of_two
 from tuner.capturing.records import Grid
 from tuner.runtime._arguments import TrackedArguments
@@ -22,7 +22,7 @@ _REACH = 8
 
 
 def tabulate(
-    grid: Any, parts: Autotuned, arguments: Mapping[str, Any], defaults: Mapping[str, Any]
+    grid: Any, parts: AutotuneParts, arguments: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> Grid:
     """The grid of a launch. `sizes` is that of the first config.
 
@@ -49,7 +49,7 @@ def tabulate(
     return Grid(sizes, True, tuple(reads), rows)
 
 
-def tunable_values(parts: Autotuned, arguments: Mapping[str, Any]) -> dict[str, list[Any]]:
+def tunable_values(parts: AutotuneParts, arguments: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Values that constexprs may have: those of the configs, and powers of two near them."""
     found: dict[str, list[Any]] = {}
     for name in parts.arg_names:
@@ -61,7 +61,7 @@ def tunable_values(parts: Autotuned, arguments: Mapping[str, Any]) -> dict[str, 
     return found
 
 
-def constexprs(parts: Autotuned) -> frozenset[str]:
+def constexprs(parts: AutotuneParts) -> frozenset[str]:
     """Names of the kernel's parameters that are compiled in."""
     annotations = getattr(parts.fn.fn, "__annotations__", {})
     return frozenset(name for name, kind in annotations.items() if "constexpr" in f"{kind}")
@@ -81,7 +81,7 @@ def _widen(listed: Sequence[Any]) -> list[Any]:
 def _rows(
     reads: Sequence[str],
     values: Mapping[str, Sequence[Any]],
-    parts: Autotuned,
+    parts: AutotuneParts,
     evaluate: Callable[[Mapping[str, Any]], tuple[int, ...]],
 ) -> tuple[tuple[tuple[Any, ...], tuple[int, ...]], ...]:
     rows: dict[tuple[Any, ...], tuple[int, ...]] = {}
@@ -95,7 +95,7 @@ def _rows(
 
 
 def _combinations(
-    reads: Sequence[str], values: Mapping[str, Sequence[Any]], parts: Autotuned
+    reads: Sequence[str], values: Mapping[str, Sequence[Any]], parts: AutotuneParts
 ) -> Iterator[tuple[Any, ...]]:
     """The listed combinations first, then all others."""
     for config in parts.configs:

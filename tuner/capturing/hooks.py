@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 
-class Recorder(Protocol):
+class LaunchRecorder(Protocol):
     def launch(
         self, kernel: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
@@ -33,12 +33,12 @@ class _Thread(threading.local):
 _lock = threading.RLock()
 _thread = _Thread()
 #: The recorders at work; replaced as a whole, so that launches of other threads see one or another.
-_recorders: tuple[Recorder, ...] = ()
+_recorders: tuple[LaunchRecorder, ...] = ()
 #: What was replaced: class, name and the original; a name that a class did not have has None.
 _replaced: list[tuple[type, str, Any]] = []
 
 
-def begin(recorder: Recorder) -> None:
+def begin(recorder: LaunchRecorder) -> None:
     """Let a recorder see all launches of this process."""
     global _recorders
     with _lock:
@@ -47,7 +47,7 @@ def begin(recorder: Recorder) -> None:
         _recorders = (*_recorders, recorder)
 
 
-def end(recorder: Recorder) -> None:
+def end(recorder: LaunchRecorder) -> None:
     """Let a recorder see no more launches; with the last one the hooks are removed."""
     global _recorders
     with _lock:
@@ -134,14 +134,14 @@ def _recorded_run(original: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _around(recorders: tuple[Recorder, ...], run: Callable[..., Any]) -> Callable[..., Any]:
+def _around(recorders: tuple[LaunchRecorder, ...], run: Callable[..., Any]) -> Callable[..., Any]:
     """A launch that several recorders see, each around the next."""
     for recorder in recorders:
         run = _one_around(recorder, run)
     return run
 
 
-def _one_around(recorder: Recorder, run: Callable[..., Any]) -> Callable[..., Any]:
+def _one_around(recorder: LaunchRecorder, run: Callable[..., Any]) -> Callable[..., Any]:
     return lambda kernel, *args, **kwargs: recorder.launch(kernel, run, args, kwargs)
 
 

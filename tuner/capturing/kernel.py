@@ -8,7 +8,7 @@ from math import prod, sqrt
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.adoption.adopt import AdoptedKernel, relative_error_of
-from search_spaces.adoption.autotuned import Autotuned
+from search_spaces.adoption.autotuned import AutotuneParts
 from search_spaces.adoption.spec import Adoption
 from search_spaces.errors import KernelError, WorkloadError
 from search_spaces.fill import fill_launch
@@ -53,7 +53,7 @@ class CallKernel(AdoptedKernel):
 
     def __init__(
         self,
-        parts: Autotuned,
+        parts: AutotuneParts,
         declared: Declared,
         reference: Callable[..., Any] | None = None,
     ) -> None:
@@ -237,7 +237,7 @@ class CallKernel(AdoptedKernel):
         call = self.call(workload)
         return arguments_of(call, [tensors[name] for name in _names(call)], self._functions)
 
-    def _parts_for(self, workload: Workload) -> Autotuned:
+    def _parts_for(self, workload: Workload) -> AutotuneParts:
         return replace(self._parts, keywords=self.call(workload).keywords)
 
     def _arguments_on_meta(self, workload: Workload) -> dict[str, Any]:

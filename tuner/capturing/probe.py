@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from search_spaces.adoption.autotuned import Autotuned
+from search_spaces.adoption.autotuned import AutotuneParts
 from search_spaces.errors import KernelError
 from search_spaces.source_positions import one_line
 from search_spaces.tensors import generator
@@ -38,7 +38,7 @@ class _Stopped(Exception):
     """The call cannot be tuned; the text says why."""
 
 
-def probe(call: Call, parts: Autotuned, contents: Mapping[str, bytes], device: str) -> Call:
+def probe(call: Call, parts: AutotuneParts, contents: Mapping[str, bytes], device: str) -> Call:
     """The call with what it writes, or with the problem that keeps it from being tuned."""
     if call.problem or call.written is not None:
         return call
@@ -163,7 +163,7 @@ class _Probe:
         return tensors
 
 
-def zeroed_buffers(call: Call, parts: Autotuned, hooked: Sequence[str]) -> list[int]:
+def zeroed_buffers(call: Call, parts: AutotuneParts, hooked: Sequence[str]) -> list[int]:
     """The buffers that the library sets to zero before a launch. hooked: arguments that the hook of
     its config sets to zero."""
     names = [*parts.reset_to_zero, *hooked]

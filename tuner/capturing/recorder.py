@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from search_spaces.adoption.autotuned import Autotuned, take_apart, under_autotuner
+from search_spaces.adoption.autotuned import AutotuneParts, take_apart, under_autotuner
 from search_spaces.errors import TunerError
 from search_spaces.records import Config, Value, canonical_json
 from search_spaces.source_positions import one_line
@@ -198,7 +198,7 @@ def _bind(
     return replace(call, buffers=buffers, views=views, grid=table, configs=configs)
 
 
-def parts_of(kernel: Any, *calls: Call) -> Autotuned:
+def parts_of(kernel: Any, *calls: Call) -> AutotuneParts:
     """A launched kernel taken apart; one without an autotuner has the options of the calls as its
     configs."""
     name = calls[0].kernel
@@ -213,7 +213,7 @@ def parts_of(kernel: Any, *calls: Call) -> Autotuned:
     return take_apart(kernel, name, calls[0].keywords, hooks=True)
 
 
-def defaults_of(parts: Autotuned) -> dict[str, Any]:
+def defaults_of(parts: AutotuneParts) -> dict[str, Any]:
     """The defaults of a kernel's parameters."""
     import inspect
 

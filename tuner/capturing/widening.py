@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
-from search_spaces.adoption.autotuned import Autotuned
+from search_spaces.adoption.autotuned import AutotuneParts
 from search_spaces.errors import KernelError
 from search_spaces.near_names import did_you_mean
 from search_spaces.params import Choice, Parameter, is_member, is_power_of_two
@@ -44,14 +44,14 @@ class Opened:
     def wide(self) -> bool:
         return self.widen or bool(self.space)
 
-    def names(self, parts: Autotuned) -> tuple[str, ...]:
+    def names(self, parts: AutotuneParts) -> tuple[str, ...]:
         """The kernel's arguments that a config sets."""
         listed = dict.fromkeys(name for config in parts.configs for name in config)
         found = dict.fromkeys([*listed, *self.space])
         return tuple(name for name in found if name in parts.arg_names)
 
 
-def check_space(call: Call, parts: Autotuned, opened: Opened) -> None:
+def check_space(call: Call, parts: AutotuneParts, opened: Opened) -> None:
     """Raise `KernelError` in one line for a `space=` that the call cannot have."""
     where = f"captured kernel {call.kernel}"
     names = [*_OPTIONS, *sorted(constexprs(parts))]
@@ -83,7 +83,7 @@ def check_space(call: Call, parts: Autotuned, opened: Opened) -> None:
 
 
 def space_of(
-    call: Call, parts: Autotuned, opened: Opened, constraints: Sequence[Constraint]
+    call: Call, parts: AutotuneParts, opened: Opened, constraints: Sequence[Constraint]
 ) -> SearchSpace:
     """The opened space of a call. constraints: what the library's pruning and hooks demand."""
     check_space(call, parts, opened)
@@ -177,7 +177,7 @@ def _tile_per_thread(tiles: Sequence[str], listed: Sequence[Config]) -> Constrai
     return Constraint("tile", fits, f"a thread would hold more than {limit:g} elements of a tile")
 
 
-def _known_grid(call: Call, parts: Autotuned) -> Constraint:
+def _known_grid(call: Call, parts: AutotuneParts) -> Constraint:
     reads = list(call.grid.reads)
     rows = [list(read) for read, _ in call.grid.rows]
     # The grid may read constexprs that the caller passes and no config sets.

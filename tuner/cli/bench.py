@@ -30,7 +30,7 @@ from tuner.cli.variant_options import (
 )
 
 if TYPE_CHECKING:
-    from tuner.bench import Pass, Row
+    from tuner.bench import BenchRow, Pass
 
 _COLUMNS = (
     "variant",
@@ -167,7 +167,7 @@ def _emit_passes(passes: Sequence[Pass], style: Format) -> None:
     emit(rows, columns, style)
 
 
-def _row(item: Pass, row: Row, style: Format) -> dict[str, object]:
+def _row(item: Pass, row: BenchRow, style: Format) -> dict[str, object]:
     facts = asdict(row)
     return {
         **facts,
@@ -190,7 +190,7 @@ def _row(item: Pass, row: Row, style: Format) -> dict[str, object]:
     }
 
 
-def _join_message(row: Row) -> str:
+def _join_message(row: BenchRow) -> str:
     bad = f"{row.status}" if row.status is not Status.CORRECT else ""
     return ": ".join(filter(None, [bad, row.message]))
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("kernel", "grid", "dtypes", "shapes", "configs", "launches", "GPU time", "note")
 
 
-class Contents(StrEnum):
+class KeptContents(StrEnum):
     """Whose values are kept."""
 
     INTEGERS = "integers"
@@ -50,9 +50,9 @@ def capture(
         ),
     ] = None,
     contents: Annotated[
-        Contents,
+        KeptContents,
         typer.Option(help="Keep the values of integer tensors up to 1 MiB, or of all tensors."),
-    ] = Contents.INTEGERS,
+    ] = KeptContents.INTEGERS,
     style: FormatOption = Format.TABLE,
 ) -> None:
     """Run a program and list the Triton kernels that it launches.
@@ -79,7 +79,7 @@ def capture(
         raise typer.Exit(code or 1)
 
 
-def _run(command: Sequence[str], folder: Path, contents: Contents, *, tried: bool) -> int:
+def _run(command: Sequence[str], folder: Path, contents: KeptContents, *, tried: bool) -> int:
     """Run a program with the recorder in its Python processes; its exit code, as a shell's."""
     from tuner.capturing import child
 

@@ -122,9 +122,9 @@ def _fix(
 ) -> dict[str, str]:
     """Tune what is missing; returns the variables with which the library finds the files."""
     from tuner.campaign import Control
-    from tuner.library_doctor import State, fix
+    from tuner.library_doctor import TableState, fix
 
-    missing = [item for item in found if item.state in (State.MISSING, State.MALFORMED)]
+    missing = [item for item in found if item.state in (TableState.MISSING, TableState.MALFORMED)]
     if not missing:
         note("no table is missing or malformed")
         return {}

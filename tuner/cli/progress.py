@@ -29,7 +29,7 @@ def watch(*, quiet: bool = False) -> Iterator[ProgressCallback | None]:
         with _live() as show:
             yield show
     else:
-        yield Lines(sys.stderr.write)
+        yield ProgressLines(sys.stderr.write)
 
 
 @contextmanager
@@ -52,7 +52,7 @@ def _live() -> Iterator[ProgressCallback]:
         yield keep
 
 
-class Lines:
+class ProgressLines:
     """One line every few seconds, for every stage and for every finished task, for logs."""
 
     def __init__(

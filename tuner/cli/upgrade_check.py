@@ -19,7 +19,7 @@ from tuner.cli.variant_options import QuietOption, config_cell, filled_columns, 
 
 if TYPE_CHECKING:
     from tuner.settings.models import Settings
-    from tuner.upgrade import Outcome, Refused, Retuned, TableHere
+    from tuner.upgrade import EntryOutcome, Refused, Retuned, TableHere
 
 _COLUMNS = (
     "kernel",
@@ -121,7 +121,7 @@ def upgrade_check(
     )
     _note_refused(tables, refused)
     options = CheckOptions(runners_up=runners_up, build_only=build_only)
-    outcomes: list[Outcome] = []
+    outcomes: list[EntryOutcome] = []
     written: list[Retuned] = []
     interrupted = False
     try:
@@ -164,7 +164,7 @@ def _retune(
     settings: Settings,
     base: Path,
     tables: Sequence[TableHere],
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[EntryOutcome],
     trials: int | None,
     *,
     quiet: bool,
@@ -185,7 +185,7 @@ def _retune(
     return written, run is not None and run.status == "interrupted"
 
 
-def _emit(outcomes: Sequence[Outcome], written: Sequence[Retuned], style: Format) -> None:
+def _emit(outcomes: Sequence[EntryOutcome], written: Sequence[Retuned], style: Format) -> None:
     tuned = {item.path for item in written if item.tuned}
     rows = [_row(item, item.path in tuned and item.lost, style) for item in outcomes]
     if style in (Format.TABLE, Format.MD):
@@ -194,7 +194,7 @@ def _emit(outcomes: Sequence[Outcome], written: Sequence[Retuned], style: Format
         emit(rows, _EVERYTHING, style)
 
 
-def _row(item: Outcome, retuned: bool, style: Format) -> dict[str, object]:
+def _row(item: EntryOutcome, retuned: bool, style: Format) -> dict[str, object]:
     return {
         "table": f"{item.path}",
         "kernel": item.kernel,
@@ -219,7 +219,7 @@ def _row(item: Outcome, retuned: bool, style: Format) -> dict[str, object]:
     }
 
 
-def _note_summary(outcomes: Sequence[Outcome], *, build_only: bool) -> None:
+def _note_summary(outcomes: Sequence[EntryOutcome], *, build_only: bool) -> None:
     """Print what became of the entries, and what the check cost and saved."""
     if not outcomes:
         return
@@ -268,7 +268,7 @@ def _command(
     return shlex.join([*words, "--any-device"] if any_device else words)
 
 
-def _findings(outcomes: Sequence[Outcome], written: Sequence[Retuned]) -> bool:
+def _findings(outcomes: Sequence[EntryOutcome], written: Sequence[Retuned]) -> bool:
     """Whether a finding remains: one that no new winner settles."""
     settled = {item.path for item in written if not item.reason}
     return any(item.finding and not (item.lost and item.path in settled) for item in outcomes)

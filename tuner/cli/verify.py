@@ -27,7 +27,7 @@ from tuner.cli.variant_options import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tuner.bench import BenchTarget, Checked, Selection
+    from tuner.bench import BenchTarget, CheckedVariant, VariantSelection
     from tuner.settings.models import Settings
 
 _COLUMNS = ("variant", "status", "checked_by", "error", "config", "note")
@@ -140,7 +140,7 @@ def _select(
     drawn: bool,
     count: int | None,
     seed: int,
-) -> Selection:
+) -> VariantSelection:
     """The named configs of one kernel, or those drawn or enumerated."""
     from tuner import bench as library
 
@@ -151,24 +151,24 @@ def _select(
         for item in target.workloads
     }
     note_origins(variants.values())
-    return library.Selection(target, variants)
+    return library.VariantSelection(target, variants)
 
 
 def _spread(
     settings: Settings, base: Path, kernel: str, target: str | None, count: int, seed: int
-) -> Selection:
+) -> VariantSelection:
     """At least `count` random configs of a kernel, drawn in equal parts for all its workloads."""
     from tuner import bench as library
 
     found = library.bench_target(settings, base, kernel, workloads=None, target=target, timed=False)
     each = -(-count // len(found.workloads))
-    return library.Selection(
+    return library.VariantSelection(
         found,
         {item: library.space_variants(found, item, each, seed) for item in found.workloads},
     )
 
 
-def _kernel_row(selection: Selection, checks: Sequence[Checked]) -> dict[str, object]:
+def _kernel_row(selection: VariantSelection, checks: Sequence[CheckedVariant]) -> dict[str, object]:
     """The checks of one kernel, counted."""
     own = [item for item in checks if item.target is selection.target]
     counts = Counter(item.status for item in own)
@@ -184,14 +184,14 @@ def _kernel_row(selection: Selection, checks: Sequence[Checked]) -> dict[str, ob
     }
 
 
-def _emit_checks(checks: Sequence[Checked], several: Sequence[str], style: Format) -> None:
+def _emit_checks(checks: Sequence[CheckedVariant], several: Sequence[str], style: Format) -> None:
     rows = [_checked_row(item, style) for item in checks]
     if rows or not several:
         columns = (*several, *filled_columns(_COLUMNS, rows))
         emit(rows, columns if style is Format.TABLE else _EVERYTHING, style)
 
 
-def _checked_row(item: Checked, style: Format) -> dict[str, object]:
+def _checked_row(item: CheckedVariant, style: Format) -> dict[str, object]:
     return {
         "kernel": item.target.kernel.name,
         "device": item.target.device.name,
@@ -207,7 +207,7 @@ def _checked_row(item: Checked, style: Format) -> dict[str, object]:
     }
 
 
-def _note_checked(target: BenchTarget, checks: Sequence[Checked]) -> None:
+def _note_checked(target: BenchTarget, checks: Sequence[CheckedVariant]) -> None:
     words = [
         f"{item.status}" if item.checked_by or item.status is not Status.CORRECT else "not checked"
         for item in checks

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tuner.display.lines import Lines
+from tuner.display.lines import LineScreen
 from tuner.display.notebook import Notebook, in_notebook
 from tuner.display.terminal import TerminalLine
 from tuner.display.ticker import Screen, Ticker
@@ -42,4 +42,4 @@ def _screen(progress: bool | None) -> Screen | None:
         return Notebook()
     if sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
         return TerminalLine(sys.stderr)
-    return Lines(sys.stderr) if progress and sys.stderr is not None else None
+    return LineScreen(sys.stderr) if progress and sys.stderr is not None else None

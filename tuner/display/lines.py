@@ -11,7 +11,7 @@ from tuner.progress import Progress
 _AGAIN_S = 10.0
 
 
-class Lines:
+class LineScreen:
     """A `Screen` on a stream that is no terminal."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:

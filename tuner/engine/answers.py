@@ -27,7 +27,7 @@ from tuner.engine.losses import MAX_LOSSES, too_many_losses
 from tuner.engine.requests import method_of
 from tuner.engine.stage import Stage
 from tuner.engine.task import Task
-from tuner.engine.trial import State, Trial
+from tuner.engine.trial import Trial, TrialState
 from workers.records import Artifact, Failure, JobLost, Measured, Measurement
 
 _log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ def finish(task: Task, trial: Trial, record: TrialRecord) -> list[Record]:
     records = [Record(task.spec.task_id, record)]
     if task.search.by_binary.get(record.binary_hash) is not trial:
         return records
-    for duplicate in task.search.trials.in_state(State.WAITING):
+    for duplicate in task.search.trials.in_state(TrialState.WAITING):
         artifact = duplicate.artifact
         if artifact is not None and artifact.binary_hash == record.binary_hash:
             copied = trial_records.of_duplicate_binary(task.spec, duplicate, artifact, record)
@@ -52,11 +52,11 @@ def finish(task: Task, trial: Trial, record: TrialRecord) -> list[Record]:
 def handle_build(job: AnyBuild, result: Artifact | Failure) -> list[Record]:
     """A build has succeeded or failed."""
     task, trial = job.task, job.trial
-    task.build_faults.over()
+    task.build_faults.clear()
     if isinstance(job, CheckSizeBuild):
         trial.check_artifact = result
         return []
-    if trial.state is State.DONE:
+    if trial.state is TrialState.DONE:
         _handle_rebuild(task, trial, result)
         return []
     if isinstance(result, Failure):
@@ -69,7 +69,7 @@ def handle_build(job: AnyBuild, result: Artifact | Failure) -> list[Record]:
 def handle_measurement(job: Job, event: Measured) -> list[Instruction]:
     """A measurement has succeeded, or failed as a whole."""
     task, result = job.task, event.result
-    task.measure_faults.over()
+    task.measure_faults.clear()
     if isinstance(result, Measurement):
         task.method = task.method or method_of(result)
     if isinstance(job, FinalMeasurement):
@@ -89,7 +89,7 @@ def handle_loss(job: Job, event: JobLost, now: float, *, draining: bool) -> list
         faults.meet_lasting()
     elif event.remedy:
         # A trial is suspect only where the machine has done others.
-        suspect = len(trials) == 1 and task.search.trials.count(State.DONE) > 0
+        suspect = len(trials) == 1 and task.search.trials.count(TrialState.DONE) > 0
         faults.record_fault(now, trials[0].number if suspect else None)
     if isinstance(job, FinalMeasurement) and task.finals is not None:
         task.finals.job_lost(event.reason)
@@ -108,9 +108,9 @@ def _ready(task: Task, trial: Trial, artifact: Artifact) -> list[Record]:
     trial.artifact = artifact
     first = task.search.by_binary.setdefault(artifact.binary_hash, trial)
     if first is trial:
-        task.search.trials.move(trial, State.READY)
+        task.search.trials.move(trial, TrialState.READY)
     elif first.record is None:
-        task.search.trials.move(trial, State.WAITING)
+        task.search.trials.move(trial, TrialState.WAITING)
     else:
         record = trial_records.of_duplicate_binary(task.spec, trial, artifact, first.record)
         return finish(task, trial, record)
@@ -161,7 +161,7 @@ def _failed_together(job: TrialMeasurement, worker_id: str, failure: Failure) ->
         return finish(job.task, trial, record)
     for trial in job.trials:
         trial.alone = True
-        job.task.search.requeue(trial, State.READY)
+        job.task.search.requeue(trial, TrialState.READY)
     return []
 
 
@@ -189,7 +189,7 @@ def _retry(job: Job, trial: Trial, reason: str) -> list[Record]:
     failure = Failure(Status.RUNTIME, too_many_losses(trial.attempt, reason))
     if isinstance(job, CheckSizeBuild):
         trial.check_artifact = failure if hopeless else trial.check_artifact
-    elif trial.state is State.DONE:
+    elif trial.state is TrialState.DONE:
         if hopeless:
             _handle_rebuild(task, trial, failure)
     elif hopeless:
@@ -197,5 +197,7 @@ def _retry(job: Job, trial: Trial, reason: str) -> list[Record]:
         record = trial_records.of_failed_job(task.spec, trial, worker_id, failure)
         return finish(task, trial, record)
     else:
-        task.search.requeue(trial, State.ASKED if isinstance(job, AnyBuild) else State.READY)
+        task.search.requeue(
+            trial, TrialState.ASKED if isinstance(job, AnyBuild) else TrialState.READY
+        )
     return []

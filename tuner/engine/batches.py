@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tuner.engine.jobs import Screening, TrialMeasurement, Verification
 from tuner.engine.task import Task
-from tuner.engine.trial import State, Trial
+from tuner.engine.trial import Trial, TrialState
 
 #: Candidates of one job: enough to share the incumbent's samples, few enough to answer soon.
 _BATCH = 16
@@ -20,7 +20,7 @@ def next_batch(task: Task, worker_id: str, idle: int = 1) -> TrialMeasurement | 
     While the incumbent's artifact is being rebuilt, nothing is screened.
     """
     search = task.search
-    ready = search.next_ready(search.trials.count(State.READY))
+    ready = search.next_ready(search.trials.count(TrialState.READY))
     if not ready:
         return None
     if task.spec.compile_only:
@@ -29,7 +29,7 @@ def next_batch(task: Task, worker_id: str, idle: int = 1) -> TrialMeasurement | 
         return Verification(task, worker_id, _share(kept, idle))
     incumbent = search.incumbent
     if incumbent is None:
-        first = () if search.trials.count(State.MEASURING) else tuple(ready[:1])
+        first = () if search.trials.count(TrialState.MEASURING) else tuple(ready[:1])
         return Screening(task, worker_id, first, None) if first else None
     if incumbent.artifact is None:
         return None

@@ -10,7 +10,7 @@ from tuner.engine.dispatcher import Dispatcher
 from tuner.engine.instructions import Build, Record
 from tuner.engine.jobs import CheckSizeBuild, TrialBuild
 from tuner.engine.task import Task
-from tuner.engine.trial import State, Trial
+from tuner.engine.trial import Trial, TrialState
 
 #: One extra build is queued per this number of builders, so that no builder waits for the driver.
 _EXTRA = 4
@@ -68,7 +68,7 @@ class BuildQueue:
         for unchecked in (task.finals or task.search).checks_to_build():
             if not self.dispatcher.in_build(unchecked, CheckSizeBuild):
                 return CheckSizeBuild(task, unchecked), []
-        trial = self._to_rebuild(task) or task.search.trials.first(State.ASKED)
+        trial = self._to_rebuild(task) or task.search.trials.first(TrialState.ASKED)
         again = None if trial is None else TrialBuild(task, trial)
         if trial is not None and not trial.attempt:
             return again, []
@@ -84,7 +84,7 @@ class BuildQueue:
         if task.finals is not None:
             needed = task.finals.to_rebuild()
         else:
-            incumbent, waiting = task.search.incumbent, task.search.trials.count(State.READY)
+            incumbent, waiting = task.search.incumbent, task.search.trials.count(TrialState.READY)
             needed = [incumbent] if incumbent is not None and waiting else []
             needed = [] if task.spec.compile_only else needed
         return next(
@@ -112,5 +112,5 @@ class BuildQueue:
     def _has_room(self, task: Task) -> bool:
         """Whether few enough trials wait for a device."""
         devices = max(1, self.dispatcher.serving(task))
-        ready = task.search.trials.count(State.READY)
+        ready = task.search.trials.count(TrialState.READY)
         return ready < _READY_PER_DEVICE * devices + self.builders

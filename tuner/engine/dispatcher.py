@@ -21,7 +21,7 @@ from tuner.engine.jobs import (
 from tuner.engine.requests import build_request, measure_request
 from tuner.engine.stage import Stage
 from tuner.engine.task import Task
-from tuner.engine.trial import State, Trial
+from tuner.engine.trial import Trial, TrialState
 from tuner.engine.worker import CACHED_TASKS, Worker
 from workers.records import Measurement, Mode, WorkerInfo
 
@@ -110,7 +110,7 @@ class Dispatcher:
         if worker.has_unused_prefetch:
             return None
         for task in tasks:
-            building = task.stage is Stage.SEARCH and task.search.trials.count(State.BUILDING)
+            building = task.stage is Stage.SEARCH and task.search.trials.count(TrialState.BUILDING)
             cached = worker.cache_rank(task) < CACHED_TASKS
             if building and not task.spec.compile_only and not cached:
                 return Preparation(task, worker.worker_id)
@@ -125,7 +125,7 @@ class Dispatcher:
             task.finals.in_flight = True
         if isinstance(job, TrialMeasurement):
             for trial in job.trials:
-                task.search.trials.move(trial, State.MEASURING)
+                task.search.trials.move(trial, TrialState.MEASURING)
         worker.take(task, job_id, now)
         if isinstance(job, Preparation):
             worker.prefetched = task
@@ -166,8 +166,8 @@ class Dispatcher:
     # -- builds --------------------------------------------------------------------------------
     def order_build(self, job: AnyBuild) -> Build:
         """Have a builder do this."""
-        if job.trial.state is State.ASKED:
-            job.task.search.trials.move(job.trial, State.BUILDING)
+        if job.trial.state is TrialState.ASKED:
+            job.task.search.trials.move(job.trial, TrialState.BUILDING)
         job_id = self._job_id(job.task)
         self.building += 1
         self.jobs[job_id] = job
@@ -205,7 +205,7 @@ class Dispatcher:
                 self.busy_s += 0.0 if isinstance(job, Preparation) else now - worker.since
                 worker.job_id = None
         trials = trials_of(job)
-        given_up = trials and all(trial.state is State.DROPPED for trial in trials)
+        given_up = trials and all(trial.state is TrialState.DROPPED for trial in trials)
         return None if given_up or isinstance(job, Preparation) else job
 
     def account(self, result: Measurement, candidates: int) -> None:
@@ -222,4 +222,4 @@ class Dispatcher:
 def _is_superfluous(job: Job) -> bool:
     """Whether a job is a build, its task is over and its trial is recorded or dropped."""
     over = isinstance(job, AnyBuild) and job.task.stage is Stage.DONE
-    return over and all(trial.state is not State.BUILDING for trial in trials_of(job))
+    return over and all(trial.state is not TrialState.BUILDING for trial in trials_of(job))

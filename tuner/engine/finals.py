@@ -32,7 +32,7 @@ _TRIES = 3
 _LOSSES = 6
 _log = logging.getLogger(__name__)
 
-Outcome = tuple[SelectionRecord, list[BaselineRecord], list[FinalRecord]]
+FinalsOutcome = tuple[SelectionRecord, list[BaselineRecord], list[FinalRecord]]
 
 
 @dataclass(slots=True, eq=False)
@@ -184,7 +184,7 @@ class Finals:
         }
         self.mode = Mode.CONFIRM
 
-    def handle_confirmation(self, measurement: Measurement) -> Outcome | None:
+    def handle_confirmation(self, measurement: Measurement) -> FinalsOutcome | None:
         """The outcome of the task, or None when more is to be measured.
 
         That is so when the winner failed, so that the next one is confirmed, and when the

@@ -17,7 +17,7 @@ from tuner.engine.jobs import (
 )
 from tuner.engine.stage import Stage
 from tuner.engine.task import Task
-from tuner.engine.trial import State, Trial
+from tuner.engine.trial import Trial, TrialState
 from workers.records import Mode
 
 
@@ -44,7 +44,7 @@ def _of_task(task: Task) -> Iterator[str]:
 def _of_trials(task: Task) -> Iterator[str]:
     trials = task.search.trials
     counted = Counter(trial.state for trial in trials.values())
-    for state in State:
+    for state in TrialState:
         if counted[state] != trials.count(state):
             yield f"{trials.count(state)} trials counted as {state}, {counted[state]} are"
     numbers = Counter(trial.number for trial in trials.values())
@@ -52,11 +52,14 @@ def _of_trials(task: Task) -> Iterator[str]:
     for key, trial in trials.items():
         if key != config_key(trial.config):
             yield f"trial {trial.number} is kept under another config's key"
-        if (trial.record is not None) != (trial.state is State.DONE):
+        if (trial.record is not None) != (trial.state is TrialState.DONE):
             yield f"trial {trial.number} is {trial.state}, {_record(trial)}"
-        if trial.state in (State.READY, State.WAITING, State.MEASURING) and not trial.artifact:
+        if (
+            trial.state in (TrialState.READY, TrialState.WAITING, TrialState.MEASURING)
+            and not trial.artifact
+        ):
             yield f"trial {trial.number} is {trial.state} without an artifact"
-        if trial.state is State.WAITING and not _first_is_open(task, trial):
+        if trial.state is TrialState.WAITING and not _first_is_open(task, trial):
             yield f"trial {trial.number} waits for a binary that no open trial has"
 
 
@@ -67,7 +70,7 @@ def _record(trial: Trial) -> str:
 def _first_is_open(task: Task, trial: Trial) -> bool:
     binary = trial.artifact.binary_hash if trial.artifact is not None else ""
     first = task.search.by_binary.get(binary)
-    return first is not None and first is not trial and first.state is not State.DONE
+    return first is not None and first is not trial and first.state is not TrialState.DONE
 
 
 def _of_ranking(task: Task) -> Iterator[str]:
@@ -134,7 +137,7 @@ def _of_jobs(tasks: Sequence[Task], dispatcher: Dispatcher) -> Iterator[str]:
                 yield f"trial {trial.number} is in the jobs {owners[place]} and {job_id}"
             owners[place] = job_id
     for task in tasks:
-        working = (State.BUILDING, State.MEASURING)
+        working = (TrialState.BUILDING, TrialState.MEASURING)
         for trial in (t for state in working for t in task.search.trials.in_state(state)):
             if (False, id(trial)) not in owners:
                 yield f"{task.spec.label}: trial {trial.number} is {trial.state} in no job"
@@ -152,10 +155,10 @@ def _of_job(job: Job) -> Iterator[str]:
         yield from (
             f"trial {trial.number} is {trial.state}"
             for trial in job.trials
-            if trial.state is not State.MEASURING
+            if trial.state is not TrialState.MEASURING
         )
     if isinstance(job, AnyBuild):
-        expected = (State.BUILDING, State.DONE, State.DROPPED)
+        expected = (TrialState.BUILDING, TrialState.DONE, TrialState.DROPPED)
         if not isinstance(job, CheckSizeBuild) and job.trial.state not in expected:
             yield f"it builds trial {job.trial.number}, which is {job.trial.state}"
 

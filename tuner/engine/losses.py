@@ -52,7 +52,7 @@ class FaultStreak:
         """A job was lost to what no pause ends."""
         self.lasting += 1
 
-    def over(self) -> None:
+    def clear(self) -> None:
         """A job was answered: the machine and the kernel work."""
         self.rounds, self.lasting, self.resume_at = 0, 0, 0.0
 

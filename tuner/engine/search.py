@@ -17,7 +17,7 @@ from tuner.engine import default_config, trial_records
 from tuner.engine.ranking import Ranking
 from tuner.engine.spec import TaskSpec
 from tuner.engine.stopping_rule import StoppingRule
-from tuner.engine.trial import State, Trial
+from tuner.engine.trial import Trial, TrialState
 from tuner.engine.trial_table import TrialTable
 from tuner.engine.warm_start import StartConfigs, nearest_winners
 from tuner.strategies.strategy import PendingAware
@@ -92,7 +92,7 @@ class Search:
     @property
     def done(self) -> int:
         """How many trials have a result."""
-        return self.trials.count(State.DONE)
+        return self.trials.count(TrialState.DONE)
 
     @property
     def exhausted(self) -> bool:
@@ -107,11 +107,11 @@ class Search:
     def stop(self) -> None:
         """Ask no more, and drop every trial that no worker has."""
         self.stopped = self._closed = self._drops_idle = True
-        for state in (State.ASKED, State.READY, State.WAITING):
+        for state in (TrialState.ASKED, TrialState.READY, TrialState.WAITING):
             for trial in self.trials.in_state(state):
                 self._drop(trial)
 
-    def requeue(self, trial: Trial, state: State) -> None:
+    def requeue(self, trial: Trial, state: TrialState) -> None:
         """Put a trial whose job gave no result back into the queue, unless the search was stopped.
 
         state: ASKED to build it again, READY to measure it again.
@@ -123,7 +123,7 @@ class Search:
     # -- results -------------------------------------------------------------------------------
     def finish(self, trial: Trial, record: TrialRecord) -> None:
         """Take the result of a trial: rank it and pass it to the strategy."""
-        self.trials.move(trial, State.DONE)
+        self.trials.move(trial, TrialState.DONE)
         trial.record = record
         self.device_s += record.device_s
         if record.build_s > 0:
@@ -168,7 +168,7 @@ class Search:
         Spilling a little sometimes pays. On an H200 144 of 968 matmul configs spill, all of them
         512 bytes per thread or more; the best of these takes 3.6 times the incumbent's time.
         """
-        ready = self.trials.in_state(State.READY)
+        ready = self.trials.in_state(TrialState.READY)
         return heapq.nsmallest(n, ready, key=lambda one: (one.attempt, _spills(one), one.number))
 
     def without_check(self, trials: Sequence[Trial]) -> list[Trial]:
@@ -278,7 +278,10 @@ class Search:
 
     def _drop_surplus(self, rule: StoppingRule) -> None:
         """Drop trials in build that are not worth waiting for. Nothing else is left to ask."""
-        building = [*self.trials.in_state(State.ASKED), *self.trials.in_state(State.BUILDING)]
+        building = [
+            *self.trials.in_state(TrialState.ASKED),
+            *self.trials.in_state(TrialState.BUILDING),
+        ]
         usual_s = self._build_s[len(self._build_s) // 2] if self._build_s else math.inf
         late = all(self._now - trial.asked_at > _LATE * usual_s for trial in building)
         configs = [trial.config for trial in building]

@@ -10,7 +10,7 @@ from search_spaces.records import Config
 from workers.records import Artifact, Failure
 
 
-class State(StrEnum):
+class TrialState(StrEnum):
     """How far a trial has come."""
 
     #: Suggested; its build is not ordered yet.
@@ -39,7 +39,7 @@ class Trial:
     #: What suggested the config: a strategy, or `default`, `warm`, `known`, `polish`.
     strategy: str
     #: Changed by `TrialTable.move` only.
-    state: State = State.ASKED
+    state: TrialState = TrialState.ASKED
     #: Jobs with this trial that were lost or did not reach it.
     attempt: int = 0
     artifact: Artifact | None = None

@@ -29,7 +29,7 @@ class Pair(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RowRatio:
     """ln(time of the config / time of today's) with its interval."""
 
     log_ratio: float
@@ -42,7 +42,7 @@ class Comparison:
 
 
 #: Compares pairs, in their order. None: the config cannot be launched or measured there.
-Compare: TypeAlias = Callable[[Sequence[Pair]], Sequence[Comparison | None]]
+Compare: TypeAlias = Callable[[Sequence[Pair]], Sequence[RowRatio | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class _Guard:
         self._compare, self._sizes = compare, sizes
         self._nearest, self._launched = nearest, launched
         self._today = {size: today(size) for size in sizes}
-        self._known: dict[tuple[int, str], Comparison | None] = {}
+        self._known: dict[tuple[int, str], RowRatio | None] = {}
 
     def worse_sizes(
         self, rows: Mapping[int, Config], among: Iterable[int] | None = None

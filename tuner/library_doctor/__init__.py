@@ -18,7 +18,7 @@ from tuner.library_doctor.kernels import (
     examine_entries,
     examine_launches,
 )
-from tuner.library_doctor.states import Examined, State, examine_files, examine_shapes
+from tuner.library_doctor.states import Examined, TableState, examine_files, examine_shapes
 
 __all__ = [
     "Examined",
@@ -27,7 +27,7 @@ __all__ = [
     "Expectations",
     "Fixed",
     "Library",
-    "State",
+    "TableState",
     "entries_of",
     "examine_entries",
     "examine_files",

@@ -15,11 +15,11 @@ from search_spaces.errors import TunerError
 from search_spaces.records import Value
 from tuner import runtime
 from tuner.integrations import KernelLibrary, Layer, LayerLaunch
-from tuner.library_doctor.states import State
+from tuner.library_doctor.states import TableState
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LibraryEntry:
     """A config for one launch of a kernel, in a table or in the library's own files."""
 
     path: Path
@@ -37,7 +37,7 @@ class ExaminedLaunch:
     """One launch of a layer, or without a model one kernel with entries."""
 
     kernel: str
-    state: State
+    state: TableState
     #: The number of its entries of the right Triton.
     entries: int = 0
     #: The numbers of tokens that they are for.
@@ -55,12 +55,12 @@ def entries_of(
     package: Path | None,
     device: str,
     environment: Mapping[str, str],
-) -> list[Entry]:
+) -> list[LibraryEntry]:
     """The entries for a library's kernels on a device.
 
     tables: files and folders of tables. Raises `TunerError` for one that does not exist.
     """
-    found: list[Entry] = []
+    found: list[LibraryEntry] = []
     for given in tables:
         if not given.exists():
             raise TunerError(f"{given}: no such file or folder", "name tables with --tables")
@@ -68,30 +68,30 @@ def entries_of(
             found += _of_table(path, library.module, device)
     for one in library.own_configs(package, device, environment):
         problem = "" if one.kernel else "it is no JSON object"
-        found.append(Entry(one.path, one.kernel, one.triton, one.key, problem))
+        found.append(LibraryEntry(one.path, one.kernel, one.triton, one.key, problem))
     return found
 
 
-def _of_table(path: Path, module: str, device: str) -> Iterator[Entry]:
+def _of_table(path: Path, module: str, device: str) -> Iterator[LibraryEntry]:
     try:
         table = runtime.read(path)
     except runtime.TableError as error:
         # Tables of ours have the kernel and the device in their names; other JSON is no concern.
         if "@" in path.name:
-            yield Entry(path, "", "", None, f"{error}")
+            yield LibraryEntry(path, "", "", None, f"{error}")
         return
     place = f"{table.provenance.get('place') or table.kernel}"
     if place.partition(":")[0].partition(".")[0] != module or table.device.name != device:
         return
     for entry in table.entries:
-        yield Entry(path, place, f"{table.toolchain.get('triton', '')}", entry.key)
+        yield LibraryEntry(path, place, f"{table.toolchain.get('triton', '')}", entry.key)
 
 
 def examine_launches(
     library: KernelLibrary,
     model: Mapping[str, Any],
     tensor_parallel: int,
-    entries: Sequence[Entry],
+    entries: Sequence[LibraryEntry],
     triton: str,
     sizes: Sequence[int] | None,
 ) -> list[ExaminedLaunch]:
@@ -121,7 +121,7 @@ def _examine_launch(
     library: KernelLibrary,
     layer: Layer,
     launch: LayerLaunch,
-    entries: Sequence[Entry],
+    entries: Sequence[LibraryEntry],
     triton: str,
     sizes: Sequence[int] | None,
 ) -> ExaminedLaunch:
@@ -134,14 +134,14 @@ def _examine_launch(
     usable = [(entry, tokens) for entry, tokens in fitting if _same(entry.triton, triton)]
     covered = {tokens for _, tokens in usable}
     lacking = [size for size in sizes or () if library.looked_up(size) not in covered]
-    state, note = State.OK, ""
+    state, note = TableState.OK, ""
     if usable and lacking:
-        state, note = State.MISSING, f"no entry for {', '.join(map(str, lacking))} tokens"
+        state, note = TableState.MISSING, f"no entry for {', '.join(map(str, lacking))} tokens"
     elif not usable and fitting:
         made = sorted({entry.triton for entry, _ in fitting})
-        state, note = State.OTHER_TRITON, f"made with {', '.join(made)}, this is {triton}"
+        state, note = TableState.OTHER_TRITON, f"made with {', '.join(made)}, this is {triton}"
     elif not usable:
-        state = State.MISSING
+        state = TableState.MISSING
     shown = usable or fitting
     return ExaminedLaunch(
         *(launch.kernel, state, len(usable), tuple(sorted(covered))),
@@ -150,7 +150,7 @@ def _examine_launch(
     )
 
 
-def examine_entries(entries: Sequence[Entry], triton: str) -> list[ExaminedLaunch]:
+def examine_entries(entries: Sequence[LibraryEntry], triton: str) -> list[ExaminedLaunch]:
     """What there is without a model: one record per kernel and file."""
     groups: dict[tuple[str, Path, str, str], int] = {}
     for entry in entries:
@@ -158,11 +158,11 @@ def examine_entries(entries: Sequence[Entry], triton: str) -> list[ExaminedLaunc
         groups[key] = groups.get(key, 0) + 1
     found = []
     for (kernel, path, made, problem), count in sorted(groups.items()):
-        state, note = State.OK, "" if made else "it does not say which Triton made it"
+        state, note = TableState.OK, "" if made else "it does not say which Triton made it"
         if problem:
-            state, note, count = State.MALFORMED, problem, 0
+            state, note, count = TableState.MALFORMED, problem, 0
         elif not _same(made, triton):
-            state, note = State.OTHER_TRITON, f"made with {made}, this is {triton}"
+            state, note = TableState.OTHER_TRITON, f"made with {made}, this is {triton}"
         found.append(ExaminedLaunch(kernel, state, count, triton=made, path=path, note=note))
     return found
 

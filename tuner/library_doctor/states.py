@@ -19,7 +19,7 @@ _SIDES = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K")
 _COUNTS = (*_SIDES, "GROUP_SIZE_M", "num_warps", "num_stages")
 
 
-class State(StrEnum):
+class TableState(StrEnum):
     """The state of a table."""
 
     OK = "ok"
@@ -35,7 +35,7 @@ class Examined:
 
     adapter: Adapter
     key: TableKey
-    state: State
+    state: TableState
     #: One line on the state.
     note: str = ""
     #: None for a missing table.
@@ -110,11 +110,11 @@ def _join(*notes: str) -> str:
 
 def _of_shape(library: Library, adapter: Adapter, shape: Shape, device: str) -> Examined:
     if reason := adapter.explain_unread(shape.key):
-        return Examined(adapter, shape.key, State.NEVER_READ, reason, shape=shape)
+        return Examined(adapter, shape.key, TableState.NEVER_READ, reason, shape=shape)
     path = library.find(adapter, shape.key, device)
     if path is None:
         name = adapter.file_name(shape.key, device)
-        return Examined(adapter, shape.key, State.MISSING, f"no {name}", shape=shape)
+        return Examined(adapter, shape.key, TableState.MISSING, f"no {name}", shape=shape)
     return _of_file(library, adapter, shape.key, path, shape)
 
 
@@ -141,7 +141,7 @@ def examine_files(library: Library, device: str) -> tuple[list[Examined], int, i
                 continue  # an earlier folder has the file that is loaded
             own.add((adapter.name, key))
             if reason := adapter.explain_unread(key):
-                found.append(Examined(adapter, key, State.NEVER_READ, reason, path))
+                found.append(Examined(adapter, key, TableState.NEVER_READ, reason, path))
             else:
                 found.append(_of_file(library, adapter, key, path, None))
     return found, elsewhere, len(others - own)
@@ -155,19 +155,19 @@ def _of_file(
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         note = f"cannot be read ({reason})"
-        return Examined(adapter, key, State.MALFORMED, note, path, shape=shape)
+        return Examined(adapter, key, TableState.MALFORMED, note, path, shape=shape)
     try:
         table = adapter.read(text, path.name)
     except TunerError as error:
         note = error.message.removeprefix(f"{path.name}: ")
-        return Examined(adapter, key, State.MALFORMED, note, path, shape=shape)
+        return Examined(adapter, key, TableState.MALFORMED, note, path, shape=shape)
     made_by = table.triton or _of_folder(path)
     fault = next(_faults(adapter, table), "")
-    state, note = State.OK, "" if made_by else "it does not say which Triton made it"
+    state, note = TableState.OK, "" if made_by else "it does not say which Triton made it"
     if fault:
-        state, note = State.MALFORMED, fault
+        state, note = TableState.MALFORMED, fault
     elif made_by and library.triton and made_by != library.triton:
-        state, note = State.OTHER_TRITON, f"made with {made_by}, this is {library.triton}"
+        state, note = TableState.OTHER_TRITON, f"made with {made_by}, this is {library.triton}"
     return Examined(adapter, key, state, note, path, table, made_by, shape)
 
 

@@ -29,7 +29,7 @@ _ANNOTATIONS = frozenset({"annotation", "returns"})
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FunctionSource:
     """The source of one function."""
 
     #: Digest of the normal form.
@@ -45,7 +45,7 @@ class Source:
 
 
 _files: dict[tuple[str, int, int], dict[int, list[_Function]]] = {}
-_sources: dict[tuple[CodeType, str, int, int, bool], Source | None] = {}
+_sources: dict[tuple[CodeType, str, int, int, bool], FunctionSource | None] = {}
 
 
 def stamp(filename: str) -> tuple[int, int]:
@@ -57,7 +57,7 @@ def stamp(filename: str) -> tuple[int, int]:
     return status.st_mtime_ns, status.st_size
 
 
-def source_of(code: CodeType, *, jitted: bool = False) -> Source | None:
+def source_of(code: CodeType, *, jitted: bool = False) -> FunctionSource | None:
     """The source of a code object; None where no text matches it.
 
     jitted: include annotations and the arguments of `@triton.jit`, which a compiler reads.
@@ -70,11 +70,11 @@ def source_of(code: CodeType, *, jitted: bool = False) -> Source | None:
     return _sources[key]
 
 
-def _read(node: _Function, code: CodeType, jitted: bool) -> Source:
+def _read(node: _Function, code: CodeType, jitted: bool) -> FunctionSource:
     text: list[str] = []
     _dump(node, text, jitted)
     found = _References(node, code, jitted)
-    return Source(
+    return FunctionSource(
         digest=hashlib.sha256("".join(text).encode("utf-8", "surrogatepass")).hexdigest(),
         chains=tuple(sorted(found.chains)),
         imports=found.imports,

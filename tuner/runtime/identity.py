@@ -24,7 +24,7 @@ from typing import Any
 
 from . import _values
 from ._origin import Origins, is_foreign, version
-from ._syntax import Chain, Source, source_of, stamp
+from ._syntax import Chain, FunctionSource, source_of, stamp
 from ._values import place_text
 
 __all__ = ["Closure", "IdentityError", "closure_of", "kernel_hash", "place_text", "stamp"]
@@ -249,7 +249,9 @@ class _Walk:
             self.value(whole if found is _MISSING else found)
 
     # -- names ---------------------------------------------------------------------------------
-    def _resolve(self, fn: FunctionType, source: Source, chain: Chain, owner: object) -> None:
+    def _resolve(
+        self, fn: FunctionType, source: FunctionSource, chain: Chain, owner: object
+    ) -> None:
         first, rest = chain[0], chain[1:]
         code = fn.__code__
         if code.co_argcount and first == code.co_varnames[0]:

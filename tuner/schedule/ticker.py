@@ -29,7 +29,7 @@ STARTING_S = 900.0
 _log = logging.getLogger(__name__)
 
 
-class Outcome(Protocol):
+class FiredRun(Protocol):
     """The outcome of a started run."""
 
     @property
@@ -42,7 +42,7 @@ class Outcome(Protocol):
     def summary(self) -> str: ...
 
 
-Start: TypeAlias = Callable[[str], Outcome]
+Start: TypeAlias = Callable[[str], FiredRun]
 
 
 def last_instants(settings: Settings, store: Store, now: datetime) -> Mapping[str, datetime]:

@@ -71,14 +71,14 @@ DEFAULT_GAIN = 0.005
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
-class Section(BaseModel):
+class SettingsSection(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 Trials = Annotated[int, Field(gt=0, le=1_000_000_000)]
 
 
-class Budget(Section):
+class Budget(SettingsSection):
     """The limits of a task; the first one reached ends it. `auto` alone means `{trials: auto}`."""
 
     trials: Trials | Literal["auto"] | None = None
@@ -116,7 +116,7 @@ class Budget(Section):
         return self.max_trials if self.trials == "auto" else self.trials
 
 
-class StrategyConfig(Section):
+class StrategyConfig(SettingsSection):
     """The search strategy. A name alone means `{name: ...}`."""
 
     name: str = "bayes"
@@ -142,7 +142,7 @@ class StrategyConfig(Section):
         return {"anyOf": [{"type": "string"}, written], "description": described}
 
 
-class TaskConfig(Section):
+class TaskConfig(SettingsSection):
     """One kernel of a campaign, on each of its workloads and each device of its targets."""
 
     kernel: str
@@ -159,7 +159,7 @@ class TaskConfig(Section):
     """Parameter name to allowed values, to narrow the search space."""
 
 
-class ScheduleConfig(Section):
+class ScheduleConfig(SettingsSection):
     """When a campaign starts without a command."""
 
     cron: str
@@ -171,7 +171,7 @@ class ScheduleConfig(Section):
     enabled: bool = True
 
 
-class CampaignConfig(Section):
+class CampaignConfig(SettingsSection):
     """A named set of tasks with budget and schedule."""
 
     description: str = ""
@@ -190,7 +190,7 @@ class CampaignConfig(Section):
     schedule: ScheduleConfig | None = None
 
 
-class DatabaseConfig(Section):
+class DatabaseConfig(SettingsSection):
     """The database of results."""
 
     url: str = "sqlite:///results/tuner.db"
@@ -201,7 +201,7 @@ class DatabaseConfig(Section):
     """How long a run waits for an unreachable database; workers continue."""
 
 
-class LoggingConfig(Section):
+class LoggingConfig(SettingsSection):
     """The log of a command; `--log-level` and `--log-file` take precedence."""
 
     level: Literal["debug", "info", "warning", "error"] | None = None
@@ -211,7 +211,7 @@ class LoggingConfig(Section):
     """The log file, relative to config.yaml; a name that ends with `.jsonl` gets JSON lines."""
 
 
-class PathsConfig(Section):
+class PathsConfig(SettingsSection):
     """Folders of results, relative to config.yaml."""
 
     results: str = "results"
@@ -222,7 +222,7 @@ class PathsConfig(Section):
     """The folder of imported configs, which searches try first."""
 
 
-class SimulatedConfig(Section):
+class SimulatedConfig(SettingsSection):
     """Simulated devices. crash, hang, wrong, lost: the share of configs with that fault."""
 
     runners: int = Field(default=1, ge=0, le=10_000)
@@ -236,7 +236,7 @@ class SimulatedConfig(Section):
     """Seconds of real time per simulated second."""
 
 
-class DeviceConfig(Section):
+class DeviceConfig(SettingsSection):
     """The runners of one kind of device."""
 
     runners: int | None = Field(default=None, ge=0, le=10_000)
@@ -245,7 +245,7 @@ class DeviceConfig(Section):
     """Options of the kind's backend."""
 
 
-class PoolConfig(Section):
+class PoolConfig(SettingsSection):
     """The pool of workers."""
 
     kind: str = "auto"
@@ -299,7 +299,7 @@ def _growing(pairs: list[int]) -> list[int]:
     return pairs
 
 
-class MeasureConfig(Section):
+class MeasureConfig(SettingsSection):
     """The measuring protocol; results of another protocol are not reused."""
 
     method: Literal["auto", "events", "graph", "cupti"] = "auto"
@@ -336,7 +336,7 @@ class MeasureConfig(Section):
     """Names of the baselines that confirmations measure, where a kernel has them; null: all."""
 
 
-class Settings(Section):
+class Settings(SettingsSection):
     """config.yaml."""
 
     version: Literal[1] = 1

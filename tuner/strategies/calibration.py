@@ -54,7 +54,7 @@ class Prediction:
         return (self.scale.target(score) - self.mean) ** 2 / self.variance
 
 
-class Calibration:
+class DeviationScale:
     """Predictions of pending points, and the errors of those whose result is known."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from search_spaces.space import BoundSpace
 from tuner.strategies.blas_threads import one_blas_thread
-from tuner.strategies.calibration import Calibration, Prediction, TargetScale
+from tuner.strategies.calibration import DeviationScale, Prediction, TargetScale
 from tuner.strategies.candidate_points import CandidatePoints
 from tuner.strategies.expected_improvement import log_h
 from tuner.strategies.gaussian_process import Floats, Matern52, PosteriorMean, PosteriorVariance
@@ -81,7 +81,7 @@ class Surrogate:
         self._kernel = Matern52(self.points.x.shape[1])
         self._variance: PosteriorVariance | None = None
         self._refit_at = 0
-        self._calibration = Calibration()
+        self._calibration = DeviationScale()
         self._given: tuple[PosteriorMean, TargetScale] | None = None
 
     # -- events --------------------------------------------------------------------------------

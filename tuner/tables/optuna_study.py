@@ -102,7 +102,7 @@ def _study_attributes(results: Results, task: TaskInfo) -> dict[str, Any]:
 def _trial(
     record: TrialRecord,
     task: TaskInfo,
-    distributions: Mapping[str, _Parameter],
+    distributions: Mapping[str, _StudyParameter],
     begun: datetime,
 ) -> FrozenTrial:
     from optuna.trial import TrialState, create_trial
@@ -176,7 +176,7 @@ def _naive(moment: datetime) -> datetime:
     return moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
 
 
-class _Parameter:
+class _StudyParameter:
     """An Optuna distribution over the values that one parameter had in a task's trials.
 
     Integers become an integer range, in the logarithm where all are powers of two; all other values
@@ -205,8 +205,9 @@ class _Parameter:
         return json.dumps(value) if self._as_text else value
 
 
-def _distributions(configs: Sequence[Mapping[str, Value]]) -> dict[str, _Parameter]:
+def _distributions(configs: Sequence[Mapping[str, Value]]) -> dict[str, _StudyParameter]:
     names = dict.fromkeys(name for config in configs for name in config)
     return {
-        name: _Parameter([config[name] for config in configs if name in config]) for name in names
+        name: _StudyParameter([config[name] for config in configs if name in config])
+        for name in names
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from search_spaces.adoption.autotuned import Autotuned
+from search_spaces.adoption.autotuned import AutotuneParts
 from tuner.runtime import Arguments, Table
 from tuner.tables.results import Results
 
@@ -19,7 +19,7 @@ def unreachable(results: Results) -> list[str]:
 
 def _obstacles(results: Results, table: Table) -> Iterator[str]:
     parts = getattr(results.kernel(table.kernel), "parts", None)
-    if not isinstance(parts, Autotuned):
+    if not isinstance(parts, AutotuneParts):
         return
     arguments = getattr(parts.tuner, "arguments", None)
     if not isinstance(arguments, Arguments):

@@ -10,13 +10,13 @@
 from __future__ import annotations
 
 from tuner.upgrade.check import CheckOptions, check_entries
-from tuner.upgrade.outcome import Outcome, Result
+from tuner.upgrade.outcome import EntryOutcome, Result
 from tuner.upgrade.retune import Retuned, retune
 from tuner.upgrade.tables_here import Refused, TableHere, tables_here
 
 __all__ = [
     "CheckOptions",
-    "Outcome",
+    "EntryOutcome",
     "Refused",
     "Result",
     "Retuned",

@@ -22,7 +22,7 @@ from tuner.bench import (
 from tuner.runtime import Entry
 from tuner.settings.models import Settings
 from tuner.upgrade.evidence import Evidence, evidence_of
-from tuner.upgrade.outcome import Outcome, Result, judge
+from tuner.upgrade.outcome import EntryOutcome, Result, judge
 from tuner.upgrade.tables_here import TableHere
 from workers import backend_kinds
 from workers.records import Artifact, Failure
@@ -48,7 +48,7 @@ def check_entries(
     tables: Sequence[TableHere],
     options: CheckOptions,
     on_progress: ProgressCallback,
-) -> Iterator[Outcome]:
+) -> Iterator[EntryOutcome]:
     """The outcome of every entry, table by table.
 
     Each entry is one interleaved pass, as in `tuner bench`, of its winner, its runners-up and the
@@ -92,10 +92,10 @@ class _EntryCheck:
         return self.here.target
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> EntryOutcome:
         """The outcome without its result."""
         known = self.evidence
-        return Outcome(
+        return EntryOutcome(
             path=self.here.path,
             kernel=self.target.kernel.name,
             workload=Workload.from_mapping(self.entry.key),
@@ -106,7 +106,7 @@ class _EntryCheck:
             search_device_s=known.device_s if known else None,
         )
 
-    def run(self) -> Outcome:
+    def run(self) -> EntryOutcome:
         outcome = self.outcome
         try:
             calls.check(self.target.kernel, outcome.workload)
@@ -147,8 +147,8 @@ class _EntryCheck:
         return self._judge_pass(outcome, measured, built)
 
     def _judge_pass(
-        self, outcome: Outcome, measured: Pass, built: Sequence[Artifact | Failure]
-    ) -> Outcome:
+        self, outcome: EntryOutcome, measured: Pass, built: Sequence[Artifact | Failure]
+    ) -> EntryOutcome:
         if self.options.build_only and isinstance(built[0], Artifact):
             return self._only_built(outcome, built)
         judgement = judge(measured.rows, self.entry.median_us, self.options.margin)
@@ -167,7 +167,9 @@ class _EntryCheck:
             device_s=measured.device_s,
         )
 
-    def _only_built(self, outcome: Outcome, built: Sequence[Artifact | Failure]) -> Outcome:
+    def _only_built(
+        self, outcome: EntryOutcome, built: Sequence[Artifact | Failure]
+    ) -> EntryOutcome:
         known = self.evidence.binaries if self.evidence else {}
         pairs = [
             (known.get(config_key(item.config), ""), item.binary_hash)

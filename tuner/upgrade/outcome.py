@@ -9,7 +9,7 @@ from pathlib import Path
 
 from search_spaces.records import Config, Status, Toolchain, Workload
 from search_spaces.statistics import median_interval
-from tuner.bench import Pass, Row
+from tuner.bench import BenchRow, Pass
 from tuner.runtime import Entry
 
 _NOT_BUILT = (Status.CONSTRAINTS, Status.COMPILE)
@@ -39,7 +39,7 @@ FINDINGS = (*LOST, Result.SLOWER, Result.NOT_CHECKED)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class EntryOutcome:
     """The check of one entry. Times and ratios are None where they are unknown."""
 
     path: Path
@@ -95,10 +95,10 @@ class Judgement:
 
     result: Result
     note: str = ""
-    better: Row | None = None
+    better: BenchRow | None = None
 
 
-def judge(rows: Sequence[Row], stored_us: float | None, margin: float) -> Judgement:
+def judge(rows: Sequence[BenchRow], stored_us: float | None, margin: float) -> Judgement:
     """What became of the winner, the first row.
 
     The winner has flipped if another config is faster by the verdict of `search_spaces.statistics`:
@@ -121,13 +121,13 @@ def judge(rows: Sequence[Row], stored_us: float | None, margin: float) -> Judgem
     return Judgement(_against_stored(winner, stored_us, margin), others)
 
 
-def _fault(winner: Row) -> Result:
+def _fault(winner: BenchRow) -> Result:
     if winner.status in _NOT_BUILT:
         return Result.NO_LONGER_BUILDS
     return Result.WRONG if winner.status is Status.CORRECTNESS else Result.FAILS
 
 
-def _against_stored(winner: Row, stored_us: float | None, margin: float) -> Result:
+def _against_stored(winner: BenchRow, stored_us: float | None, margin: float) -> Result:
     interval = median_interval(winner.samples_us)
     if not stored_us or interval is None:
         return Result.SAME

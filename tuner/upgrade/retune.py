@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from results_db import Store
 from search_spaces.atomic_file import write_output
 from search_spaces.records import Workload, config_key
-from tuner.bench import Row, default_of
+from tuner.bench import BenchRow, default_of
 from tuner.campaign import Control, RunOptions, RunOutcome, run_campaign
 from tuner.progress import ProgressCallback
 from tuner.runtime import Entry, Table, key_order
@@ -19,7 +19,7 @@ from tuner.tables import build, file_name, text_of
 from tuner.tables.build import device_facts
 from tuner.tables.check import space_hash
 from tuner.tables.lookup_rule import rule_for
-from tuner.upgrade.outcome import Outcome, Result
+from tuner.upgrade.outcome import EntryOutcome, Result
 from tuner.upgrade.tables_here import TableHere
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def retune(
     settings: Settings,
     base: Path,
     tables: Sequence[TableHere],
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[EntryOutcome],
     *,
     trials: int | None = None,
     control: Control | None = None,
@@ -91,7 +91,7 @@ def retune(
 
 
 def _campaign(
-    tables: Sequence[TableHere], lost: Sequence[Outcome], trials: int | None
+    tables: Sequence[TableHere], lost: Sequence[EntryOutcome], trials: int | None
 ) -> CampaignConfig:
     """One task per kernel and kind of device, with the workloads that lost their winner."""
     lines: dict[tuple[str, str], dict[str, Any]] = {}
@@ -123,7 +123,7 @@ def _new_entries(item: TableHere, fresh: Sequence[Table]) -> dict[Workload, Entr
 
 
 def _write_table(
-    item: TableHere, outcomes: Sequence[Outcome], found: Mapping[Workload, Entry]
+    item: TableHere, outcomes: Sequence[EntryOutcome], found: Mapping[Workload, Entry]
 ) -> Retuned:
     entries = []
     for outcome in outcomes:
@@ -146,7 +146,7 @@ def _write_table(
     return Retuned(item.path, tuned, path)
 
 
-def _table(item: TableHere, outcomes: Sequence[Outcome], entries: Sequence[Entry]) -> Table:
+def _table(item: TableHere, outcomes: Sequence[EntryOutcome], entries: Sequence[Entry]) -> Table:
     """The table with these entries, of the present code and toolchain."""
     kernel, old = item.target.kernel, item.table
     ordered = sorted(entries, key=lambda entry: key_order(entry.key))
@@ -179,7 +179,7 @@ def _checked_with(tools: Toolchain | None) -> dict[str, str]:
     return {"upgrade_check": ", ".join(words)}
 
 
-def _common_default(item: TableHere, outcomes: Sequence[Outcome]) -> Config | None:
+def _common_default(item: TableHere, outcomes: Sequence[EntryOutcome]) -> Config | None:
     """The default config, where all workloads share one."""
     found = {}
     for outcome in outcomes:
@@ -189,7 +189,7 @@ def _common_default(item: TableHere, outcomes: Sequence[Outcome]) -> Config | No
     return None if only is None else dict(only.config)
 
 
-def _refresh(outcome: Outcome) -> Entry:
+def _refresh(outcome: EntryOutcome) -> Entry:
     """The entry with the figures of this check, where it was measured."""
     entry, measured = outcome.entry, outcome.measurement
     if outcome.median_us is None or measured is None:
@@ -213,14 +213,14 @@ def _refresh(outcome: Outcome) -> Entry:
     )
 
 
-def _still_ties(row: Row, ties: Collection[str]) -> bool:
+def _still_ties(row: BenchRow, ties: Collection[str]) -> bool:
     """Whether a member of the old tie set can still not be distinguished from the winner."""
     measured = row.verdict in ("same", "undecided")
     return measured and row.config is not None and config_key(row.config) in ties
 
 
 def _against_default(
-    winner: Row, default: Row | None
+    winner: BenchRow, default: BenchRow | None
 ) -> tuple[str, float | None, tuple[float, float] | None]:
     """Verdict, speed-up over the default and its interval."""
     if default is None or default.ratio is None:

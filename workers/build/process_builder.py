@@ -142,9 +142,9 @@ class ProcessBuilder:
         """Let the child go on. For any thread."""
         self._child.resume()
 
-    def condemn(self) -> None:
+    def begin_kill(self) -> None:
         """Begin to end the child while the caller continues; `kill` waits for its end."""
-        self._child.condemn()
+        self._child.begin_kill()
 
     def kill(self) -> None:
         """End the child at once and for good, also from another thread."""

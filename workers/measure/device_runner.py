@@ -17,7 +17,7 @@ from search_spaces.records import Device, Status, Toolchain, Value, Workload, di
 from tuner.tracing import span, trace_calls
 from workers import backend_kinds, quiet_processors
 from workers.machine_lock import DeviceLock
-from workers.measure.preparation_parts import Part, PartResult
+from workers.measure.preparation_parts import PartResult, PreparationPart
 from workers.measure.standby_preparation import StandbyPreparation
 from workers.records import (
     Calibration,
@@ -305,9 +305,9 @@ class DeviceRunner:
         self._children.current.kill()
         self._close_server()
 
-    def condemn(self) -> None:
+    def begin_kill(self) -> None:
         """Begin to end all processes while the caller continues; `kill` waits for their end."""
-        self._children.condemn()
+        self._children.begin_kill()
 
     def kill(self) -> None:
         """End the child at once and for good. For any thread."""
@@ -369,7 +369,7 @@ class DeviceService:
             result = self._backend.measure(job)
         return result, self._backend.poisoned
 
-    def prepare_part(self, job: MeasureJob, part: Part) -> tuple[PartResult, bool]:
+    def prepare_part(self, job: MeasureJob, part: PreparationPart) -> tuple[PartResult, bool]:
         """Do a part of preparing a confirmation, if the backend can; see `StandbyPreparation`."""
         prepare = getattr(self._backend, "prepare_part", None)
         name = f"prepare {part.kind} {part.baseline}".rstrip()

@@ -20,7 +20,7 @@ class PartKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PreparationPart:
     """One part of preparing the confirmation of one task."""
 
     kind: PartKind

@@ -57,7 +57,7 @@ class HeartbeatTimer:
         return self._timer.collect(candidates, orders)
 
 
-class Session:
+class MeasurementSession:
     """The state of one job.
 
     started: when the device began with the job, by `time.monotonic`; making the task counts.

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 
 from search_spaces.records import Workload
 from workers.machine_lock import DeviceLock
-from workers.measure.preparation_parts import Part, PartKind, PartResult
+from workers.measure.preparation_parts import PartKind, PartResult, PreparationPart
 from workers.records import KernelRef, MeasureJob, Mode
 from workers.supervision.error_text import one_line
 from workers.supervision.standby import ChildWithStandby
@@ -53,7 +53,9 @@ class _Plan:
 
     #: The names of all baselines.
     baselines: tuple[str, ...]
-    parts: list[Part] = field(default_factory=lambda: [Part(PartKind.IMPORT), Part(PartKind.TASK)])
+    parts: list[PreparationPart] = field(
+        default_factory=lambda: [PreparationPart(PartKind.IMPORT), PreparationPart(PartKind.TASK)]
+    )
     #: Baselines that were compiled, whether or not everything of them was.
     compiled: set[str] = field(default_factory=set)
 
@@ -195,7 +197,7 @@ class StandbyPreparation:
                 if self._plans.get(key) is plan:
                     _advance(plan, part, result)
 
-    def _wait_for_part(self) -> tuple[SupervisedChild, _Key, Part] | None:
+    def _wait_for_part(self) -> tuple[SupervisedChild, _Key, PreparationPart] | None:
         while not self._closed and self._children.has_standby:
             child = self._children.ready_standby
             pid = child.pid if child is not None else None
@@ -218,7 +220,7 @@ class StandbyPreparation:
             return _Plan((), parts=[])
         return _Plan(job.upcoming_baselines)
 
-    def _possible(self) -> tuple[_Key, Part] | None:
+    def _possible(self) -> tuple[_Key, PreparationPart] | None:
         """A part that can be done now; parts on the device first, because it may soon be busy."""
         now = time.monotonic()
         self._turn_since = self._turn_since or now
@@ -235,7 +237,9 @@ class StandbyPreparation:
         ]
         return min(possible, key=lambda found: not found[1].on_device, default=None)
 
-    def _do(self, child: SupervisedChild, key: _Key, job: MeasureJob, part: Part) -> PartResult:
+    def _do(
+        self, child: SupervisedChild, key: _Key, job: MeasureJob, part: PreparationPart
+    ) -> PartResult:
         timeout_s = _PART_TIMEOUT_S if part.on_device else job.baseline_timeout_s
         started = time.monotonic()
         try:
@@ -269,7 +273,7 @@ def _prepared_from(job: MeasureJob) -> tuple[object, ...]:
     return job.upcoming_baselines, job.protocol.seeds, job.protocol.cache
 
 
-def _open_parts(plan: _Plan) -> list[Part]:
+def _open_parts(plan: _Plan) -> list[PreparationPart]:
     """The parts that may come next: baselines last, and their launches after their compilations."""
     first = [part for part in plan.parts if not part.baseline]
     if first:
@@ -282,7 +286,7 @@ def _open_parts(plan: _Plan) -> list[Part]:
     ]
 
 
-def _advance(plan: _Plan, part: Part, result: PartResult) -> None:
+def _advance(plan: _Plan, part: PreparationPart, result: PartResult) -> None:
     """Take a part off a plan and add what follows from its result."""
     plan.parts.remove(part)
     if part.kind is PartKind.COMPILE:
@@ -292,7 +296,10 @@ def _advance(plan: _Plan, part: Part, result: PartResult) -> None:
         plan.parts = [other for other in plan.parts if other.baseline != part.baseline]
     elif part.kind is PartKind.TASK:
         launches = [name for name in plan.baselines if name not in result.compile_first]
-        plan.parts += [Part(PartKind.LAUNCH, name) for name in launches]
+        plan.parts += [PreparationPart(PartKind.LAUNCH, name) for name in launches]
     for name in result.compile_first:
         if name not in plan.compiled:
-            plan.parts += [Part(PartKind.COMPILE, name), Part(PartKind.LAUNCH, name)]
+            plan.parts += [
+                PreparationPart(PartKind.COMPILE, name),
+                PreparationPart(PartKind.LAUNCH, name),
+            ]

@@ -32,8 +32,8 @@ from workers.measure.gate.checks import Checked, check_variant
 from workers.measure.gate.run_observer import RunObserver
 from workers.measure.gate.timed_run_check import TimedRunCheck
 from workers.measure.monitor import Monitor
-from workers.measure.preparation_parts import Part, PartKind, PartResult
-from workers.measure.session import Session
+from workers.measure.preparation_parts import PartKind, PartResult, PreparationPart
+from workers.measure.session import MeasurementSession
 from workers.measure.session_backend import PreparedCandidate
 from workers.measure.task_data import TaskCache, TaskData
 from workers.measure.timers.timer import Candidate, Timer
@@ -124,7 +124,7 @@ class TorchBackend(ABC):
             self._check_sizes.drop_suspects()
             self._release_unused_memory(_UNUSED_SHARE)
 
-    def prepare_part(self, job: MeasureJob, part: Part) -> PartResult:
+    def prepare_part(self, job: MeasureJob, part: PreparationPart) -> PartResult:
         """Do a part of preparing the confirmation of a job's task. No variant is launched.
 
         The result is kept with the task until its confirmation. An error is left for the
@@ -258,7 +258,7 @@ class TorchBackend(ABC):
             task.checked_baselines[name] = checked
         return checked
 
-    def _prepare_part(self, job: MeasureJob, part: Part) -> PartResult:
+    def _prepare_part(self, job: MeasureJob, part: PreparationPart) -> PartResult:
         from search_spaces.tensors import is_compiled
 
         self._cache = job.protocol.cache
@@ -357,11 +357,11 @@ class TorchBackend(ABC):
             if not job.candidates:
                 with span("load what the gate calls", "verify", least_s=_LEAST_S):
                     self._preload(task)
-            return Session(self, job, task, started).compete()
+            return MeasurementSession(self, job, task, started).compete()
         first, *others = self._verify_workloads(kernel, job.workload)
         tasks = [self._tasks.get(job.kernel, first, seeds)]
         tasks += [self._check_sizes.get(job.kernel, workload, seeds) for workload in others]
-        return Session(self, job, tasks[0], started).verify(tasks)
+        return MeasurementSession(self, job, tasks[0], started).verify(tasks)
 
     def _clear_tasks(self, keep: TaskData | None = None) -> None:
         """Forget all tasks but one, to free memory."""

@@ -72,9 +72,9 @@ class DeclarationProcess:
         """Let the process go on."""
         self._child.resume()
 
-    def condemn(self) -> None:
+    def begin_kill(self) -> None:
         """Begin to end the process while the caller continues."""
-        self._child.condemn()
+        self._child.begin_kill()
 
     def kill(self) -> None:
         """End the process, without an answer if there is none yet."""

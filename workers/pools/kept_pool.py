@@ -31,7 +31,7 @@ from workers.records import (
     WorkerInfo,
     WorkerReady,
 )
-from workers.roles import Pool, Verdict
+from workers.roles import PendingAnswer, Pool
 
 
 class KeptPool:
@@ -79,9 +79,9 @@ class KeptPool:
         self._forget_workers()
         if pool is None:
             return
-        successor = getattr(pool, "successor", None)
-        if successor is not None:
-            self._pool = cast("Pool", successor())
+        renew = getattr(pool, "renew", None)
+        if renew is not None:
+            self._pool = cast("Pool", renew())
             self._start_pool(self._pool)
         else:
             pool.close(kill=True)
@@ -139,10 +139,10 @@ class KeptPool:
         describe = getattr(self._pool, "described", None)
         return cast("Sequence[WorkerInfo] | None", describe()) if describe is not None else None
 
-    def check_declarations(self, jobs: Sequence[DeclarationJob]) -> Verdict | None:
+    def check_declarations(self, jobs: Sequence[DeclarationJob]) -> PendingAnswer | None:
         assert self._pool is not None, "start comes first"
         check = getattr(self._pool, "check_declarations", None)
-        return cast("Verdict | None", check(jobs)) if check is not None else None
+        return cast("PendingAnswer | None", check(jobs)) if check is not None else None
 
     def submit_build(self, job: BuildJob) -> None:
         assert self._pool is not None, "start comes first"

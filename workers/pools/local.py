@@ -211,7 +211,7 @@ class LocalPool:
         except queue.Empty:
             return events
 
-    def condemn(self) -> None:
+    def begin_kill(self) -> None:
         """Begin to end all workers while the caller continues; `close` waits for their end."""
         self._closing.set()
         self._yielder.close()
@@ -223,12 +223,12 @@ class LocalPool:
             state.inbox.put(None)
         # No caller waits for jobs in flight any more; all processes end at the same time.
         for worker in self._workers():
-            worker.condemn()
+            worker.begin_kill()
         if self._servers is not None:
             self._servers.kill_if_loading()
 
     def close(self, *, kill: bool = False) -> None:
-        self.condemn()
+        self.begin_kill()
         for worker in self._workers():
             worker.kill()
         for thread in self._threads:
@@ -238,7 +238,7 @@ class LocalPool:
         self._plan.close()
         sys.setswitchinterval(self._switch_s)
 
-    def successor(self) -> LocalPool:
+    def renew(self) -> LocalPool:
         """Kill all workers; a pool with the same spec, not started, whose workers are new.
 
         They fork from the same servers, which have no module of a kernel.

@@ -89,7 +89,7 @@ class WorkerServers:
                 for name, entries in wanted.items()
             },
         )
-        self._describing = {kind: spec.describing for kind, spec in specs.items()}
+        self._describing = {kind: spec.make_describe for kind, spec in specs.items()}
         self._describe: dict[str, Describe] = {}
         self._started = False
 

@@ -140,16 +140,16 @@ class ChildWithStandby:
         if self._starter is not None:
             self._starter.join()
 
-    def condemn(self) -> None:
+    def begin_kill(self) -> None:
         """Begin to retire: both are killed while the caller continues. For any thread."""
         self._retired = True
         for child in (self._current, self._standby, self._next):
             if child is not None:
-                child.condemn()
+                child.begin_kill()
 
     def retire(self) -> None:
         """Kill both and start no other. For any thread."""
-        self.condemn()
+        self.begin_kill()
         _retire(self._current, self._standby, self._next)
 
     def close(self) -> None:

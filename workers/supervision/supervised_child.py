@@ -215,7 +215,7 @@ class SupervisedChild:
                 self._process = None
                 process.end()
 
-    def condemn(self) -> None:
+    def begin_kill(self) -> None:
         """Begin to retire: the child's reaper kills it while the caller continues."""
         self._retired = True
         process = self._process
@@ -226,7 +226,7 @@ class SupervisedChild:
 
     def retire(self) -> None:
         """Kill the child and start no other. Present and later requests raise ChildDied."""
-        self.condemn()
+        self.begin_kill()
         self.kill()
         self._close_server()
 

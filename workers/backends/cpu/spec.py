@@ -36,7 +36,7 @@ class CpuSpec(BackendSpec):
         # A cluster counts runners over its nodes; each node has one such device.
         return self.find_devices()[0]
 
-    def describing(self) -> Describe:
+    def make_describe(self) -> Describe:
         # The option `cores` changes what the runner's process sees.
         return lambda index, options: None if options.get("cores") else self.detect(index)
 

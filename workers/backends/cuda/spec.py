@@ -40,7 +40,7 @@ class CudaSpec(GpuSpec):
 
         return detect(index)
 
-    def describing(self) -> Describe:
+    def make_describe(self) -> Describe:
         from workers.backends.cuda.devices import describe_devices
 
         answer: Future[list[Device]] = Future()

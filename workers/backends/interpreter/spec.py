@@ -47,7 +47,7 @@ class InterpreterSpec(BackendSpec):
 
         warm_triton(offline(_WARM_UP_TARGET), cache_dir)
 
-    def describing(self) -> Describe:
+    def make_describe(self) -> Describe:
         return lambda index, options: self.detect(index)
 
     def preload(self) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from workers.backends.simulated.build import (
     recorded_failure,
     recorded_space,
 )
-from workers.backends.simulated.clock import SimulatedTimer, Source
+from workers.backends.simulated.clock import SampleSource, SimulatedTimer
 from workers.backends.simulated.spec import SimulatedSpec
 from workers.records import (
     Artifact,
@@ -191,13 +191,13 @@ def _time(
     for artifact, outcome in zip(job.candidates, outcomes, strict=True):
         if isinstance(outcome, Timing):
             errors[outcome.name] = outcome.error
-            source = Source.of_config(space[artifact.config], timer, outcome.name)
+            source = SampleSource.of_config(space[artifact.config], timer, outcome.name)
             candidates.append(Candidate(outcome.name, source.sample))
     incumbent = job.mode is Mode.SCREENING and job.incumbent and isinstance(outcomes[-1], Timing)
     if len(candidates) == int(incumbent):
         return {}
     for name in baselines:
-        source = Source(space.baselines[name], (), timer, name)
+        source = SampleSource(space.baselines[name], (), timer, name)
         candidates.append(Candidate(f"{_BASELINE}{name}", source.sample, baseline=True))
     taken = collect_samples(job.mode, timer, candidates, job.protocol, incumbent=incumbent)
     reference = taken[-1 if incumbent else 0]

@@ -74,7 +74,7 @@ class SimulatedTimer:
         self._drift = kept * self._drift + math.sqrt(1 - kept * kept) * shock
 
 
-class Source:
+class SampleSource:
     """Samples of one candidate: its recorded median and the noise, or its recorded samples."""
 
     def __init__(
@@ -84,7 +84,7 @@ class Source:
         self._name = name
 
     @classmethod
-    def of_config(cls, entry: RecordedConfig, timer: SimulatedTimer, name: str) -> Source:
+    def of_config(cls, entry: RecordedConfig, timer: SimulatedTimer, name: str) -> SampleSource:
         return cls(entry.median_us or 0.0, entry.samples_us, timer, name)
 
     @cached_property

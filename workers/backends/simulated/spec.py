@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search_spaces.records import Device, Toolchain, Value
-from workers.backend_spec import BackendSpec, Describe, Node
+from workers.backend_spec import BackendSpec, Describe, NodeCapacity
 from workers.records import Artifact, BuildJob, Failure
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class SimulatedSpec(BackendSpec):
     def detect(self, index: int) -> Device:
         return Device(self.kind, "Simulated Device", self.kind, uuid=f"SIM-{index}")
 
-    def describing(self) -> Describe:
+    def make_describe(self) -> Describe:
         return lambda index, options: self.detect(index)
 
     def toolchain(self) -> Toolchain:
@@ -58,5 +58,5 @@ class SimulatedSpec(BackendSpec):
 
         return SimulatedBackend(index=index, cache_dir=cache_dir, **options)  # type: ignore[arg-type]
 
-    def ray_count(self, nodes: Sequence[Node]) -> int:
+    def ray_count(self, nodes: Sequence[NodeCapacity]) -> int:
         return 1

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _PROMOTED = ("float64", "float32", "float16", "bfloat16")
 
 
-class Comparison:
+class OutputComparison:
     """Enqueues the comparison of one output with its reference; `evaluate` decides on it."""
 
     def __init__(
@@ -129,10 +129,10 @@ class Comparisons:
         """slack: the task's tolerance is multiplied by it."""
         #: Why the results are not valid outputs; empty otherwise.
         self.problem = invalid_outputs(task, results)
-        self._parts: list[Comparison] = []
+        self._parts: list[OutputComparison] = []
         if not self.problem:
             self._parts = [
-                Comparison(
+                OutputComparison(
                     name, results[name], task.expected[position][name], task.tolerance, slack
                 )
                 for name in task.specs
@@ -207,7 +207,7 @@ def compare(
     name: str, actual: torch.Tensor, expected: Expected, tolerance: Tolerance
 ) -> float | str:
     """The relative error of one output of the right shape, or why it does not match."""
-    comparison = Comparison(name, actual, expected, tolerance)
+    comparison = OutputComparison(name, actual, expected, tolerance)
     distance, largest = fetch(comparison.scalars)
     return comparison.evaluate(distance, largest)
 

@@ -56,12 +56,12 @@ def main(argv: list[str]) -> None:
     # Nothing that a server loads becomes garbage that matters; workers collect as usual.
     gc.disable()
     try:
-        Server(control, argv[2]).serve()
+        ForkServerProcess(control, argv[2]).serve()
     finally:
         folders.remove(os.environ.get(folders.SHARED, ""))
 
 
-class Server:
+class ForkServerProcess:
     """One fork server: a process that carries out orders until the other end of a socket closes."""
 
     def __init__(self, control: socket.socket, name: str) -> None:
@@ -151,7 +151,7 @@ class Server:
             os.dup2(output, stream)
         os.close(output)
         os.close(exit_status)
-        Server(socket.socket(fileno=control), name).serve()
+        ForkServerProcess(socket.socket(fileno=control), name).serve()
 
     def _collect(self) -> bool:
         """Collect ended children, and kill what is left of those that were killed.
