@@ -43,8 +43,8 @@ def occupied(processors: Collection[int], device: Device) -> Iterator[None]:
 def _build(processor: int, device: Device, folder: str) -> None:
     os.sched_setaffinity(0, {processor})
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    from workers.build import build
-    from workers.records import BuildJob
+    from workers.compiling import build
+    from workers.job_records import BuildJob
 
     field = FIELDS[_FIELD]
     for turn in itertools.count():

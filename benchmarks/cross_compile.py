@@ -21,9 +21,9 @@ from importlib import metadata
 from pathlib import Path
 
 from search_spaces import registry
-from workers.build import build_kernel
+from workers.compiling import build_kernel
 from workers.device import offline
-from workers.records import Artifact, BuildJob, KernelRef
+from workers.job_records import Artifact, BuildJob, KernelRef
 
 TARGETS = ("cuda:80", "cuda:90", "cuda:100", "hip:gfx942")
 

@@ -18,11 +18,11 @@ from pathlib import Path
 from rankings import Stage, fastest, orders
 
 from search_spaces.records import Device, Status, Toolchain, Workload, config_key
+from workers.job_records import Artifact, Calibration, Failure, KernelRef, MeasurementProtocol
 from workers.measure.gate.checks import refusal
 from workers.measure.session_backend import PreparedCandidate
 from workers.measure.task_data import TaskData
 from workers.measure.timers.graph import CaptureFailed
-from workers.records import Artifact, Calibration, Failure, KernelRef, MeasurementProtocol
 from workers.supervision.heartbeat import heartbeat
 from workers.supervision.supervised_child import ChildDied, ChildTimeout, SupervisedChild
 

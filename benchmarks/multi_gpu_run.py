@@ -18,7 +18,7 @@ from search_spaces.statistics import compare_pairs
 from tuner import settings
 from tuner.campaign import RunOptions, pool_spec_of, run_campaign
 from workers import pools
-from workers.records import Measured, MeasureJob, Measurement, Mode, Timing
+from workers.job_records import Measured, MeasureJob, Measurement, Mode, Timing
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Minimum candidates of a final that every GPU times, and the passes of that timing.

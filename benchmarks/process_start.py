@@ -23,8 +23,8 @@ from pathlib import Path
 from matmul_tasks import write
 
 from workers import backend_kinds
+from workers.job_records import PoolSpec, WorkerReady
 from workers.pools import create, prestart
-from workers.records import PoolSpec, WorkerReady
 from workers.supervision.fork_server import ForkServer
 from workers.supervision.supervised_child import SupervisedChild
 

@@ -31,7 +31,7 @@ import torch
 import triton
 
 from results_db import Store
-from results_db.records import TaskInfo
+from results_db.stored_records import TaskInfo
 from search_spaces.records import config_key
 from workers.host import cpu_device
 

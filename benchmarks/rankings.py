@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from scipy.stats import kendalltau
 
-from search_spaces.recorded.space import Noise
+from search_spaces.recorded.recorded_space import Noise
 from search_spaces.statistics import trimmed_mean
 
 #: A residual beyond this many standard deviations is an outlier.

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from rankings import Ranked, Stage, noise_of
 
-from search_spaces.recorded.space import Noise, RecordedConfig, RecordedSpace
+from search_spaces.recorded.recorded_space import Noise, RecordedConfig, RecordedSpace
 from search_spaces.records import Status, config_key
 from tuner.tables.recorded_spaces import parameters_of
-from workers.records import Artifact, Failure
+from workers.job_records import Artifact, Failure
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,8 +73,8 @@ def build_all(task, configs, device, cache: Path, processes: int) -> dict:
 
 
 def _build(job):
-    from workers.build import build
-    from workers.records import BuildJob, Failure, KernelRef
+    from workers.compiling import build
+    from workers.job_records import BuildJob, Failure, KernelRef
 
     name, config, device, cache = job
     task = ALL_TASKS[name]

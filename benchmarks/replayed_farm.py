@@ -23,7 +23,7 @@ from tuner import settings
 from tuner.campaign import Control, RunOptions, run_campaign
 from tuner.campaign.tasks import RequestedTask
 from workers import pools
-from workers.records import (
+from workers.job_records import (
     Artifact,
     BuildJob,
     Built,

@@ -24,14 +24,14 @@ from pathlib import Path
 import numpy as np
 import scipy
 
-from results_db.records import TrialRecord
-from search_spaces.recorded.kernel import RecordedKernel, RecordedSpace, synthesise
+from results_db.stored_records import TrialRecord
+from search_spaces.recorded.recorded_kernel import RecordedKernel, RecordedSpace, synthesise
 from search_spaces.records import Status
 from tuner import strategies
 from tuner.engine.search import Search
-from tuner.engine.spec import TaskBudget, TaskSpec
+from tuner.engine.task_spec import TaskBudget, TaskSpec
 from tuner.engine.trial import TrialState
-from workers.records import KernelRef
+from workers.job_records import KernelRef
 
 H200 = Path(__file__).parent / "spaces" / "h200"
 BUILDERS = 15

@@ -41,7 +41,7 @@ from search_spaces.records import Device, config_key
 from tuner import settings
 from tuner.campaign import environment
 from tuner.campaign.tasks import RequestedTask, requested_tasks
-from workers.records import Artifact, Failure, KernelRef
+from workers.job_records import Artifact, Failure, KernelRef
 
 HERE = Path(__file__).resolve().parent
 _SHORT = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
@@ -259,7 +259,7 @@ def _document(args) -> dict:
 
 def _options(args) -> dict:
     from tuner import strategies
-    from tuner.settings.models import Budget
+    from tuner.settings.sections import Budget
 
     trials = args.trials
     if trials == "auto":

@@ -22,13 +22,13 @@ from pathlib import Path
 
 import virtual_time
 
-from search_spaces.recorded.kernel import RecordedKernel, RecordedSpace
+from search_spaces.recorded.recorded_kernel import RecordedKernel, RecordedSpace
 from search_spaces.recorded.synthetic import SCENARIOS, synthesise
 from search_spaces.records import config_key
 from tuner import strategies
 from tuner.engine import Engine, Finish, Measure, Select, TaskBudget, TaskSpec
+from workers.job_records import KernelRef, Mode, PoolSpec
 from workers.pools.virtual import VirtualPool
-from workers.records import KernelRef, Mode, PoolSpec
 
 NOISY = ("W1", "W2", "W3", "W4", "W5", "W6")
 #: Device seconds of the reference design for 2,000 configs, and the allowed multiple of them.

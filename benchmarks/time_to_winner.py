@@ -43,7 +43,7 @@ REGRET, HELION, TRITON = 0.005, 8.0, 20.0
 def options_of(args) -> dict:
     """The options of tuner's runs, as far as this version supports them."""
     from tuner import strategies
-    from tuner.settings.models import Budget
+    from tuner.settings.sections import Budget
 
     if args.recorded and args.only != ["tuner"]:
         raise SystemExit("only tuner can be replayed; add: --only tuner --space a")

@@ -25,14 +25,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from results_db import Store
-from results_db.records import TaskKey
+from results_db.stored_records import TaskKey
 from search_spaces.params import Choice, Integer, PowerOfTwo
 from search_spaces.records import Device, Toolchain, Workload, digest
 from search_spaces.space import SearchSpace
 from tuner import strategies
 from tuner.campaign.driver import Driver
 from tuner.engine import Engine, TaskBudget, TaskSpec
-from workers.records import (
+from workers.job_records import (
     Artifact,
     BuildJob,
     Built,

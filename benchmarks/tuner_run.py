@@ -23,7 +23,7 @@ from tuner import settings
 from tuner.campaign import RunOptions, pool_spec_of, run_campaign
 from workers import device as devices
 from workers import pools
-from workers.records import (
+from workers.job_records import (
     Artifact,
     BuildJob,
     Built,

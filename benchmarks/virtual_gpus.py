@@ -20,12 +20,12 @@ from pathlib import Path
 
 import virtual_time
 
-from search_spaces.recorded.kernel import RecordedKernel, RecordedSpace
+from search_spaces.recorded.recorded_kernel import RecordedKernel, RecordedSpace
 from search_spaces.recorded.synthetic import synthesise
 from tuner import strategies
 from tuner.engine import Engine, Finish, Select, TaskBudget, TaskSpec
+from workers.job_records import KernelRef, PoolSpec
 from workers.pools.virtual import VirtualPool
-from workers.records import KernelRef, PoolSpec
 
 TASKS, TRIALS, CONFIGS = 32, 40, 160
 BUILDERS_PER_GPU = 15

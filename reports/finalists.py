@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from reports.quantity import pairs
 from reports.run_data import TaskResults
-from results_db.records import FinalRecord, SelectionRecord
+from results_db.stored_records import FinalRecord, SelectionRecord
 from search_spaces.records import Config, Status, canonical_json, config_key
 
 #: Each place with its meaning, in the order of the legend.

@@ -12,7 +12,7 @@ from reports.finalists import Finalist
 from reports.quantity import clean, pairs, plain
 from reports.ratio import finite
 from reports.run_data import TaskResults
-from results_db.records import TrialRecord
+from results_db.stored_records import TrialRecord
 from search_spaces.records import Value
 from search_spaces.statistics import relative_iqr
 

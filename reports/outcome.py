@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from reports.peaks import roofline_us
 from reports.ratio import Ratio, finite, ratio_of
 from reports.run_data import TaskResults
-from results_db.records import BaselineRecord
 from results_db.shipped import Shipped, select_shipped
+from results_db.stored_records import BaselineRecord
 from search_spaces.records import Config
 from search_spaces.statistics import median_interval
 

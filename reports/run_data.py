@@ -7,8 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from reports.ratio import finite
-from results_db.records import BaselineRecord, CalibrationRecord, RunInfo, TaskInfo, TrialRecord
 from results_db.shipped import fastest_baseline
+from results_db.stored_records import (
+    BaselineRecord,
+    CalibrationRecord,
+    RunInfo,
+    TaskInfo,
+    TrialRecord,
+)
 from search_spaces.records import Status
 from workers import backend_kinds
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from reports.quantity import clean
 from reports.run_data import RunData, TaskResults
-from results_db.records import CalibrationRecord, RunInfo, TaskInfo, TrialRecord
+from results_db.stored_records import CalibrationRecord, RunInfo, TaskInfo, TrialRecord
 from search_spaces.errors import TunerError
 
 

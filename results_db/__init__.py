@@ -14,7 +14,7 @@ from results_db.errors import (
     StoreError,
     StoreMovedError,
 )
-from results_db.records import (
+from results_db.stored_records import (
     BaselineRecord,
     CalibrationRecord,
     ConfirmedTask,

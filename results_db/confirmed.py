@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, select
 
 from results_db.models import Device, Kernel, Selection, Task, Toolchain, Workload
-from results_db.records import ConfirmedTask
+from results_db.stored_records import ConfirmedTask
 
 
 def tasks(connection: Connection, kernel: str | None) -> list[ConfirmedTask]:

@@ -11,7 +11,7 @@ from typing import Any
 from results_db import models
 from results_db.columns import json_text
 from results_db.errors import StoreError
-from results_db.records import (
+from results_db.stored_records import (
     BaselineRecord,
     CalibrationRecord,
     ExportInfo,
@@ -24,7 +24,7 @@ from results_db.records import (
     TrialRecord,
 )
 from search_spaces.records import Config, Device, Status, Toolchain, Workload, digest
-from workers.records import Calibration
+from workers.job_records import Calibration
 
 _MEASURED = (
     "method",

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, func, select, text
 
 from results_db import migrate
 from results_db.columns import unpack_samples
-from results_db.engine import Database, sqlite_path
+from results_db.connections import Database, sqlite_path
 from results_db.errors import StoreError
 from results_db.models import Base, Baseline, Finalist, Measurement, Selection, Task, Trial
 

@@ -23,7 +23,7 @@ from results_db.models import (
     Trial,
     Workload,
 )
-from results_db.records import TaskKey
+from results_db.stored_records import TaskKey
 from search_spaces.records import Device as DeviceFacts
 from search_spaces.records import Status
 from search_spaces.records import Toolchain as Versions

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, inspect, text
 
 from results_db import new_sqlite
-from results_db.engine import Database, sqlite_path
+from results_db.connections import Database, sqlite_path
 from results_db.errors import NothingStoredError, StoreError, translate_errors
 from search_spaces.atomic_file import draft_of
 from tuner.tracing import trace_calls

@@ -19,7 +19,7 @@ from results_db.models import (
     Trial,
     Workload,
 )
-from results_db.records import BaselineRecord, SelectionRecord, TaskSummary
+from results_db.stored_records import BaselineRecord, SelectionRecord, TaskSummary
 from search_spaces.records import Status
 
 

@@ -24,7 +24,7 @@ from results_db.models import (
     Trial,
 )
 from results_db.models import Workload as WorkloadRow
-from results_db.records import (
+from results_db.stored_records import (
     CalibrationRecord,
     ExportInfo,
     Fire,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from results_db.records import BaselineRecord, FinalRecord, SelectionRecord
+from results_db.stored_records import BaselineRecord, FinalRecord, SelectionRecord
 from search_spaces.records import Config, Status, config_key
 
 #: An undecided winner ships only if the lower end of its speed-up's interval is at least this.

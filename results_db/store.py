@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection
 
 from results_db import confirmed, convert, fence, frames, health, insert, migrate, overview, query
-from results_db.engine import Database
+from results_db.connections import Database
 from results_db.masking import mask_passwords
 from results_db.models import Export
 from results_db.patience import Patience
-from results_db.records import (
+from results_db.store_fires import FireStore
+from results_db.store_runs import RunStore
+from results_db.store_trials import TrialStore
+from results_db.stored_records import (
     BaselineRecord,
     CalibrationRecord,
     ConfirmedTask,
@@ -26,12 +29,9 @@ from results_db.records import (
     TaskSummary,
     TrialRecord,
 )
-from results_db.store_fires import FireStore
-from results_db.store_runs import RunStore
-from results_db.store_trials import TrialStore
 from search_spaces.records import Config, Device, Toolchain, Workload
 from tuner.tracing import span
-from workers.records import Calibration
+from workers.job_records import Calibration
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, delete, select, update
 from results_db import clock, convert, insert, query
 from results_db.errors import StoreError
 from results_db.models import ScheduleFire
-from results_db.records import Fire
+from results_db.stored_records import Fire
 from results_db.transactions import Transactions
 
 #: A firing recorded this far in the future comes from a wrong clock. A clock that is set back by

@@ -12,7 +12,7 @@ from sqlalchemy import insert as insert_into
 from results_db import clock, fence, insert, query
 from results_db.errors import LeaseLostError
 from results_db.models import Run, Timeline
-from results_db.records import RunInfo
+from results_db.stored_records import RunInfo
 from results_db.transactions import Transactions
 
 

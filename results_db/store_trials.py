@@ -19,7 +19,7 @@ from results_db.models import (
 )
 from results_db.models import Workload as WorkloadRow
 from results_db.query import UNFINISHED
-from results_db.records import FoundTrial, TrialFilter
+from results_db.stored_records import FoundTrial, TrialFilter
 from results_db.transactions import Transactions
 from search_spaces.records import Status, Workload
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, update
 
 from results_db import fence
-from results_db.engine import Database
+from results_db.connections import Database
 from results_db.models import Run, Task
 from results_db.patience import Patience
 

@@ -26,7 +26,7 @@ DEFAULT = ("constraints-oldest.txt", "constraints.txt", "constraints-newest.txt"
 #: What is run, by subject: arguments of pytest, or a command of tuner.
 SUBJECTS: dict[str, list[str]] = {
     "builds of every family for `cuda:90`, with and without torch": [
-        "tests/build/test_torch_free_builds.py"
+        "tests/compiling/test_torch_free_builds.py"
     ],
     "builds of every family for `hip:gfx942`": [
         *("tests/spaces/test_family_targets.py", "-k", "gfx942"),
@@ -37,8 +37,8 @@ SUBJECTS: dict[str, list[str]] = {
         "tests/spaces/test_fp8_gluon.py",
     ],
     "errors of compilers, keys of launches": [
-        "tests/build/test_build_triton.py",
-        "tests/build/test_launch_key.py",
+        "tests/compiling/test_build_triton.py",
+        "tests/compiling/test_launch_key.py",
     ],
     "every family in the interpreter": ["tests/spaces/test_family_variants.py"],
     "capture": ["tests/capture"],

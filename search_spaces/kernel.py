@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from search_spaces import identity
+from search_spaces import kernel_identity
 from search_spaces.records import Config, Device, Workload, digest
 
 if TYPE_CHECKING:
@@ -159,15 +159,15 @@ class Kernel(ABC):
     # -- identity ------------------------------------------------------------------------------
     def launch_hash(self) -> str:
         """A digest of all code and constants behind the launches."""
-        return identity.closure(self, identity.LAUNCHED).digest
+        return kernel_identity.closure(self, kernel_identity.LAUNCHED).digest
 
     def check_hash(self) -> str:
         """A digest of all code behind reference, inputs, tolerance and baselines."""
-        return identity.closure(self, identity.CHECKED).digest
+        return kernel_identity.closure(self, kernel_identity.CHECKED).digest
 
     def kernel_hashes(self) -> tuple[str, ...]:
         """Digests of the jitted functions that are launched, as `tuner.runtime` computes them."""
-        return identity.closure(self, identity.LAUNCHED).kernels
+        return kernel_identity.closure(self, kernel_identity.LAUNCHED).kernels
 
     def space_hash(self, workload: Workload) -> str:
         """A digest of the declared space."""

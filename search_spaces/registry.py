@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 
 from search_spaces import kernels
-from search_spaces.absent_device import answers
+from search_spaces.absent_device import fake_driver
 from search_spaces.absent_device.module_sets import has_several, modules_of
 from search_spaces.errors import KernelError, TunerError
 from search_spaces.foreign_imports import contain_foreign_code
@@ -127,12 +127,12 @@ def load_undecided(spec: str, paths: Sequence[str] = (), device: Device | None =
     """
     tried = [device] if device is not None else []
     first: KernelError | None = None
-    for candidate in dict.fromkeys([*tried, answers.NO_GPU, answers.STAND_IN]):
-        queries = answers.query_count()
+    for candidate in dict.fromkeys([*tried, fake_driver.NO_GPU, fake_driver.STAND_IN]):
+        queries = fake_driver.query_count()
         try:
             return load(spec, paths, candidate)
         except KernelError as error:
-            queried = answers.query_count() > queries
+            queried = fake_driver.query_count() > queries
             first = error if first is None or queried else first
             # Queries to Triton's own driver, which Triton loads with itself, are not counted.
             if not queried and "triton" not in sys.modules:
@@ -143,7 +143,7 @@ def load_undecided(spec: str, paths: Sequence[str] = (), device: Device | None =
 
 def for_device(kernel: Kernel, device: Device) -> Kernel:
     """The kernel for that device; another object only if a module has queried the device."""
-    if not kernel.spec or is_ours(kernel.spec) or not answers.query_count():
+    if not kernel.spec or is_ours(kernel.spec) or not fake_driver.query_count():
         return kernel
     return load(kernel.spec, (), device)
 
@@ -224,7 +224,7 @@ def _load_named(name: str) -> Kernel:
 
 
 def _load_recording(spec: str, paths: Sequence[str]) -> Kernel:
-    recorded = _import_module("search_spaces.recorded.kernel", spec)
+    recorded = _import_module("search_spaces.recorded.recorded_kernel", spec)
     file = find_file(spec.removeprefix(_RECORDED), paths)
     kernel: Kernel = recorded.load_kernel(file or spec.removeprefix(_RECORDED))
     return kernel

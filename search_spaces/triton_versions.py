@@ -43,12 +43,14 @@ def remark() -> str:
     here = format_version(version)
     if version < OLDEST:
         raise TunerError(
-            f"Triton {here} is older than {format_version(OLDEST)}, the oldest that tuner runs with",
+            f"Triton {here} is older than {format_version(OLDEST)}, "
+            "the oldest that tuner runs with",
             f"install triton>={format_version(OLDEST)} with the torch that goes with it",
         )
     return (
-        f"Triton {here} is newer than {format_version(NEWEST)}, the newest that tuner has run with: "
-        "configs in Gluon are left out, and reasons why a launch was compiled may be missing"
+        f"Triton {here} is newer than {format_version(NEWEST)}, "
+        "the newest that tuner has run with: configs in Gluon are left out, and reasons why a "
+        "launch was compiled may be missing"
     )
 
 

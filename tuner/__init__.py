@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from search_spaces.kernel import Cost, Kernel, Launch, TensorSpec, Tolerance
     from search_spaces.kernels.features import tile_features
     from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo
-    from search_spaces.recorded.kernel import load_kernel as recorded_kernel
-    from search_spaces.recorded.space import RecordedSpace
+    from search_spaces.recorded.recorded_kernel import load_kernel as recorded_kernel
+    from search_spaces.recorded.recorded_space import RecordedSpace
     from search_spaces.recorded.synthetic import synthesise
     from search_spaces.records import Config, Device, Status, Toolchain, Value, Workload
     from search_spaces.registry import available as available_kernels
@@ -119,7 +119,7 @@ __getattr__ = lazy_names(
         "Launch": "search_spaces.kernel",
         "Parameter": "search_spaces.params",
         "PowerOfTwo": "search_spaces.params",
-        "RecordedSpace": "search_spaces.recorded.space",
+        "RecordedSpace": "search_spaces.recorded.recorded_space",
         "RunOptions": "tuner.campaign",
         "RunOutcome": "tuner.campaign",
         "SearchSpace": "search_spaces.space",
@@ -149,7 +149,7 @@ __getattr__ = lazy_names(
         "load_kernel": "search_spaces.registry:load",
         "named": "search_spaces.tensors",
         "random_tensor": "search_spaces.tensors",
-        "recorded_kernel": "search_spaces.recorded.kernel:load_kernel",
+        "recorded_kernel": "search_spaces.recorded.recorded_kernel:load_kernel",
         "render_report": "reports:render",
         "run_campaign": "tuner.campaign",
         "synthesise": "search_spaces.recorded.synthetic",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tuner.import_names import lazy_names
 
 if TYPE_CHECKING:
-    from workers.build.process_builder import ProcessBuilder
+    from workers.compiling.process_builder import ProcessBuilder
     from workers.measure.device_runner import DeviceRunner
     from workers.pools import create as create_pool
     from workers.supervision.supervised_child import (
@@ -39,9 +39,9 @@ __getattr__ = lazy_names(
         "ChildError": "workers.supervision.supervised_child",
         "ChildTimeout": "workers.supervision.supervised_child",
         "DeviceRunner": "workers.measure.device_runner",
-        "ProcessBuilder": "workers.build.process_builder",
+        "ProcessBuilder": "workers.compiling.process_builder",
         "SupervisedChild": "workers.supervision.supervised_child",
-        "WorkerLost": "workers.build.process_builder",
+        "WorkerLost": "workers.compiling.process_builder",
         "create_pool": "workers.pools:create",
     },
 )

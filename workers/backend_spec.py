@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from search_spaces.errors import TunerError
 from search_spaces.records import Device, Toolchain, Value
-from workers.records import Artifact, BuildJob, Failure
+from workers.job_records import Artifact, BuildJob, Failure
 
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: Describes the device of that number for a runner with these options; None where that is unknown.
 Describe = Callable[[int, Mapping[str, Value]], Device | None]
 #: What all workers load.
-WORKERS = ("workers.build.process_builder", "workers.measure.device_runner")
+WORKERS = ("workers.compiling.process_builder", "workers.measure.device_runner")
 #: How preloads begin where tensors are torch's. Waiting threads of OpenMP must not burn the cores
 #: that a variant is timed on, and Inductor must not start compiler processes.
 ENVIRONMENT = ("OMP_WAIT_POLICY=passive", "OMP_DYNAMIC=false", "TORCHINDUCTOR_COMPILE_THREADS=1")
@@ -184,9 +184,9 @@ class BackendSpec:
         """Build one variant in a builder's process, which sees no device.
 
         options: those of this kind in the pool's configuration. Raises and returns what
-        `workers.build.build` does.
+        `workers.compiling.build` does.
         """
-        from workers.build import build
+        from workers.compiling import build
 
         return build(job, cache_dir)
 
@@ -219,10 +219,10 @@ class BackendSpec:
     def environment(self, cache_dir: Path) -> dict[str, str]:
         """The environment that a runner's process needs before Python starts.
 
-        The caches of the compilers lie below `cache_dir`, where `workers.build.install` puts
+        The caches of the compilers lie below `cache_dir`, where `workers.compiling.install` puts
         artifacts.
         """
-        from workers.build.cache import INDUCTOR, TRITON
+        from workers.compiling.cache import INDUCTOR, TRITON
 
         return {
             "TRITON_CACHE_DIR": str(cache_dir / TRITON),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from search_spaces.records import Device, Toolchain
-from workers.records import (
+from workers.job_records import (
     Artifact,
     BuildJob,
     DeclarationJob,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from acceptance.harness import Harness, Setup
 from acceptance.result import Result
-from workers.records import Mode, Timing
+from workers.job_records import Mode, Timing
 
 _JOB = 16
 TASK = "matmul_4096"

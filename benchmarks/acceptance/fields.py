@@ -14,7 +14,7 @@ from matmul_tasks import TASKS
 
 from search_spaces.records import Device, Workload, config_key
 from search_spaces.registry import load
-from workers.records import Artifact, BuildJob, KernelRef
+from workers.job_records import Artifact, BuildJob, KernelRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def build_fields(
 
     share: the share of variants that the two large fields take; the other fields are small.
     """
-    from workers.build import build
+    from workers.compiling import build
 
     orders = []
     for name in names:

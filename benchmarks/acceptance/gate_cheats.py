@@ -38,7 +38,7 @@ def play_cheats(backend) -> dict:
 
     import cheats
 
-    from workers.records import Artifact, Failure, KernelRef, MeasureJob, MeasurementProtocol
+    from workers.job_records import Artifact, Failure, KernelRef, MeasureJob, MeasurementProtocol
 
     device, toolchain = backend.info()
     ref = KernelRef(f"{Path(cheats.__file__)}:Cheated")
@@ -63,7 +63,7 @@ def play_honest(backend, folder: Path) -> dict:
     import honest
 
     from search_spaces.records import Status
-    from workers.records import Failure, MeasurementProtocol, Mode
+    from workers.job_records import Failure, MeasurementProtocol, Mode
 
     given = {"mode": Mode.RACE, "protocol": MeasurementProtocol(warm_ms=20.0)}
     counts = {"honest_played": 0, "honest_refused": 0, "honest_failed": 0, "not_deterministic": 0}
@@ -93,8 +93,8 @@ def gate_cost(backend, folder: Path) -> dict:
 
     from search_spaces.records import Workload
     from search_spaces.registry import load
-    from workers.build import build
-    from workers.records import Artifact, BuildJob, KernelRef
+    from workers.compiling import build
+    from workers.job_records import Artifact, BuildJob, KernelRef
 
     device = backend.info()[0]
     workload = Workload.of(M=4096, N=4096, K=4096, dtype="bfloat16")

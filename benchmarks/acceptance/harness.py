@@ -8,12 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from acceptance.fields import FIELDS
-from workers.measure.race.confirmation import confirm
-from workers.measure.race.interleaving import rotated_orders
-from workers.measure.session_backend import PreparedCandidate
-from workers.measure.timers.methods import choose_method, gpu_timer
-from workers.measure.timers.timer import Candidate, Timer
-from workers.records import (
+from workers.job_records import (
     Artifact,
     Calibration,
     Failure,
@@ -23,6 +18,11 @@ from workers.records import (
     Mode,
     Timing,
 )
+from workers.measure.race.confirmation import confirm
+from workers.measure.race.interleaving import rotated_orders
+from workers.measure.session_backend import PreparedCandidate
+from workers.measure.timers.methods import choose_method, gpu_timer
+from workers.measure.timers.timer import Candidate, Timer
 
 FINAL_PAIRS = MeasurementProtocol().final_pairs
 

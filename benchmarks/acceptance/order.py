@@ -11,8 +11,8 @@ from acceptance.evaluation import log_ratios
 from acceptance.harness import Harness, Setup, candidates_of, renamed
 from acceptance.result import Result, percent
 from search_spaces.statistics import compare_pairs, tie_set
+from workers.job_records import Mode, Timing
 from workers.measure.timers.timer import Candidate
-from workers.records import Mode, Timing
 
 _RACED = {"matmul_4096": 16, "softmax_512x1024": 16}
 _COPIES = 8

@@ -20,10 +20,10 @@ from acceptance.evaluation import (
 from acceptance.harness import Harness, Setup
 from acceptance.result import Result, percent
 from search_spaces.statistics import compare_pairs
+from workers.job_records import Mode, Timing
 from workers.measure.monitor import reason_names
 from workers.measure.race.interleaving import rotated_orders
 from workers.measure.timers.timer import Candidate
-from workers.records import Mode, Timing
 
 #: Real kernels of 3 us to 5 ms, measured through jobs.
 SAME_FIELDS = (

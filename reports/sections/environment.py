@@ -11,7 +11,7 @@ from statistics import median
 from reports.parts.view import Section
 from reports.quantity import NOTHING, plain, size
 from reports.run_data import RunData
-from results_db.records import RunInfo, TaskInfo
+from results_db.stored_records import RunInfo, TaskInfo
 from search_spaces.records import Device, Toolchain
 
 Facts = list[tuple[str, str]]

@@ -12,7 +12,7 @@ from reports.frames import failures_frame
 from reports.parts.view import PlainTable, Section, figure_view, foremost
 from reports.quantity import clean, count, pairs
 from reports.run_data import RunData, TaskResults
-from results_db.records import TrialRecord
+from results_db.stored_records import TrialRecord
 from search_spaces.records import Status
 
 #: Each status with its meaning, in the order of the section.

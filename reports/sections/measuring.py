@@ -15,7 +15,7 @@ from reports.parts.view import FigureView, PlainTable, Section, figure_view, for
 from reports.quantity import NOTHING, count, join_words, micros, pairs, percent, plain, seconds
 from reports.ratio import finite
 from reports.run_data import RunData, TaskResults
-from results_db.records import TrialRecord
+from results_db.stored_records import TrialRecord
 from search_spaces.statistics import finite_times
 
 

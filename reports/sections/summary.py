@@ -10,7 +10,7 @@ from reports.parts.view import Section
 from reports.quantity import count, factor, seconds
 from reports.ratio import Ratio
 from reports.run_data import RunData, TaskResults, compiled
-from results_db.records import TrialRecord
+from results_db.stored_records import TrialRecord
 from search_spaces.records import Status
 from search_spaces.statistics import finite_times, geometric_mean
 from workers import backend_kinds
@@ -102,7 +102,8 @@ def _never_timed(data: RunData) -> list[str]:
             groups.setdefault(key, []).extend(task.trials)
     return [
         f"{kernel} for {target}: {count(sum(map(compiled, trials)), 'variant')} compiled, "
-        f"{_count_verified(trials)} verified in Triton's interpreter, none timed: the device is absent."
+        f"{_count_verified(trials)} verified in Triton's interpreter, none timed: "
+        "the device is absent."
         for (kernel, target), trials in sorted(groups.items())
     ]
 

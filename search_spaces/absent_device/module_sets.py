@@ -18,7 +18,7 @@ from functools import partial, wraps
 from types import ModuleType
 from typing import Any
 
-from search_spaces.absent_device import answers
+from search_spaces.absent_device import fake_driver
 from search_spaces.absent_device.late_imports import once_imported
 from search_spaces.records import Device
 
@@ -53,10 +53,10 @@ def modules_of(device: Device | None) -> Iterator[None]:
         return
     key = _key(device)
     entered = _sets[key] = _enter(key)
-    before, queries = set(sys.modules), answers.query_count()
+    before, queries = set(sys.modules), fake_driver.query_count()
     try:
         with ExitStack() as stack:
-            stack.enter_context(answers.fake_device(device))
+            stack.enter_context(fake_driver.fake_device(device))
             changing = partial(_change_torch, device, stack, threading.get_ident())
             stack.enter_context(once_imported("torch", changing))
             yield
@@ -65,7 +65,7 @@ def modules_of(device: Device | None) -> Iterator[None]:
         entered.modules.update(
             {n: m for n, m in found.items() if n.partition(".")[0] not in _SHARED}
         )
-        if answers.query_count() > queries:
+        if fake_driver.query_count() > queries:
             entered.dependent = True
             for other in [k for k, one in _sets.items() if one is entered and k != key]:
                 del _sets[other]
@@ -78,7 +78,7 @@ def _change_torch(device: Device, stack: ExitStack, thread: int) -> None:
     """Until the stack is closed, change what torch does with tensors and operators."""
     if threading.get_ident() != thread:  # modes of torch belong to a thread
         return
-    if answers.is_gpu(device):
+    if fake_driver.is_gpu(device):
         stack.enter_context(_made_on_meta())
     if has_several():
         stack.enter_context(_operators_kept())
@@ -98,9 +98,9 @@ def has_several() -> bool:
 
 def _key(device: Device) -> str:
     """What distinguishes devices: all answers but the size of L2, which not all callers know."""
-    if not answers.is_gpu(device):
+    if not fake_driver.is_gpu(device):
         return ""
-    return f"{device.target} {replace(answers.properties_of(device), L2_cache_size=0)}"
+    return f"{device.target} {replace(fake_driver.properties_of(device), L2_cache_size=0)}"
 
 
 def _enter(key: str) -> _ModuleSet:

@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
-from search_spaces.absent_device.answers import answering_if_used
+from search_spaces.absent_device.fake_driver import answering_if_used
 from search_spaces.adoption.autotuned import (
     AutotuneParts,
     given_values,
     take_apart,
     under_autotuner,
 )
-from search_spaces.adoption.spec import Adoption, Specs, Tensors
+from search_spaces.adoption.facts import Adoption, Specs, Tensors
 from search_spaces.declaration.dimensions import check_kinds, tolerance_of
 from search_spaces.errors import KernelError
 from search_spaces.fill import fill_launch

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from search_spaces.absent_device.answers import answering_if_used, without_device
-from search_spaces.declaration import calls
+from search_spaces.absent_device.fake_driver import answering_if_used, without_device
+from search_spaces.declaration import guarded_calls
 from search_spaces.declaration.launch_arguments import binding_error, name_of, tensors_in
 from search_spaces.errors import KernelError, WorkloadError
 from search_spaces.kernel import Kernel, Launch, TensorSpec
@@ -53,7 +53,7 @@ class DeclarationCheck:
         import torch  # noqa: F401
 
         with answering_if_used(device):
-            with calls.guard_call(kernel, "make_inputs", workload):
+            with guarded_calls.guard_call(kernel, "make_inputs", workload):
                 inputs = kernel.make_inputs(workload, 0, "meta")
             _check_tensors(kernel, "make_inputs", workload, inputs)
             if device.kind == "cpu":
@@ -67,7 +67,7 @@ class DeclarationCheck:
         if (id(kernel), small) in self._tried:
             return
         self._tried.add((id(kernel), small))
-        with calls.guard_call(kernel, "cost", small):
+        with guarded_calls.guard_call(kernel, "cost", small):
             cost = kernel.cost(small)
         # A reference that launches kernels, as that of a captured call, must not do so on tensors
         # of the CPU or without memory: the caller's process would lose its device.
@@ -85,13 +85,13 @@ class DeclarationCheck:
 
 def _small(kernel: Kernel, workload: Workload) -> Workload:
     """The kernel's own small workload, which it must be able to take."""
-    with calls.guard_call(kernel, "small_workload", workload):
+    with guarded_calls.guard_call(kernel, "small_workload", workload):
         small = kernel.small_workload(workload)
         try:
             kernel.check_workload(small)
         except WorkloadError as error:
             raise KernelError(
-                f"{calls.place(kernel, 'small_workload', workload)} gives {small.key!r}, "
+                f"{guarded_calls.place(kernel, 'small_workload', workload)} gives {small.key!r}, "
                 f"which the kernel cannot take: {error.message}",
                 "name dims of the kernel only, in `small=` or in what small_workload() returns",
             ) from error
@@ -100,7 +100,7 @@ def _small(kernel: Kernel, workload: Workload) -> Workload:
 
 # -- variants --------------------------------------------------------------------------------------
 def _check_cpu(kernel: Kernel, workload: Workload, config: Config) -> None:
-    with calls.guard_call(kernel, "cpu_callable", workload):
+    with guarded_calls.guard_call(kernel, "cpu_callable", workload):
         found = kernel.cpu_callable(workload, config)
     if not callable(found):
         raise _wrong(kernel, "cpu_callable", workload, f"returns {found!r:.80}, no function")
@@ -112,14 +112,14 @@ def _check_launches(
     tensors = {**inputs, **_buffers(kernel, workload, config)}
     dims = ", ".join(workload)
     hint = f"correct the kernel; its tensors are {', '.join(tensors)}, its dims are {dims}"
-    with calls.guard_call(kernel, "launches", workload, hint):
+    with guarded_calls.guard_call(kernel, "launches", workload, hint):
         launches = list(kernel.launches(workload, config, tensors))
     unknown = [item for item in launches if not isinstance(item, Launch)]
     if unknown or not launches:
         wrong = f"gives {unknown[0]!r:.80}, no Launch" if unknown else "gives no Launch"
         raise _wrong(kernel, "launches", workload, wrong)
     for launch in launches:
-        with calls.guard_call(kernel, "launches", workload, hint):
+        with guarded_calls.guard_call(kernel, "launches", workload, hint):
             problem = binding_error(launch, kind)
         if problem:
             raise _wrong(kernel, "launches", workload, f"passes {name_of(launch)} {problem}")
@@ -141,13 +141,13 @@ def _buffers(kernel: Kernel, workload: Workload, config: Config) -> dict[str, to
     """Outputs and scratch as a builder has them."""
     from search_spaces.tensors import empty_tensors
 
-    with calls.guard_call(kernel, "scratch", workload):
+    with guarded_calls.guard_call(kernel, "scratch", workload):
         scratch = kernel.scratch(workload, config)
     if not isinstance(scratch, Mapping) or not all(
         isinstance(spec, TensorSpec) for spec in scratch.values()
     ):
         raise _wrong(kernel, "scratch", workload, f"returns {scratch!r:.80}")
-    with calls.guard_call(kernel, "outputs", workload):
+    with guarded_calls.guard_call(kernel, "outputs", workload):
         return empty_tensors({**kernel.outputs(workload), **scratch}, "meta")
 
 
@@ -168,7 +168,7 @@ def _check_values(kernel: Kernel, small: Workload) -> None:
     """The reference of real inputs on the CPU; what needs a device is not looked at."""
     for method in ("make_inputs", "reference"):
         try:
-            with calls.guard_call(kernel, method, small):
+            with guarded_calls.guard_call(kernel, method, small):
                 if method == "make_inputs":
                     inputs = kernel.make_inputs(small, 1, "cpu")
                 else:
@@ -214,4 +214,4 @@ def _misfits(found: Mapping[str, Any], outputs: Mapping[str, TensorSpec]) -> Ite
 def _wrong(
     kernel: Kernel, method: str, workload: Workload, problem: str, hint: str = _SEE
 ) -> KernelError:
-    return KernelError(f"{calls.place(kernel, method, workload)} {problem}", hint)
+    return KernelError(f"{guarded_calls.place(kernel, method, workload)} {problem}", hint)

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, g
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, create_model
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from search_spaces.recorded.space import Noise, RecordedConfig, RecordedParameter, RecordedSpace
+from search_spaces.recorded.recorded_space import (
+    Noise,
+    RecordedConfig,
+    RecordedParameter,
+    RecordedSpace,
+)
 from search_spaces.records import Device, Status, Toolchain, Value, Workload, config_key
 
 _Record = TypeVar("_Record", Noise, Device, Toolchain)

@@ -12,7 +12,7 @@ from typing import Any
 
 from search_spaces.atomic_file import write_atomic
 from search_spaces.errors import TunerError
-from search_spaces.recorded.space import RecordedConfig, RecordedSpace
+from search_spaces.recorded.recorded_space import RecordedConfig, RecordedSpace
 from search_spaces.records import canonical_json
 
 SCHEMA = "tuner-space/1"

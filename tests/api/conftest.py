@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from search_spaces.recorded.kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesise
 
 sys.path.append(str(Path(__file__).parents[1] / "pools"))
 

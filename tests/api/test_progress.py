@@ -21,8 +21,8 @@ from tuner.cli.progress import ProgressLines as CommandLines
 from tuner.cli.progress import picture
 from tuner.display import show_progress
 from tuner.display.lines import LineScreen
+from tuner.display.progress_thread import Ticker
 from tuner.display.terminal import TerminalLine
-from tuner.display.ticker import Ticker
 from tuner.progress import Progress
 
 ROOT = Path(__file__).parents[2]
@@ -214,7 +214,7 @@ def test_the_display_of_a_notebook_escapes_text(notebook):
 
 SCRIPT = """
 import tuner
-from search_spaces.recorded.kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesise
 
 space = synthesise(40, seed=5)
 space.save("space.json")

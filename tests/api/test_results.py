@@ -182,7 +182,7 @@ def test_a_copy_of_a_result_reads_the_same_database(recorded):
 SCRIPT = """
 import sys
 import tuner
-from search_spaces.recorded.kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesise
 
 space = synthesise(40, seed=5)
 space.save("space.json")

@@ -17,7 +17,7 @@ from api_kernels import KERNEL, SETTINGS
 from processes import below, parents, wait_until
 
 import tuner
-from search_spaces.recorded.kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesise
 from tuner.progress import Progress
 
 ROOT = Path(__file__).parents[2]
@@ -168,7 +168,7 @@ def test_a_recording_that_changed_is_read_again(simulated, folder):
 
 SCRIPT = """
 import tuner
-from search_spaces.recorded.kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesise
 
 if __name__ == "__main__":
     space = synthesise(60, seed=5)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from search_spaces.records import Status, Workload, config_key
-from workers.records import Artifact, KernelRef, MeasurementProtocol
+from workers.job_records import Artifact, KernelRef, MeasurementProtocol
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS, KERNELS = ROOT / "benchmarks", ROOT / "tests/measure"

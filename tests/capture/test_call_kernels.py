@@ -17,10 +17,10 @@ from search_spaces.records import Workload
 from search_spaces.registry import load
 from tuner.capturing.declared import declare, kernel_of
 from workers.device import offline
+from workers.job_records import Failure
 from workers.measure.gate.checks import check_variant
 from workers.measure.task_data import TaskData
 from workers.measure.triton_launch import bind
-from workers.records import Failure
 
 H200 = offline("cuda:90")
 
@@ -28,7 +28,7 @@ H200 = offline("cuda:90")
 @pytest.fixture
 def hazards(kernels, monkeypatch):
     """The module of hazardous kernels, decorated for Triton's interpreter."""
-    from tuner.capturing import kernel as made
+    from tuner.capturing import call_kernel as made
 
     sys.modules.pop("hazard_kernels", None)
     fill = importlib.reload(importlib.import_module("search_spaces.fill"))

@@ -152,8 +152,8 @@ def test_mistakes_are_refused_before_the_program_starts(script, arguments, messa
 @pytest.fixture
 def unusable(tmp_path, monkeypatch):
     """A file whose only call cannot be tuned."""
+    from tuner.capturing.call_records import Call, Grid
     from tuner.capturing.files import save
-    from tuner.capturing.records import Call, Grid
 
     monkeypatch.chdir(tmp_path)
     call = Call("mine", "", (), {}, (), {}, (), (), Grid(()), problem="it is made of glass")

@@ -7,7 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from results_db import SelectionRecord, Store, TaskKey
-from search_spaces.recorded.kernel import RecordedKernel, RecordedSpace, load_kernel, synthesise
+from search_spaces.recorded.recorded_kernel import (
+    RecordedKernel,
+    RecordedSpace,
+    load_kernel,
+    synthesise,
+)
 from search_spaces.records import Config
 
 RECORDED = "recorded:space.json"

@@ -18,7 +18,7 @@ from cli_samples import campaign_file, kernel_file
 import tuner as farm
 from results_db import Store
 from search_spaces.errors import TunerError
-from search_spaces.recorded.kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesise
 from tuner.campaign import process_identity
 
 CONFIG = """version: 1

@@ -272,7 +272,7 @@ def test_calibrations_of_workers_are_shown(tuner, folder):
     from results_db import Store
     from search_spaces.records import Toolchain
     from workers.device import detect
-    from workers.records import Calibration
+    from workers.job_records import Calibration
 
     found = Calibration(0.032, {"events": 2.5}, 40.0, 4.24e6, {"bfloat16": 7.6e8})
     device = detect("cpu")

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tuner.settings import ConfigError, load, validate
-from tuner.settings.models import Settings
+from tuner.settings.sections import Settings
 
 ROOT = Path(__file__).parents[2]
 CAMPAIGN = """version: 1
@@ -313,7 +313,7 @@ def test_overrides_win_over_environment_over_file_over_defaults(folder, monkeypa
 
 def test_every_constant_of_the_protocol_can_be_configured():
     from tuner.campaign import environment
-    from workers.records import MeasurementProtocol
+    from workers.job_records import MeasurementProtocol
 
     measure = Settings().measure
     assert environment.protocol(measure) == MeasurementProtocol()

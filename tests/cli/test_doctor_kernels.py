@@ -56,7 +56,7 @@ def test_what_a_model_lacks_is_listed_with_the_commands_that_tune_it(doctor, own
     assert {row["layer"] for row in rows} == {"norm", "rotary", "mlp", "loss"}
     assert {row["state"] for row in rows if row["layer"] == "rotary"} == {"ok"}
     assert {row["state"] for row in rows if row["layer"] != "rotary"} == {"missing"}
-    command = "tuner capture -o calls.json -- python -m tuner.integrations.calls liger"
+    command = "tuner capture -o calls.json -- python -m tuner.integrations.library_launches liger"
     assert command in result.err
     assert "--tp 1 --tokens 24" in result.err
     # Kernels without configs have a space of one config unless it is opened.

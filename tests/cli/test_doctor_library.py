@@ -9,7 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from search_spaces.recorded.kernel import Noise, RecordedConfig, RecordedParameter, RecordedSpace
+from search_spaces.recorded.recorded_kernel import (
+    Noise,
+    RecordedConfig,
+    RecordedParameter,
+    RecordedSpace,
+)
 from search_spaces.records import Device, Toolchain, Workload
 
 DATA = Path(__file__).parents[1] / "integrations" / "data"

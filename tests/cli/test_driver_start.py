@@ -43,7 +43,7 @@ sys.meta_path.insert(0, NoTorch())
 from tuner.campaign import Control, RunOptions, run_campaign
 from tuner.settings import validate
 from workers import device
-from workers.records import WorkerInfo, WorkerReady
+from workers.job_records import WorkerInfo, WorkerReady
 from workers import backend_kinds
 
 name, kind, target, folder = sys.argv[1:]

@@ -17,7 +17,7 @@ from search_spaces.source_changes import contents
 from tuner.campaign import RunOptions, run_campaign
 from tuner.progress import Progress
 from tuner.settings import validate
-from workers.records import KernelRef
+from workers.job_records import KernelRef
 from workers.supervision.kernel_loading import load_kernel
 from workers.supervision.machine_faults import MachineFault
 

@@ -17,12 +17,19 @@ import pytest
 from cpu_samples import KERNEL
 
 from results_db import Store
-from search_spaces.recorded.kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesise
 from search_spaces.records import Status, Workload
 from workers import toolchain
 from workers.device import detect
+from workers.job_records import (
+    Artifact,
+    KernelRef,
+    MeasureJob,
+    Measurement,
+    MeasurementProtocol,
+    Mode,
+)
 from workers.measure.device_runner import DeviceRunner
-from workers.records import Artifact, KernelRef, MeasureJob, Measurement, MeasurementProtocol, Mode
 from workers.supervision.worker_lost import WorkerLost
 
 ROOT = Path(__file__).parents[2]

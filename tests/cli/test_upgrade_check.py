@@ -11,12 +11,12 @@ from bench_samples import SETTINGS, confirm, recording
 from cpu_samples import KERNEL as DOUBLE
 
 from results_db import Store
-from results_db.records import TrialRecord
-from search_spaces.recorded.kernel import RecordedSpace
+from results_db.stored_records import TrialRecord
+from search_spaces.recorded.recorded_kernel import RecordedSpace
 from search_spaces.records import Status, digest
 from tuner.runtime import Entry, Table, read
 from tuner.tables import file_name, text_of
-from tuner.tables.build import device_facts
+from tuner.tables.result_tables import device_facts
 from workers.device import find_devices
 
 CONFIG = f"{SETTINGS}kernels: ['recorded:space.json']\n"

@@ -14,7 +14,7 @@ import sys
 import pytest
 from cli_samples import BEST, HOSTILE, fill
 
-from search_spaces.recorded.kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesise
 from tuner.cli.winners import over
 
 CONFIG = """version: 1

@@ -16,8 +16,8 @@ from ray.util.state import list_actors
 
 from search_spaces.errors import TunerError
 from search_spaces.records import Device, Workload
+from workers.job_records import BuildJob, KernelRef, PoolSpec, WorkerReady
 from workers.pools.ray_pool import RayPool
-from workers.records import BuildJob, KernelRef, PoolSpec, WorkerReady
 
 _OPEN = PoolSpec(
     kind="ray", runners={"cuda": None, "cpu": None, "simulated": 2}, address=sys.argv[1]

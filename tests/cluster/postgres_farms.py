@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from farms import Farm
 
 from results_db import Store
-from results_db.records import RunInfo, TrialRecord
+from results_db.stored_records import RunInfo, TrialRecord
 
 
 @dataclass
@@ -36,6 +36,6 @@ class PostgresFarm(Farm):
 
     @property
     def launch_hash(self) -> str:
-        from search_spaces.recorded.kernel import RecordedKernel
+        from search_spaces.recorded.recorded_kernel import RecordedKernel
 
         return RecordedKernel(self.space).launch_hash()

@@ -18,7 +18,7 @@ from farms import Farm, assert_sound
 from processes import wait_until
 
 from results_db import Store
-from search_spaces.recorded.kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesise
 from search_spaces.records import Status
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workers import backend_kinds
+from workers.job_records import KernelRef, PoolSpec
 from workers.pools import ray_nodes
 from workers.pools.moved_paths import MovedFolder
 from workers.pools.ray_nodes import Node
 from workers.pools.worker_slots import PoolPlan
-from workers.records import KernelRef, PoolSpec
 
 _nodes = st.lists(st.tuples(st.integers(0, 64), st.integers(0, 8)), min_size=1, max_size=12).map(
     lambda sizes: [

@@ -11,7 +11,7 @@ from farms import kill
 from postgres_farms import PostgresFarm
 from processes import wait_until
 
-from search_spaces.recorded.kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesise
 from search_spaces.records import config_key
 from tuner.cli import invoke
 

@@ -7,7 +7,7 @@ import math
 import random
 from dataclasses import dataclass, field
 
-from results_db.records import SelectionRecord, TrialRecord
+from results_db.stored_records import SelectionRecord, TrialRecord
 from search_spaces.params import Choice, PowerOfTwo
 from search_spaces.records import Config, Device, Status, Toolchain, Workload, config_key
 from search_spaces.space import BoundSpace, Constraint, SearchSpace
@@ -27,7 +27,7 @@ from tuner.engine import (
     TaskSpec,
     Tick,
 )
-from workers.records import (
+from workers.job_records import (
     Artifact,
     BuildJob,
     Built,

@@ -10,18 +10,18 @@ from dataclasses import replace
 import pytest
 from scenario import DEVICE, TOOLS, spec, toy_fault, toy_us
 
-from results_db.records import TrialRecord
+from results_db.stored_records import TrialRecord
 from search_spaces.params import PowerOfTwo
 from search_spaces.records import Status, Workload, config_key
 from search_spaces.space import SearchSpace
 from tuner import strategies
 from tuner.engine import TaskBudget
 from tuner.engine.search import Search, winners_near
-from tuner.engine.spec import TaskSpec
 from tuner.engine.stopping_rule import MINIMUM, UNTIMED
+from tuner.engine.task_spec import TaskSpec
 from tuner.engine.trial import TrialState
-from tuner.settings.models import Budget
-from workers.records import Artifact, KernelRef, StaticFacts
+from tuner.settings.sections import Budget
+from workers.job_records import Artifact, KernelRef, StaticFacts
 
 AUTO = TaskBudget(gain=0.005)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scenario import toy_space
 
 from search_spaces.params import Choice, PowerOfTwo
-from search_spaces.recorded.kernel import RecordedKernel, RecordedSpace
+from search_spaces.recorded.recorded_kernel import RecordedKernel, RecordedSpace
 from search_spaces.records import Device, Status, Workload, config_key
 from search_spaces.space import SearchSpace
 from tuner import strategies

@@ -14,7 +14,7 @@ from search_spaces.records import Status, config_key
 from tuner.engine import Build, Engine, Finish, Measure, Record, TaskBudget, Tick
 from tuner.engine.finals_time import first_estimate
 from tuner.engine.trial import TrialState
-from workers.records import (
+from workers.job_records import (
     Built,
     Failure,
     JobLost,

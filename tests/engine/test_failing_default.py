@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from results_db import Store
-from search_spaces.recorded.kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesise
 from search_spaces.records import Status, config_key
 from tuner.campaign import RunOptions, run_campaign
 from tuner.settings import validate

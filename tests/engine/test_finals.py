@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 from scenario import DEVICE, TOOLS, samples, spec
 
-from results_db.records import TrialRecord
+from results_db.stored_records import TrialRecord
 from search_spaces.records import Status, config_key
 from search_spaces.statistics import compare_pairs
 from tuner.engine.finals import Finals
 from tuner.engine.search import Search
-from workers.records import Artifact, Failure, Measurement, Mode, Timing
+from workers.job_records import Artifact, Failure, Measurement, Mode, Timing
 
 CONFIGS = [
     {"block": 1024, "stages": 1, "order": "row"},  # the default of `spec`

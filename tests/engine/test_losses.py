@@ -11,7 +11,7 @@ from search_spaces.records import Status
 from tuner.engine import Engine, TaskBudget, Tick
 from tuner.engine.instructions import Fault, Finish
 from tuner.engine.jobs import Preparation
-from workers.records import Built, JobLost, Mode, WorkerGone, WorkerInfo, WorkerReady
+from workers.job_records import Built, JobLost, Mode, WorkerGone, WorkerInfo, WorkerReady
 
 REASON, REMEDY = "[Errno 28] No space left on device", "free some space"
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scenario import DEVICE, TOOLS, World, spec
 
 from tuner.engine import Engine, Finish, TaskBudget
-from workers.records import (
+from workers.job_records import (
     KernelRef,
     Mode,
     WorkerInfo,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tuner
-from search_spaces.recorded.kernel import RecordedSpace
+from search_spaces.recorded.recorded_kernel import RecordedSpace
 
 FOLDER = Path(__file__).parents[2] / "benchmarks/spaces/h200"
 #: One of every regime, because these searches are slow; test_virtual_farm.py searches all of them.

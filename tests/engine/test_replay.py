@@ -16,7 +16,7 @@ from hostile_json import hostile_texts
 
 from results_db import Store
 from search_spaces.errors import FindingError, TunerError
-from search_spaces.recorded.kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesise
 from tuner.campaign import RunOptions, run_campaign
 from tuner.campaign.event_log import plain
 from tuner.campaign.replay import replay
@@ -217,7 +217,7 @@ def test_binaries_are_not_kept(finished):
     assert '"files"' not in finished[0].read_text()
     from scenario import TOOLS
 
-    from workers.records import Artifact
+    from workers.job_records import Artifact
 
     artifact = Artifact({"a": 1}, "cpu", TOOLS, "b", files={"kernel.so": b"\x7fELF"})
     assert plain(artifact) == plain(replace(artifact, files={}))

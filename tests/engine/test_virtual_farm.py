@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import tuner
-from search_spaces.recorded.kernel import RecordedSpace
+from search_spaces.recorded.recorded_kernel import RecordedSpace
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SPACES = sorted((BENCHMARKS / "spaces/h200").glob("*.space.json"))

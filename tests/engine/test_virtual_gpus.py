@@ -17,11 +17,11 @@ import multi_gpu
 import multi_gpu_run
 import virtual_gpus
 
-from search_spaces.recorded.kernel import RecordedSpace
+from search_spaces.recorded.recorded_kernel import RecordedSpace
 from tuner.engine import Engine
 from workers.backends.simulated.build import simulate_build
+from workers.job_records import BuildJob, KernelRef, MeasureJob, Mode, PoolSpec
 from workers.pools.virtual import VirtualPool
-from workers.records import BuildJob, KernelRef, MeasureJob, Mode, PoolSpec
 
 
 @pytest.fixture(scope="module")

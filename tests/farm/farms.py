@@ -18,8 +18,8 @@ import yaml
 from processes import parents, wait_until
 
 from results_db import Store
-from results_db.records import RunInfo, TaskInfo, TrialRecord
-from search_spaces.recorded.kernel import RecordedSpace, synthesise
+from results_db.stored_records import RunInfo, TaskInfo, TrialRecord
+from search_spaces.recorded.recorded_kernel import RecordedSpace, synthesise
 from search_spaces.records import Status, config_key
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from farms import Farm, assert_sound
 
-from search_spaces.recorded.kernel import RecordedSpace, synthesise
+from search_spaces.recorded.recorded_kernel import RecordedSpace, synthesise
 from search_spaces.records import Config, Status, config_key
 from workers.backends.simulated.backend import SimulatedBackend
 

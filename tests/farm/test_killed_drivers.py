@@ -10,7 +10,7 @@ import pytest
 from farms import TRIALS, Farm, assert_sound, kill, outcomes, worker_processes
 from processes import wait_until
 
-from results_db.records import TrialRecord
+from results_db.stored_records import TrialRecord
 from search_spaces.records import config_key
 
 STRATEGIES = ("random", "exhaustive", "tpe")

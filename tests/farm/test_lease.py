@@ -14,7 +14,7 @@ import pytest
 from processes import wait_until
 
 from results_db import LeaseLostError, RunInfo, Store
-from results_db.engine import Database
+from results_db.connections import Database
 from search_spaces.errors import TunerError
 from tuner.campaign import lease, process_identity
 

@@ -8,7 +8,7 @@ from model_configs import DEEPSEEK_V3, LLAMA3_8B, MIXTRAL, QWEN3_30B
 
 from search_spaces.errors import TunerError
 from tuner import integrations
-from tuner.integrations.models import load_model
+from tuner.integrations.model_configs import load_model
 
 _CODE = {"num_bits": 8, "type": "float", "strategy": "channel", "block_structure": [128, 128]}
 _GROUPS = {"all": {"weights": _CODE, "input_activations": {"num_bits": 8}}}

@@ -15,8 +15,8 @@ from model_configs import DEEPSEEK_V3, LLAMA3_8B
 
 from search_spaces.errors import TunerError
 from tuner.integrations import kernel_libraries, kernel_library
-from tuner.integrations.calls import main
 from tuner.integrations.flag_gems import database_keys
+from tuner.integrations.library_launches import main
 from tuner.library_doctor import entries_of, examine_launches
 from tuner.runtime import DeviceFacts, Entry, Table
 from tuner.tables.text import text_of

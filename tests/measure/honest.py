@@ -11,8 +11,8 @@ from pathlib import Path
 
 from search_spaces.records import Device, Workload
 from search_spaces.registry import load
-from workers.build import build
-from workers.records import Artifact, BuildJob, KernelRef, MeasureJob
+from workers.compiling import build
+from workers.job_records import Artifact, BuildJob, KernelRef, MeasureJob
 
 #: Number of variants drawn per problem.
 DRAWN = 40

@@ -8,7 +8,14 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from workers import backend_kinds
-from workers.records import Artifact, KernelRef, MeasureJob, MeasurementProtocol, Mode, StaticFacts
+from workers.job_records import (
+    Artifact,
+    KernelRef,
+    MeasureJob,
+    MeasurementProtocol,
+    Mode,
+    StaticFacts,
+)
 
 _HERE = Path(__file__).parent
 QUICK = MeasurementProtocol(pairs=(3, 6), rounds=2, round_pairs=8, final_pairs=8, warm_ms=1.0)

@@ -17,12 +17,12 @@ import virtual_time
 from acceptance import cpu
 from acceptance import cpu_noise as noise
 
-from search_spaces.recorded.kernel import RecordedKernel, RecordedSpace, synthesise
+from search_spaces.recorded.recorded_kernel import RecordedKernel, RecordedSpace, synthesise
 from search_spaces.records import config_key
 from tuner import strategies
 from tuner.engine import Engine, Record, Select, TaskBudget, TaskSpec
+from workers.job_records import KernelRef, PoolSpec
 from workers.pools.virtual import VirtualPool
-from workers.records import KernelRef, PoolSpec
 
 POINTS = 20
 

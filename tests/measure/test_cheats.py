@@ -11,13 +11,13 @@ from cheats import CHEATS, HONEST, Cheat, Cheated
 from measure_child import Child
 
 from search_spaces.records import Status, Workload
+from workers.job_records import Check, Failure, Mode, Timing
 from workers.measure.gate.checks import Checked, check_variant
 from workers.measure.gate.harness_snapshot import HarnessSnapshot
 from workers.measure.gate.run_observer import RunObserver
 from workers.measure.gate.timed_run_check import TimedRunCheck
 from workers.measure.task_data import TaskData
 from workers.measure.triton_launch import bind
-from workers.records import Check, Failure, Mode, Timing
 
 N = 320
 #: Size at which reusing a product saves milliseconds per run, more than a busy machine delays a
@@ -217,7 +217,7 @@ def test_another_workload_is_checked_as_well(tmp_path):
     from measure_child import _HERE
 
     from workers import backend_kinds
-    from workers.records import Artifact, KernelRef
+    from workers.job_records import Artifact, KernelRef
 
     backend = backend_kinds.create("cpu", cache_dir=str(tmp_path))
     ref = KernelRef(f"{_HERE / 'cheats.py'}:Cheated")

@@ -11,7 +11,7 @@ from measure_child import QUICK, Child
 
 from search_spaces.records import Status, Toolchain, Workload, config_key
 from search_spaces.statistics import tie_set, verdict
-from workers.records import BuildJob, Failure, Measurement, MeasurementProtocol, Mode, Timing
+from workers.job_records import BuildJob, Failure, Measurement, MeasurementProtocol, Mode, Timing
 
 WORKLOAD = Workload.of(n=20_000, dtype="float32")
 #: A confirmation takes its passes once, however close times are.
@@ -192,7 +192,7 @@ def test_a_compiled_variant_is_loaded_without_the_compiler(child, tmp_path):
     job = child.job(WORKLOAD, config)
     order = BuildJob("build", job.kernel, WORKLOAD, config, child.device)
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as builder:
-        from workers.build import build
+        from workers.compiling import build
 
         artifact = builder.submit(build, order, tmp_path).result()
     assert not isinstance(artifact, Failure), artifact

@@ -13,8 +13,8 @@ from measure_child import Child
 
 from search_spaces.records import Status, Workload, config_key
 from search_spaces.statistics import verdict
-from workers.build import build
-from workers.records import (
+from workers.compiling import build
+from workers.job_records import (
     Artifact,
     BuildJob,
     Failure,

@@ -10,9 +10,8 @@ from measure_child import Child
 from triton.runtime import _allocation
 
 from search_spaces.records import Workload
-from workers.build import build
-from workers.measure.triton_launch import provide_memory
-from workers.records import (
+from workers.compiling import build
+from workers.job_records import (
     Artifact,
     BuildJob,
     KernelRef,
@@ -21,6 +20,7 @@ from workers.records import (
     Mode,
     Timing,
 )
+from workers.measure.triton_launch import provide_memory
 
 KERNEL = KernelRef(f"{Path(__file__).parent / 'descriptor_kernels.py'}:Described")
 WORKLOAD = Workload.of(dtype="float32")

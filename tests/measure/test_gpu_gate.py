@@ -12,7 +12,7 @@ from honest import jobs
 from measure_child import Child
 
 from search_spaces.records import Status
-from workers.records import Failure, Measurement, MeasurementProtocol, Mode, Timing
+from workers.job_records import Failure, Measurement, MeasurementProtocol, Mode, Timing
 
 pytestmark = [
     pytest.mark.gpu,

@@ -14,6 +14,7 @@ import triton.language as tl
 from timer_contract import TimerContract
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from workers.job_records import Calibration
 from workers.measure.timers.calibration import calibrate_gpu, spot_check_gpu
 from workers.measure.timers.cupti import CuptiFailed
 from workers.measure.timers.graph import CaptureFailed, GraphTimer
@@ -21,7 +22,6 @@ from workers.measure.timers.kept_calibration import difference
 from workers.measure.timers.methods import METHODS, gpu_timer
 from workers.measure.timers.timer import Candidate
 from workers.measure.timers.warm_up import WarmUp
-from workers.records import Calibration
 
 pytestmark = [
     pytest.mark.gpu,

@@ -13,7 +13,7 @@ from workers import backend_kinds
 from search_spaces.kernel import Launch
 from search_spaces.registry import load
 from workers.backends.interpreter.launched import computation
-from workers.records import Artifact, KernelRef, MeasureJob, Mode, StaticFacts
+from workers.job_records import Artifact, KernelRef, MeasureJob, Mode, StaticFacts
 
 backend = backend_kinds.create("interpreter", cache_dir=sys.argv[1])
 device, toolchain = backend.info()

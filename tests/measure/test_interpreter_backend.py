@@ -12,7 +12,7 @@ import pytest
 from measure_child import Child
 
 from search_spaces.records import Status, Workload, config_key
-from workers.records import Failure, Measurement, Mode, Timing
+from workers.job_records import Failure, Measurement, Mode, Timing
 
 WORKLOAD = Workload.of(n=1 << 20, dtype="float32")
 

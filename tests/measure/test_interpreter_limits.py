@@ -11,7 +11,7 @@ from measure_child import Child
 from results_db import Store
 from search_spaces.records import Status, Workload
 from tuner.cli import invoke
-from workers.records import Failure, Mode, Timing
+from workers.job_records import Failure, Mode, Timing
 
 KERNELS = Path(__file__).parent / "interpreted_kernels.py"
 

@@ -12,6 +12,7 @@ import pytest
 
 from search_spaces.records import Device, Toolchain
 from workers import user_cache
+from workers.job_records import Calibration
 from workers.measure.timers.kept_calibration import (
     COPY_LIMIT,
     OVERHEAD_LIMIT_US,
@@ -20,7 +21,6 @@ from workers.measure.timers.kept_calibration import (
     list_kept,
     place,
 )
-from workers.records import Calibration
 
 DEVICE = Device("cuda", "NVIDIA H200", "cuda:90", sm_count=132, uuid="GPU-1")
 TOOLCHAIN = Toolchain(python="3.12.3", torch="2.11.0", driver="580.1")

@@ -25,7 +25,7 @@ from search_spaces.registry import load
 from search_spaces.space import SearchSpace
 from search_spaces.statistics import compare_pairs
 from workers.backend_kinds import BackendSpec
-from workers.records import Artifact, Failure, Measurement, Mode, Timing
+from workers.job_records import Artifact, Failure, Measurement, Mode, Timing
 
 
 class AbacusSpec(BackendSpec):

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from search_spaces.recorded.kernel import SCENARIOS
-from search_spaces.recorded.space import Noise
+from search_spaces.recorded.recorded_kernel import SCENARIOS
+from search_spaces.recorded.recorded_space import Noise
 from search_spaces.statistics import compare_pairs, tie_set, verdict
-from workers.backends.simulated.clock import SampleSource, SimulatedTimer
+from workers.backends.simulated.simulated_time import SampleSource, SimulatedTimer
+from workers.job_records import MeasurementProtocol, Mode
 from workers.measure.race.confirmation import confirm
 from workers.measure.race.elimination import race, race_looks
 from workers.measure.race.modes import compare
 from workers.measure.race.screening import screen, sufficient_samples
 from workers.measure.timers.timer import Candidate
-from workers.records import MeasurementProtocol, Mode
 
 PROTOCOL = MeasurementProtocol(warm_ms=0.0)
 

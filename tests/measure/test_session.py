@@ -8,15 +8,7 @@ import pytest
 from measure_kernels import CpuAffine
 
 from search_spaces.records import Device, Status, Toolchain, Workload
-from workers.measure.gate.timed_run_check import TimedRunCheck
-from workers.measure.monitor import Monitor, Sample
-from workers.measure.session import MeasurementSession
-from workers.measure.session_backend import PreparedCandidate
-from workers.measure.task_data import TaskData
-from workers.measure.timers.perf_counter import PerfCounterTimer
-from workers.measure.timers.timer import Candidate
-from workers.measure.timers.warm_up import WarmUp
-from workers.records import (
+from workers.job_records import (
     Artifact,
     Check,
     Failure,
@@ -26,6 +18,14 @@ from workers.records import (
     Mode,
     Timing,
 )
+from workers.measure.gate.timed_run_check import TimedRunCheck
+from workers.measure.measurement_session import MeasurementSession
+from workers.measure.monitor import Monitor, Sample
+from workers.measure.session_backend import PreparedCandidate
+from workers.measure.task_data import TaskData
+from workers.measure.timers.perf_counter import PerfCounterTimer
+from workers.measure.timers.timer import Candidate
+from workers.measure.timers.warm_up import WarmUp
 
 WORKLOAD = Workload.of(n=100, dtype="float32")
 GOOD, BAD, FATAL = {"n": 0}, {"n": 1, "fault": "bad"}, {"n": 2, "fault": "fatal"}

@@ -6,8 +6,8 @@ import measure_kernels
 import pytest
 
 from search_spaces.records import Workload
+from workers.job_records import KernelRef
 from workers.measure.task_data import TaskCache, TaskData
-from workers.records import KernelRef
 
 REF = KernelRef("k")
 

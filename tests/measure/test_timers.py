@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from timer_contract import Log, TimerContract
 
 from search_spaces.errors import TunerError
+from workers.job_records import Calibration
 from workers.measure.timers.cupti import MARKER, Activity, CuptiFailed, CuptiTimer, runs_of
 from workers.measure.timers.events import EventTimer
 from workers.measure.timers.graph import CaptureFailed, GraphTimer
@@ -22,7 +23,6 @@ from workers.measure.timers.perf_counter import PerfCounterTimer
 from workers.measure.timers.slots import Slot, by_candidate, chunks, plan_slots
 from workers.measure.timers.timer import Candidate
 from workers.measure.timers.warm_up import WarmUp
-from workers.records import Calibration
 
 ORDERS = st.lists(st.lists(st.integers(0, 4), max_size=6), max_size=12)
 

@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 from search_spaces.errors import KernelError
-from workers.supervision.folders import shared_folder
 from workers.supervision.heartbeat import heartbeat
+from workers.supervision.process_folders import shared_folder
 
 #: The processes that have loaded this module.
 LOADED: list[int] = []
@@ -56,7 +56,7 @@ class Target:
 
     def start_a_pool(self) -> None:
         from workers import pools
-        from workers.records import PoolSpec
+        from workers.job_records import PoolSpec
 
         pools.create(PoolSpec(kind="local", runners={"cpu": 1})).start()
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from processes import asleep, forked, kill, named, parents, wait_until
 
-from search_spaces.recorded.kernel import RecordedKernel, load_kernel, synthesise
+from search_spaces.recorded.recorded_kernel import RecordedKernel, load_kernel, synthesise
 from search_spaces.records import Config, Status, config_key
 from workers.backends.simulated.backend import SimulatedBackend
-from workers.records import (
+from workers.job_records import (
     Artifact,
     BuildJob,
     Built,

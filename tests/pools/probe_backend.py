@@ -12,8 +12,8 @@ from pathlib import Path
 
 from search_spaces.records import Device, Toolchain, Value, config_key
 from workers.backend_kinds import BackendSpec
+from workers.job_records import Calibration, Failure, MeasureJob, Measurement, Status, Timing
 from workers.measure.preparation_parts import PartResult, PreparationPart
-from workers.records import Calibration, Failure, MeasureJob, Measurement, Status, Timing
 from workers.supervision.heartbeat import await_processors, heartbeat
 
 

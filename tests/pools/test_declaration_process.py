@@ -12,8 +12,8 @@ from processes import forked
 from search_spaces.errors import KernelError
 from search_spaces.records import Workload
 from workers.device import offline
+from workers.job_records import DeclarationJob, KernelRef
 from workers.pools.declaration_process import DeclarationProcess
-from workers.records import DeclarationJob, KernelRef
 from workers.supervision.fork_server import ForkServer
 
 LIMIT_S = 60.0

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from search_spaces.errors import TunerError
-from search_spaces.recorded.kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesise
 from tuner.campaign import Control, RunOptions, run_campaign
 from tuner.settings import validate
 from workers.backends.simulated.backend import SimulatedBackend
+from workers.job_records import BuildJob, PoolEvent, PoolSpec, WorkerInfo, WorkerReady
 from workers.pools.local import LocalPool
-from workers.records import BuildJob, PoolEvent, PoolSpec, WorkerInfo, WorkerReady
 
 FOUND, TOOLS = SimulatedBackend(index=0).info()
 DESCRIBED = WorkerInfo("simulated-0", FOUND, TOOLS)

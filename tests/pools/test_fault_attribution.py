@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from search_spaces.records import Device, Status, Toolchain, Workload
-from workers.records import (
+from workers.job_records import (
     Artifact,
     Failure,
     KernelRef,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from search_spaces.recorded.kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesise
 from tuner.campaign import RunOptions, pool_spec_of, run_campaign
 from tuner.settings import validate
+from workers.job_records import MeasureJob
 from workers.pools.virtual import VirtualPool
-from workers.records import MeasureJob
 
 
 class CountingPool(VirtualPool):

@@ -6,10 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from search_spaces.recorded.kernel import load_kernel, synthesise
-from workers.pools.kept_pool import KeptPool
-from workers.pools.virtual import VirtualPool
-from workers.records import (
+from search_spaces.recorded.recorded_kernel import load_kernel, synthesise
+from workers.job_records import (
     BuildJob,
     Built,
     KernelRef,
@@ -19,6 +17,8 @@ from workers.records import (
     PoolSpec,
     WorkerReady,
 )
+from workers.pools.kept_pool import KeptPool
+from workers.pools.virtual import VirtualPool
 
 SPEC = PoolSpec("virtual", {"simulated": 2}, builders=2)
 

@@ -9,9 +9,9 @@ from pool_contract import Farm, PoolContract, child_of, spec
 from processes import forked, named, wait_until
 
 from search_spaces.errors import TunerError
+from workers.job_records import PoolSpec, WorkerGone
 from workers.pools import create, names
 from workers.pools.worker_slots import PoolPlan
-from workers.records import PoolSpec, WorkerGone
 
 
 @pytest.fixture(scope="class")

@@ -19,9 +19,7 @@ from processes import alive, kill, named, wait_until
 
 from search_spaces.records import Toolchain, Workload
 from workers import machine_lock, quiet_processors
-from workers.machine_lock import DeviceLock, MachineLock
-from workers.pools import create
-from workers.records import (
+from workers.job_records import (
     Artifact,
     Built,
     KernelRef,
@@ -31,6 +29,8 @@ from workers.records import (
     PoolSpec,
     WorkerReady,
 )
+from workers.machine_lock import DeviceLock, MachineLock
+from workers.pools import create
 from workers.supervision import response_deadline
 from workers.supervision.response_deadline import ResponseDeadline
 from workers.supervision.supervised_child import ChildDied, ChildTimeout, SupervisedChild

@@ -16,8 +16,8 @@ import pytest
 from processes import alive, below, wait_until
 
 from search_spaces.errors import TunerError
+from workers.job_records import PoolSpec
 from workers.pools import create
-from workers.records import PoolSpec
 
 pytestmark = [pytest.mark.ray]
 

@@ -12,8 +12,8 @@ from pool_contract import Farm, PoolContract, owner_of, spec
 from processes import alive, below, kill, named, title, wait_until
 
 from search_spaces.errors import TunerError
+from workers.job_records import JobLost, Measured, PoolSpec, WorkerGone
 from workers.pools import create, ray_nodes
-from workers.records import JobLost, Measured, PoolSpec, WorkerGone
 
 pytestmark = [pytest.mark.ray]
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from search_spaces.errors import SpaceError, TunerError, WorkloadError
-from search_spaces.recorded.kernel import (
+from search_spaces.recorded.recorded_kernel import (
     SCENARIOS,
     RecordedKernel,
     RecordedParameter,
@@ -20,7 +20,7 @@ from search_spaces.recorded.kernel import (
     load_kernel,
     synthesise,
 )
-from search_spaces.recorded.space import Noise
+from search_spaces.recorded.recorded_space import Noise
 from search_spaces.records import Status, Toolchain, config_key
 from search_spaces.registry import load
 
@@ -233,6 +233,6 @@ def test_optional_parts_take_their_defaults(tmp_path):
 
 
 def test_only_reading_a_file_imports_pydantic():
-    code = "import search_spaces.recorded.kernel, sys; print('pydantic' in sys.modules)"
+    code = "import search_spaces.recorded.recorded_kernel, sys; print('pydantic' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

@@ -12,9 +12,7 @@ from installed_plugins import install_plugins
 from processes import kill, named, wait_until
 
 from search_spaces.records import Config, Status, Toolchain, Workload
-from workers.measure.device_runner import DeviceRunner
-from workers.pools import create
-from workers.records import (
+from workers.job_records import (
     Artifact,
     Calibration,
     Failure,
@@ -26,6 +24,8 @@ from workers.records import (
     Timing,
     WorkerReady,
 )
+from workers.measure.device_runner import DeviceRunner
+from workers.pools import create
 from workers.supervision.worker_lost import WorkerLost
 
 NAME = "probe-7"

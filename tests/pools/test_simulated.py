@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from search_spaces.recorded.kernel import load_kernel, synthesise
+from search_spaces.recorded.recorded_kernel import load_kernel, synthesise
 from search_spaces.records import Status
 from workers.backends.simulated.backend import SimulatedBackend
 from workers.backends.simulated.build import simulate_build
-from workers.records import (
+from workers.job_records import (
     Artifact,
     BuildJob,
     Failure,
@@ -149,7 +149,7 @@ def test_faults_come_in_their_shares_and_a_worker_is_lost_once_per_config(record
 def test_a_simulated_child_loads_no_torch():
     script = (
         "import sys, workers.measure.device_runner, "
-        "workers.build.process_builder, workers.backends.simulated.backend\n"
+        "workers.compiling.process_builder, workers.backends.simulated.backend\n"
         "heavy = {'torch', 'triton', 'ray', 'numpy', 'optuna', 'pandas'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

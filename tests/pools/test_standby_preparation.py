@@ -13,8 +13,8 @@ from installed_plugins import install_plugins
 from processes import named, wait_until
 
 from search_spaces.records import Config, Toolchain, Workload
+from workers.job_records import Artifact, KernelRef, MeasureJob, Measurement, Mode
 from workers.measure.device_runner import DeviceRunner
-from workers.records import Artifact, KernelRef, MeasureJob, Measurement, Mode
 
 NAME = "probe-8"
 

@@ -14,9 +14,9 @@ from installed_plugins import install_plugins
 from processes import alive, below, forked, kill, process_name, wait_until
 
 from workers import backend_kinds
+from workers.job_records import PoolSpec, WorkerInfo, WorkerReady
 from workers.pools import create, prestart
 from workers.pools.local import LocalPool
-from workers.records import PoolSpec, WorkerInfo, WorkerReady
 
 HERE = Path(__file__).parent
 PROBE = ("probe_backend:ProbeSpec", "probe_backend:LoadingSpec", "probe_backend:WaitingSpec")
@@ -164,7 +164,7 @@ def test_the_description_of_a_gpu_equals_the_device_that_is_opened():
 _DRIVER = """
 import time
 from workers.pools import create
-from workers.records import PoolSpec, WorkerReady
+from workers.job_records import PoolSpec, WorkerReady
 pool = create(PoolSpec(runners={"simulated": 2}, builders=2))
 pool.start()
 ready = 0

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from results_db.errors import StoreError
-from results_db.records import (
+from results_db.stored_records import (
     BaselineRecord,
     CalibrationRecord,
     FinalRecord,
@@ -21,7 +21,7 @@ from results_db.records import (
     TrialRecord,
 )
 from search_spaces.records import Device, Status, Toolchain, Workload, config_key
-from workers.records import Calibration
+from workers.job_records import Calibration
 
 #: Samples of trials by their number: the search looks at most of them only once.
 DEPTHS = (1, 1, 1, 3, 9, 24)

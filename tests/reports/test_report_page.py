@@ -29,7 +29,7 @@ from report_samples import (
 
 import reports
 from reports.source import load
-from results_db.records import (
+from results_db.stored_records import (
     BaselineRecord,
     FinalRecord,
     SelectionRecord,

@@ -15,7 +15,7 @@ from results_db import Store, StoreAwayError, StoreMovedError
 from search_spaces.errors import TunerError
 from tuner.campaign import lease
 from tuner.schedule.ticker import ATTEMPTS, serve, tick
-from tuner.settings.models import Settings
+from tuner.settings.sections import Settings
 
 NOON = datetime(2026, 5, 1, 12, 0, 30, tzinfo=UTC)
 

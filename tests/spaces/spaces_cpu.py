@@ -79,7 +79,7 @@ def run(kernel: Kernel, workload: Workload, config: Config | str) -> dict[str, o
     """Run a variant or a baseline on two sets of inputs; its largest error on both."""
     from torch._inductor.utils import run_and_get_code
 
-    from workers.build.inductor import cpu_conditions
+    from workers.compiling.inductor import cpu_conditions
 
     if isinstance(config, str):
         threads, variant = 1, kernel.baselines(workload)[config]
@@ -127,8 +127,8 @@ def prepare() -> None:
     """What a fork would do before its first compilation, done once for all forks."""
     from torch._inductor.cpu_vec_isa import valid_vec_isa_list
 
-    from workers.build import isa
-    from workers.build.cache import compile_in_this_thread
+    from workers.compiling import isa
+    from workers.compiling.cache import compile_in_this_thread
 
     for module in ("torch._dynamo.backends.inductor", "torch._inductor.compile_fx"):
         importlib.import_module(module)

@@ -14,7 +14,7 @@ from search_spaces.kernel import Kernel, Launch
 from search_spaces.records import Config, Device, Workload
 from search_spaces.registry import BUILT_IN, compiles_without_torch
 from search_spaces.shape_tensor import torch_dtype
-from workers.build.binary import cubin_resources
+from workers.compiling.binary import cubin_resources
 
 H200 = Device("cuda", "NVIDIA H200", "cuda:90", 132, 141 << 30, 232448, 65536)
 MI300X = Device("hip", "AMD Instinct MI300X", "hip:gfx942", 304, 192 << 30, 65536, 131072, 64)

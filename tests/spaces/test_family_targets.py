@@ -10,9 +10,9 @@ from spaces_devices import GPU_FAMILIES, MI300X
 from search_spaces import triton_versions
 from search_spaces.records import Status
 from search_spaces.registry import load
-from workers.build import build_kernel
+from workers.compiling import build_kernel
 from workers.device import offline
-from workers.records import Artifact, BuildJob, KernelRef
+from workers.job_records import Artifact, BuildJob, KernelRef
 
 
 @pytest.mark.parametrize("name", GPU_FAMILIES)
@@ -23,7 +23,7 @@ def test_amd_gets_no_descriptors(name):
     assert all(point.get("loads") != "descriptor" for point in bound.enumerate())
 
 
-# For cuda:90, tests/build/test_torch_free_builds.py does so with torch and without it.
+# For cuda:90, tests/compiling/test_torch_free_builds.py does so with torch and without it.
 @pytest.mark.parametrize("target", ["cuda:80", "cuda:100", "hip:gfx942"])
 @pytest.mark.parametrize("name", GPU_FAMILIES)
 def test_default_and_random_configs_compile_for_absent_targets(name, target, tmp_path):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from results_db import BaselineRecord, FinalRecord, SelectionRecord, TrialRecord
 from search_spaces.records import Status
-from workers.records import Calibration
+from workers.job_records import Calibration
 
 lenient = settings(
     deadline=None,

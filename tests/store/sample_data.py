@@ -15,7 +15,7 @@ from results_db import (
     TrialRecord,
 )
 from search_spaces.records import Device, Status, Toolchain, Workload, config_key
-from workers.records import Calibration
+from workers.job_records import Calibration
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 DEVICE = Device(

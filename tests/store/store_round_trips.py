@@ -47,7 +47,7 @@ from results_db import (
     TrialRecord,
 )
 from search_spaces.records import Toolchain, Workload
-from workers.records import Calibration
+from workers.job_records import Calibration
 
 _unique = itertools.count()
 

@@ -17,8 +17,7 @@ from search_spaces.records import Status
 from tuner.campaign.driver import Control, Driver
 from tuner.campaign.write_queue import MOST_WAITING
 from tuner.engine import Engine, Event, Finish, Instruction, Record, Select
-from workers.pools.virtual import VirtualPool
-from workers.records import (
+from workers.job_records import (
     Built,
     Failure,
     Measured,
@@ -26,6 +25,7 @@ from workers.records import (
     PoolSpec,
     WorkerInfo,
 )
+from workers.pools.virtual import VirtualPool
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ import pytest
 from sample_data import KEY, new_task, trial
 
 from results_db import Store, StoreError
-from results_db.engine import Database
+from results_db.connections import Database
 
 HERE = Path(__file__).parent
 _WRITER = """

@@ -32,7 +32,7 @@ from sample_data import (
 from sqlalchemy import create_engine
 
 from results_db import Store, StoreError, new_sqlite
-from results_db.engine import Database
+from results_db.connections import Database
 from results_db.migrate import SCRIPTS, alembic_config, current, head, upgrade
 from results_db.models import Base
 

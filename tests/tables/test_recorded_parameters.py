@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from search_spaces.errors import TunerError
 from search_spaces.params import Boolean, Choice, PowerOfTwo
-from search_spaces.recorded.kernel import RecordedConfig, RecordedKernel, RecordedSpace
+from search_spaces.recorded.recorded_kernel import RecordedConfig, RecordedKernel, RecordedSpace
 from search_spaces.records import Device, Toolchain, Workload, config_key
 from search_spaces.registry import load
 from search_spaces.space import SearchSpace

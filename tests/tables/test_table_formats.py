@@ -13,7 +13,7 @@ from table_documents import DEFAULT, H200, TIE, WINNER, add_task, outcome
 
 from results_db import Store, TrialRecord
 from search_spaces.errors import TunerError
-from search_spaces.recorded.space import RecordedSpace
+from search_spaces.recorded.recorded_space import RecordedSpace
 from search_spaces.records import Status, Workload
 from tuner import tables
 
@@ -133,7 +133,7 @@ def test_a_run_becomes_a_recorded_space(store, run_id, tmp_path):
 
 def test_conditional_parameters_are_recorded_with_their_condition(store, run_id, tmp_path):
     from results_db import TrialRecord
-    from search_spaces.recorded.kernel import RecordedKernel
+    from search_spaces.recorded.recorded_kernel import RecordedKernel
 
     configs = [{"split": False, "B": 3}, {"split": True, "B": 3, "parts": 2}]
     trials = [

@@ -12,7 +12,7 @@ from trace_reader import Trace
 
 import tuner as api
 from search_spaces.errors import TunerError
-from search_spaces.recorded.kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesise
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """version: 1

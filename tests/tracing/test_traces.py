@@ -200,7 +200,7 @@ def test_hostile_names_stay_text(tmp_path):
 
 
 def test_a_cut_line_of_a_killed_process_costs_only_itself(tmp_path):
-    from tuner.traces.records import read
+    from tuner.traces.trace_records import read
 
     header = ["process", 7, tracing.boot(), "builder-0"]
     span = ["span", 7, 1000, 500, "build", "whole", {}]
@@ -211,7 +211,7 @@ def test_a_cut_line_of_a_killed_process_costs_only_itself(tmp_path):
 
 
 def test_processes_of_another_machine_are_left_out(tmp_path):
-    from tuner.traces.records import read
+    from tuner.traces.trace_records import read
 
     span = json.dumps(["span", 7, 1000, 500, "build", "elsewhere", {}])
     (tmp_path / "7-1.jsonl").write_text(json.dumps(["process", 7, "other", "x"]) + f"\n{span}\n")
@@ -219,13 +219,13 @@ def test_processes_of_another_machine_are_left_out(tmp_path):
 
 
 def test_a_long_trace_keeps_its_longest_spans(tmp_path, monkeypatch):
-    from tuner.traces import records
+    from tuner.traces import trace_records
 
-    monkeypatch.setattr(records, "MOST_SPANS", 10)
+    monkeypatch.setattr(trace_records, "MOST_SPANS", 10)
     spans = [["span", 7, 1000 * i, i, "build", f"{i}", {}] for i in range(1, 50)]
     header = ["process", 7, tracing.boot(), "builder-0"]
     (tmp_path / "7-1.jsonl").write_text("\n".join(map(json.dumps, [header, *spans])))
-    (process,) = records.read(tmp_path)
+    (process,) = trace_records.read(tmp_path)
     assert {int(span.name) for span in process.spans} <= set(range(40, 50))
     assert len(process.spans) >= 9
 
@@ -246,7 +246,7 @@ def test_a_long_run_writes_fewer_short_spans(tmp_path, monkeypatch):
 
 def test_the_time_line_has_lanes_depths_and_the_longest_spans(tmp_path, monkeypatch):
     from tuner.traces import timeline as module
-    from tuner.traces.records import RecordedProcess, RecordedSpan
+    from tuner.traces.trace_records import RecordedProcess, RecordedSpan
 
     ms = 1_000_000
     main = [
@@ -289,7 +289,7 @@ def test_the_second_run_of_a_trace_gets_a_time_line_of_its_own(tmp_path):
 
 
 def test_processes_of_one_name_have_different_names_in_the_trace(tmp_path):
-    from tuner.traces.records import read
+    from tuner.traces.trace_records import read
 
     lives = {7: (1000, 9000), 8: (2000, 4000), 9: (10_000, 11_000)}
     for pid, (start, end) in lives.items():
@@ -302,7 +302,7 @@ def test_processes_of_one_name_have_different_names_in_the_trace(tmp_path):
 
 
 def test_a_process_id_that_was_used_twice_has_two_numbers(tmp_path):
-    from tuner.traces.records import read
+    from tuner.traces.trace_records import read
 
     for number in (1, 2):
         header = ["process", 7, tracing.boot(), f"builder-{number}"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from search_spaces.records import Status
 from search_spaces.statistics import verdict
 from tuner.bench import BenchRow
-from tuner.upgrade.outcome import Result, judge
+from tuner.upgrade.entry_outcome import Result, judge
 
 MARGIN = 0.05
 WINNER_US = 100.0

@@ -14,7 +14,7 @@ from tuner.api.result import BaselineComparison, Interval, ResultOrigin, TuneRes
 
 if TYPE_CHECKING:
     from results_db import Store, TaskInfo
-    from results_db.records import BaselineRecord, SelectionRecord
+    from results_db.stored_records import BaselineRecord, SelectionRecord
     from search_spaces.kernel import Kernel
     from tuner.api.databases import CallDatabase
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from search_spaces import registry, source_changes
-from search_spaces.declaration import calls
+from search_spaces.declaration import guarded_calls
 from search_spaces.errors import KernelError, SpaceError, TunerError, WorkloadError
 from search_spaces.kernel import Kernel
 from search_spaces.records import Value, Workload
@@ -23,8 +23,8 @@ from tuner.traces import record
 if TYPE_CHECKING:
     from tuner.campaign import RunOptions, RunOutcome
     from tuner.capturing import CapturedKernel
-    from tuner.settings.models import Settings
-    from workers.records import PoolSpec
+    from tuner.settings.sections import Settings
+    from workers.job_records import PoolSpec
     from workers.roles import Pool
 
 Dims: TypeAlias = Workload | Mapping[str, Value]
@@ -310,7 +310,7 @@ class TuneCall:
         workloads that have one are left out.
         """
         _refuse_other_values(self.workloads)
-        errors = _find_refused(self.workloads, lambda each: calls.check(kernel, each))
+        errors = _find_refused(self.workloads, lambda each: guarded_calls.check(kernel, each))
         groups = [[each for each in dict.fromkeys(self.workloads) if each not in errors]]
         found: dict[Workload, TuneResult] = {}
         while groups:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from results_db import NothingStoredError, Store
-from results_db.records import TaskInfo
 from results_db.shipped import select_shipped
-from search_spaces.declaration import calls
+from results_db.stored_records import TaskInfo
+from search_spaces.declaration import guarded_calls
 from search_spaces.errors import TunerError
 from search_spaces.records import Config, Workload, config_key
-from tuner.bench.target import BenchTarget
+from tuner.bench.targets import BenchTarget
 from tuner.runtime import SCHEMA, TableError, read
 
 #: How many runs are searched for a winner, newest first.
@@ -91,7 +91,7 @@ def bench_variants(
 
 def default_of(target: BenchTarget, workload: Workload) -> Variant | None:
     """The default config; None where it is not feasible on this device."""
-    config = calls.default_config(target.kernel, workload, target.device)
+    config = guarded_calls.default_config(target.kernel, workload, target.device)
     return Variant("default", config) if target.space(workload).feasible(config) else None
 
 
@@ -131,7 +131,9 @@ def _find_confirmed(store: Store, target: BenchTarget, workload: Workload) -> Ta
 
 def _make_variant(target: BenchTarget, workload: Workload, text: str, database: str) -> Variant:
     if text == "default":
-        return Variant("default", calls.default_config(target.kernel, workload, target.device))
+        return Variant(
+            "default", guarded_calls.default_config(target.kernel, workload, target.device)
+        )
     if text == "best":
         best = best_of(target, workload, database)
         if best is not None:

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from search_spaces.records import Config, Status, Workload
+from tuner.bench.targets import BenchTarget
+from tuner.bench.local_session import LocalSession, ProgressCallback, no_progress
 from tuner.bench.named_configs import Variant
-from tuner.bench.session import LocalSession, ProgressCallback, no_progress
-from tuner.bench.target import BenchTarget
 from tuner.campaign import environment
-from tuner.settings.models import Settings
+from tuner.settings.sections import Settings
 from workers import backend_kinds
 from workers.backend_kinds import BackendSpec
-from workers.records import Artifact, BuildJob, Failure, MeasureJob, Mode, Timing
+from workers.job_records import Artifact, BuildJob, Failure, MeasureJob, Mode, Timing
 
 
 @dataclass(frozen=True, slots=True)

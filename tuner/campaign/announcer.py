@@ -11,7 +11,7 @@ from tuner.progress import Progress, ProgressCallback
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from workers.records import WorkerInfo
+    from workers.job_records import WorkerInfo
     from workers.roles import Pool
 
 

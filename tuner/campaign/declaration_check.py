@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from search_spaces import registry, source_changes
-from search_spaces.declaration import calls
+from search_spaces.declaration import guarded_calls
 from search_spaces.declaration.check import DeclarationCheck
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
@@ -15,7 +15,7 @@ from search_spaces.records import Device
 from tuner.campaign.tasks import RequestedTask
 from tuner.tracing import span
 from workers import backend_kinds
-from workers.records import DeclarationJob, KernelRef
+from workers.job_records import DeclarationJob, KernelRef
 
 if TYPE_CHECKING:
     from workers.roles import PendingAnswer, Pool
@@ -79,8 +79,8 @@ def _jobs(
         for device, assumed in _devices(task):
             kernel = registry.for_device(task.kernel, device)
             try:
-                bound = calls.bind(kernel, task.workload, device)
-                config = calls.default_config(kernel, task.workload, device)
+                bound = guarded_calls.bind(kernel, task.workload, device)
+                config = guarded_calls.default_config(kernel, task.workload, device)
                 bound.why_not(config)  # calls each constraint and pruner once
             except TunerError:
                 if assumed:  # the real device may have resources that the assumed one lacks
@@ -95,7 +95,7 @@ def stand_in(kernel: Kernel, target: str | None = None) -> Device:
 
     Where this machine has none, the device of an assumed target.
     """
-    from search_spaces.recorded.kernel import RecordedKernel
+    from search_spaces.recorded.recorded_kernel import RecordedKernel
     from workers import device
 
     if isinstance(kernel, RecordedKernel):

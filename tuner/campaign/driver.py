@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from results_db import Store, StoreError, StoreMovedError, TrialRecord
-from results_db.records import SelectionRecord
+from results_db.stored_records import SelectionRecord
 from search_spaces.errors import SourceChangedError
 from search_spaces.source_changes import SourceGuard
 from tuner import strategies
@@ -39,7 +39,7 @@ from tuner.engine import (
 from tuner.progress import ProgressCallback
 from tuner.tracing import span
 from workers import quiet_processors
-from workers.records import Built, Measured, WorkerInfo, WorkerReady
+from workers.job_records import Built, Measured, WorkerInfo, WorkerReady
 from workers.roles import Pool
 
 _POLL_S = 0.1

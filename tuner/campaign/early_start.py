@@ -16,7 +16,7 @@ from workers import backend_kinds, pools
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tuner.settings.models import Settings
+    from tuner.settings.sections import Settings
 
 
 def begin(

@@ -12,9 +12,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from search_spaces.records import Value, Workload, digest
-from tuner.settings.models import MeasureConfig
+from tuner.settings.sections import MeasureConfig
 from workers import backend_kinds
-from workers.records import MeasurementProtocol
+from workers.job_records import MeasurementProtocol
 
 _COMPILE_SECONDS = 1.2
 _REVISION = "TUNER_REVISION"

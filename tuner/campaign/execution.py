@@ -27,11 +27,11 @@ from tuner.campaign.run import CampaignRun
 from tuner.campaign.started_pool import StartedPool
 from tuner.progress import ProgressCallback
 from tuner.settings import anchor
-from tuner.settings.models import Settings
+from tuner.settings.sections import Settings
 from tuner.tracing import span
 
 if TYPE_CHECKING:
-    from workers.records import PoolSpec
+    from workers.job_records import PoolSpec
     from workers.roles import Pool
 
 

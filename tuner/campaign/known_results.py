@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from results_db.records import TaskInfo, TrialFilter, TrialRecord
+from results_db.stored_records import TaskInfo, TrialFilter, TrialRecord
 from search_spaces.records import Status
 from workers.supervision import machine_faults
 

@@ -12,7 +12,7 @@ import secrets
 import socket
 from typing import TYPE_CHECKING
 
-from results_db.records import RunInfo
+from results_db.stored_records import RunInfo
 from search_spaces.errors import TunerError
 from tuner.campaign import process_identity
 

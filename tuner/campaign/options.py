@@ -11,7 +11,7 @@ from search_spaces.errors import TunerError
 from search_spaces.near_names import did_you_mean
 from tuner.campaign.tasks import RequestedTask, requested_tasks
 from tuner.engine.instructions import Fault
-from tuner.settings.models import Budget, CampaignConfig, Settings, StrategyConfig
+from tuner.settings.sections import Budget, CampaignConfig, Settings, StrategyConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from tuner.campaign.known_results import drop_lost
 from tuner.campaign.options import RunOptions, adjust_campaign, campaign_of, requested_of
 from tuner.campaign.tasks import ScheduledTask, assign_devices, runner_kinds
 from tuner.settings import anchor
-from tuner.settings.models import Settings
+from tuner.settings.sections import Settings
 from workers import backend_kinds
-from workers.records import WorkerInfo
+from workers.job_records import WorkerInfo
 
 #: Tasks up to which the plan counts the feasible configs of each.
 _COUNTED = 200

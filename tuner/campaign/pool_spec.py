@@ -8,8 +8,8 @@ from pathlib import Path
 from search_spaces import registry
 from tuner.campaign.early_start import present
 from tuner.campaign.tasks import RequestedTask, runner_kinds
-from tuner.settings.models import Settings
-from workers.records import PoolSpec
+from tuner.settings.sections import Settings
+from workers.job_records import PoolSpec
 
 
 def required_pool(settings: Settings, tasks: Sequence[RequestedTask], base: Path) -> PoolSpec:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, get_type_hints
 
 from search_spaces import registry
-from search_spaces.declaration import calls
+from search_spaces.declaration import guarded_calls
 from search_spaces.errors import FindingError, TunerError
 from search_spaces.foreign_json import is_finite, parse_json
 from search_spaces.kernel import Kernel
@@ -20,7 +20,7 @@ from search_spaces.source_positions import one_line
 from tuner.campaign.event_log import FORMAT, REMADE, VERSION, space_digest
 from tuner.engine import BuildersChanged, Drain, Engine, Event, TaskSpec, Tick
 from tuner.engine.state_digest import state_digest
-from workers.records import (
+from workers.job_records import (
     Built,
     JobLost,
     Measured,
@@ -178,7 +178,7 @@ def _spec(path: Path, task: Mapping[str, Any]) -> TaskSpec:
     if missing:
         raise _bad(path, 1, f"has a task without {sorted(missing)[0]}")
     kernel = _kernel(values)
-    space = calls.bind(kernel, values["workload"], values["device"])
+    space = guarded_calls.bind(kernel, values["workload"], values["device"])
     if values["narrowed"]:
         space = space.restrict(values["narrowed"])
     if space_digest(space) != task.get("space"):

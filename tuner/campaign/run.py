@@ -19,7 +19,7 @@ from tuner.campaign.announcer import Announcer
 from tuner.campaign.driver import Control, Driver
 from tuner.campaign.event_log import EventLog
 from tuner.campaign.options import RunOptions, RunOutcome
-from tuner.campaign.products import load_libraries, write_products
+from tuner.campaign.result_files import load_libraries, write_products
 from tuner.campaign.run_record import RunSpec, conclude, ensure_task
 from tuner.campaign.started_pool import StartedPool
 from tuner.campaign.task_specs import TaskSpecs
@@ -27,11 +27,11 @@ from tuner.campaign.tasks import RequestedTask, assign_devices
 from tuner.campaign.worker_start import ExpectedWorkers, await_workers
 from tuner.engine import Engine, TaskSpec
 from tuner.integrations.priors import read_folder
-from tuner.settings.models import CampaignConfig, Settings
+from tuner.settings.sections import CampaignConfig, Settings
 from tuner.tracing import trace_calls
 from workers import environment as worker_environment
 from workers.backend_kinds import spec_of_target
-from workers.records import WorkerInfo
+from workers.job_records import WorkerInfo
 
 if TYPE_CHECKING:
     from results_db import Store

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from results_db.records import RunInfo, TaskInfo
+from results_db.stored_records import RunInfo, TaskInfo
 from search_spaces.records import digest
 from tuner.campaign import environment
 from tuner.campaign.options import RunOptions, RunOutcome
 from tuner.campaign.tasks import ScheduledTask
 from tuner.engine import Finish
 from tuner.engine.default_config import default_failed
-from tuner.settings.models import CampaignConfig, Settings
+from tuner.settings.sections import CampaignConfig, Settings
 from tuner.traces import timeline_so_far
 from tuner.tracing import trace_calls
 

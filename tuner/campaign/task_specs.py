@@ -6,9 +6,9 @@ import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from results_db.records import TaskInfo, TrialRecord
+from results_db.stored_records import TaskInfo, TrialRecord
 from search_spaces import source_changes
-from search_spaces.declaration import calls
+from search_spaces.declaration import guarded_calls
 from search_spaces.records import Config, Workload, config_key
 from search_spaces.space import BoundSpace
 from tuner.campaign import environment, known_results
@@ -17,9 +17,9 @@ from tuner.engine import TaskBudget, TaskSpec
 from tuner.engine.finals_time import first_estimate
 from tuner.engine.warm_start import nearest_winners
 from tuner.integrations.priors import Priors
-from tuner.settings.models import Settings
+from tuner.settings.sections import Settings
 from workers import backend_kinds
-from workers.records import KernelRef
+from workers.job_records import KernelRef
 
 if TYPE_CHECKING:
     from results_db import Store
@@ -141,7 +141,7 @@ class TaskSpecs:
 def _default(item: ScheduledTask, space: BoundSpace) -> Config:
     """The kernel's default config, or the one in its place where the space excludes it."""
     requested = item.requested
-    default = calls.default_config(requested.kernel, requested.workload, item.device)
+    default = guarded_calls.default_config(requested.kernel, requested.workload, item.device)
     return dict(default) if space.feasible(default) else closest(space, default)
 
 
@@ -161,7 +161,7 @@ def closest(space: BoundSpace, config: Config) -> Config:
 def _listed_configs(item: ScheduledTask, space: BoundSpace) -> list[Config]:
     """The configs that the kernel's users choose from today and that the space contains."""
     kernel, workload = item.requested.kernel, item.requested.workload
-    with calls.guard_call(kernel, "listed_configs", workload):
+    with guarded_calls.guard_call(kernel, "listed_configs", workload):
         return [c for c in kernel.listed_configs(workload, item.device) if space.feasible(c)]
 
 

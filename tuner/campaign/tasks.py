@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from results_db.records import TaskKey
+from results_db.stored_records import TaskKey
 from search_spaces import registry, source_changes
-from search_spaces.absent_device.answers import answering_if_used
-from search_spaces.declaration import calls
+from search_spaces.absent_device.fake_driver import answering_if_used
+from search_spaces.declaration import guarded_calls
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.near_names import did_you_mean
@@ -17,9 +17,9 @@ from search_spaces.records import Device, Toolchain, Workload
 from search_spaces.space import BoundSpace
 from tuner import strategies
 from tuner.campaign.early_start import kinds_of_targets
-from tuner.settings.models import Budget, CampaignConfig, StrategyConfig, TaskConfig
+from tuner.settings.sections import Budget, CampaignConfig, StrategyConfig, TaskConfig
 from workers import backend_kinds
-from workers.records import WorkerInfo
+from workers.job_records import WorkerInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class RequestedTask:
 
     def bind(self, device: Device) -> BoundSpace:
         """The search space on a device, narrowed by the campaign; raises when it is empty."""
-        bound = calls.bind(self.kernel, self.workload, device)
+        bound = guarded_calls.bind(self.kernel, self.workload, device)
         if self.config.space:
             bound = bound.restrict(self.config.space)
         bound.require_feasible()
@@ -104,7 +104,7 @@ def requested_tasks(
     for task in named:
         by_kernel.setdefault(task.kernel.spec, []).append(task)
     for tasks in by_kernel.values():
-        calls.refuse_alike(tasks[0].kernel, [task.workload for task in tasks])
+        guarded_calls.refuse_alike(tasks[0].kernel, [task.workload for task in tasks])
     _check_baselines(named, baselines)
     kept = [
         task
@@ -176,13 +176,13 @@ def _tasks_of(
             f"add one of {', '.join(kernel.kinds)} to the targets of the campaign or the task",
         )
     if line.workloads == "all":
-        workloads = calls.workloads(kernel)
+        workloads = guarded_calls.workloads(kernel)
     else:
         workloads = [Workload.from_mapping(dims) for dims in line.workloads]
     strategy = line.strategy or campaign.strategy
     strategies.check(strategy.name, strategy.options)
     for workload in workloads:
-        calls.check(kernel, workload)
+        guarded_calls.check(kernel, workload)
         yield RequestedTask(
             kernel=kernel,
             workload=workload,
@@ -275,7 +275,7 @@ def _replay(
     task: RequestedTask, kind: str, file: str, workers: Sequence[WorkerInfo]
 ) -> Iterator[ScheduledTask]:
     """The recorded device of a `recorded:FILE` kernel, where a worker replays recordings."""
-    from search_spaces.recorded.kernel import RecordedKernel
+    from search_spaces.recorded.recorded_kernel import RecordedKernel
 
     kernel = task.kernel
     if isinstance(kernel, RecordedKernel) and any(w.device.kind == kind for w in workers):

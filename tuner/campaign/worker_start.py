@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from search_spaces.errors import TunerError
 from tuner.engine import Event
 from tuner.tracing import trace_calls
-from workers.records import WorkerGone, WorkerInfo, WorkerReady
+from workers.job_records import WorkerGone, WorkerInfo, WorkerReady
 from workers.toolchain import differences
 
 if TYPE_CHECKING:

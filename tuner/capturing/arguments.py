@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from search_spaces.errors import KernelError
+from tuner.capturing.call_records import Encoded
 from tuner.capturing.places import NoPlace, load_place, place_of
-from tuner.capturing.records import Encoded
 
 
 class Uncapturable(Exception):

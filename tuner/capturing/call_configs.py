@@ -11,14 +11,14 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from search_spaces.absent_device.answers import answering_if_used, get_described
+from search_spaces.absent_device.fake_driver import answering_if_used, get_described
 from search_spaces.adoption.autotuned import AutotuneParts, given_values
 from search_spaces.errors import KernelError
 from search_spaces.records import Config, Device, Workload
 from search_spaces.space import Constraint
 from tuner.capturing.arguments import functions_of
+from tuner.capturing.call_records import Call
 from tuner.capturing.inputs import arguments_of, make_tensor
-from tuner.capturing.records import Call
 from tuner.capturing.zeroing import HookProblem, zeroed_by
 from tuner.runtime._own_configs import OwnConfigs, UnknownHook, as_config, hook_of
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tuner.capturing.records import Buffer, Call, Encoded, View
+from tuner.capturing.call_records import Buffer, Call, Encoded, View
 
 #: More than any GPU has.
 _MOST_BYTES = 1 << 40

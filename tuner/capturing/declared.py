@@ -25,13 +25,13 @@ from search_spaces.declaration.launch_arguments import known_options
 from search_spaces.errors import KernelError, TunerError
 from search_spaces.records import Value, digest
 from search_spaces.registry import refuse_nested
+from tuner.capturing.call_kernel import CallKernel, Declared, workload_of_call
+from tuner.capturing.call_records import Call
 from tuner.capturing.checked_calls import check_place
 from tuner.capturing.files import as_json, from_json
-from tuner.capturing.kernel import CallKernel, Declared, workload_of_call
 from tuner.capturing.places import NoPlace, load_place, place_of
 from tuner.capturing.probe import probe
 from tuner.capturing.recorder import parts_of
-from tuner.capturing.records import Call
 from tuner.capturing.table import CapturedKernel
 from tuner.capturing.widening import Opened, check_space
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from search_spaces.adoption.autotuned import AutotuneParts
 from search_spaces.params import is_member, is_power_of_two
-from tuner.capturing.records import Grid
+from tuner.capturing.call_records import Grid
 from tuner.runtime._arguments import TrackedArguments
 
 #: The most rows of a table.

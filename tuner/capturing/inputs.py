@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from search_spaces.kernel import TensorSpec
 from search_spaces.shape_tensor import torch_dtype
 from tuner.capturing.arguments import decode
-from tuner.capturing.records import Buffer, Call, View
+from tuner.capturing.call_records import Buffer, Call, View
 
 if TYPE_CHECKING:
     import torch

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
 from typing import Any, TypeAlias
 
+from tuner.capturing.call_records import Call
 from tuner.capturing.gpu_time import GpuTime
 from tuner.capturing.launch_key import is_scalar
 from tuner.capturing.launch_matcher import Match, matcher_of
-from tuner.capturing.records import Call
 
 #: Matchers of launches with equal scalars that are kept; for further ones keys are computed.
 _MOST_MATCHERS = 8

@@ -13,7 +13,7 @@ from functools import partial
 from types import FunctionType
 from typing import Any
 
-from tuner.capturing.records import ALIGNMENT
+from tuner.capturing.call_records import ALIGNMENT
 from tuner.capturing.spans import overlapping, span_of
 
 _SCALARS = frozenset({int, bool, str, type(None)})

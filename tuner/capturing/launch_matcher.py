@@ -14,8 +14,8 @@ from functools import lru_cache
 from types import FunctionType
 from typing import Any, TypeAlias
 
+from tuner.capturing.call_records import ALIGNMENT
 from tuner.capturing.launch_key import DESCRIPTOR_OPTIONS, SIZES, held_part, is_scalar
-from tuner.capturing.records import ALIGNMENT
 from tuner.capturing.spans import Span, overlapping, span_of
 from tuner.runtime._tensor_check import check_of
 

@@ -9,8 +9,8 @@ from search_spaces.errors import KernelError
 from search_spaces.kernel import Launch
 from search_spaces.records import Config
 from tuner.capturing.call_configs import CallConfigs, hook_values
+from tuner.capturing.call_records import Call
 from tuner.capturing.recorder import defaults_of
-from tuner.capturing.records import Call
 
 
 def launch_of(

@@ -13,12 +13,12 @@ from search_spaces.errors import TunerError
 from search_spaces.records import Config, Value, canonical_json
 from search_spaces.source_positions import one_line
 from tuner.capturing.arguments import Uncapturable, encode
+from tuner.capturing.call_records import Call, Grid
 from tuner.capturing.contents import Contents
 from tuner.capturing.grids import tabulate
 from tuner.capturing.known_launches import Known, KnownLaunches
 from tuner.capturing.launch_key import code_of, key_of
 from tuner.capturing.places import NoPlace, base_of, place_of
-from tuner.capturing.records import Call, Grid
 from tuner.capturing.snapshot import Snapshot
 
 #: The most distinct launches of one kernel, and of all kernels, that are recorded.

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tuner.capturing.call_records import ALIGNMENT, Buffer, Values, View
 from tuner.capturing.contents import Contents
-from tuner.capturing.records import ALIGNMENT, Buffer, Values, View
 from tuner.capturing.spans import overlapping, span_of
 
 if TYPE_CHECKING:

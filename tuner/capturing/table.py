@@ -10,7 +10,7 @@ from typing import overload
 from search_spaces.errors import TunerError
 from search_spaces.near_names import did_you_mean
 from tuner.capturing.arguments import views_in
-from tuner.capturing.records import Call
+from tuner.capturing.call_records import Call
 
 _COLUMNS = ("kernel", "grid", "dtypes", "shapes", "configs", "launches", "GPU time", "note")
 #: The most tensors of a call that a row shows.

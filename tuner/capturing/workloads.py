@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from search_spaces.records import Value, Workload
-from tuner.capturing.records import Call, Encoded
+from tuner.capturing.call_records import Call, Encoded
 
 
 def workload_of(call: Call, tuned: Collection[str]) -> Workload:

@@ -38,8 +38,8 @@ from tuner.cli import (
     verify,
     workers,
 )
+from tuner.cli.command_context import begin_command
 from tuner.cli.console import fail
-from tuner.cli.context import begin_command
 from tuner.cli.leaving import leave
 from tuner.cli.logs import Level, command_log
 from tuner.cli.streams import discard_stdout, secure

@@ -13,8 +13,8 @@ import typer
 
 from search_spaces.errors import TunerError
 from search_spaces.records import Status, canonical_json
+from tuner.cli.command_context import settings_of
 from tuner.cli.console import Format, FormatOption, emit, note
-from tuner.cli.context import settings_of
 from tuner.cli.trace_option import TraceOption, traced_command
 from tuner.cli.variant_options import (
     KernelArgument,

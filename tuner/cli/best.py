@@ -11,21 +11,21 @@ import typer
 
 from results_db.errors import NothingStoredError
 from search_spaces.near_names import did_you_mean
-from tuner.cli.console import Format, FormatOption, note
-from tuner.cli.context import (
+from tuner.cli.command_context import (
     ConfigOption,
     WorkloadsOption,
     configured_kernels,
     settings_of,
     store_of,
 )
+from tuner.cli.console import Format, FormatOption, note
 from tuner.cli.winners import emit_winners, winner_row
 
 if TYPE_CHECKING:
     from results_db import Store
-    from results_db.records import ConfirmedTask
+    from results_db.stored_records import ConfirmedTask
     from search_spaces.kernel import Kernel
-    from tuner.settings.models import Settings
+    from tuner.settings.sections import Settings
 
 
 def best(

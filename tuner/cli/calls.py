@@ -14,7 +14,7 @@ from tuner.cli.console import note
 
 if TYPE_CHECKING:
     from tuner.capturing.table import CapturedKernel
-    from tuner.settings.models import Settings
+    from tuner.settings.sections import Settings
 
 
 def with_calls(
@@ -31,7 +31,7 @@ def with_calls(
     and left out. Workers import the files that are written to a folder next to `file`.
     """
     from tuner.capturing.context import load_calls
-    from tuner.settings.models import Budget, CampaignConfig, TaskConfig
+    from tuner.settings.sections import Budget, CampaignConfig, TaskConfig
 
     # As for `python script.py` there; the program `tuner` does not have it on the import path.
     if os.getcwd() not in sys.path:

@@ -10,11 +10,11 @@ import typer
 
 from results_db.shipped import select_shipped
 from search_spaces.records import config_key
+from tuner.cli.command_context import LARGEST, ConfigOption, pick_run, settings_of, store_of
 from tuner.cli.console import Format, FormatOption, emit, note
-from tuner.cli.context import LARGEST, ConfigOption, pick_run, settings_of, store_of
 
 if TYPE_CHECKING:
-    from results_db.records import SelectionRecord, TaskInfo
+    from results_db.stored_records import SelectionRecord, TaskInfo
 
 #: Two times within this ratio of each other count as the same.
 SAME = 1.01

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import typer
 
+from tuner.cli.command_context import ConfigOption, settings_of
 from tuner.cli.console import fail, note
-from tuner.cli.context import ConfigOption, settings_of
 
 app = typer.Typer(help="Check, show and describe config.yaml.", no_args_is_help=True)
 
@@ -55,7 +55,7 @@ def schema() -> None:
 
 def schema_text() -> str:
     """The JSON Schema of config.yaml as it is committed in docs/config.schema.json."""
-    from tuner.settings.models import Settings
+    from tuner.settings.sections import Settings
 
     described = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

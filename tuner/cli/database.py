@@ -5,8 +5,8 @@ from __future__ import annotations
 import typer
 
 from search_spaces.inert_text import inert
+from tuner.cli.command_context import ConfigOption, settings_of, store_of
 from tuner.cli.console import Format, FormatOption, emit, note
-from tuner.cli.context import ConfigOption, settings_of, store_of
 
 app = typer.Typer(help="Upgrade, check and measure the results database.", no_args_is_help=True)
 

@@ -18,12 +18,12 @@ import typer
 
 from search_spaces import triton_versions
 from search_spaces.errors import TunerError
+from tuner.cli.command_context import ConfigOption, settings_of
 from tuner.cli.console import Format, FormatOption, emit, note
-from tuner.cli.context import ConfigOption, settings_of
 from tuner.cli.doctor_library import LibraryOptions, examine_library
 
 if TYPE_CHECKING:
-    from tuner.settings.models import Settings
+    from tuner.settings.sections import Settings
 
 _PACKAGES = ("torch", "triton", "ray", "optuna", "sqlalchemy", "alembic", "plotly", "pandas")
 _COLUMNS = ("check", "state", "found", "remedy")
@@ -241,7 +241,7 @@ def _examine_campaigns(settings: Settings, base: Path) -> Iterator[Finding]:
 
 def _database(settings: Settings) -> Iterator[Finding]:
     from results_db import migrate
-    from results_db.engine import describe, parse_url, sqlite_path
+    from results_db.connections import describe, parse_url, sqlite_path
 
     url = parse_url(settings.database.url)
     name, path = describe(url), sqlite_path(url)

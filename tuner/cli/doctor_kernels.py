@@ -17,7 +17,7 @@ from tuner.cli.variant_options import filled_columns
 if TYPE_CHECKING:
     from tuner.integrations import KernelLibrary
     from tuner.library_doctor import ExaminedLaunch
-    from tuner.settings.models import Settings
+    from tuner.settings.sections import Settings
 
 _COLUMNS = ("layer", "kernel", "problem", "state", "entries", "tokens", "triton", "note")
 _PLACES = ("library", "layer", "kernel", "problem", "device", "state", "path")
@@ -43,7 +43,7 @@ def examine_kernel_library(
     """List the launches of a model, or all entries; exits with 1 on a finding."""
     from tuner.integrations import kernel_library, load_model
     from tuner.library_doctor import entries_of, examine_entries, examine_launches
-    from tuner.library_doctor.folders import find_installed
+    from tuner.library_doctor.library_folders import find_installed
 
     library = kernel_library(name)
     if fix:
@@ -86,8 +86,8 @@ def _commands(
 ) -> tuple[str, ...]:
     tokens = " ".join(map(str, sizes or (4096,)))
     return (
-        f"tuner capture -o calls.json -- python -m tuner.integrations.calls {library.name} "
-        f"--model {model or 'config.json'} --tp {tensor_parallel} --tokens {tokens}",
+        "tuner capture -o calls.json -- python -m tuner.integrations.library_launches "
+        f"{library.name} --model {model or 'config.json'} --tp {tensor_parallel} --tokens {tokens}",
         f"tuner run --calls calls.json{' --widen' if library.plain else ''}",
     )
 

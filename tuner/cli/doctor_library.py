@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from search_spaces.errors import TunerError
+from tuner.cli.command_context import configured_kernels, settings_of
 from tuner.cli.console import Format, emit, note
-from tuner.cli.context import configured_kernels, settings_of
 from tuner.cli.doctor_kernels import examine_kernel_library
 from tuner.cli.progress import watch
 from tuner.cli.run import interruptible
@@ -22,7 +22,7 @@ from tuner.cli.variant_options import filled_columns
 if TYPE_CHECKING:
     from tuner.integrations import Adapter
     from tuner.library_doctor import Examined, Expectation
-    from tuner.settings.models import Settings
+    from tuner.settings.sections import Settings
 
 _COLUMNS = ("layer", "problem", "state", "rows", "triton", "gain", "gpu_minutes", "note")
 _EVERYTHING = (

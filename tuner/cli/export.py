@@ -10,8 +10,7 @@ import typer
 
 from search_spaces.errors import TunerError
 from search_spaces.inert_text import inert
-from tuner.cli.console import note
-from tuner.cli.context import (
+from tuner.cli.command_context import (
     ConfigOption,
     RunArgument,
     configured_kernels,
@@ -19,11 +18,12 @@ from tuner.cli.context import (
     settings_of,
     store_of,
 )
+from tuner.cli.console import note
 
 if TYPE_CHECKING:
-    from results_db.records import TaskInfo
+    from results_db.stored_records import TaskInfo
     from search_spaces.kernel import Kernel
-    from tuner.settings.models import Settings
+    from tuner.settings.sections import Settings
 
 
 def export(

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from search_spaces.records import Status, config_key
+from tuner.cli.command_context import LARGEST, ConfigOption, settings_of, store_of
 from tuner.cli.console import Format, FormatOption, emit, note
-from tuner.cli.context import LARGEST, ConfigOption, settings_of, store_of
 
 _TRIALS = ("run", "kernel", "workload", "device", "config", "status", "message")
 
@@ -40,7 +40,7 @@ def forget(
     style: FormatOption = Format.TABLE,
 ) -> None:
     """Delete stored failures, so that the next run tries their configs again."""
-    from results_db.records import FAILURES, TrialFilter
+    from results_db.stored_records import FAILURES, TrialFilter
 
     settings, _ = settings_of(config)
     which = TrialFilter(

@@ -9,8 +9,8 @@ import typer
 
 from search_spaces.errors import TunerError
 from search_spaces.inert_text import inert
+from tuner.cli.command_context import ConfigOption, configured_kernels, settings_of
 from tuner.cli.console import note
-from tuner.cli.context import ConfigOption, configured_kernels, settings_of
 
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel
@@ -59,7 +59,7 @@ def import_(
 
 def _workload(text: str | None) -> Workload | None:
     from search_spaces.records import Workload
-    from tuner.bench.target import parsed_value
+    from tuner.bench.targets import parsed_value
 
     if text is None:
         return None
@@ -75,14 +75,14 @@ def _workload(text: str | None) -> Workload | None:
 def _check(prior: Prior, known: dict[str, Kernel]) -> None:
     """Refuse a kernel that does not exist, a workload it does not take, and foreign parameters."""
     from search_spaces import registry
-    from search_spaces.declaration import calls
+    from search_spaces.declaration import guarded_calls
     from search_spaces.records import Workload
 
     kernel = known.get(prior.kernel) or registry.load(prior.kernel)
     if prior.size_dim:
         return
     workload = Workload.from_mapping(prior.dims)
-    calls.check(kernel, workload)
+    guarded_calls.check(kernel, workload)
     names = {parameter.name for parameter in kernel.space(workload).parameters}
     for configs in prior.rows.values():
         for config in configs:

@@ -23,7 +23,7 @@ from search_spaces.inert_text import inert
 from search_spaces.log_file import FILE_VARIABLE, LEVEL_VARIABLE, LogFile, set_levels
 
 if TYPE_CHECKING:
-    from tuner.settings.models import LoggingConfig
+    from tuner.settings.sections import LoggingConfig
 
 
 class Level(StrEnum):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from search_spaces.kernel import Kernel
     from search_spaces.records import Config
     from tuner.integrations import Adapter
-    from tuner.settings.models import Settings
+    from tuner.settings.sections import Settings
     from tuner.tables.library_tables import LibraryTable, LibraryTables
 
 

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from search_spaces.inert_text import inert
+from tuner.cli.command_context import ConfigOption, RunArgument, pick_run, settings_of, store_of
 from tuner.cli.console import note
-from tuner.cli.context import ConfigOption, RunArgument, pick_run, settings_of, store_of
 
 
 def report(

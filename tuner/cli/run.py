@@ -14,8 +14,7 @@ import typer
 
 from search_spaces.errors import FindingError, TunerError
 from search_spaces.inert_text import inert
-from tuner.cli.console import Format, FormatOption, emit, note
-from tuner.cli.context import (
+from tuner.cli.command_context import (
     LARGEST,
     ConfigOption,
     WorkloadsOption,
@@ -24,6 +23,7 @@ from tuner.cli.context import (
     store_of,
     warn_of_job_folders,
 )
+from tuner.cli.console import Format, FormatOption, emit, note
 from tuner.cli.progress import duration, watch
 from tuner.cli.streams import final_output
 from tuner.cli.trace_option import TraceOption, traced_command
@@ -31,7 +31,7 @@ from tuner.cli.winners import emit_winners, winner_row
 
 if TYPE_CHECKING:
     from tuner.campaign import PlannedTask, RunOptions, RunOutcome
-    from tuner.settings.models import Settings
+    from tuner.settings.sections import Settings
 
 #: Seconds after the second signal in which a command stops by itself.
 PATIENCE_S = 10.0
@@ -317,7 +317,7 @@ def _winners(settings: Settings, run_id: int) -> list[dict[str, object]]:
 
 
 def _seconds(text: str | None) -> float | None:
-    from tuner.settings.models import parse_duration
+    from tuner.settings.sections import parse_duration
 
     if text is None:
         return None

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tuner.cli.command_context import ConfigOption, settings_of, store_of, warn_of_job_folders
 from tuner.cli.console import Format, FormatOption, emit, note
-from tuner.cli.context import ConfigOption, settings_of, store_of, warn_of_job_folders
 from tuner.cli.run import interruptible
 from tuner.cli.streams import final_output
 
 if TYPE_CHECKING:
     from results_db import Fire, Store
     from tuner.campaign import Control, RunOutcome
-    from tuner.settings.models import Settings
+    from tuner.settings.sections import Settings
 
 app = typer.Typer(help="List schedules and start due campaigns.", no_args_is_help=True)
 _LIST = ("schedule", "cron", "timezone", "enabled", "last", "state", "run", "next")

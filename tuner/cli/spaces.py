@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from search_spaces.declaration import calls
+from search_spaces.declaration import guarded_calls
 from search_spaces.errors import TunerError, WorkloadError
 from search_spaces.inert_text import inert
 from search_spaces.records import canonical_json
+from tuner.cli.command_context import ConfigOption, settings_of
 from tuner.cli.console import Format, FormatOption, emit, note
-from tuner.cli.context import ConfigOption, settings_of
 
 if TYPE_CHECKING:
     from search_spaces.declaration.check import DeclarationCheck
@@ -95,7 +95,7 @@ def show(
         note(f"on {_name_device(device)}")
     else:
         emit(_parameter_rows(found, chosen[0], device), _PARAMETERS, style)
-        bound = calls.bind(found, chosen[0], device)
+        bound = guarded_calls.bind(found, chosen[0], device)
         note(f"{chosen[0].key}: {bound.size()} of {bound.cardinality()} configs are feasible "
              f"on {_name_device(device)}")  # fmt: skip
 
@@ -122,8 +122,8 @@ def _fitting(spec: str, target: str | None) -> str | None:
 
 def _counts(kernel: Kernel, device: Device) -> dict[str, object]:
     """The workloads of a kernel, and the configs of all their spaces."""
-    workloads = calls.workloads(kernel)
-    bound = [calls.bind(kernel, workload, device) for workload in workloads]
+    workloads = guarded_calls.workloads(kernel)
+    bound = [guarded_calls.bind(kernel, workload, device) for workload in workloads]
     configs, feasible = (
         sum(space.cardinality() for space in bound),
         sum(space.size() for space in bound),
@@ -146,7 +146,7 @@ def _name_device(device: Device) -> str:
 
 
 def _choose_workloads(kernel: Kernel, text: str | None) -> Sequence[Workload]:
-    workloads = calls.workloads(kernel)
+    workloads = guarded_calls.workloads(kernel)
     words = (text or "").replace(",", " ").split()
     kept = [item for item in workloads if all(word in item.key.split() for word in words)]
     if kept:
@@ -158,20 +158,20 @@ def _choose_workloads(kernel: Kernel, text: str | None) -> Sequence[Workload]:
 
 
 def _workload_row(kernel: Kernel, workload: Workload, device: Device) -> dict[str, object]:
-    calls.check(kernel, workload)
-    bound, cost = calls.bind(kernel, workload, device), kernel.cost(workload)
+    guarded_calls.check(kernel, workload)
+    bound, cost = guarded_calls.bind(kernel, workload, device), kernel.cost(workload)
     return {
         "workload": workload.key,
         "configs": bound.cardinality(),
         "feasible": bound.size(),
-        "default": canonical_json(calls.default_config(kernel, workload, device)),
+        "default": canonical_json(guarded_calls.default_config(kernel, workload, device)),
         "gflops": cost.flops / 1e9,
         "mib": cost.bytes / 2**20,
     }
 
 
 def _parameter_rows(kernel: Kernel, workload: Workload, device: Device) -> list[dict[str, object]]:
-    default = calls.default_config(kernel, workload, device)
+    default = guarded_calls.default_config(kernel, workload, device)
     return [
         {
             "parameter": parameter.name,
@@ -181,7 +181,7 @@ def _parameter_rows(kernel: Kernel, workload: Workload, device: Device) -> list[
             ),
             "default": default.get(parameter.name),
         }
-        for parameter in calls.bind(kernel, workload, device).parameters
+        for parameter in guarded_calls.bind(kernel, workload, device).parameters
     ]
 
 
@@ -203,10 +203,10 @@ def _problems(
     """Findings about one workload's space or declaration, one line each."""
     place = f"{kernel.name} {workload.key}"
     try:
-        calls.check(kernel, workload)
-        bound = calls.bind(kernel, workload, device)
+        guarded_calls.check(kernel, workload)
+        bound = guarded_calls.bind(kernel, workload, device)
         bound.require_feasible()
-        default = calls.default_config(kernel, workload, device)
+        default = guarded_calls.default_config(kernel, workload, device)
         reason = bound.why_not(default)
         if reason is not None:
             yield f"{place}: the default config is not feasible: {reason}"

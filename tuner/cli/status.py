@@ -12,14 +12,14 @@ from results_db.shipped import select_shipped
 from search_spaces.inert_text import inert
 from tuner.campaign import lease
 from tuner.campaign.findings import why_none_correct
+from tuner.cli.command_context import ConfigOption, RunArgument, pick_run, settings_of, store_of
 from tuner.cli.console import Format, FormatOption, console, emit, table
-from tuner.cli.context import ConfigOption, RunArgument, pick_run, settings_of, store_of
 from tuner.cli.variant_options import config_cell
 from tuner.cli.winners import over, ratios
 
 if TYPE_CHECKING:
     from results_db import Store
-    from results_db.records import RunInfo, TaskSummary
+    from results_db.stored_records import RunInfo, TaskSummary
 
 _RUNS = ("run", "campaign", "status", "started_at", "finished_at", "seed")
 _TASKS = (

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from search_spaces.errors import TunerError
+from tuner.cli.command_context import ConfigOption, configured_kernels, settings_of
 from tuner.cli.console import Format, FormatOption, emit, note
-from tuner.cli.context import ConfigOption, configured_kernels, settings_of
 from tuner.cli.progress import watch
 from tuner.cli.run import interruptible
 from tuner.cli.variant_options import QuietOption, config_cell, filled_columns, step_progress
 
 if TYPE_CHECKING:
-    from tuner.settings.models import Settings
+    from tuner.settings.sections import Settings
     from tuner.upgrade import EntryOutcome, Refused, Retuned, TableHere
 
 _COLUMNS = (

@@ -10,8 +10,8 @@ import typer
 
 from search_spaces.errors import TunerError
 from search_spaces.records import Status
+from tuner.cli.command_context import LARGEST, settings_of
 from tuner.cli.console import Format, FormatOption, emit, note
-from tuner.cli.context import LARGEST, settings_of
 from tuner.cli.variant_options import (
     QuietOption,
     SettingsOption,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tuner.bench import BenchTarget, CheckedVariant, VariantSelection
-    from tuner.settings.models import Settings
+    from tuner.settings.sections import Settings
 
 _COLUMNS = ("variant", "status", "checked_by", "error", "config", "note")
 _EVERYTHING = ("kernel", "workload", "device", "target", *_COLUMNS, "check_size")

@@ -11,7 +11,7 @@ from tuner.cli.console import Format, cell, emit
 from tuner.cli.variant_options import config_cell, filled_columns
 
 if TYPE_CHECKING:
-    from results_db.records import BaselineRecord, SelectionRecord, TaskInfo
+    from results_db.stored_records import BaselineRecord, SelectionRecord, TaskInfo
 
 #: Columns for readers: times and ratios are texts with interval and name.
 _SHOWN = ("kernel", "workload", "device", "config", "time", "verdict", "speedup", "over_baseline")

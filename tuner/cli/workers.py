@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from search_spaces.errors import TunerError
+from tuner.cli.command_context import ConfigOption, settings_of
 from tuner.cli.console import Format, FormatOption, emit, note
-from tuner.cli.context import ConfigOption, settings_of
 
 if TYPE_CHECKING:
     from search_spaces.records import Device
-    from tuner.settings.models import PoolConfig, Settings
-    from workers.records import Calibration
+    from tuner.settings.sections import PoolConfig, Settings
+    from workers.job_records import Calibration
 
 app = typer.Typer(
     help="The devices of this machine, or of the cluster that `pool.address` names.",

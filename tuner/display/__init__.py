@@ -1,6 +1,6 @@
 """Progress of a call of `tune`: a line on a terminal, a display in a notebook, lines elsewhere.
 
-- `ticker.py` repeats the last progress every second, so that no wait is silent.
+- `progress_thread.py` repeats the last progress every second, so that no wait is silent.
 - `terminal.py`, `notebook.py` and `lines.py` show it.
 """
 
@@ -13,8 +13,8 @@ from contextlib import contextmanager
 
 from tuner.display.lines import LineScreen
 from tuner.display.notebook import Notebook, in_notebook
+from tuner.display.progress_thread import Screen, Ticker
 from tuner.display.terminal import TerminalLine
-from tuner.display.ticker import Screen, Ticker
 from tuner.progress import ProgressCallback
 
 __all__ = ["show_progress"]

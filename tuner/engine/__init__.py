@@ -16,9 +16,9 @@ from tuner.engine.instructions import (
     SetStage,
     Tick,
 )
-from tuner.engine.snapshot import progress
-from tuner.engine.spec import TaskBudget, TaskSpec
 from tuner.engine.stage import Stage
+from tuner.engine.task_progress import progress
+from tuner.engine.task_spec import TaskBudget, TaskSpec
 
 __all__ = [
     "Build",

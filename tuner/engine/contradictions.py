@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from search_spaces.statistics import PairedRatio
-from workers.records import Failure, Timing
+from workers.job_records import Failure, Timing
 
 #: A confirmation that moves a ratio by more than this contradicts the race, in ln(time).
 _MOVED = math.log(1.01)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from results_db.records import SelectionRecord
+from results_db.stored_records import SelectionRecord
 from search_spaces.records import Config, Status
-from tuner.engine.spec import TaskSpec
+from tuner.engine.task_spec import TaskSpec
 from tuner.engine.trial import Trial
 from tuner.engine.trial_table import TrialTable
 

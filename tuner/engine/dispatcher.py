@@ -23,7 +23,7 @@ from tuner.engine.stage import Stage
 from tuner.engine.task import Task
 from tuner.engine.trial import Trial, TrialState
 from tuner.engine.worker import CACHED_TASKS, Worker
-from workers.records import Measurement, Mode, WorkerInfo
+from workers.job_records import Measurement, Mode, WorkerInfo
 
 #: Tasks searched at once: at least this many, and per runner. With more, a device process would
 #: have to make a task's inputs again and again.

@@ -30,10 +30,10 @@ from tuner.engine.jobs import AnyBuild, Job, describe, trials_of
 from tuner.engine.losses import WorkerShortage
 from tuner.engine.outcome_records import settled_outcome
 from tuner.engine.search import Search, winners_near
-from tuner.engine.spec import TaskSpec
 from tuner.engine.stage import Stage
 from tuner.engine.task import Task, in_turns
-from workers.records import (
+from tuner.engine.task_spec import TaskSpec
+from workers.job_records import (
     Built,
     Failure,
     JobLost,

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from results_db.records import BaselineRecord, FinalRecord, SelectionRecord
+from results_db.stored_records import BaselineRecord, FinalRecord, SelectionRecord
 from search_spaces.records import Status, config_key
 from search_spaces.statistics import PairedRatio, compare_pairs, tie_set
 from tuner.engine import default_config, outcome_records
@@ -18,8 +18,8 @@ from tuner.engine.contradictions import Contradiction, contradictions
 from tuner.engine.search import Search
 from tuner.engine.tie_break import choose
 from tuner.engine.trial import Trial
+from workers.job_records import Failure, Measurement, Mode, Timing
 from workers.measure.race.elimination import race_looks
-from workers.records import Failure, Measurement, Mode, Timing
 
 #: A finalist's time in the search is within this ratio of the best, in ln(time).
 _NEAR = math.log(1.10)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from results_db.records import BaselineRecord, FinalRecord, SelectionRecord, TrialRecord
+from results_db.stored_records import BaselineRecord, FinalRecord, SelectionRecord, TrialRecord
 from tuner.engine.stage import Stage
-from workers.records import BuildJob, MeasureJob, PoolEvent
+from workers.job_records import BuildJob, MeasureJob, PoolEvent
 
 
 # -- events besides those of the pool --------------------------------------------------------------

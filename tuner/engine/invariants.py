@@ -18,7 +18,7 @@ from tuner.engine.jobs import (
 from tuner.engine.stage import Stage
 from tuner.engine.task import Task
 from tuner.engine.trial import Trial, TrialState
-from workers.records import Mode
+from workers.job_records import Mode
 
 
 class InvariantError(AssertionError):

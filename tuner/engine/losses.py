@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from tuner.engine.instructions import Fault
-from workers.records import WorkerGone
+from workers.job_records import WorkerGone
 from workers.supervision.machine_faults import LOST
 
 #: A trial is given up after this many jobs that were lost.

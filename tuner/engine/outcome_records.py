@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from results_db.records import BaselineRecord, FinalRecord, SelectionRecord
+from results_db.stored_records import BaselineRecord, FinalRecord, SelectionRecord
 from search_spaces.records import Status, config_key
 from search_spaces.statistics import TieSet, verdict
 from tuner.engine.search import Search
 from tuner.engine.trial import Trial
 from tuner.engine.trial_records import finite
-from workers.records import Failure, Measurement, Timing
+from workers.job_records import Failure, Measurement, Timing
 
 
 def selection(

@@ -20,8 +20,7 @@ from tuner.engine.jobs import (
 from tuner.engine.task import Task
 from tuner.engine.trial import Trial
 from workers import backend_kinds
-from workers.measure.timers.methods import METHODS
-from workers.records import (
+from workers.job_records import (
     Artifact,
     BuildJob,
     Check,
@@ -30,6 +29,7 @@ from workers.records import (
     MeasurementProtocol,
     Mode,
 )
+from workers.measure.timers.methods import METHODS
 
 #: Races and confirmations have many candidates: they get this many times the time of a screening.
 _FINALS_TIME = 3.0

@@ -11,12 +11,12 @@ import logging
 import math
 from collections.abc import Iterable, Sequence
 
-from results_db.records import TrialRecord
+from results_db.stored_records import TrialRecord
 from search_spaces.records import Config, Status, config_key
 from tuner.engine import default_config, trial_records
 from tuner.engine.ranking import Ranking
-from tuner.engine.spec import TaskSpec
 from tuner.engine.stopping_rule import StoppingRule
+from tuner.engine.task_spec import TaskSpec
 from tuner.engine.trial import Trial, TrialState
 from tuner.engine.trial_table import TrialTable
 from tuner.engine.warm_start import StartConfigs, nearest_winners

@@ -10,7 +10,7 @@ from tuner.engine.finals import Finals
 from tuner.engine.jobs import Job, trials_of
 from tuner.engine.task import Task
 from tuner.engine.trial import Trial
-from workers.records import Artifact, Failure
+from workers.job_records import Artifact, Failure
 
 
 def state_digest(engine: Engine) -> str:

@@ -11,10 +11,10 @@ from tuner.engine.finals import Finals
 from tuner.engine.instructions import Fault, SetStage
 from tuner.engine.losses import FaultStreak
 from tuner.engine.search import Search
-from tuner.engine.spec import TaskSpec
 from tuner.engine.stage import Stage
+from tuner.engine.task_spec import TaskSpec
+from workers.job_records import KernelRef
 from workers.measure.timers.methods import METHODS
-from workers.records import KernelRef
 
 _log = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from results_db.records import TrialRecord
+from results_db.stored_records import TrialRecord
 from search_spaces.records import Config
-from workers.records import Artifact, Failure
+from workers.job_records import Artifact, Failure
 
 
 class TrialState(StrEnum):

@@ -6,11 +6,11 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from results_db.records import TrialRecord
+from results_db.stored_records import TrialRecord
 from search_spaces.records import Status, config_key
-from tuner.engine.spec import TaskSpec
+from tuner.engine.task_spec import TaskSpec
 from tuner.engine.trial import Trial
-from workers.records import Artifact, Failure, Measurement, StaticFacts, Timing
+from workers.job_records import Artifact, Failure, Measurement, StaticFacts, Timing
 
 
 def of_failed_build(spec: TaskSpec, trial: Trial, failure: Failure) -> TrialRecord:

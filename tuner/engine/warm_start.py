@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from search_spaces.records import Config, Workload, config_key
 from search_spaces.space import BoundSpace
-from tuner.engine.spec import TaskSpec
+from tuner.engine.task_spec import TaskSpec
 from tuner.engine.trial_table import TrialTable
 
 #: How many winners of neighbouring workloads are tried.

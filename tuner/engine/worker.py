@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.engine.spec import TaskSpec
 from tuner.engine.stage import Stage
 from tuner.engine.task import Task
+from tuner.engine.task_spec import TaskSpec
 from workers import backend_kinds
-from workers.records import WorkerInfo
+from workers.job_records import WorkerInfo
 
 #: Tasks whose inputs and references a device process holds.
 CACHED_TASKS = 4

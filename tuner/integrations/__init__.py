@@ -22,7 +22,7 @@ from tuner.integrations.adapter import (
     tables_in,
 )
 from tuner.integrations.kernel_library import KernelLibrary, Layer, LayerLaunch
-from tuner.integrations.models import load_model
+from tuner.integrations.model_configs import load_model
 
 __all__ = [
     "USUAL_SIZES",

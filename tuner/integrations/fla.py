@@ -23,7 +23,7 @@ from tuner.integrations.kernel_library import (
     dtype_of,
     random_input,
 )
-from tuner.integrations.models import divide, number, scale_size, text_model
+from tuner.integrations.model_configs import divide, number, scale_size, text_model
 
 _Row: TypeAlias = tuple[str, str, str, str | Mapping[str, str | bool]]
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from search_spaces.errors import TunerError
 from search_spaces.records import Value
+from tuner.integrations.block_fp8_products import products_of
 from tuner.integrations.kernel_library import (
     KernelLibrary,
     Layer,
@@ -30,8 +31,7 @@ from tuner.integrations.kernel_library import (
     dtype_of,
     random_input,
 )
-from tuner.integrations.models import quantisation_of
-from tuner.integrations.products import products_of
+from tuner.integrations.model_configs import quantisation_of
 
 _STEP = 32
 _KERNEL = "mm_kernel_general"

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 from search_spaces.errors import TunerError
 from search_spaces.records import Value
-from tuner.integrations.models import text_model
+from tuner.integrations.model_configs import text_model
 
 _TENSOR = re.compile(r"(\w+)\[([\d,]*)\]")
 _DTYPES = ("bfloat16", "float16", "float32")

@@ -18,7 +18,7 @@ from tuner.integrations.kernel_library import (
     dtype_of,
     random_input,
 )
-from tuner.integrations.models import divide, experts_of, number, text_model
+from tuner.integrations.model_configs import divide, experts_of, number, text_model
 
 _OPS = "liger_kernel.ops"
 #: The functions of gated layers by the model's activation.

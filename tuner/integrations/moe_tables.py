@@ -14,7 +14,7 @@ from search_spaces.errors import TunerError
 from search_spaces.records import Config, Value, Workload
 from tuner.integrations.adapter import Adapter, Place, Shape, TableKey
 from tuner.integrations.file_names import split_name
-from tuner.integrations.models import (
+from tuner.integrations.model_configs import (
     Experts,
     Quantisation,
     divide,

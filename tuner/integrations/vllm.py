@@ -14,7 +14,7 @@ from search_spaces.records import Config, Device
 from tuner.integrations.adapter import TableKey
 from tuner.integrations.block_fp8_tables import BlockFp8Adapter
 from tuner.integrations.file_names import joined_name
-from tuner.integrations.models import Quantisation
+from tuner.integrations.model_configs import Quantisation
 from tuner.integrations.moe_tables import MoeAdapter, moe_key
 
 #: The dtypes of `_get_config_dtype_str`; files of any other are never looked for.

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from results_db import NothingStoredError, Store
-from results_db.records import TaskInfo
+from results_db.stored_records import TaskInfo
 from search_spaces.errors import TunerError
 from search_spaces.records import Config, Status, config_key
 from search_spaces.statistics import geometric_mean

@@ -11,13 +11,13 @@ from results_db import Store
 from search_spaces import registry
 from search_spaces.errors import FindingError, TunerError
 from search_spaces.kernel import Kernel
-from search_spaces.recorded.kernel import RecordedKernel
+from search_spaces.recorded.recorded_kernel import RecordedKernel
 from search_spaces.records import Workload
 from tuner import tables
 from tuner.campaign import Control, RunOptions, RunOutcome, run_campaign
 from tuner.library_doctor.states import Examined
 from tuner.progress import ProgressCallback
-from tuner.settings.models import CampaignConfig, Settings
+from tuner.settings.sections import CampaignConfig, Settings
 from workers import backend_kinds
 
 CAMPAIGN = "library-tables"

@@ -11,7 +11,7 @@ from typing import Any
 from search_spaces.errors import TunerError
 from search_spaces.records import Config
 from tuner.integrations import Adapter, Shape, SizeTable, TableKey, tables_in
-from tuner.library_doctor.folders import Library
+from tuner.library_doctor.library_folders import Library
 
 _VERSION_FOLDER = "triton_"
 #: Parameters that Triton takes as the side of a block, which must be a power of two.

@@ -14,7 +14,7 @@ from itertools import islice
 from zoneinfo import ZoneInfo
 
 from search_spaces.errors import TunerError
-from tuner.settings.models import Settings
+from tuner.settings.sections import Settings
 
 #: How many missed firings are recorded, newest first.
 MISSED_ON_RECORD = 100

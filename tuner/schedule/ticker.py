@@ -19,7 +19,7 @@ from results_db import Fire, RunInfo, Store, StoreAwayError, StoreError, StoreMo
 from search_spaces.errors import TunerError
 from tuner.campaign import lease, process_identity
 from tuner.schedule.due import Due, due, schedules
-from tuner.settings.models import Settings
+from tuner.settings.sections import Settings
 
 PERIOD_S = 60.0
 #: How often a firing is started when each of its runs is interrupted.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.settings.models import ConfigError
+from tuner.settings.sections import ConfigError
 from tuner.settings.sources import CONFIG_NAME, anchor, load, validate
 
 __all__ = ["CONFIG_NAME", "ConfigError", "anchor", "load", "validate"]

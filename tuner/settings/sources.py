@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from search_spaces.errors import TunerError
 from search_spaces.near_names import did_you_mean
-from tuner.settings.messages import SCHEMA_HINT, Where, format_path, translate
-from tuner.settings.models import ConfigError, Settings
+from tuner.settings.error_messages import SCHEMA_HINT, Where, format_path, translate
+from tuner.settings.sections import ConfigError, Settings
 from tuner.settings.yaml_file import Document, KeyPath, read
 
 if TYPE_CHECKING:

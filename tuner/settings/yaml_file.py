@@ -26,7 +26,7 @@ from ruamel.yaml.scanner import RoundTripScanner
 from ruamel.yaml.tokens import TagToken
 
 from results_db.masking import mask_passwords, masked_within
-from tuner.settings.models import ConfigError
+from tuner.settings.sections import ConfigError
 
 Key: TypeAlias = str | int
 KeyPath: TypeAlias = tuple[Key, ...]

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from search_spaces.space import BoundSpace
 from tuner.strategies.blas_threads import one_blas_thread
-from tuner.strategies.calibration import DeviationScale, Prediction, TargetScale
 from tuner.strategies.candidate_points import CandidatePoints
+from tuner.strategies.deviation_scale import DeviationScale, Prediction, TargetScale
 from tuner.strategies.expected_improvement import log_h
 from tuner.strategies.gaussian_process import Floats, Matern52, PosteriorMean, PosteriorVariance
 

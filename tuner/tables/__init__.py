@@ -1,17 +1,17 @@
 """Export the results of a run: tables for kernels, and the formats of other tools.
 
-- `build.py` makes tables from a run, `lookup_rule.py` chooses their lookup rule, `text.py` encodes
-  them. `tuner.runtime` reads them.
-- `exporters.py` has the exporters by name and writes files; `check.py` compares files with today's
-  code and results.
+- `result_tables.py` makes tables from a run, `lookup_rule.py` chooses their lookup rule, `text.py`
+  encodes them. `tuner.runtime` reads them.
+- `exporters.py` has the exporters by name and writes files; `table_check.py` compares files with
+  today's code and results.
 """
 
 from __future__ import annotations
 
-from tuner.tables.build import build
-from tuner.tables.check import check, check_export
 from tuner.tables.exporters import Exporter, File, available, export
+from tuner.tables.result_tables import build
 from tuner.tables.results import Results
+from tuner.tables.table_check import check, check_export
 from tuner.tables.text import file_name, text_of
 
 __all__ = [

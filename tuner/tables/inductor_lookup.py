@@ -11,8 +11,8 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 
-from results_db.records import TaskInfo
 from results_db.shipped import select_shipped
+from results_db.stored_records import TaskInfo
 from search_spaces.errors import TunerError
 from search_spaces.records import Config, Status, Value, Workload, canonical_json
 from tuner.tables.exporters import File

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from search_spaces import registry
-from search_spaces.absent_device.answers import answering_if_used
+from search_spaces.absent_device.fake_driver import answering_if_used
 from search_spaces.declaration.launch_arguments import name_of
 from search_spaces.kernel import Kernel, Launch
 from search_spaces.records import Config, Device, Workload

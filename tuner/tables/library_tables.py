@@ -14,8 +14,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from results_db.records import TaskInfo
 from results_db.shipped import select_shipped
+from results_db.stored_records import TaskInfo
 from search_spaces.errors import TunerError
 from search_spaces.records import Config, Device, Status, config_key
 from tuner import integrations

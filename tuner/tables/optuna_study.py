@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from results_db.records import TaskInfo, TrialRecord
+from results_db.stored_records import TaskInfo, TrialRecord
 from search_spaces.records import Status, Value, config_key
 from tuner.tables.exporters import File
 from tuner.tables.results import Results

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from tuner.runtime import Table
-from tuner.tables.build import tables_of
+from tuner.tables.result_tables import tables_of
 from tuner.tables.stored_run import ResultStore, StoredRun
 
 __all__ = ["ResultStore", "Results"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from results_db.records import RunInfo, TaskInfo, TrialRecord
+from results_db.stored_records import RunInfo, TaskInfo, TrialRecord
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 

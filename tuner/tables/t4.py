@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from results_db.records import TaskInfo, TrialRecord
+from results_db.stored_records import TaskInfo, TrialRecord
 from search_spaces.records import Status, digest
 from tuner.runtime import file_stem, slug
 from tuner.tables.exporters import File

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tuner.traces.records import RecordedProcess, RecordedSpan
+from tuner.traces.trace_records import RecordedProcess, RecordedSpan
 
 
 def document(processes: Sequence[RecordedProcess]) -> dict[str, Any]:

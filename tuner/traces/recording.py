@@ -20,7 +20,7 @@ from search_spaces.errors import TunerError
 from tuner import tracing
 
 if TYPE_CHECKING:
-    from tuner.traces.records import RecordedProcess
+    from tuner.traces.trace_records import RecordedProcess
 
 _REMEDY = "name another file, in a folder that exists and that you may write to"
 _log = logging.getLogger(__name__)
@@ -90,8 +90,8 @@ def timeline_so_far() -> Mapping[str, Any] | None:
     The second run of a trace, such as that of a session, gets the spans since the first.
     """
     global _shown_until_ns
-    from tuner.traces.records import read, since
     from tuner.traces.timeline import timeline
+    from tuner.traces.trace_records import read, since
 
     folder, from_ns = _folder, _shown_until_ns
     if folder is None:
@@ -130,7 +130,7 @@ def _begin(option: str) -> Path:
 def _write(folder: Path, path: Path, *, raises: bool) -> None:
     """Write the file. A failure is only logged where another error would be hidden by it."""
     from tuner.traces.chrome import encode
-    from tuner.traces.records import read
+    from tuner.traces.trace_records import read
 
     global _written
     ended_ns = time.monotonic_ns()
@@ -153,7 +153,7 @@ def _end(folder: Path) -> None:
 def _record_exit() -> None:
     """Write the file again with the time since the traced block. Nobody could act on an error."""
     from tuner.traces.chrome import encode
-    from tuner.traces.records import RecordedSpan
+    from tuner.traces.trace_records import RecordedSpan
 
     written = _written
     mine = [one for one in written.processes if one.pid == os.getpid()] if written else []

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tuner.traces.chrome import started_at
-from tuner.traces.records import RecordedProcess, RecordedSpan
+from tuner.traces.trace_records import RecordedProcess, RecordedSpan
 
 #: Spans below this duration are not stored, and of more spans than this the longest are.
 LEAST_NS = 10_000_000

@@ -2,15 +2,15 @@
 
 - `tables_here.py` finds the kernel and device of each table; `evidence.py` reads what the database
   knows of an entry.
-- `check.py` builds the winner, its runners-up and the default config of each entry and measures
-  them where a binary has changed; `outcome.py` decides what became of the winner.
+- `entry_check.py` builds the winner, its runners-up and the default config of each entry and
+  measures them where a binary has changed; `entry_outcome.py` decides what became of the winner.
 - `retune.py` tunes the entries again whose winner flipped, and writes their tables.
 """
 
 from __future__ import annotations
 
-from tuner.upgrade.check import CheckOptions, check_entries
-from tuner.upgrade.outcome import EntryOutcome, Result
+from tuner.upgrade.entry_check import CheckOptions, check_entries
+from tuner.upgrade.entry_outcome import EntryOutcome, Result
 from tuner.upgrade.retune import Retuned, retune
 from tuner.upgrade.tables_here import Refused, TableHere, tables_here
 

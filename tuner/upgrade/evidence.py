@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from results_db import NothingStoredError, Store
-from results_db.records import TaskInfo
 from results_db.shipped import select_shipped
+from results_db.stored_records import TaskInfo
 from search_spaces.records import Config, Status, Toolchain, Workload, config_key
 from tuner.runtime import Entry, Table
 

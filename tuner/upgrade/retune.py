@@ -14,12 +14,12 @@ from tuner.bench import BenchRow, default_of
 from tuner.campaign import Control, RunOptions, RunOutcome, run_campaign
 from tuner.progress import ProgressCallback
 from tuner.runtime import Entry, Table, key_order
-from tuner.settings.models import CampaignConfig, Settings
+from tuner.settings.sections import CampaignConfig, Settings
 from tuner.tables import build, file_name, text_of
-from tuner.tables.build import device_facts
-from tuner.tables.check import space_hash
 from tuner.tables.lookup_rule import rule_for
-from tuner.upgrade.outcome import EntryOutcome, Result
+from tuner.tables.result_tables import device_facts
+from tuner.tables.table_check import space_hash
+from tuner.upgrade.entry_outcome import EntryOutcome, Result
 from tuner.upgrade.tables_here import TableHere
 
 if TYPE_CHECKING:

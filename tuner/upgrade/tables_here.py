@@ -11,9 +11,9 @@ from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from tuner.bench import BenchTarget, bench_target
 from tuner.runtime import Table, TableError, read
-from tuner.settings.models import Settings
-from tuner.tables.build import device_facts
-from tuner.tables.check import table_files
+from tuner.settings.sections import Settings
+from tuner.tables.result_tables import device_facts
+from tuner.tables.table_check import table_files
 from workers import backend_kinds
 
 

@@ -16,10 +16,7 @@ from pathlib import Path
 from search_spaces.records import Device, Status, Toolchain, Value, Workload, digest
 from tuner.tracing import span, trace_calls
 from workers import backend_kinds, quiet_processors
-from workers.machine_lock import DeviceLock
-from workers.measure.preparation_parts import PartResult, PreparationPart
-from workers.measure.standby_preparation import StandbyPreparation
-from workers.records import (
+from workers.job_records import (
     Calibration,
     Failure,
     KernelRef,
@@ -28,6 +25,9 @@ from workers.records import (
     Mode,
     WorkerInfo,
 )
+from workers.machine_lock import DeviceLock
+from workers.measure.preparation_parts import PartResult, PreparationPart
+from workers.measure.standby_preparation import StandbyPreparation
 from workers.supervision.crash_retry import start
 from workers.supervision.error_text import one_line
 from workers.supervision.fault_attribution import FaultAttribution, Loss, Reply

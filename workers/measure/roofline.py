@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from search_spaces.kernel import Cost, Tolerance
-from workers.records import Calibration
+from workers.job_records import Calibration
 
 #: How much faster than the calibrated peak a product may be. Calibration ran under the power limit;
 #: a short product runs at the full clock (1980 against 1485 MHz on an H200).

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from search_spaces.records import Device, Toolchain
+from workers.job_records import Artifact, Check, Failure, KernelRef, MeasurementProtocol
 from workers.measure.monitor import Monitor
 from workers.measure.task_data import TaskData
 from workers.measure.timers.timer import Candidate, Timer
-from workers.records import Artifact, Check, Failure, KernelRef, MeasurementProtocol
 
 
 class OutputCheck(Protocol):

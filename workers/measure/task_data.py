@@ -12,8 +12,8 @@ from search_spaces.errors import KernelError
 from search_spaces.kernel import Kernel, TensorSpec
 from search_spaces.records import Workload
 from tuner.tracing import span
+from workers.job_records import KernelRef
 from workers.measure.gate.buffers import ALIGNMENT, Arena, GuardedTensor
-from workers.records import KernelRef
 
 if TYPE_CHECKING:
     import torch

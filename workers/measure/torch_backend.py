@@ -18,27 +18,8 @@ from search_spaces.records import Device, Status, Toolchain, Workload
 from tuner.tracing import span
 from workers import backend_kinds
 from workers import toolchain as toolchains
-from workers.build import install
-from workers.measure.compile_only import (
-    NeedsCompilation,
-    compile_only,
-    import_compiler,
-    in_background_thread,
-    without_compiling,
-)
-from workers.measure.failures import failure_of
-from workers.measure.gate.buffers import GuardedTensor
-from workers.measure.gate.checks import Checked, check_variant
-from workers.measure.gate.run_observer import RunObserver
-from workers.measure.gate.timed_run_check import TimedRunCheck
-from workers.measure.monitor import Monitor
-from workers.measure.preparation_parts import PartKind, PartResult, PreparationPart
-from workers.measure.session import MeasurementSession
-from workers.measure.session_backend import PreparedCandidate
-from workers.measure.task_data import TaskCache, TaskData
-from workers.measure.timers.timer import Candidate, Timer
-from workers.measure.timers.warm_up import WarmUp
-from workers.records import (
+from workers.compiling import install
+from workers.job_records import (
     Artifact,
     Calibration,
     Check,
@@ -49,6 +30,25 @@ from workers.records import (
     MeasurementProtocol,
     Mode,
 )
+from workers.measure.compile_only import (
+    NeedsCompilation,
+    compile_only,
+    import_compiler,
+    in_background_thread,
+    without_compiling,
+)
+from workers.measure.failure_values import failure_of
+from workers.measure.gate.buffers import GuardedTensor
+from workers.measure.gate.checks import Checked, check_variant
+from workers.measure.gate.run_observer import RunObserver
+from workers.measure.gate.timed_run_check import TimedRunCheck
+from workers.measure.measurement_session import MeasurementSession
+from workers.measure.monitor import Monitor
+from workers.measure.preparation_parts import PartKind, PartResult, PreparationPart
+from workers.measure.session_backend import PreparedCandidate
+from workers.measure.task_data import TaskCache, TaskData
+from workers.measure.timers.timer import Candidate, Timer
+from workers.measure.timers.warm_up import WarmUp
 from workers.supervision.kernel_loading import load_kernel
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import cast
 from search_spaces.errors import TunerError
 from search_spaces.plugins import PluginGroup
 from search_spaces.registry import refuse_nested
+from workers.job_records import PoolSpec
 from workers.pools.worker_servers import end_prestarted, prestart
-from workers.records import PoolSpec
 from workers.roles import Pool
 from workers.supervision.fork_server import IN_WORKER
 

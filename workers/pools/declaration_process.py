@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from search_spaces.errors import KernelError, TunerError
 from tuner.tracing import span
-from workers.records import DeclarationJob, KernelRef
+from workers.job_records import DeclarationJob, KernelRef
 from workers.supervision.crash_retry import crash_message
 from workers.supervision.fork_server import Server
 from workers.supervision.supervised_child import (

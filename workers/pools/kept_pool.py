@@ -18,7 +18,7 @@ from typing import cast
 
 from workers import pools
 from workers.environment import code_variables
-from workers.records import (
+from workers.job_records import (
     BuildJob,
     Built,
     DeclarationJob,

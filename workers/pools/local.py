@@ -15,16 +15,10 @@ from typing import Any
 
 from tuner.tracing import span
 from workers import backend_kinds
-from workers.build.process_builder import ProcessBuilder
+from workers.compiling.process_builder import ProcessBuilder
 from workers.device import find_devices
 from workers.host import cpu_device
-from workers.measure.device_runner import DeviceRunner
-from workers.pools.cores import number, shares
-from workers.pools.declaration_process import DeclarationProcess
-from workers.pools.worker_servers import WorkerServers, take_servers
-from workers.pools.worker_slots import PoolPlan, WorkerSlot
-from workers.quiet_processors import Yielder
-from workers.records import (
+from workers.job_records import (
     BuildJob,
     Built,
     DeclarationJob,
@@ -37,6 +31,12 @@ from workers.records import (
     WorkerInfo,
     WorkerReady,
 )
+from workers.measure.device_runner import DeviceRunner
+from workers.pools.cores import number, shares
+from workers.pools.declaration_process import DeclarationProcess
+from workers.pools.worker_servers import WorkerServers, take_servers
+from workers.pools.worker_slots import PoolPlan, WorkerSlot
+from workers.quiet_processors import Yielder
 from workers.supervision.worker_lost import is_lasting, reason_of, remedy_of
 
 _log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from workers.records import KernelRef
+from workers.job_records import KernelRef
 
 _RECORDED = "recorded:"
 

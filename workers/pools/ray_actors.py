@@ -10,7 +10,8 @@ from search_spaces import log_file
 from search_spaces.records import Value
 from tuner import tracing
 from workers import backend_kinds
-from workers.build.process_builder import ProcessBuilder
+from workers.compiling.process_builder import ProcessBuilder
+from workers.job_records import Artifact, BuildJob, Failure, MeasureJob, Measurement, WorkerInfo
 from workers.measure.device_runner import DeviceRunner
 from workers.pools import ray_nodes
 from workers.pools.cores import number, shares
@@ -18,7 +19,6 @@ from workers.pools.moved_paths import MovedFolder
 from workers.pools.ray_cluster import ray
 from workers.pools.worker_slots import WorkerSlot
 from workers.quiet_processors import Yielder
-from workers.records import Artifact, BuildJob, Failure, MeasureJob, Measurement, WorkerInfo
 
 
 class BuilderActor:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces.errors import FindingError, TunerError
-from workers.build.cache import environment
+from workers.compiling.cache import environment
 from workers.supervision.fork_server import exit_name
 
 # Ray would print these lines to the driver's stdout, which is for data. It reads the setting when

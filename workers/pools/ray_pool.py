@@ -20,12 +20,7 @@ from search_spaces.errors import TunerError
 from search_spaces.records import config_key
 from workers import backend_kinds
 from workers.host import cpu_device
-from workers.pools import ray_nodes
-from workers.pools.ray_actors import BuilderActor, RunnerActor
-from workers.pools.ray_cluster import Cluster, connect, ray
-from workers.pools.ray_errors import is_rays_lasting, ray_reason, ray_remedy
-from workers.pools.worker_slots import PoolPlan, WorkerSlot
-from workers.records import (
+from workers.job_records import (
     Artifact,
     BuildJob,
     Built,
@@ -38,6 +33,11 @@ from workers.records import (
     WorkerInfo,
     WorkerReady,
 )
+from workers.pools import ray_nodes
+from workers.pools.ray_actors import BuilderActor, RunnerActor
+from workers.pools.ray_cluster import Cluster, connect, ray
+from workers.pools.ray_errors import is_rays_lasting, ray_reason, ray_remedy
+from workers.pools.worker_slots import PoolPlan, WorkerSlot
 from workers.supervision.worker_lost import WorkerLost
 
 _log = logging.getLogger(__name__)

@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from workers import backend_kinds
 from workers.backends.simulated.backend import SimulatedBackend
 from workers.backends.simulated.build import simulate_build
-from workers.pools.worker_slots import PoolPlan
-from workers.records import (
+from workers.job_records import (
     BuildJob,
     Built,
     JobLost,
@@ -30,6 +29,7 @@ from workers.records import (
     WorkerInfo,
     WorkerReady,
 )
+from workers.pools.worker_slots import PoolPlan
 
 #: Builders by default: a GPU node of 16 cores, less one that launches.
 _BUILDERS = 15

@@ -4,13 +4,13 @@ The preloads of builders and of each kind of runner are lists. A server loads wh
 with; where they differ, branches of it load the rest. For `cuda` alone:
 
     workers             Triton, the digest of its files, torch, workers.backends.cuda.backend
-      +-- builders      workers.build.gpu, one small compilation
+      +-- builders      workers.compiling.gpu, one small compilation
       +-- cuda standby  Inductor
 
 and where no kernel needs torch for its builds:
 
     workers
-      +-- builders               Triton, the digest, workers.build.gpu, one small compilation
+      +-- builders               Triton, the digest, workers.compiling.gpu, one small compilation
       +-- cuda+cuda standby      Triton, the digest, torch, workers.backends.cuda.backend
             +-- cuda standby     Inductor
 

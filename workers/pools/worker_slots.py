@@ -11,7 +11,7 @@ from pathlib import Path
 
 from search_spaces.records import Value
 from workers import backend_kinds
-from workers.records import PoolSpec
+from workers.job_records import PoolSpec
 
 #: Memory of a child with torch loaded while it compiles.
 _BUILDER_BYTES = 3 * 2**29

@@ -31,13 +31,13 @@
     the fork server is killed           the kernel kills its branches; reapers and workers live on,
                                         and the next child gets a new server
 
-A child has its own fork server, or shares one with others, and a folder with it (`folders`).
+A child has its own fork server, or shares one with others, and a folder with it (`process_folders`).
 `workers.pools.worker_servers` makes the servers that all workers of a local pool share.
 
 What follows a lost process is decided here too: a crash is retried once in a fresh process
 (`crash_retry`), a standby process takes over (`standby`), the candidate at fault is found
 (`fault_attribution`), and faults of the machine are no candidate's (`machine_faults`).
 
-The package imports `workers.records` and `search_spaces` alone; builders, runners and pools import
-it.
+The package imports `workers.job_records` and `search_spaces` alone; builders, runners and pools
+import it.
 """

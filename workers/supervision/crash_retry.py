@@ -8,7 +8,7 @@ A process may be ended by its variant (SIGSEGV, abort), by the system (out of me
   pool reports the job as lost;
 - a process that dies while it starts is replaced once; a second death loses the worker.
 
-Builds apply the rule in `workers.build.process_builder`, measurements in `fault_attribution`.
+Builds apply the rule in `workers.compiling.process_builder`, measurements in `fault_attribution`.
 """
 
 from __future__ import annotations

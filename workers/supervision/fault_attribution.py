@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from search_spaces.records import Status, config_key
-from workers.records import Failure, MeasureJob, Measurement, Mode, Timing, WorkerInfo
+from workers.job_records import Failure, MeasureJob, Measurement, Mode, Timing, WorkerInfo
 from workers.supervision.crash_retry import at_fault, crash_message, raise_if_killed
 from workers.supervision.error_text import times
 from workers.supervision.supervised_child import ChildDied

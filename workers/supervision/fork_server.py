@@ -2,7 +2,7 @@
 
     server = ForkServer("workers", preload=("torch",))
     builders = server.branch("builders")
-    builders.load("triton", "workers.build.gpu")
+    builders.load("triton", "workers.compiling.gpu")
     child = SupervisedChild("package.module:Factory", server=builders)
 
 Importing torch takes three to five seconds; a fork of a process that has done so is ready within
@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Protocol
 
 from workers.environment import for_workers
-from workers.supervision import folders
+from workers.supervision import process_folders
 from workers.supervision.captured_output import CapturedOutput
 from workers.supervision.child.messages import (
     EXIT_STATUS,
@@ -290,13 +290,13 @@ class ForkServer(Server):
         _await_exit(process, _EXIT_TIMEOUT_S)
         process.kill()
         process.wait()
-        folders.remove(self._folder)
+        process_folders.remove(self._folder)
         taken[1].finish()
 
     def _launch(self, control: socket.socket, output: int) -> tuple[_Process, dict[str, str]]:
         environ = _environ()
         if self._shared:
-            self._folder = self._folder or folders.unused_name()
+            self._folder = self._folder or process_folders.unused_name()
         self._popen = subprocess.Popen(
             [
                 *(sys.executable, "-u", "-m", _PROGRAM),
@@ -306,7 +306,7 @@ class ForkServer(Server):
             stdout=output,
             stderr=output,
             pass_fds=(control.fileno(),),
-            env={**environ, folders.SHARED: self._folder},
+            env={**environ, process_folders.SHARED: self._folder},
             cwd=self._cwd if self._cwd and os.path.isdir(self._cwd) else None,
             start_new_session=True,
         )

@@ -10,7 +10,7 @@ from workers.supervision.machine_faults import MachineFault
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel
     from search_spaces.records import Device
-    from workers.records import KernelRef
+    from workers.job_records import KernelRef
 
 
 def load_kernel(ref: KernelRef, device: Device | None = None) -> Kernel:

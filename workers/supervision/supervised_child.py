@@ -26,8 +26,8 @@ from typing import Any
 from tuner import tracing
 from workers.supervision.child.messages import Setup
 from workers.supervision.child_process import ChildProcess
-from workers.supervision.folders import unused_name
 from workers.supervision.fork_server import ForkServer, Server
+from workers.supervision.process_folders import unused_name
 from workers.supervision.response_deadline import ResponseDeadline
 
 _log = logging.getLogger(__name__)

@@ -11,19 +11,19 @@ from typing import Any
 
 from search_spaces.errors import TunerError
 from search_spaces.records import config_key
-from workers.build import count_compilations
+from workers.compiling import count_compilations
+from workers.job_records import (
+    Artifact,
+    Calibration,
+    Failure,
+    MeasurementProtocol,
+)
 from workers.measure.gate.checks import check_variant
 from workers.measure.session_backend import PreparedCandidate
 from workers.measure.task_data import TaskData
 from workers.measure.timers.perf_counter import PerfCounterTimer
 from workers.measure.timers.timer import Candidate
 from workers.measure.torch_backend import TorchBackend
-from workers.records import (
-    Artifact,
-    Calibration,
-    Failure,
-    MeasurementProtocol,
-)
 
 #: Loaded variants that a task keeps, because the incumbent is in every screening.
 _LOADED = 16
@@ -95,7 +95,7 @@ class CpuBackend(TorchBackend):
         return self._make_prepared(task, candidate, checked, compiled=compilations.count)
 
     def prepare_baseline(self, task: TaskData, name: str) -> PreparedCandidate | Failure:
-        from workers.build import headers, linking
+        from workers.compiling import headers, linking
 
         # Builders have compiled the headers of these flags, which a baseline has in common with the
         # default config.

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from search_spaces.records import Device, Toolchain, Value
 from workers.backend_spec import STATISTICS, TORCH, BackendSpec, Describe
-from workers.records import Artifact, BuildJob, Failure
+from workers.job_records import Artifact, BuildJob, Failure
 
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel
     from workers.roles import Backend
 
 _INDUCTOR = (
-    *(*TORCH, "torch._inductor.compile_fx", "workers.build.inductor"),
-    "workers.build.inductor_sample:compile_sample",
+    *(*TORCH, "torch._inductor.compile_fx", "workers.compiling.inductor"),
+    "workers.compiling.inductor_sample:compile_sample",
 )
 
 
@@ -49,18 +49,18 @@ class CpuSpec(BackendSpec):
         import importlib
 
         importlib.import_module("torch._inductor.compile_fx")
-        importlib.import_module("workers.build.inductor")
+        importlib.import_module("workers.compiling.inductor")
 
     def builder_preload(self) -> tuple[str, ...]:
         return _INDUCTOR
 
     def compile(self, kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
-        from workers.build.inductor import build_cpu
+        from workers.compiling.inductor import build_cpu
 
         return build_cpu(kernel, job, cache_dir)
 
     def build_sample(self, device: Device, cache_dir: Path) -> None:
-        from workers.build.inductor import build_sample
+        from workers.compiling.inductor import build_sample
 
         build_sample(cache_dir)
 
@@ -74,7 +74,7 @@ class CpuSpec(BackendSpec):
 
     def preload(self) -> tuple[str, ...]:
         # Inductor has chosen the folder of its precompiled headers during its import.
-        headers = "workers.build.isa:without_header_precompilation"
+        headers = "workers.compiling.isa:without_header_precompilation"
         return (*_INDUCTOR, headers, "workers.backends.cpu.backend", STATISTICS)
 
     def create(self, *, index: int, cache_dir: str, **options: Value) -> Backend:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, ClassVar
 from search_spaces.kernel import Cost, Kernel, Tolerance
 from search_spaces.records import Workload, config_key
 from tuner.tracing import span
-from workers.build import count_compilations
-from workers.build.launch_key import LaunchKey, difference
-from workers.measure.failures import failure_of
+from workers.compiling import count_compilations
+from workers.compiling.launch_key import LaunchKey, difference
+from workers.job_records import Artifact, Calibration, Failure, KernelRef, MeasurementProtocol
+from workers.measure.failure_values import failure_of
 from workers.measure.gate.checks import Checked, check_variant
 from workers.measure.monitor import Monitor, Sample
 from workers.measure.roofline import at_peak_us, roofline_us
@@ -23,7 +24,6 @@ from workers.measure.timers.methods import choose_method, gpu_timer
 from workers.measure.timers.timer import Candidate, Timer
 from workers.measure.torch_backend import TorchBackend
 from workers.measure.triton_launch import bind, bind_copies, provide_memory
-from workers.records import Artifact, Calibration, Failure, KernelRef, MeasurementProtocol
 
 if TYPE_CHECKING:
     import torch

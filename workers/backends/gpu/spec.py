@@ -10,8 +10,8 @@ from search_spaces.errors import TunerError
 from search_spaces.records import Device
 from workers import backend_kinds
 from workers.backend_spec import BEFORE_TORCH, ENVIRONMENT, STATISTICS, WORKERS, BackendSpec
-from workers.records import Artifact, BuildJob, Failure
-from workers.supervision.folders import shared_folder
+from workers.job_records import Artifact, BuildJob, Failure
+from workers.supervision.process_folders import shared_folder
 
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel
@@ -61,21 +61,22 @@ class GpuSpec(BackendSpec):
         warm_triton(self.offline(self.usual_target), cache_dir)
 
     def compile(self, kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
-        from workers.build.gpu import build_gpu
+        from workers.compiling.gpu import build_gpu
 
         # A kernel with the same constants, specialisations and options has the same binary for
         # several workloads, so that what one builder has compiled serves all builders of a pool.
         return build_gpu(kernel, job, shared_folder() or cache_dir)
 
     def build_sample(self, device: Device, cache_dir: Path) -> None:
-        from workers.build.gpu import build_gpu
+        from workers.compiling.gpu import build_gpu
 
         kernel, job = sample(device)
         build_gpu(kernel, job, cache_dir)
 
     def environment(self, cache_dir: Path) -> dict[str, str]:
-        # Variants share the host modules that Triton generates, see `workers.build.host_modules`.
-        shared = {"TRITON_CACHE_MANAGER": "workers.build.host_modules:HostModules"}
+        # Variants share the host modules that Triton generates, see
+        # `workers.compiling.host_modules`.
+        shared = {"TRITON_CACHE_MANAGER": "workers.compiling.host_modules:HostModules"}
         return {**super().environment(cache_dir), **shared}
 
     def preload(self) -> tuple[str, ...]:
@@ -96,7 +97,7 @@ class GpuSpec(BackendSpec):
         return (*ENVIRONMENT, *WORKERS, "triton", _TRITON_KEY, *self._compiler())
 
     def _compiler(self) -> tuple[str, ...]:
-        return "workers.build.gpu", f"{__name__}:compile_sample {self.usual_target}"
+        return "workers.compiling.gpu", f"{__name__}:compile_sample {self.usual_target}"
 
 
 def compile_sample(target: str) -> None:
@@ -104,7 +105,7 @@ def compile_sample(target: str) -> None:
 
     No device is visible meanwhile: a process that has asked the driver for one cannot be forked.
     """
-    from workers.build.cache import environment
+    from workers.compiling.cache import environment
     from workers.device import offline
 
     hidden = {one.visible_devices: "" for one in backend_kinds.specs() if one.visible_devices}
@@ -114,7 +115,7 @@ def compile_sample(target: str) -> None:
 
 def warm_triton(device: Device, cache_dir: Path) -> None:
     """Compile a small kernel for a device; its code is never run."""
-    from workers.build import build
+    from workers.compiling import build
 
     _, job = sample(device)
     build(job, cache_dir / "warm-up")
@@ -123,7 +124,7 @@ def warm_triton(device: Device, cache_dir: Path) -> None:
 def sample(device: Device) -> tuple[Kernel, BuildJob]:
     """A small kernel, and the job to build it for a device."""
     from search_spaces.registry import load
-    from workers.records import KernelRef
+    from workers.job_records import KernelRef
 
     kernel = load(_SAMPLE)
     workload = kernel.workloads()[0]

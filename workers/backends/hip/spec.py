@@ -10,7 +10,7 @@ from search_spaces.records import Device, Value
 from workers.backend_spec import Peak
 from workers.backends.gpu.spec import GpuSpec
 from workers.backends.hip import limits
-from workers.records import Artifact, BuildJob, Failure
+from workers.job_records import Artifact, BuildJob, Failure
 
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel

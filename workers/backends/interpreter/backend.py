@@ -14,13 +14,20 @@ from search_spaces.records import Config, Device, Workload
 from workers.backends.interpreter.arithmetic import extend, uninterpretable
 from workers.backends.interpreter.launched import computation
 from workers.device import offline
+from workers.job_records import (
+    Artifact,
+    Failure,
+    MeasureJob,
+    Measurement,
+    MeasurementProtocol,
+    Mode,
+)
 from workers.measure.gate.checks import Checked, check_variant
 from workers.measure.session_backend import PreparedCandidate
 from workers.measure.task_data import TaskData
 from workers.measure.timers.timer import Candidate, Timer
 from workers.measure.torch_backend import TorchBackend
 from workers.measure.triton_launch import WritingVariant, bind
-from workers.records import Artifact, Failure, MeasureJob, Measurement, MeasurementProtocol, Mode
 
 if TYPE_CHECKING:
     import torch

@@ -58,7 +58,7 @@ class InterpreterSpec(BackendSpec):
         from workers.backends.gpu import spec
 
         return (
-            *(*TORCH, "triton", "triton.runtime.cache:triton_key", "workers.build.gpu"),
+            *(*TORCH, "triton", "triton.runtime.cache:triton_key", "workers.compiling.gpu"),
             f"{spec.__name__}:{spec.compile_sample.__name__} {_WARM_UP_TARGET}",
         )
 

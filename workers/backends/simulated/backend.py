@@ -18,16 +18,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search_spaces.recorded.space import RecordedSpace
+from search_spaces.recorded.recorded_space import RecordedSpace
 from search_spaces.records import Config, Device, Status, Toolchain, config_key, digest
 from workers.backends.simulated.build import (
     make_unrecorded_failure,
     recorded_failure,
     recorded_space,
 )
-from workers.backends.simulated.clock import SampleSource, SimulatedTimer
+from workers.backends.simulated.simulated_time import SampleSource, SimulatedTimer
 from workers.backends.simulated.spec import SimulatedSpec
-from workers.records import (
+from workers.job_records import (
     Artifact,
     Failure,
     MeasureJob,

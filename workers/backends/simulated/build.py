@@ -7,9 +7,9 @@ import time
 from functools import lru_cache
 
 from search_spaces.errors import TunerError
-from search_spaces.recorded.space import RecordedConfig, RecordedSpace
+from search_spaces.recorded.recorded_space import RecordedConfig, RecordedSpace
 from search_spaces.records import Config, Status, config_key, digest
-from workers.records import Artifact, BuildJob, Failure, KernelRef, StaticFacts
+from workers.job_records import Artifact, BuildJob, Failure, KernelRef, StaticFacts
 
 _PREFIX = "recorded:"
 _BUILD_FAILURES = (Status.CONSTRAINTS, Status.COMPILE)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from search_spaces.records import Device, Toolchain, Value
 from workers.backend_spec import BackendSpec, Describe, NodeCapacity
-from workers.records import Artifact, BuildJob, Failure
+from workers.job_records import Artifact, BuildJob, Failure
 
 if TYPE_CHECKING:
     from workers.roles import Backend

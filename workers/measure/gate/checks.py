@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from search_spaces.records import Status
+from workers.job_records import Failure
 from workers.measure.gate.buffers import POISONS, GuardedTensor
 from workers.measure.gate.comparison import (
     Comparisons,
@@ -19,7 +20,6 @@ from workers.measure.gate.comparison import (
 )
 from workers.measure.gate.run_observer import RunObserver
 from workers.measure.task_data import TaskData, as_integers
-from workers.records import Failure
 
 if TYPE_CHECKING:
     import torch

@@ -28,9 +28,9 @@ import time
 from collections.abc import Sequence
 
 from search_spaces.statistics import PairedRatio, compare_pairs
+from workers.job_records import MeasurementProtocol
 from workers.measure.race.samples import CandidateSamples, affordable_passes, collect_active
 from workers.measure.timers.timer import Candidate, Timer
-from workers.records import MeasurementProtocol
 
 #: A confirmation takes `final_pairs` passes at most this many times.
 _MAX_ROUNDS = 8

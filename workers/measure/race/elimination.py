@@ -21,6 +21,7 @@ import time
 from collections.abc import Sequence
 
 from search_spaces.statistics import compare_pairs
+from workers.job_records import MeasurementProtocol
 from workers.measure.race.samples import (
     CandidateSamples,
     affordable_passes,
@@ -28,7 +29,6 @@ from workers.measure.race.samples import (
     leader,
 )
 from workers.measure.timers.timer import Candidate, Timer
-from workers.records import MeasurementProtocol
 
 #: Shares of the first round after which there is a look, and the fewest passes before any look.
 _EARLY_LOOKS, _FEWEST_PASSES = (1 / 4, 1 / 2), 4

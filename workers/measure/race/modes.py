@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from search_spaces.statistics import PairedRatio, compare_pairs
+from workers.job_records import MeasurementProtocol, Mode
 from workers.measure.race.confirmation import confirm, reported_ratio
 from workers.measure.race.elimination import race
 from workers.measure.race.screening import screen
 from workers.measure.timers.timer import Candidate, Timer
-from workers.records import MeasurementProtocol, Mode
 
 
 def collect_samples(

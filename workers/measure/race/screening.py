@@ -19,10 +19,10 @@ import math
 from collections.abc import Sequence
 
 from search_spaces.statistics import compare_pairs
+from workers.job_records import MeasurementProtocol
 from workers.measure.race.interleaving import screening_orders
 from workers.measure.race.samples import CandidateSamples, leader
 from workers.measure.timers.timer import Candidate, Timer
-from workers.records import MeasurementProtocol
 
 #: Screenings follow each other every few builds, and `cap` and `near` are larger than the error of
 #: a clock that still ramps up.

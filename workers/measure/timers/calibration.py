@@ -26,13 +26,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from workers.job_records import Calibration
 from workers.measure.timers.events import EventTimer
 from workers.measure.timers.kept_calibration import SpotCheck
 from workers.measure.timers.methods import METHODS, gpu_timer, overhead_key
 from workers.measure.timers.perf_counter import PerfCounterTimer
 from workers.measure.timers.timer import Candidate, Timer
 from workers.measure.timers.warm_up import WarmUp
-from workers.records import Calibration
 
 if TYPE_CHECKING:
     import torch

@@ -24,7 +24,7 @@ from search_spaces.atomic_file import write_atomic
 from search_spaces.records import Device, Toolchain, digest
 from tuner.tracing import span
 from workers import user_cache
-from workers.records import Calibration
+from workers.job_records import Calibration
 
 #: The largest accepted differences of two spot checks.
 OVERHEAD_LIMIT_US = 0.5

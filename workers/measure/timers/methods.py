@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from search_spaces.errors import TunerError
+from workers.job_records import Calibration
 from workers.measure.timers.cupti import CuptiTimer
 from workers.measure.timers.events import EventTimer
 from workers.measure.timers.gpu_timer import DEFAULT_QUANTUM_US
 from workers.measure.timers.graph import GraphTimer
 from workers.measure.timers.timer import Timer
 from workers.measure.timers.warm_up import WarmUp
-from workers.records import Calibration
 
 if TYPE_CHECKING:
     import torch

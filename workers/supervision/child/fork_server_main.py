@@ -27,7 +27,7 @@ from contextlib import suppress
 from typing import Any
 
 from tuner import tracing
-from workers.supervision import folders
+from workers.supervision import process_folders
 from workers.supervision.child.messages import (
     DESCRIPTORS,
     EXIT_STATUS,
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> None:
     try:
         ForkServerProcess(control, argv[2]).serve()
     finally:
-        folders.remove(os.environ.get(folders.SHARED, ""))
+        process_folders.remove(os.environ.get(process_folders.SHARED, ""))
 
 
 class ForkServerProcess:
@@ -244,7 +244,7 @@ def _become_reaper(
             os.environ.pop(variable, None)
         else:
             os.environ[variable] = value
-    folders.use_for_temporary_files(order["scratch"])
+    process_folders.use_for_temporary_files(order["scratch"])
     adopt_orphans()
     reaper = os.getpid()
     worker = os.fork()

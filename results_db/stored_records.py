@@ -1,0 +1,388 @@
+"""The records that the store takes and returns. SQLAlchemy models never leave `results_db`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from search_spaces.records import Config, Device, Status, Toolchain, Value, Workload
+from workers.job_records import Calibration
+
+
+@dataclass(frozen=True, slots=True)
+class TaskKey:
+    """The identity of a search. Results of two tasks are interchangeable if their keys match.
+
+    `convert.reuse_key` is the rule for a match.
+    """
+
+    #: Name of the kernel.
+    kernel: str
+    #: Digest of the code and constants behind the launches.
+    launch_hash: str
+    #: Digest of reference, inputs, tolerance and baselines; empty where unknown.
+    check_hash: str
+    #: Digest of the declared search space. It is not part of a match.
+    space_hash: str
+    workload: Workload
+    device: Device
+    toolchain: Toolchain
+    #: Digest of the measurement protocol's constants.
+    protocol: str = ""
+    #: Digests of the jitted functions alone, as `tuner.runtime` computes them. Not part of a match.
+    kernel_hashes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRecord:
+    """One finished trial, stored in one transaction. Times are in the unit of their name."""
+
+    #: Unique name of the attempt; the same attempt stored twice is stored once.
+    attempt_id: str
+    #: Position in the order in which the strategy proposed the task's configs, from 0.
+    number: int
+    config: Config
+    status: Status
+    #: Where the result comes from: `measured`; `built` (compiled for a device that is absent and,
+    #: where possible, verified); `binary` (the binary equals that of another trial of the task);
+    #: `reused` (an earlier run's result); or `verified` (an earlier run's time of an equal binary,
+    #: with its outputs verified in this run).
+    source: str = "measured"
+    #: One line on a failure.
+    message: str = ""
+    #: Raw text of a failure.
+    detail: str = ""
+    #: The strategy that proposed the config.
+    strategy: str = ""
+    #: The attempt that a `binary`, `reused` or `verified` result was copied from.
+    copied_from: str = ""
+    #: Equal hashes are equal machine code.
+    binary_hash: str = ""
+    #: 32-bit registers per thread; None where unknown, like the sizes below.
+    registers: int | None = None
+    #: Local memory per thread, bytes.
+    spill_bytes: int | None = None
+    #: Shared memory of a block, bytes.
+    shared_bytes: int | None = None
+    #: Size of the binaries, bytes.
+    binary_bytes: int | None = None
+    #: Seconds of building.
+    build_s: float = 0.0
+    #: This trial's share of the seconds for which the device was held.
+    device_s: float = 0.0
+    #: Of `device_s`, the seconds spent timing.
+    timing_s: float = 0.0
+    #: The runner, or the builder of a trial that no runner received.
+    worker: str = ""
+    #: The timing method; empty when nothing was timed.
+    method: str = ""
+    #: The cache policy: `cold`, `rotate` or `warm`.
+    cache: str = ""
+    #: Config key of the incumbent in the same screening.
+    incumbent: str = ""
+    #: Calibrated median time; None when nothing was timed.
+    median_us: float | None = None
+    #: ln(time / incumbent's time) in the same screening.
+    log_ratio: float | None = None
+    #: Lower end of its 95 % interval.
+    log_ratio_low: float | None = None
+    #: Upper end of its 95 % interval.
+    log_ratio_high: float | None = None
+    #: ||out - ref|| / ||ref||, the largest over all seeds.
+    error: float | None = None
+    #: Launches that compiled on the device worker.
+    compiled: int = 0
+    #: The check that the outputs passed.
+    verified_by: str = ""
+    #: Whether a repetition gave the same bits; None where no repetition was compared.
+    deterministic: bool | None = None
+    #: Raw times in the order of measurement.
+    samples_us: tuple[float, ...] = field(default=(), repr=False)
+    #: Raw times of the incumbent in the same screening.
+    incumbent_samples_us: tuple[float, ...] = field(default=(), repr=False)
+    #: What the device monitor recorded during the measurement.
+    clocks: Mapping[str, float | str] = field(default_factory=dict)
+    finished_at: datetime | None = None
+
+
+#: Every status but `correct`.
+FAILURES = tuple(status for status in Status if status is not Status.CORRECT)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialFilter:
+    """A selection of trials; every condition must hold."""
+
+    #: Only trials of this run; None for all runs.
+    run_id: int | None = None
+    #: Only trials of the kernel with this name; None for all kernels.
+    kernel: str | None = None
+    #: Dims that the workload must have, written as in its key: `M=32`.
+    words: tuple[str, ...] = ()
+    #: Only trials with one of these statuses.
+    statuses: tuple[Status, ...] = FAILURES
+    #: Only trials with this text in their message or detail, in upper or lower case.
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTrial:
+    """A stored trial and the task it belongs to."""
+
+    attempt_id: str
+    run_id: int
+    task_id: int
+    #: Name of the kernel.
+    kernel: str
+    workload: Workload
+    #: Name of the device.
+    device: str
+    config: Config
+    status: Status
+    #: The failure in one line; empty for a correct trial.
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineRecord:
+    """One baseline in the confirmation."""
+
+    name: str
+    #: Why the baseline has no time, else `correct`.
+    status: Status
+    #: Confirmed median time.
+    median_us: float | None = None
+    #: ln(baseline time / winner time): positive when the winner is faster.
+    log_ratio: float | None = None
+    #: Lower end of its 95 % interval.
+    log_ratio_low: float | None = None
+    #: Upper end of its 95 % interval.
+    log_ratio_high: float | None = None
+    #: ||out - ref|| / ||ref||.
+    error: float | None = None
+    #: One line on a failure.
+    message: str = ""
+    #: Raw times in the order of measurement.
+    samples_us: tuple[float, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class FinalRecord:
+    """The measurement of one finalist in the race or in the confirmation."""
+
+    #: `race` or `confirm`.
+    stage: str
+    config: Config
+    #: Why the finalist has no time, else `correct`.
+    status: Status = Status.CORRECT
+    median_us: float | None = None
+    #: ln(time / reference's time): positive when slower. The reference of a race is its leader;
+    #: the reference of a confirmation is the winner. A reference's own ratio is 0.
+    log_ratio: float | None = None
+    #: Lower end of its interval. The intervals of a race hold jointly, with the probability that
+    #: the protocol states. The intervals of a confirmation are 95 % each.
+    log_ratio_low: float | None = None
+    #: Upper end of its interval.
+    log_ratio_high: float | None = None
+    #: Raw times in the order of the passes.
+    samples_us: tuple[float, ...] = field(default=(), repr=False)
+    #: Whether the finalist was dropped before the end of the race, and so has fewer samples.
+    dropped: bool = False
+    #: One line on a failure.
+    message: str = ""
+    #: The timing method.
+    method: str = ""
+    #: The cache policy.
+    cache: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionRecord:
+    """The outcome of a task: the winner, its tie set and the verdict."""
+
+    winner: Config
+    #: All configs that cannot be distinguished from the winner, itself included.
+    tie_set: tuple[Config, ...]
+    #: The winner against the default config: `faster`, `slower`, `same` or `undecided`.
+    verdict: str
+    #: How the winner was chosen from its tie set.
+    reason: str = ""
+    runner_up: Config | None = None
+    default: Config | None = None
+    #: The winner's median time in the confirmation.
+    median_us: float | None = None
+    #: The default config's median time in the confirmation.
+    default_us: float | None = None
+    #: ln(default time / winner time): positive when the winner is faster.
+    log_ratio: float | None = None
+    #: Lower end of its 95 % interval.
+    log_ratio_low: float | None = None
+    #: Upper end of its 95 % interval.
+    log_ratio_high: float | None = None
+    #: The winner's raw times in the confirmation.
+    samples_us: tuple[float, ...] = field(default=(), repr=False)
+    #: Launches that compiled on the device worker during the confirmation.
+    compiled: int = 0
+    #: What the device monitor recorded during the confirmation.
+    clocks: Mapping[str, float | str] = field(default_factory=dict)
+    confirmed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """One execution of a campaign, as listings show it."""
+
+    run_id: int
+    campaign: str
+    #: `running`, `finished`, `interrupted` or `failed`.
+    status: str
+    started_at: datetime
+    finished_at: datetime | None
+    #: Digest of what was requested; equal hashes may be resumed.
+    spec_hash: str
+    seed: int
+    #: Facts about host, code and configuration.
+    environment: Mapping[str, Value] = field(default_factory=dict)
+    #: Figures that listings show.
+    summary: Mapping[str, Value] = field(default_factory=dict)
+    #: `host:pid` of the driver that holds the run; empty when no driver holds it.
+    holder: str = ""
+    #: The driver's last heartbeat, by the database's clock.
+    heartbeat_at: datetime | None = None
+    #: Random token of the driver that holds the run; empty when no driver holds it.
+    lease: str = ""
+    #: Identity of the driver's process as `tuner.campaign.process_identity.identity` writes it;
+    #: empty where unknown.
+    process: str = ""
+    #: Seconds since the last heartbeat when this was read, by the database's clock.
+    silent_s: float | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInfo:
+    """One task of a run with its outcome."""
+
+    task_id: int
+    run_id: int
+    key: TaskKey
+    #: `search`, `finals`, `confirm` or `done`.
+    stage: str
+    #: Least operations of the workload.
+    flops: float = 0.0
+    #: Least bytes of the workload through device memory.
+    bytes: float = 0.0
+    #: Admissible relative error of the outputs.
+    tolerance: float | None = None
+    #: One line on the task, for example why its search ended.
+    note: str = ""
+    selection: SelectionRecord | None = None
+    baselines: tuple[BaselineRecord, ...] = ()
+    finals: tuple[FinalRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSummary:
+    """One task as a listing shows it."""
+
+    task_id: int
+    kernel: str
+    #: The workload's key.
+    workload: str
+    #: The device's name.
+    device: str
+    #: `search`, `finals`, `confirm` or `done`.
+    stage: str
+    #: One line on the task.
+    note: str
+    #: Number of finished trials.
+    trials: int
+    #: Number of trials with correct outputs.
+    correct: int
+    #: The least median time of a correct trial, in microseconds.
+    best_us: float | None
+    selection: SelectionRecord | None = None
+    #: The baselines of the confirmation, without their samples.
+    baselines: tuple[BaselineRecord, ...] = ()
+    #: Status and message of the most frequent failure, where no trial is correct.
+    failure: str = ""
+    #: Number of trials with that failure.
+    failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmedTask:
+    """A task with a confirmed time, in outline: enough to say which result is the best known."""
+
+    task_id: int
+    #: Name of the kernel.
+    kernel: str
+    #: Digest of the code and constants behind the launches.
+    launch_hash: str
+    #: Digest of reference, inputs, tolerance and baselines; empty where unknown.
+    check_hash: str
+    #: The workload's key.
+    workload: str
+    #: The device's backend kind, such as `cuda`.
+    device_kind: str
+    #: The device's name.
+    device: str
+    #: The device's target, such as `cuda:90`.
+    target: str
+    #: The digest that equal devices share.
+    fingerprint: str
+    #: Version of torch; empty where unknown, like Triton's.
+    torch: str
+    triton: str
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationRecord:
+    """The calibration of one device and its clock when a worker started."""
+
+    device: Device
+    toolchain: Toolchain
+    #: Name of the worker's host.
+    host: str
+    measured_at: datetime
+    calibration: Calibration
+
+
+@dataclass(frozen=True, slots=True)
+class Fire:
+    """One firing of a schedule. UNIQUE (schedule, instant) makes it happen once."""
+
+    schedule: str
+    #: The time for which the schedule asks.
+    instant: datetime
+    #: `started`, `finished`, `failed`, `missed` (merged into a later firing) or `interrupted` (can
+    #: be resumed).
+    state: str
+    #: The host that claimed the firing.
+    host: str = ""
+    #: The run that the firing started.
+    run_id: int | None = None
+    #: The time of the claim, by the database's clock.
+    fired_at: datetime | None = None
+    #: One line on a failure.
+    message: str = ""
+    #: Identity of the claiming process as `tuner.campaign.process_identity.identity` writes it;
+    #: empty where unknown.
+    process: str = ""
+    #: Number of starts.
+    attempts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ExportInfo:
+    """One file that was written from results."""
+
+    path: str
+    #: Name of the exporter.
+    format: str
+    run_id: int | None
+    #: SHA-256 of the content.
+    sha256: str
+    #: The tasks whose results the file holds.
+    task_ids: tuple[int, ...]
+    exported_at: datetime

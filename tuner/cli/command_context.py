@@ -1,0 +1,130 @@
+"""The context of a command: its settings, the store, the run it refers to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from search_spaces.errors import TunerError
+from tuner.cli.console import note
+
+if TYPE_CHECKING:
+    from results_db import Store
+    from results_db.stored_records import RunInfo
+    from search_spaces.kernel import Kernel
+    from tuner.settings.sections import Settings
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        "-c",
+        envvar="TUNER_CONFIG",
+        help="The configuration file; by default config.yaml in this folder.",
+        show_default=False,
+    ),
+]
+WorkloadsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--workload",
+        help="Only workloads with these dims, as 'M=32 dtype=float16'; may be repeated.",
+    ),
+]
+#: Part of the folder into which Ray unpacks the `--working-dir` of a submitted job.
+_JOB_FOLDER = "/runtime_resources/working_dir_files/"
+_started_s = time.monotonic()
+#: The largest integer that every database takes.
+LARGEST = 2**63 - 1
+RunArgument = Annotated[
+    int | None,
+    typer.Argument(
+        help="The run's number; the latest run by default.", metavar="RUN", min=1, max=LARGEST
+    ),
+]
+
+
+def settings_of(
+    config: Path | None, overrides: Mapping[str, object] | None = None
+) -> tuple[Settings, Path]:
+    """The settings and the folder their relative paths start from; also starts their log file."""
+    from tuner.cli import logs
+    from tuner.settings import load
+
+    settings, base = load(config, overrides or {})
+    logs.current.configure(settings.logging)
+    return settings, base
+
+
+def warn_of_job_folders(settings: Settings) -> None:
+    """Warn of results inside the folder of a submitted Ray job, which Ray removes later."""
+    # A run only reads `paths.priors`.
+    written = settings.paths.model_dump(exclude={"priors"})
+    places = {
+        "database.url": settings.database.url,
+        **{f"paths.{name}": place for name, place in written.items()},
+    }
+    lost = [name for name, place in places.items() if _JOB_FOLDER in place]
+    if lost:
+        variable = f"TUNER__{lost[0].replace('.', '__').upper()}"
+        note(
+            f"{', '.join(lost)}: inside the folder of this job, which Ray removes; set it to a "
+            f"permanent place ({variable}=...)"
+        )
+
+
+def command_started_s() -> float:
+    """The start of the present command, by `time.monotonic`."""
+    return _started_s
+
+
+def begin_command(started_s: float) -> None:
+    """Note the start of a command, by `time.monotonic`."""
+    global _started_s
+    _started_s = started_s
+
+
+@contextmanager
+def store_of(settings: Settings, *, create: bool = False) -> Iterator[Store]:
+    """The results database, open for the length of the block."""
+    from results_db import Store
+
+    with Store.open(settings.database.url, create=create) as store:
+        yield store
+
+
+def pick_run(store: Store, run_id: int | None) -> RunInfo:
+    """The run of that number, or the latest; raises `TunerError` without one."""
+    if run_id is not None:
+        return store.run(run_id)
+    latest = store.last_run()
+    if latest is None:
+        raise TunerError("the database has no run yet", "start one with `tuner run quickstart`")
+    return latest
+
+
+def configured_kernels(
+    settings: Settings, base: Path, more: Sequence[str] = ()
+) -> dict[str, list[Kernel]]:
+    """The kernels of the configuration that are no registered names, imported, by their names.
+
+    more: further specs. A kernel that does not import is reported and left out.
+    """
+    from search_spaces import registry
+
+    lines = [task.kernel for plan in settings.campaigns.values() for task in plan.tasks]
+    specs = dict.fromkeys(spec for spec in [*more, *settings.kernels, *lines] if ":" in spec)
+    found: dict[str, list[Kernel]] = {}
+    for spec in specs:
+        try:
+            kernel = registry.load_undecided(spec, (str(base),))
+        except TunerError as error:
+            note(f"left out: {error.message}")
+        else:
+            found.setdefault(kernel.name, []).append(kernel)
+    return found

@@ -1,0 +1,130 @@
+"""The progress of a running engine, as users see it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from results_db.shipped import select_shipped
+from results_db.stored_records import SelectionRecord
+from tuner.engine.engine import Engine
+from tuner.engine.stage import Stage
+from tuner.engine.task import Task
+from tuner.progress import Progress, TaskProgress
+
+
+def progress(
+    engine: Engine,
+    *,
+    now: float,
+    elapsed_s: float,
+    offered_s: float,
+    fresh: int,
+    chosen: Mapping[int, SelectionRecord],
+) -> Progress:
+    """The progress of all tasks.
+
+    now: the engine's time. elapsed_s: since the run began. offered_s: device seconds of all
+    workers, used or not. fresh: trials that this process finished; the rate and the time left
+    follow from them. chosen: outcomes of tasks that are shown as done for the first time.
+    """
+    done = sum(task.search.done for task in engine.tasks)
+    total = _total(engine)
+    rate = fresh / elapsed_s if elapsed_s > 0 else 0.0
+    stage, activity = _activity(engine)
+    shown = [
+        task
+        for task in engine.tasks
+        if task.stage not in (Stage.WAITING, Stage.DONE)
+        or (task.stage is Stage.DONE and task.spec.task_id in chosen)
+    ]
+    return Progress(
+        done=done,
+        total=total,
+        trials_per_s=rate,
+        busy_share=min(1.0, engine.dispatcher.busy_s / offered_s) if offered_s > 0 else 0.0,
+        elapsed_s=elapsed_s,
+        left_s=_left_s(engine, None if total is None else total - done, rate, now),
+        building=engine.dispatcher.building,
+        measuring=sum(worker.job_id is not None for worker in engine.dispatcher.workers.values()),
+        tasks_done=sum(task.stage is Stage.DONE for task in engine.tasks),
+        tasks_total=len(engine.tasks),
+        tasks=tuple(_task(task, chosen.get(task.spec.task_id)) for task in shown),
+        stage=stage,
+        activity=activity,
+    )
+
+
+def _left_s(engine: Engine, trials: int | None, rate: float, now: float) -> float | None:
+    """Expected seconds until the end: of the planned trials at this rate, and of all finals."""
+    if trials is None or (trials > 0 and rate <= 0):
+        return None
+    return (trials / rate if trials > 0 else 0.0) + engine.finals_left_s(now)
+
+
+def _activity(engine: Engine) -> tuple[str, str]:
+    """The stage of the run in one word, and what it does in one line."""
+    if len(engine.tasks) == 1:
+        return _activity_of(engine, engine.tasks[0])
+    texts = [_activity_of(engine, task)[0] for task in engine.tasks if task.active]
+    counts = Counter(text for text in texts if text)
+    done = sum(task.stage is Stage.DONE for task in engine.tasks)
+    trials = sum(task.search.done for task in engine.tasks)
+    parts = [f"{stage} {number}" for stage, number in counts.items()]
+    text = ", ".join([f"{done} of {len(engine.tasks)} tasks done", *parts])
+    return "tuning", f"{text}: {trials} trials"
+
+
+def _activity_of(engine: Engine, task: Task) -> tuple[str, str]:
+    finals = task.finals
+    if task.stage is Stage.DONE:
+        return "closing", "ending the run"
+    if finals is not None and task.stage is Stage.CONFIRM:
+        return "confirming", f"confirming against {_format_count(task.spec.baselines, 'baseline')}"
+    if finals is not None:
+        return "racing", f"racing {len(finals.finalists)}"
+    if task.search.done:
+        best = _best_us(task)
+        text = f"searching: {task.search.done} trials"
+        return "searching", text if best is None else f"{text}, best {best:.4g} us"
+    opening = "" if engine.dispatcher.workers else f", opening {task.spec.device.name}"
+    building = engine.dispatcher.building
+    if not building:
+        return "searching", f"measuring the first variants{opening}"
+    return "building", f"building {building} variant{'s' * (building != 1)}{opening}"
+
+
+def _format_count(names: Sequence[str], noun: str) -> str:
+    return f"{len(names)} {noun}{'s' * (len(names) != 1)}"
+
+
+def _total(engine: Engine) -> int | None:
+    """The planned trials; None while a search without a limit of trials is open."""
+    total = 0
+    for task in engine.tasks:
+        if task.search.stopped:
+            total += len(task.search.trials)
+        elif task.spec.budget.trials is None:
+            return None
+        else:
+            total += task.spec.budget.trials
+    return total
+
+
+def _best_us(task: Task) -> float | None:
+    best = task.search.incumbent
+    return math.exp(best.score) if best is not None and best.score is not None else None
+
+
+def _task(task: Task, chosen: SelectionRecord | None) -> TaskProgress:
+    ships = None if chosen is None or task.stage is not Stage.DONE else select_shipped(chosen)
+    return TaskProgress(
+        label=task.spec.label,
+        stage=task.stage,
+        done=task.search.done,
+        total=task.spec.budget.trials,
+        best_us=_best_us(task),
+        confirmed_us=None if ships is None else ships.median_us,
+        speedup=None if ships is None or ships.log_ratio is None else math.exp(ships.log_ratio),
+    )

@@ -1,0 +1,114 @@
+"""The input of one search: what a task is about, how it is measured and when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from results_db.stored_records import TaskInfo, TrialRecord
+from search_spaces.records import Config, Device, Value, Workload
+from search_spaces.space import BoundSpace
+from tuner.strategies.strategy import Strategy
+from workers.job_records import KernelRef, MeasurementProtocol
+from workers.measure.race.screening import sufficient_samples
+
+_PROTOCOL = MeasurementProtocol()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskBudget:
+    """The limits of one search. The first limit that is reached ends it."""
+
+    #: Trials in all, polish trials included.
+    trials: int | None = None
+    #: Seconds of device time.
+    device_s: float | None = None
+    #: Seconds since the search began.
+    search_s: float | None = None
+    #: The engine's clock at the end of the whole run. A search ends earlier by the time that the
+    #: finals will take; a search that has not begun by then tries nothing.
+    ends_at: float | None = None
+    #: Expected seconds of the task's finals, until the run has seen finals.
+    finals_s: float = 0.0
+    #: How many of the last trials are neighbours of the incumbent.
+    polish: int = 0
+    #: Budget `auto`: the search ends, after a polish, when untried configs are expected to improve
+    #: the incumbent by less than this share. None: no such limit.
+    gain: float | None = None
+
+    def spent(
+        self, *, now: float, searched_s: float, device_s: float, finals_s: float = 0.0
+    ) -> bool:
+        """Whether a limit in seconds is reached.
+
+        searched_s: since the search began. finals_s: to keep free before the end of the run.
+        """
+        return (
+            (self.device_s is not None and device_s >= self.device_s)
+            or (self.search_s is not None and searched_s >= self.search_s)
+            or (self.ends_at is not None and now + finals_s >= self.ends_at)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """Everything the engine needs to know of one task."""
+
+    task_id: int
+    #: The task's name in messages.
+    label: str
+    kernel: KernelRef
+    workload: Workload
+    device: Device
+    space: BoundSpace
+    strategy: Strategy
+    default: Config
+    budget: TaskBudget
+    #: No such device is available: variants are built for the target and, with `verify`, run in
+    #: Triton's interpreter. Nothing is timed.
+    compile_only: bool = False
+    #: Whether variants of a compile-only task are run in the interpreter.
+    verify: bool = True
+    #: Names of the baselines that the confirmation measures.
+    baselines: tuple[str, ...] = ()
+    protocol: MeasurementProtocol = _PROTOCOL
+    #: The largest number of candidates in the race, the default config apart.
+    finalists: int = 8
+    build_timeout_s: float = 120.0
+    measure_timeout_s: float = 120.0
+    baseline_timeout_s: float = 120.0
+    #: Configs among which users choose by measuring. The fastest one replaces a default that fails.
+    listed: Sequence[Config] = ()
+    #: Trials that this run finished before it was interrupted.
+    finished: Sequence[TrialRecord] = ()
+    #: Results of other runs that are valid for this task.
+    known: Sequence[TrialRecord] = ()
+    #: Times that other revisions of the kernel have of binaries, by binary digest. A time holds for
+    #: an equal binary, but its outputs are verified again.
+    timed: Mapping[str, TrialRecord] = field(default_factory=dict)
+    #: An earlier task with the same key and a confirmed outcome.
+    settled: TaskInfo | None = None
+    #: Winners of neighbouring workloads in earlier runs, nearest first.
+    neighbours: Sequence[Config] = ()
+    #: A workload with odd sizes on which a winner must also be correct.
+    check_size: Workload | None = None
+    #: The values to which the campaign narrows parameters of the kernel's space.
+    narrowed: Mapping[str, Sequence[Value]] = field(default_factory=dict)
+    #: The seed and the options that `strategy` was created with.
+    seed: int = 0
+    strategy_options: Mapping[str, object] = field(default_factory=dict)
+
+    def dropped_early(self, record: TrialRecord | None) -> bool:
+        """Whether a screening dropped this trial after a few samples: its time is uncertain."""
+        if record is None:
+            return False
+        sufficient = sufficient_samples(self.protocol, record.median_us or 0.0)
+        return 0 < len(record.samples_us) < sufficient
+
+    def same_kernel_and_device(self, other: TaskSpec) -> bool:
+        """Whether another task differs in its workload only, so that its winner may help here."""
+        return (
+            self.task_id != other.task_id
+            and self.kernel == other.kernel
+            and self.device.fingerprint == other.device.fingerprint
+        )

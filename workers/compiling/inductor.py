@@ -1,0 +1,183 @@
+"""CPU variants: compiled by one call, each in a separate Inductor cache."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from search_spaces.errors import TunerError
+from search_spaces.records import canonical_json, config_key, digest
+from tuner.tracing import span
+from workers import toolchain
+from workers.compiling import headers, inductor_sample, isa, linking
+from workers.compiling.cache import (
+    INDUCTOR,
+    ISA,
+    compile_in_this_thread,
+    environment,
+    pack_files,
+)
+from workers.compiling.machine_check import check_cpp_builds
+from workers.host import cpu_device
+from workers.job_records import Artifact, BuildJob, Failure, StaticFacts
+
+if TYPE_CHECKING:
+    import torch
+
+    from search_spaces.kernel import Kernel
+
+_VARIANTS, _HEADERS, _EMPTY = "variants", "headers", "empty"
+#: Shorter parts of a build are in no trace.
+_LEAST_S = 0.01
+
+
+def build_cpu(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
+    """Compile a CPU variant for this machine and pack its Inductor cache.
+
+    Each variant has a separate cache folder below `cache_dir/variants`, so that all files in it
+    belong to the variant and an unchanged variant is not compiled again.
+    """
+    from search_spaces.tensors import is_compiled
+
+    _check_target(job)
+    check_cpp_builds(cache_dir)
+    compile_in_this_thread()
+    with span("probe the vector instructions", "build", least_s=_LEAST_S):
+        isa.probe_once(cache_dir)
+    if isa.headers_precompilable():
+        headers.share(cache_dir.resolve() / _HEADERS)
+    else:
+        isa.without_header_precompilation()
+    linking.without_reading_torch(cache_dir.resolve() / _EMPTY)
+    inductor_sample.without_timing_guards()
+    threads = kernel.cpu_threads(job.workload, job.config)
+    tools = toolchain.inductor_toolchain()
+    code = [kernel.launch_hash(), kernel.check_hash()]
+    identity = [*code, job.workload.as_dict(), dict(job.config), tools.build_key]
+    folder = cache_dir / _VARIANTS / digest([*identity, threads], 32)
+    with _fresh_compiler(folder), cpu_conditions(threads):
+        inputs = kernel.make_inputs(job.workload, 1, "cpu")
+        run = kernel.cpu_callable(job.workload, job.config)
+        with span("first call", "build", least_s=_LEAST_S):
+            run(inputs)
+        whole = is_compiled(run) and _compiled_whole()
+    binaries = sorted(folder.rglob("*.so"))
+    caches = [p for top in ("fxgraph", "aotautograd") for p in (folder / top).rglob("*")]
+    files = pack_files(folder, [*binaries, *(p for p in caches if p.is_file())], INDUCTOR)
+    probes = isa.probe_file(cache_dir)
+    if probes.is_file():
+        files |= pack_files(probes.parent, [probes], ISA)
+    return Artifact(
+        config=dict(job.config),
+        target=job.device.target,
+        toolchain=tools,
+        binary_hash=_identity(
+            folder, job, [threads, kernel.launch_hash(), _shapes(inputs)], whole=whole
+        ),
+        facts=StaticFacts(binary_bytes=sum(path.stat().st_size for path in binaries)),
+        files=files,
+    )
+
+
+def build_sample(folder: Path) -> None:
+    """Compile a small function to C++ in an empty folder. Raises what Inductor raises."""
+    import torch
+
+    def sample(x: torch.Tensor) -> torch.Tensor:
+        return x.exp() + 1
+
+    with _fresh_compiler(folder), cpu_conditions(1):
+        torch.compile(sample, dynamic=False)(torch.zeros(64))
+
+
+@contextmanager
+def cpu_conditions(threads: int) -> Iterator[None]:
+    """Run a CPU variant under the conditions of its build: `threads` threads, no gradients.
+
+    Both are part of Inductor's cache key, so a runner calls variants inside this block.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def _fresh_compiler(folder: Path) -> Iterator[None]:
+    """Dynamo and Inductor without state of other variants, with their cache in `folder`."""
+    import torch
+    from torch._inductor import utils
+
+    clear = getattr(utils, "clear_caches", None) or utils.clear_inductor_caches
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    clear()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with environment(TORCHINDUCTOR_CACHE_DIR=str(folder)):
+            yield
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    finally:
+        torch._dynamo.reset()
+        clear()
+
+
+def _check_target(job: BuildJob) -> None:
+    here = cpu_device().target
+    if job.device.target != here:
+        raise TunerError(
+            f"a {here} machine cannot build for {job.device.target}",
+            "use builders with the same kind of CPU as the runners",
+        )
+
+
+def _compiled_whole() -> bool:
+    """Whether all of the variant was compiled since the reset, with no part left to Python."""
+    from torch._dynamo.utils import counters
+
+    frames = counters["frames"]
+    return not counters["graph_break"] and frames["total"] == frames["ok"]
+
+
+def _shapes(inputs: Mapping[str, torch.Tensor]) -> list[Any]:
+    return [
+        [name, f"{tensor.dtype}", list(tensor.shape), list(tensor.stride())]
+        for name, tensor in sorted(inputs.items())
+    ]
+
+
+def _identity(folder: Path, job: BuildJob, called: list[Any], *, whole: bool) -> str:
+    """Everything that determines a variant: generated C++ and its flags, call order, `called`.
+
+    called: threads, the launches' code and the inputs' shapes. Code that is not compiled leaves no
+    trace in the folder. Therefore revisions of the code never share a hash, and configs share one
+    only if the `whole` variant is compiled. Inductor names a C++ file by a hash of its text and of
+    the compiler's command line.
+    """
+    sha = hashlib.sha256()
+    sources = sorted(folder.rglob("*.cpp"))
+    for path in sources:
+        sha.update(f"{path.name}\n".encode())
+    for path in sorted(folder.rglob("*.py")):
+        sha.update(_code_lines(path.read_text()).encode())
+    run: list[Any] = [called, job.config.get("precision")]
+    if not (sources and whole):
+        run.append(config_key(job.config))
+    sha.update(canonical_json(run).encode())
+    return sha.hexdigest()
+
+
+def _code_lines(text: str) -> str:
+    """A generated wrapper without its comments, which contain positions in the kernel's source."""
+    return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))

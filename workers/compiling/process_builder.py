@@ -1,0 +1,201 @@
+"""The builder role: one supervised child process that compiles, and sees no device."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from search_spaces.errors import TunerError
+from search_spaces.records import Status, Value, config_key
+from tuner.tracing import span
+from workers import backend_kinds
+from workers.job_records import Artifact, BuildJob, Failure
+from workers.supervision.crash_retry import at_fault, crash_message, raise_if_killed, start
+from workers.supervision.error_text import one_line, times
+from workers.supervision.fork_server import Server
+from workers.supervision.machine_faults import fault_of
+from workers.supervision.supervised_child import (
+    ChildDied,
+    ChildError,
+    ChildTimeout,
+    SupervisedChild,
+)
+from workers.supervision.worker_lost import WorkerLost, lost_to
+
+_WARM_TIMEOUT_S = 120.0
+
+_log = logging.getLogger(__name__)
+
+
+class ProcessBuilder:
+    """Builds in a child process of low priority; implements `workers.roles.Builder`.
+
+    build_options: the options of builds, by kind. kinds: the kinds of devices for which builds
+    are likely, which `warm_up` prepares. cores: the processors it may use, empty for all. server:
+    the fork server of its child, which others share and close; by default it has its own.
+
+    A build that takes too long is killed. A build whose compiler crashes is retried once in a fresh
+    process (`workers.supervision.crash_retry`). Raises WorkerLost if the kernel or the machine is
+    at fault, or if no child process can be started.
+    """
+
+    def __init__(
+        self,
+        build_options: Mapping[str, Mapping[str, Value]] | None = None,
+        worker_id: str = "builder",
+        nice: int = 10,
+        paths: tuple[str, ...] = (),
+        cwd: str | None = None,
+        kinds: Sequence[str] = (),
+        cores: frozenset[int] = frozenset(),
+        server: Server | None = None,
+    ) -> None:
+        self._worker_id = worker_id
+        self._kinds = tuple(kinds)
+        self._warmed: tuple[int | None, int] = (None, 0)
+        self._given_up = False
+        self._warming = False
+        self._child = SupervisedChild(
+            "workers.compiling.process_builder:BuildService",
+            {"options": {kind: dict(given) for kind, given in (build_options or {}).items()}},
+            environment=_environment,
+            paths=paths,
+            cwd=cwd,
+            name=worker_id,
+            nice=nice,
+            cores=cores,
+            server=server,
+        )
+
+    @property
+    def worker_id(self) -> str:
+        """The name of the builder."""
+        return self._worker_id
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the living child."""
+        return self._child.pid
+
+    @property
+    def warm(self) -> bool:
+        """Whether the child has loaded the compilers, or has failed to."""
+        pid = self.pid
+        return self._given_up or (pid is not None and self._warmed == (pid, len(self._kinds)))
+
+    @property
+    def warming(self) -> bool:
+        """Whether `warm_up` is running, in another thread."""
+        return self._warming
+
+    def warm_up(self) -> None:
+        """Start the child, or load the compilers of one more kind; a few seconds at most.
+
+        A child that cannot be warmed up stays as it is: its builds report what is wrong.
+        """
+        self._warming = True
+        try:
+            start(self._child)
+            pid, done = self._warmed
+            if pid != self.pid:
+                self._warmed = self.pid, 0
+            elif done < len(self._kinds):
+                self._child.request("warm", self._kinds[done], timeout_s=_WARM_TIMEOUT_S)
+                self._warmed = self.pid, done + 1
+        except (WorkerLost, ChildTimeout, ChildDied, ChildError) as error:
+            self._given_up = True
+            _log.info("%s cannot be warmed up: %s", self._worker_id, one_line(f"{error}"))
+        finally:
+            self._warming = False
+
+    def build(self, job: BuildJob) -> Artifact | Failure:
+        """Build one variant; a Failure if the variant is at fault. Raises WorkerLost."""
+        exits: list[str] = []
+        while True:
+            try:
+                start(self._child)
+                result: Artifact | Failure = self._child.request(
+                    "build", job, timeout_s=job.timeout_s
+                )
+                build_s = max(0.0, result.build_s - self._child.suspended_s)
+                return replace(result, build_s=build_s)
+            except ChildTimeout:
+                message = f"the build took longer than {job.timeout_s:g} s"
+                return Failure(Status.TIMEOUT, message, build_s=job.timeout_s)
+            except ChildError as error:
+                return _failure(error)
+            except ChildDied as death:
+                exits.append(death.exit_status)
+                if at_fault(exits):
+                    raise_if_killed(exits, "a builder")
+                    cause = f"the compiler crashed ({death.exit_status}) {times(len(exits))}"
+                    return Failure(Status.COMPILE, crash_message(cause, death), death.output)
+                _log.info("%s: retried after %s", job.job_id, death)
+
+    def suspend(self) -> None:
+        """Stop the child with its compilers until `resume`. For any thread."""
+        self._child.suspend()
+
+    def resume(self) -> None:
+        """Let the child go on. For any thread."""
+        self._child.resume()
+
+    def begin_kill(self) -> None:
+        """Begin to end the child while the caller continues; `kill` waits for its end."""
+        self._child.begin_kill()
+
+    def kill(self) -> None:
+        """End the child at once and for good, also from another thread."""
+        self._child.retire()
+
+    def close(self) -> None:
+        self._child.close()
+
+
+class BuildService:
+    """The object in a builder's child process."""
+
+    def __init__(
+        self, cache_dir: Path, options: Mapping[str, Mapping[str, Value]] | None = None
+    ) -> None:
+        self._cache_dir, self._options = cache_dir, options or {}
+
+    def warm(self, kind: str) -> None:
+        """Load the compilers for devices of a kind before the first build needs them."""
+        with span(f"warm up for {kind}", "start"):
+            backend_kinds.spec(kind).warm_builder(self._cache_dir)
+
+    def build(self, job: BuildJob) -> Artifact | Failure:
+        kind = job.device.kind
+        config, workload = config_key(job.config), job.workload.key
+        name = f"build {job.kernel.spec.rpartition('/')[2]}"
+        with span(name, "build", workload=workload, config=config) as recorded:
+            result = backend_kinds.spec(kind).build(
+                job, self._cache_dir, self._options.get(kind, {})
+            )
+            recorded.add(status=result.status if isinstance(result, Failure) else "built")
+        return result
+
+
+def _failure(error: ChildError) -> Failure:
+    """The variant's failure. Raises WorkerLost if the kernel or the machine is at fault."""
+    # By the contract of `workers.compiling.build` these are errors of the kernel or the machine.
+    if isinstance(error.error, TunerError | ImportError) or fault_of(error.error):
+        raise lost_to(error.error) from None
+    return Failure(Status.COMPILE, one_line(f"{error}"), error.trace)
+
+
+def _environment(cache_dir: Path) -> dict[str, str | None]:
+    """Compilers write into the private folder, start no helper processes and see no device."""
+    folder = str(cache_dir)
+    hidden = {one.visible_devices: "" for one in backend_kinds.specs() if one.visible_devices}
+    hidden["ZE_AFFINITY_MASK"] = ""  # Intel's, which no spec names but torch looks for
+    return {
+        **hidden,
+        "TRITON_CACHE_DIR": folder,
+        "TORCHINDUCTOR_CACHE_DIR": folder,
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        "TRITON_INTERPRET": None,
+    }
