@@ -6,10 +6,10 @@ where the config `best` is named, and never write to it.
 
 from __future__ import annotations
 
-from tuner.bench.targets import BenchTarget, bench_target
 from tuner.bench.local_session import LocalSession, ProgressCallback
 from tuner.bench.named_configs import Variant, bench_variants, default_of, named_variants
 from tuner.bench.side_by_side import BenchRow, Pass, bench, chosen_baselines, device_of, one_pass
+from tuner.bench.targets import BenchTarget, bench_target
 from tuner.bench.verification import CheckedVariant, VariantSelection, space_variants, verify
 
 __all__ = [

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from search_spaces.records import Config, Status, Workload, config_key
-from tuner.bench.targets import BenchTarget, bench_target
 from tuner.bench.local_session import ProgressCallback, no_progress
 from tuner.bench.named_configs import Variant
 from tuner.bench.side_by_side import BenchRow, Pass, bench
+from tuner.bench.targets import BenchTarget, bench_target
 from tuner.integrations import Adapter, Place
 from tuner.integrations.never_worse import Pair, RowRatio
 from tuner.settings.sections import Settings

@@ -11,9 +11,9 @@ from search_spaces.errors import FindingError, TunerError
 from search_spaces.kernel import Cost
 from search_spaces.records import Config, Device, Status, Toolchain, Workload
 from search_spaces.statistics import verdict
-from tuner.bench.targets import BenchTarget
 from tuner.bench.local_session import LocalSession, ProgressCallback, no_progress
 from tuner.bench.named_configs import Variant
+from tuner.bench.targets import BenchTarget
 from tuner.campaign import environment
 from tuner.settings.sections import Settings
 from workers import backend_kinds

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from search_spaces.records import Config, Status, Workload
-from tuner.bench.targets import BenchTarget
 from tuner.bench.local_session import LocalSession, ProgressCallback, no_progress
 from tuner.bench.named_configs import Variant
+from tuner.bench.targets import BenchTarget
 from tuner.campaign import environment
 from tuner.settings.sections import Settings
 from workers import backend_kinds

@@ -31,7 +31,8 @@
     the fork server is killed           the kernel kills its branches; reapers and workers live on,
                                         and the next child gets a new server
 
-A child has its own fork server, or shares one with others, and a folder with it (`process_folders`).
+A child has its own fork server, or shares one with others, and a folder with it
+(`process_folders`).
 `workers.pools.worker_servers` makes the servers that all workers of a local pool share.
 
 What follows a lost process is decided here too: a crash is retried once in a fresh process
