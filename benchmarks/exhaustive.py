@@ -21,7 +21,7 @@ from search_spaces.records import Device, Status, Toolchain, Workload, config_ke
 from workers.job_records import Artifact, Calibration, Failure, KernelRef, MeasurementProtocol
 from workers.measure.gate.checks import refusal
 from workers.measure.session_backend import PreparedCandidate
-from workers.measure.task_data import TaskData
+from workers.measure.task_tensors import TaskTensors
 from workers.measure.timers.graph import CaptureFailed
 from workers.supervision.heartbeat import heartbeat
 from workers.supervision.supervised_child import ChildDied, ChildTimeout, SupervisedChild
@@ -166,13 +166,13 @@ class _Measuring:
         self._audit(entries)
         self.ranking.timing_s = time.monotonic() - started
 
-    def _task(self) -> TaskData:
+    def _task(self) -> TaskTensors:
         from search_spaces.registry import load
 
         job = self._job
         kernel = load(job.kernel.spec, job.kernel.paths)
         seeds = job.protocol.seeds
-        return TaskData(kernel, job.workload, seeds, self._backend.torch_device)
+        return TaskTensors(kernel, job.workload, seeds, self._backend.torch_device)
 
     def _prepared(self) -> dict[str, PreparedCandidate]:
         """The candidates that pass the gate, by config key.

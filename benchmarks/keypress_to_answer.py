@@ -439,9 +439,9 @@ def _save(args: argparse.Namespace, document: dict) -> None:
 
 
 def _revision(folder: Path) -> str:
-    from tuner.campaign.environment import revision
+    from tuner.campaign.run_facts import read_revision
 
-    return revision(folder)
+    return read_revision(folder)
 
 
 def _arguments() -> argparse.Namespace:

@@ -34,7 +34,7 @@ sys.path.insert(0, f"{ROOT}")
 
 from busy_processors import occupied  # noqa: E402
 
-from tuner.campaign.environment import revision  # noqa: E402
+from tuner.campaign.run_facts import read_revision  # noqa: E402
 from workers import device  # noqa: E402
 
 CONFIG = ROOT / "benchmarks" / "multi_gpu.yaml"
@@ -89,7 +89,7 @@ def heading(args: argparse.Namespace) -> dict:
         "script": "benchmarks/multi_gpu.py",
         "what": "simulated: no device was used" if args.simulate else "measured",
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "revision": revision(ROOT),
+        "revision": read_revision(ROOT),
         "pool": args.pool,
         "builders_per_gpu": args.builders_per_gpu,
         "cores_per_gpu": args.cores_per_gpu,

@@ -23,7 +23,7 @@ from statistics import median
 from matmul_tasks import TASKS, Problem, cold_cache, device_here, facts, write
 from reference_timing import Clock, build_all, orders, runner
 
-from tuner.campaign.environment import revision
+from tuner.campaign.run_facts import read_revision
 
 BLOCK_S, PAUSE_S, GAP_S = 0.02, 3.0, 0.04
 FELL, HEATED_S, WINDOWS_S = 1.025, 0.25, (0.05, 0.1, 0.2, 0.4)
@@ -156,7 +156,7 @@ def main():
     document = {
         "script": "benchmarks/power_cap.py",
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
-        "revision": revision(Path(__file__).parent),
+        "revision": read_revision(Path(__file__).parent),
         "limit_w": card.limit_w,
         "spaces": {name: follow_task(name, args.seconds, card) for name in args.space},
         "facts": facts(),

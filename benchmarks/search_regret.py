@@ -25,7 +25,7 @@ import numpy as np
 import scipy
 
 from results_db.stored_records import TrialRecord
-from search_spaces.recorded.recorded_kernel import RecordedKernel, RecordedSpace, synthesise
+from search_spaces.recorded.recorded_kernel import RecordedKernel, RecordedSpace, synthesize
 from search_spaces.records import Status
 from tuner import strategies
 from tuner.engine.search import Search
@@ -52,7 +52,7 @@ def space(name):
     """The recording of that name, bound, with the times of its configs by key."""
     file, _, narrowed = name.partition(":")
     if file.startswith("W"):
-        recorded = synthesise(300, seed=int(narrowed or 0), scenario=file, failures=0.1)
+        recorded = synthesize(300, seed=int(narrowed or 0), scenario=file, failures=0.1)
     else:
         recorded = RecordedSpace.load(H200 / f"{file}.space.json")
     kernel = RecordedKernel(recorded)

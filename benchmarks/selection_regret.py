@@ -39,7 +39,7 @@ from replayed_farm import ROOT, Farm, search
 
 from search_spaces.records import Device, config_key
 from tuner import settings
-from tuner.campaign import environment
+from tuner.campaign import run_facts
 from tuner.campaign.tasks import RequestedTask, requested_tasks
 from workers.job_records import Artifact, Failure, KernelRef
 
@@ -113,7 +113,7 @@ def _ranking_job(task: RequestedTask, builds, default, args) -> RankingJob:
         KernelRef(task.kernel.spec, (f"{ROOT}",)),
         task.workload,
         tuple(distinct.values()),
-        environment.protocol(args.settings.measure),
+        args.settings.measure.make_protocol(),
         passes=args.passes,
         top_passes=args.top_passes,
         baselines=tuple(name for name in _BASELINES if name in known),
@@ -313,7 +313,7 @@ def _provenance(worker) -> dict:
         "toolchain": asdict(worker.toolchain),
         "calibration": asdict(calibration) if calibration else {},
         "cores": len(os.sched_getaffinity(0)),
-        "revision": environment.revision(HERE),
+        "revision": run_facts.read_revision(HERE),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
     }
 

@@ -23,7 +23,7 @@ from pathlib import Path
 import virtual_time
 
 from search_spaces.recorded.recorded_kernel import RecordedKernel, RecordedSpace
-from search_spaces.recorded.synthetic import SCENARIOS, synthesise
+from search_spaces.recorded.synthetic import SCENARIOS, synthesize
 from search_spaces.records import config_key
 from tuner import strategies
 from tuner.engine import Engine, Finish, Measure, Select, TaskBudget, TaskSpec
@@ -43,7 +43,7 @@ def label(name: str) -> str:
 
 def tune(scenario: str, seed: int, configs: int) -> dict[str, float]:
     """One exhaustive tuning of a synthetic space: regret and simulated seconds."""
-    space = synthesise(configs, seed=seed, scenario=scenario, build_s=0.0)
+    space = synthesize(configs, seed=seed, scenario=scenario, build_s=0.0)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "made_up.space.json"
         space.save(path)

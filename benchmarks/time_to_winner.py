@@ -210,7 +210,7 @@ def _reached(space: str, known, line: dict) -> dict:
 
 def provenance(done: dict) -> dict:
     """Device, cards and toolchain of all steps: lists, of length 1 where all steps agree."""
-    from tuner.campaign.environment import revision
+    from tuner.campaign.run_facts import read_revision
 
     seen: dict[str, set] = {}
     for entry in done.values():
@@ -222,7 +222,11 @@ def provenance(done: dict) -> dict:
             seen.setdefault(name, set()).update(value if isinstance(value, list) else [value])
     listed = {name: sorted(filter(None, map(str, values))) for name, values in seen.items()}
     listed.pop("card", None)
-    return {**listed, "revision": revision(HERE), "date": datetime.now(UTC).strftime("%Y-%m-%d")}
+    return {
+        **listed,
+        "revision": read_revision(HERE),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+    }
 
 
 # -- the run ---------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from pathlib import Path
 import virtual_time
 
 from search_spaces.recorded.recorded_kernel import RecordedKernel, RecordedSpace
-from search_spaces.recorded.synthetic import synthesise
+from search_spaces.recorded.synthetic import synthesize
 from tuner import strategies
 from tuner.engine import Engine, Finish, Select, TaskBudget, TaskSpec
 from workers.job_records import KernelRef, PoolSpec
@@ -52,7 +52,7 @@ def make_tasks(folder: Path, tasks: int = TASKS, build_s: float = BUILD_S) -> li
     """Files of synthetic spaces with different build times, `build_s` on average."""
     paths = []
     for index in range(tasks):
-        space = synthesise(
+        space = synthesize(
             CONFIGS,
             seed=index,
             scenario=SCENARIO_IDS[index % len(SCENARIO_IDS)],

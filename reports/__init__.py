@@ -13,8 +13,8 @@ from tuner.import_names import lazy_names
 
 if TYPE_CHECKING:
     from reports import figures
-    from reports.parts.view import FigureView, PlainTable, Section, figure_view
-    from reports.run_data import RunData, TaskResults
+    from reports.parts.view import FigureView, Section, Table, figure_view
+    from reports.run_data import RunData, TaskData
     from reports.sections import SectionSpec
     from reports.source import ReportSource
 
@@ -24,8 +24,8 @@ __all__ = [
     "RunData",
     "Section",
     "SectionSpec",
-    "PlainTable",
-    "TaskResults",
+    "Table",
+    "TaskData",
     "figure_view",
     "figures",
     "plotly_figures",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reports.quantity import pairs
-from reports.run_data import TaskResults
+from reports.run_data import TaskData
 from results_db.stored_records import FinalRecord, SelectionRecord
 from search_spaces.records import Config, Status, canonical_json, config_key
 
@@ -38,7 +38,7 @@ class Finalist:
     high: float | None
 
 
-def finalists(task: TaskResults, stage: str) -> list[Finalist]:
+def finalists(task: TaskData, stage: str) -> list[Finalist]:
     """The finalists of a stage, `race` or `confirm`: fastest first, those without a time last."""
     records = [record for record in task.info.finals if record.stage == stage]
     differing = _differing([record.config for record in records])

@@ -11,7 +11,7 @@ import pandas as pd
 from reports.finalists import Finalist
 from reports.quantity import clean, pairs, plain
 from reports.ratio import finite
-from reports.run_data import TaskResults
+from reports.run_data import TaskData
 from results_db.stored_records import TrialRecord
 from search_spaces.records import Value
 from search_spaces.statistics import relative_iqr
@@ -19,7 +19,7 @@ from search_spaces.statistics import relative_iqr
 _MOST_VALUES = 10
 
 
-def convergence_frame(task: TaskResults) -> pd.DataFrame:
+def convergence_frame(task: TaskData) -> pd.DataFrame:
     """One row per trial: trial, device_s (cumulative), median_us, best_us, label."""
     rows, spent = [], 0.0
     for place, trial in enumerate(task.trials, start=1):
@@ -31,7 +31,7 @@ def convergence_frame(task: TaskResults) -> pd.DataFrame:
     return frame
 
 
-def parameters_frame(task: TaskResults) -> pd.DataFrame:
+def parameters_frame(task: TaskData) -> pd.DataFrame:
     """One row per timed trial and varying parameter: parameter, value, slowdown, trial.
 
     A numeric parameter with more than ten values is grouped into ranges with about equally many
@@ -60,7 +60,7 @@ def parameters_frame(task: TaskResults) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["parameter", "value", "slowdown", "trial"])
 
 
-def noise_frame(tasks: Sequence[TaskResults]) -> pd.DataFrame:
+def noise_frame(tasks: Sequence[TaskData]) -> pd.DataFrame:
     """One row per trial with at least four samples: task, spread (IQR / median)."""
     rows = [
         (task.label, spread)
@@ -71,7 +71,7 @@ def noise_frame(tasks: Sequence[TaskResults]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["task", "spread"])
 
 
-def depths_frame(tasks: Sequence[TaskResults]) -> pd.DataFrame:
+def depths_frame(tasks: Sequence[TaskData]) -> pd.DataFrame:
     """One row per task and number of samples per trial: task, samples, share of the trials."""
     rows = []
     for task in tasks:
@@ -92,7 +92,7 @@ def finals_frame(finalists: Sequence[Finalist]) -> pd.DataFrame:
     return frame.astype({"ln": float, "low": float, "high": float})
 
 
-def failures_frame(tasks: Sequence[TaskResults]) -> pd.DataFrame:
+def failures_frame(tasks: Sequence[TaskData]) -> pd.DataFrame:
     """One row per task and status of its failures: task, status, count."""
     rows = []
     for task in tasks:
@@ -103,7 +103,7 @@ def failures_frame(tasks: Sequence[TaskResults]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["task", "status", "count"])
 
 
-def static_frame(tasks: Sequence[TaskResults]) -> pd.DataFrame:
+def static_frame(tasks: Sequence[TaskData]) -> pd.DataFrame:
     """One row per compiled variant: group, registers, shared_kib, spill_bytes."""
     rows = [
         (

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from reports.peaks import roofline_us
 from reports.ratio import Ratio, finite, ratio_of
-from reports.run_data import TaskResults
+from reports.run_data import TaskData
 from results_db.shipped import Shipped, select_shipped
 from results_db.stored_records import BaselineRecord
 from search_spaces.records import Config
@@ -80,7 +80,7 @@ class TaskOutcome:
         return VERDICTS[self.verdict][1]
 
 
-def outcome(task: TaskResults) -> TaskOutcome:
+def outcome(task: TaskData) -> TaskOutcome:
     """The outcome of a task: of its selection, or of its search where no selection is confirmed."""
     confirmed = task.state == "confirmed"
     selection = task.info.selection if confirmed else None
@@ -120,7 +120,7 @@ def outcome(task: TaskResults) -> TaskOutcome:
     return replace(result, over_baseline=over_baseline)
 
 
-def _verdict(task: TaskResults, ships: Shipped | None) -> str:
+def _verdict(task: TaskData, ships: Shipped | None) -> str:
     if ships is not None and ships.default_kept:
         return "default kept"
     selection = task.info.selection
@@ -135,7 +135,7 @@ def _verdict(task: TaskResults, ships: Shipped | None) -> str:
 
 
 def _rates(
-    task: TaskResults, config: Config | None, median_us: float | None
+    task: TaskData, config: Config | None, median_us: float | None
 ) -> tuple[float | None, float | None, float | None]:
     info = task.info
     if not median_us or config is None:

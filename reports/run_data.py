@@ -25,7 +25,7 @@ def compiled(trial: TrialRecord) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskResults:
+class TaskData:
     """One task of the run."""
 
     info: TaskInfo
@@ -105,7 +105,7 @@ class RunData:
     """A run with its tasks, and the previous run of the same campaign."""
 
     run: RunInfo
-    tasks: tuple[TaskResults, ...]
+    tasks: tuple[TaskData, ...]
     #: The last calibration of each card and host in the run.
     calibrations: tuple[CalibrationRecord, ...] = ()
     #: The previous run of the campaign; None for the first.

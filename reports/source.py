@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from reports.quantity import clean
-from reports.run_data import RunData, TaskResults
+from reports.run_data import RunData, TaskData
 from results_db.stored_records import CalibrationRecord, RunInfo, TaskInfo, TrialRecord
 from search_spaces.errors import TunerError
 
@@ -51,7 +51,7 @@ def load(source: ReportSource, run_id: int | None = None) -> RunData:
     )
 
 
-def _tasks(source: ReportSource, run_id: int) -> tuple[TaskResults, ...]:
+def _tasks(source: ReportSource, run_id: int) -> tuple[TaskData, ...]:
     infos = sorted(
         source.tasks(run_id),
         key=lambda info: (
@@ -71,12 +71,12 @@ def _tasks(source: ReportSource, run_id: int) -> tuple[TaskResults, ...]:
         several = alike[key.kernel, key.workload] > 1
         where = f" on {key.device.name or key.device.target}" if several else ""
         label = _new(clean(f"{key.kernel} {key.workload.key}{where}"), labels)
-        tasks.append(TaskResults(info, _in_order(source.trials(info.task_id)), slug, label))
+        tasks.append(TaskData(info, _in_order(source.trials(info.task_id)), slug, label))
     return tuple(tasks)
 
 
 def _calibrations(
-    source: ReportSource, run: RunInfo, tasks: Sequence[TaskResults]
+    source: ReportSource, run: RunInfo, tasks: Sequence[TaskData]
 ) -> tuple[CalibrationRecord, ...]:
     """Calibrations of workers that started during the run; else the last before the run's end."""
     found = []

@@ -1,4 +1,7 @@
-"""The exception root of the farm: a message and the command or edit that corrects the cause."""
+"""The exception root of the farm: a message and the command or edit that corrects the cause.
+
+Public exceptions name `tuner` as their module, as tracebacks show them and users import them.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ class TunerError(Exception):
     `message` names the thing and the place; `hint` names the remedy, which tracebacks show too.
     """
 
+    __module__ = "tuner"
     exit_code = 2
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -31,6 +35,8 @@ class FindingError(TunerError):
 class KernelError(TunerError):
     """A kernel that cannot be found, imported, or does not keep its promises."""
 
+    __module__ = "tuner"
+
 
 class KernelImportError(KernelError):
     """A kernel that a worker cannot import, so that none of its configs can be built there."""
@@ -43,6 +49,10 @@ class SourceChangedError(TunerError):
 class SpaceError(TunerError):
     """A search space that is empty, contradictory, or whose constraint raises."""
 
+    __module__ = "tuner"
+
 
 class WorkloadError(TunerError):
     """A workload the kernel cannot take."""
+
+    __module__ = "tuner"

@@ -409,8 +409,26 @@ def test_rooms_form_layers_and_their_picture_is_current() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_pytest_passes_over_no_folder_of_tests(request):
-    patterns = request.config.getini("norecursedirs")
+def test_no_folder_is_passed_over_by_default(request):
+    """The default ignore lists of pytest, ruff and others skip such folders."""
+    patterns = [
+        *request.config.getini("norecursedirs"),
+        "build",
+        "dist",
+        "site-packages",
+        "node_modules",
+    ]
     folders = {path.parent.name for path in (ROOT / "tests").rglob("test_*.py")}
-    assert "build" in folders
+    folders |= {path.name for package in PACKAGES for path in (ROOT / package).rglob("*")}
     assert not [f for f in folders if any(fnmatch.fnmatch(f, one) for one in patterns)]
+
+
+def test_names_and_imports_are_as_they_are_held_to():
+    """No function is named by a participle alone, no two modules by one name."""
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "count_code.py", "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

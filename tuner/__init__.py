@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo
     from search_spaces.recorded.recorded_kernel import load_kernel as recorded_kernel
     from search_spaces.recorded.recorded_space import RecordedSpace
-    from search_spaces.recorded.synthetic import synthesise
+    from search_spaces.recorded.synthetic import synthesize
     from search_spaces.records import Config, Device, Status, Toolchain, Value, Workload
     from search_spaces.registry import available as available_kernels
     from search_spaces.registry import load as load_kernel
@@ -93,7 +93,7 @@ __all__ = [
     "render_report",
     "run_campaign",
     "session",
-    "synthesise",
+    "synthesize",
     "tile_features",
     "tolerance_of",
     "tune",
@@ -152,13 +152,19 @@ __getattr__ = lazy_names(
         "recorded_kernel": "search_spaces.recorded.recorded_kernel:load_kernel",
         "render_report": "reports:render",
         "run_campaign": "tuner.campaign",
-        "synthesise": "search_spaces.recorded.synthetic",
+        "synthesize": "search_spaces.recorded.synthetic",
         "tile_features": "search_spaces.kernels.features",
         "tolerance_of": "search_spaces.declaration.dimensions",
         "tune": "tuner.api",
         "write_report": "reports:write",
     },
+    renamed={"synthesise": "synthesize"},
 )
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 if os.environ.get("TUNER_APPLY"):
     importlib.import_module("tuner.runtime").apply_environment()

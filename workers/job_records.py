@@ -8,10 +8,10 @@ records cross process and cluster boundaries cheaply. Times are in seconds (`_s`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
-from search_spaces.records import Config, Device, Status, Toolchain, Value, Workload
+from search_spaces.records import Config, Device, Status, Toolchain, Value, Workload, digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +155,11 @@ class MeasurementProtocol:
     precision: float = 0.004
     #: The shortest batch of launches that a timer with a coarse clock takes as one sample.
     min_batch_us: float = 200.0
+
+    @property
+    def key(self) -> str:
+        """A digest; times measured under another protocol are not reused."""
+        return digest(asdict(self))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from reports.parts.view import PlainTable
+from reports.parts.view import Table
 from reports.quantity import NOTHING, plain
 from reports.ratio import finite
 from reports.run_data import RunData
@@ -22,7 +22,7 @@ _HEADINGS = (
 )
 
 
-def calibration_table(data: RunData) -> PlainTable | None:
+def calibration_table(data: RunData) -> Table | None:
     """One row per card and host; None for a run without calibrations."""
     if not data.calibrations:
         return None
@@ -42,7 +42,7 @@ def calibration_table(data: RunData) -> PlainTable | None:
                 _format_each(measured.flops_per_us, 1e-6),
             )
         )
-    return PlainTable.of(_HEADINGS, rows)
+    return Table.of(_HEADINGS, rows)
 
 
 def _format_known(value: float, scale: float) -> str:

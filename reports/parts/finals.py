@@ -8,10 +8,10 @@ from reports import figures
 from reports.finalists import PLACES, Finalist, finalists
 from reports.frames import finals_frame
 from reports.outcome import TaskOutcome, outcome
-from reports.parts.view import FigureView, PlainTable, figure_view
+from reports.parts.view import FigureView, Table, figure_view
 from reports.quantity import count, micros, pairs, percent
 from reports.ratio import finite
-from reports.run_data import TaskResults
+from reports.run_data import TaskData
 
 _HEADINGS = (
     "stage",
@@ -29,7 +29,7 @@ _HEADINGS = (
 class TaskFinals:
     """The finals of one task."""
 
-    task: TaskResults
+    task: TaskData
     result: TaskOutcome
     #: Size of the tie set.
     tied: int
@@ -37,17 +37,17 @@ class TaskFinals:
     reason: str
     #: None where no finalist was timed.
     figure: FigureView | None
-    table: PlainTable
+    table: Table
 
 
-def parts(tasks: tuple[TaskResults, ...]) -> list[TaskFinals]:
+def parts(tasks: tuple[TaskData, ...]) -> list[TaskFinals]:
     """One part per task with finals."""
     return [_part(task) for task in tasks if task.info.finals]
 
 
-def _part(task: TaskResults) -> TaskFinals:
+def _part(task: TaskData) -> TaskFinals:
     race, confirmation = finalists(task, "race"), finalists(task, "confirm")
-    table = PlainTable.of(_HEADINGS, [_row(finalist) for finalist in (*race, *confirmation)])
+    table = Table.of(_HEADINGS, [_row(finalist) for finalist in (*race, *confirmation)])
     selection = task.info.selection
     raced = any(finalist.ln is not None for finalist in race)
     shown = race if raced else confirmation

@@ -8,10 +8,10 @@ import pandas as pd
 
 from reports import figures
 from reports.outcome import TaskOutcome
-from reports.parts.view import FigureView, PlainTable, figure_view, foremost
+from reports.parts.view import FigureView, Table, figure_view, foremost
 from reports.quantity import clean, span, times
 from reports.ratio import Ratio
-from reports.run_data import TaskResults
+from reports.run_data import TaskData
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class _Point:
     ratio: Ratio
 
 
-def speedup_view(results: list[tuple[TaskResults, TaskOutcome]]) -> FigureView | None:
+def speedup_view(results: list[tuple[TaskData, TaskOutcome]]) -> FigureView | None:
     """Speed-ups over the default config and the fastest baseline; None without a confirmation."""
     groups = [group for task, result in results if (group := _points(task, result))]
     if not groups:
@@ -41,7 +41,7 @@ def speedup_view(results: list[tuple[TaskResults, TaskOutcome]]) -> FigureView |
         columns=["task", "opponent", "name", "ratio", "low", "high"],
     )
     frame[["low", "high"]] = frame[["low", "high"]].astype(float)
-    table = PlainTable.of(
+    table = Table.of(
         ("task", "against", "times faster", "95 % interval"),
         (
             (p.task, p.name, times(p.ratio), span(p.ratio) or "unknown")
@@ -52,7 +52,7 @@ def speedup_view(results: list[tuple[TaskResults, TaskOutcome]]) -> FigureView |
     return figure_view("speedups", figures.speedups(frame), _caption(groups) + note, table)
 
 
-def _points(task: TaskResults, result: TaskOutcome) -> list[_Point]:
+def _points(task: TaskData, result: TaskOutcome) -> list[_Point]:
     points = []
     if result.over_default:
         points.append(_Point(task.label, "default", "default", result.over_default))

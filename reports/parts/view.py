@@ -20,7 +20,7 @@ MOST_ROWS = 24
 
 
 @dataclass(frozen=True, slots=True)
-class PlainTable:
+class Table:
     """A plain table."""
 
     headings: tuple[str, ...]
@@ -29,9 +29,7 @@ class PlainTable:
     note: str = ""
 
     @classmethod
-    def of(
-        cls, headings: Sequence[str], rows: Iterable[Sequence[Cell]], limit: int = 200
-    ) -> PlainTable:
+    def of(cls, headings: Sequence[str], rows: Iterable[Sequence[Cell]], limit: int = 200) -> Table:
         """The first `limit` rows, with a note when there are more."""
         all_rows = tuple(tuple(row) for row in rows)
         total = len(all_rows)
@@ -52,7 +50,7 @@ class FigureView:
     #: One sentence that states what the figure shows.
     caption: str
     #: The data of the figure, for readers who cannot see it.
-    table: PlainTable
+    table: Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,7 @@ class Section:
         *,
         paragraphs: Sequence[str] = (),
         figures: Sequence[FigureView] = (),
-        tables: Mapping[str, PlainTable] | None = None,
+        tables: Mapping[str, Table] | None = None,
     ) -> Section:
         """A section without a template: paragraphs, then figures, then tables by heading.
 
@@ -102,7 +100,7 @@ def foremost(items: Sequence[Item], weight: Callable[[Item], float]) -> tuple[li
     return [items[place] for place in kept], f" Shown: {MOST_ROWS} of {len(items)} tasks."
 
 
-def figure_view(name: str, figure: Any, caption: str, table: PlainTable) -> FigureView:
+def figure_view(name: str, figure: Any, caption: str, table: Table) -> FigureView:
     """Convert a Plotly figure for the page. The page's theme supplies the template."""
     content = json.loads(figure.to_json(engine="json"))
     content["layout"].pop("template", None)

@@ -9,10 +9,10 @@ import pandas as pd
 from reports import figures
 from reports.frames import convergence_frame, parameters_frame
 from reports.outcome import TaskOutcome, outcome
-from reports.parts.view import FigureView, PlainTable, Section, figure_view
+from reports.parts.view import FigureView, Section, Table, figure_view
 from reports.quantity import factor, micros, pairs, percent, plain, seconds, size, span, times
 from reports.ratio import finite
-from reports.run_data import RunData, TaskResults
+from reports.run_data import RunData, TaskData
 from search_spaces.records import Status, config_key
 
 _TOP = 10
@@ -22,7 +22,7 @@ _TOP = 10
 class Detail:
     """One task of the section."""
 
-    task: TaskResults
+    task: TaskData
     result: TaskOutcome
     config_text: str
     time_text: str
@@ -33,8 +33,8 @@ class Detail:
     #: Title of `top`.
     top_title: str
     #: The fastest trials, or those with the fewest registers.
-    top: PlainTable | None
-    baselines: PlainTable | None
+    top: Table | None
+    baselines: Table | None
 
 
 def build(data: RunData) -> Section | None:
@@ -45,7 +45,7 @@ def build(data: RunData) -> Section | None:
     return Section("tasks", "Tasks", "details.html.j2", {"details": details})
 
 
-def _detail(task: TaskResults) -> Detail:
+def _detail(task: TaskData) -> Detail:
     result = outcome(task)
     timed = len(task.timed) > 0 and not task.absent
     return Detail(
@@ -62,7 +62,7 @@ def _detail(task: TaskResults) -> Detail:
     )
 
 
-def _facts(task: TaskResults, result: TaskOutcome) -> list[tuple[str, str]]:
+def _facts(task: TaskData, result: TaskOutcome) -> list[tuple[str, str]]:
     info, selection = task.info, task.info.selection
     facts = [("stage", info.stage)]
     if selection is not None:
@@ -88,7 +88,7 @@ def _facts(task: TaskResults, result: TaskOutcome) -> list[tuple[str, str]]:
     return [(name, text) for name, text in facts if text]
 
 
-def _convergence(task: TaskResults) -> list[FigureView]:
+def _convergence(task: TaskData) -> list[FigureView]:
     frame = convergence_frame(task)
     default_us = _default_in_search(task)
     steps = frame[frame["best_us"].notna() & (frame["best_us"] != frame["best_us"].shift())]
@@ -119,8 +119,8 @@ def _convergence(task: TaskResults) -> list[FigureView]:
     return views
 
 
-def _steps_table(steps: pd.DataFrame) -> PlainTable:
-    return PlainTable.of(
+def _steps_table(steps: pd.DataFrame) -> Table:
+    return Table.of(
         ("trial", "device time, s", "best so far, µs"),
         (
             (int(row["trial"]), plain(row["device_s"]), micros(row["best_us"]))
@@ -129,7 +129,7 @@ def _steps_table(steps: pd.DataFrame) -> PlainTable:
     )
 
 
-def _default_in_search(task: TaskResults) -> float | None:
+def _default_in_search(task: TaskData) -> float | None:
     """The default config's time in the search, which is comparable with the other trials."""
     selection = task.info.selection
     if selection is None or selection.default is None:
@@ -139,7 +139,7 @@ def _default_in_search(task: TaskResults) -> float | None:
     return finite(matching[0].median_us) if matching else None
 
 
-def _parameters(task: TaskResults) -> FigureView | None:
+def _parameters(task: TaskData) -> FigureView | None:
     frame = parameters_frame(task)
     if frame.empty:
         return None
@@ -156,14 +156,14 @@ def _parameters(task: TaskResults) -> FigureView | None:
         f"{largest} has the largest effect: the best trial with {worst} takes "
         f"{factor(spread[largest])} the fastest time."
     )
-    table = PlainTable.of(
+    table = Table.of(
         ("parameter", "value", "trials", "best ÷ fastest", "median ÷ fastest"),
         ((n, v, trials, factor(best), factor(middle)) for n, v, trials, best, middle in summary),
     )
     return figure_view(f"{task.slug}-parameters", figures.parameters(frame), caption, table)
 
 
-def _top(task: TaskResults) -> PlainTable | None:
+def _top(task: TaskData) -> Table | None:
     """The fastest trials; for a task that was never timed, those with the fewest registers."""
     timed = task.state != "built"
     if timed:
@@ -186,12 +186,10 @@ def _top(task: TaskResults) -> PlainTable | None:
         for trial in ranked[:_TOP]
     ]
     times_of = ("search time, µs", "÷ fastest") if best else ()
-    return PlainTable(
-        ("config", *times_of, "registers", "shared memory", "spill, bytes"), tuple(rows)
-    )
+    return Table(("config", *times_of, "registers", "shared memory", "spill, bytes"), tuple(rows))
 
 
-def _baselines(task: TaskResults, result: TaskOutcome) -> PlainTable | None:
+def _baselines(task: TaskData, result: TaskOutcome) -> Table | None:
     if not task.info.baselines:
         return None
     rows = []
@@ -209,4 +207,4 @@ def _baselines(task: TaskResults, result: TaskOutcome) -> PlainTable | None:
             )
         )
     against = ("speed-up", "95 % interval")
-    return PlainTable(("baseline", "status", "time, µs", *against, "message"), tuple(rows))
+    return Table(("baseline", "status", "time, µs", *against, "message"), tuple(rows))

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from reports import figures
 from reports.frames import failures_frame
-from reports.parts.view import PlainTable, Section, figure_view, foremost
+from reports.parts.view import Section, Table, figure_view, foremost
 from reports.quantity import clean, count, pairs
-from reports.run_data import RunData, TaskResults
+from reports.run_data import RunData, TaskData
 from results_db.stored_records import TrialRecord
 from search_spaces.records import Status
 
@@ -38,7 +38,7 @@ class Kind:
     #: The config of the first trial.
     example: str
     #: The task of the first trial.
-    task: TaskResults
+    task: TaskData
     #: The raw text of the first failure.
     detail: str
 
@@ -66,7 +66,7 @@ def build(data: RunData) -> Section:
         tasks = [task for task in data.tasks if task.failed]
         shown, note = foremost(tasks, lambda task: len(task.failed))
         figure = figures.failures(failures_frame(shown))
-        table = PlainTable.of(
+        table = Table.of(
             ("task", "status", "trials"),
             (
                 (task.label, status, number)
@@ -87,8 +87,8 @@ def _caption(data: RunData, groups: list[Group]) -> str:
     )
 
 
-def _group(status: Status, failed: Iterable[tuple[TaskResults, TrialRecord]]) -> Group | None:
-    kinds: dict[str, list[tuple[TaskResults, TrialRecord]]] = {}
+def _group(status: Status, failed: Iterable[tuple[TaskData, TrialRecord]]) -> Group | None:
+    kinds: dict[str, list[tuple[TaskData, TrialRecord]]] = {}
     for task, trial in failed:
         if trial.status is status:
             kinds.setdefault(re.sub(_NUMBER, "#", trial.message), []).append((task, trial))
@@ -104,7 +104,7 @@ def _group(status: Status, failed: Iterable[tuple[TaskResults, TrialRecord]]) ->
     )
 
 
-def _kind(members: list[tuple[TaskResults, TrialRecord]]) -> Kind:
+def _kind(members: list[tuple[TaskData, TrialRecord]]) -> Kind:
     task, trial = members[0]
     return Kind(
         message=clean(trial.message).strip()[:_LINE] or "no message",

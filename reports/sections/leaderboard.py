@@ -10,7 +10,7 @@ from reports.parts.speedups import speedup_view
 from reports.parts.view import Section, script_json
 from reports.quantity import NOTHING, factor, micros, pairs, percent, plain, span, times
 from reports.ratio import Ratio, finite
-from reports.run_data import RunData, TaskResults
+from reports.run_data import RunData, TaskData
 from results_db.spreadsheet import inert_cell
 from search_spaces.records import Status, canonical_json
 
@@ -30,7 +30,7 @@ class Cell:
 class LeaderboardRow:
     """One task of the leaderboard."""
 
-    task: TaskResults
+    task: TaskData
     result: TaskOutcome
     #: By key of `MEASURES` and `COUNTS`.
     cells: dict[str, Cell]
@@ -88,7 +88,7 @@ def build(data: RunData) -> Section | None:
     )
 
 
-def _row(task: TaskResults) -> LeaderboardRow:
+def _row(task: TaskData) -> LeaderboardRow:
     result = outcome(task)
     failed = len(task.failed)
     return LeaderboardRow(
@@ -144,7 +144,7 @@ def _roofline(result: TaskOutcome) -> Cell:
     return _cell(percent(result.roofline, digits), result.roofline, *rates)
 
 
-def _baselines(task: TaskResults, result: TaskOutcome) -> list[tuple[str, str]]:
+def _baselines(task: TaskData, result: TaskOutcome) -> list[tuple[str, str]]:
     """(name, time and ratio; or why there is no time) of each baseline."""
     listed = []
     for baseline in task.info.baselines:

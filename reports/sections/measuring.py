@@ -11,10 +11,10 @@ from reports.frames import depths_frame
 from reports.outcome import TaskOutcome, outcome
 from reports.parts.calibration import calibration_table
 from reports.parts.finals import parts
-from reports.parts.view import FigureView, PlainTable, Section, figure_view, foremost
+from reports.parts.view import FigureView, Section, Table, figure_view, foremost
 from reports.quantity import NOTHING, count, join_words, micros, pairs, percent, plain, seconds
 from reports.ratio import finite
-from reports.run_data import RunData, TaskResults
+from reports.run_data import RunData, TaskData
 from results_db.stored_records import TrialRecord
 from search_spaces.statistics import finite_times
 
@@ -23,7 +23,7 @@ from search_spaces.statistics import finite_times
 class MeasuringRow:
     """The measurements of one task. Counts are numbers of trials."""
 
-    task: TaskResults
+    task: TaskData
     result: TaskOutcome
     methods: str
     caches: str
@@ -77,14 +77,14 @@ def build(data: RunData) -> Section | None:
     )
 
 
-def _select_measured(task: TaskResults) -> list[TrialRecord]:
+def _select_measured(task: TaskData) -> list[TrialRecord]:
     """Trials that held the device in this run."""
     if task.absent:
         return []
     return [trial for trial in task.trials if trial.source == "measured" and trial.method]
 
 
-def _row(task: TaskResults) -> MeasuringRow:
+def _row(task: TaskData) -> MeasuringRow:
     trials = _select_measured(task)
     per_config_s, timing_share = _device_time(trials)
     return MeasuringRow(
@@ -123,7 +123,7 @@ def _fact(data: RunData, name: str) -> float | None:
     return finite(value) if isinstance(value, int | float) else None
 
 
-def _tiles(data: RunData, tasks: Sequence[TaskResults]) -> list[tuple[str, str, str]]:
+def _tiles(data: RunData, tasks: Sequence[TaskData]) -> list[tuple[str, str, str]]:
     """(number, its meaning, a note) of each tile."""
     trials = [trial for task in tasks for trial in _select_measured(task)]
     per_config_s, timing_share = _device_time(trials)
@@ -152,13 +152,13 @@ def _tiles(data: RunData, tasks: Sequence[TaskResults]) -> list[tuple[str, str, 
     return tiles
 
 
-def _depths(tasks: Sequence[TaskResults]) -> FigureView | None:
+def _depths(tasks: Sequence[TaskData]) -> FigureView | None:
     screened = [task for task in tasks if task.screened]
     if not screened:
         return None
     shown, note = foremost(screened, lambda task: len(task.screened))
     every = depths_frame(screened)
-    table = PlainTable.of(
+    table = Table.of(
         ("task", "samples", "share of trials"),
         (
             (f"{row['task']}", int(row["samples"]), percent(row["share"], 1))
@@ -178,17 +178,17 @@ def _depths(tasks: Sequence[TaskResults]) -> FigureView | None:
     return figure_view("depths", figure, text + note, table)
 
 
-def _unstable(tasks: Sequence[TaskResults]) -> PlainTable | None:
+def _unstable(tasks: Sequence[TaskData]) -> Table | None:
     rows = [
         (task.label, pairs(trial.config), micros(finite(trial.median_us)))
         for task in tasks
         for trial in _select_measured(task)
         if trial.deterministic is False
     ]
-    return PlainTable.of(("task", "config", "search time, µs"), rows) if rows else None
+    return Table.of(("task", "config", "search time, µs"), rows) if rows else None
 
 
-def _spilling(tasks: Sequence[TaskResults]) -> PlainTable | None:
+def _spilling(tasks: Sequence[TaskData]) -> Table | None:
     found = [
         (task, trial)
         for task in tasks
@@ -201,4 +201,4 @@ def _spilling(tasks: Sequence[TaskResults]) -> PlainTable | None:
         for t, r in found
     ]
     headings = ("task", "config", "spill, bytes", "registers", "search time, µs")
-    return PlainTable.of(headings, rows) if rows else None
+    return Table.of(headings, rows) if rows else None

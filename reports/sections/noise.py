@@ -7,9 +7,9 @@ from statistics import median
 from reports import figures
 from reports.figures.noise import NOISY, SUSPECT
 from reports.frames import noise_frame
-from reports.parts.view import PlainTable, Section, figure_view, foremost
+from reports.parts.view import Section, Table, figure_view, foremost
 from reports.quantity import count, join_words, percent
-from reports.run_data import RunData, TaskResults
+from reports.run_data import RunData, TaskData
 from search_spaces.statistics import relative_iqr
 
 
@@ -19,19 +19,19 @@ def build(data: RunData) -> Section | None:
     if not tasks:
         return None
     rows = [_row(task) for task in tasks]
-    table = PlainTable.of(("task", "trials", "median spread", "largest", "winner's", "label"), rows)
+    table = Table.of(("task", "trials", "median spread", "largest", "winner's", "label"), rows)
     shown, note = foremost(tasks, lambda task: median(_spreads(task)))
     figure = figures.noise(noise_frame(shown))
     view = figure_view("noise", figure, _caption(tasks) + note, table)
     return Section("noise", "Noise", "figure.html.j2", {"figure": view})
 
 
-def _spreads(task: TaskResults) -> list[float]:
+def _spreads(task: TaskData) -> list[float]:
     measured = (trial for trial in task.timed if trial.source == "measured")
     return [spread for trial in measured if (spread := relative_iqr(trial.samples_us))]
 
 
-def _row(task: TaskResults) -> tuple[str, int, str, str, str, str]:
+def _row(task: TaskData) -> tuple[str, int, str, str, str, str]:
     spreads = _spreads(task)
     selection = task.info.selection
     winners = relative_iqr(selection.samples_us) if selection else None
@@ -49,7 +49,7 @@ def _word(spread: float) -> str:
     return "suspect" if spread > SUSPECT else "noisy" if spread > NOISY else "quiet"
 
 
-def _caption(tasks: list[TaskResults]) -> str:
+def _caption(tasks: list[TaskData]) -> str:
     middle = {task.label: median(_spreads(task)) for task in tasks}
     noisy = [label for label, spread in middle.items() if spread > NOISY]
     typical = percent(median(middle.values()), 2)

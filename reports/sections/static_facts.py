@@ -8,16 +8,16 @@ from statistics import median
 
 from reports import figures
 from reports.frames import static_frame
-from reports.parts.view import PlainTable, Section, figure_view
+from reports.parts.view import Section, Table, figure_view
 from reports.quantity import NOTHING, count, join_words, size
-from reports.run_data import RunData, TaskResults, compiled
+from reports.run_data import RunData, TaskData, compiled
 
 
 @dataclass(frozen=True, slots=True)
 class StaticFactsRow:
     """One build-only task. A fact is the pair of its median and its range, as text."""
 
-    task: TaskResults
+    task: TaskData
     compiled: int
     verified: int
     failed: int
@@ -35,7 +35,7 @@ def build(data: RunData) -> Section | None:
     frame = static_frame(tasks)
     view = None
     if len(frame):
-        table = PlainTable.of(
+        table = Table.of(
             ("task", "median registers", "range", "median shared", "range", "spilling"),
             ((r.task.label, *r.registers, *r.shared, r.spilling) for r in rows),
         )
@@ -48,7 +48,7 @@ def build(data: RunData) -> Section | None:
     )
 
 
-def _row(task: TaskResults) -> StaticFactsRow:
+def _row(task: TaskData) -> StaticFactsRow:
     known = [trial for trial in task.trials if trial.registers is not None]
     return StaticFactsRow(
         task=task,

@@ -9,7 +9,7 @@ from reports.outcome import TaskOutcome, outcome
 from reports.parts.view import Section
 from reports.quantity import count, factor, seconds
 from reports.ratio import Ratio
-from reports.run_data import RunData, TaskResults, compiled
+from reports.run_data import RunData, TaskData, compiled
 from results_db.stored_records import TrialRecord
 from search_spaces.records import Status
 from search_spaces.statistics import finite_times, geometric_mean
@@ -37,7 +37,7 @@ def build(data: RunData) -> Section:
     )
 
 
-def _sentences(outcomes: list[tuple[TaskResults, TaskOutcome]]) -> list[tuple[str, str]]:
+def _sentences(outcomes: list[tuple[TaskData, TaskOutcome]]) -> list[tuple[str, str]]:
     """(device, sentence) of each device that was measured."""
     if not outcomes:
         return [("", "This run has no tasks: nothing was tuned.")]
@@ -89,7 +89,7 @@ def _notes(data: RunData) -> list[str]:
     return notes
 
 
-def _is_replayed(task: TaskResults) -> bool:
+def _is_replayed(task: TaskData) -> bool:
     return backend_kinds.spec_of_stored(task.info.key.device.kind).replayed
 
 

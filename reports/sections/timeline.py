@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from reports import figures
-from reports.parts.view import PlainTable, Section, figure_view
+from reports.parts.view import Section, Table, figure_view
 from reports.quantity import clean, count, join_words, percent, seconds
 from reports.run_data import RunData
 
@@ -89,7 +89,7 @@ def _caption(frame: pd.DataFrame) -> str:
     )
 
 
-def _totals(frame: pd.DataFrame) -> PlainTable:
+def _totals(frame: pd.DataFrame) -> Table:
     """Per category and lane, the time of its spans without that of spans inside them."""
     total = float(frame["self_s"].sum())
     grouped = frame.groupby("category", sort=False)["self_s"].agg(["sum", "count"])
@@ -98,10 +98,10 @@ def _totals(frame: pd.DataFrame) -> PlainTable:
         (f"{name}", seconds(float(row["sum"])), percent(row["sum"] / total), int(row["count"]))
         for name, row in grouped.iterrows()
     ]
-    return PlainTable.of(("category", "time, all lanes", "share", "spans"), rows)
+    return Table.of(("category", "time, all lanes", "share", "spans"), rows)
 
 
-def _table(frame: pd.DataFrame) -> PlainTable:
+def _table(frame: pd.DataFrame) -> Table:
     ranked = frame.sort_values("duration_s", ascending=False, kind="stable")
     rows = [
         (
@@ -113,4 +113,4 @@ def _table(frame: pd.DataFrame) -> PlainTable:
         )
         for _, row in ranked.iterrows()
     ]
-    return PlainTable.of(("lane", "category", "span", "start, s", "duration, s"), rows)
+    return Table.of(("lane", "category", "span", "start, s", "duration, s"), rows)

@@ -20,7 +20,7 @@ from search_spaces.recorded.recorded_space import (
     RecordedParameter,
     RecordedSpace,
 )
-from search_spaces.recorded.synthetic import SCENARIOS, synthesise
+from search_spaces.recorded.synthetic import SCENARIOS, synthesize
 from search_spaces.records import Config, Device, Workload, digest
 from search_spaces.space import Features, SearchSpace
 
@@ -35,7 +35,7 @@ __all__ = [
     "RecordedParameter",
     "RecordedSpace",
     "load_kernel",
-    "synthesise",
+    "synthesize",
 ]
 
 

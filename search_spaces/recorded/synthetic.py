@@ -85,7 +85,7 @@ _FAILED = {
 }
 
 
-def synthesise(
+def synthesize(
     configs: int = 200,
     *,
     seed: int = 0,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from search_spaces.recorded.recorded_kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesize
 
 sys.path.append(str(Path(__file__).parents[1] / "pools"))
 
@@ -37,7 +37,7 @@ def scratch(tmp_path, monkeypatch) -> Path:
 @pytest.fixture
 def recorded(folder) -> dict:
     """Arguments of `tune` for a recorded space in virtual time."""
-    space = synthesise(60, seed=5)
+    space = synthesize(60, seed=5)
     space.save(folder / "space.json")
     assert os.path.isfile("space.json")
     return {"kernel": "recorded:space.json", "workload": space.workload, "pool": "virtual"}

@@ -214,9 +214,9 @@ def test_the_display_of_a_notebook_escapes_text(notebook):
 
 SCRIPT = """
 import tuner
-from search_spaces.recorded.recorded_kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesize
 
-space = synthesise(40, seed=5)
+space = synthesize(40, seed=5)
 space.save("space.json")
 tuner.tune("recorded:space.json", space.workload, budget=10, pool="virtual")
 """

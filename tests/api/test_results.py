@@ -182,9 +182,9 @@ def test_a_copy_of_a_result_reads_the_same_database(recorded):
 SCRIPT = """
 import sys
 import tuner
-from search_spaces.recorded.recorded_kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesize
 
-space = synthesise(40, seed=5)
+space = synthesize(40, seed=5)
 space.save("space.json")
 found = tuner.tune("recorded:space.json", space.workload, budget=10, pool="virtual")
 heavy = sorted({"pandas", "plotly"} & set(sys.modules))

@@ -17,7 +17,7 @@ from api_kernels import KERNEL, SETTINGS
 from processes import below, parents, wait_until
 
 import tuner
-from search_spaces.recorded.recorded_kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesize
 from tuner.progress import Progress
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,7 @@ QUICK = {"pool": {"builders": 1, "simulated": {"runners": 1}}, "measure": {"warm
 @pytest.fixture
 def simulated(folder):
     """Arguments of `Session.tune` for recorded spaces on simulated devices in child processes."""
-    space = synthesise(60, seed=5)
+    space = synthesize(60, seed=5)
     space.save(folder / "space.json")
     return {"kernel": "recorded:space.json", "workload": space.workload, "budget": 10}
 
@@ -157,7 +157,7 @@ def test_a_recording_that_changed_is_read_again(simulated, folder):
     with tuner.session(settings=QUICK) as session:
         first = session.tune(**simulated)
         old = children() - before
-        synthesise(60, seed=6).save(folder / "space.json")
+        synthesize(60, seed=6).save(folder / "space.json")
         second = session.tune(**simulated)
         servers = {pid for pid, parent in parents().items() if parent == os.getpid()} - before
         assert old & children() == servers, "the fork servers stay, all workers are new"
@@ -168,10 +168,10 @@ def test_a_recording_that_changed_is_read_again(simulated, folder):
 
 SCRIPT = """
 import tuner
-from search_spaces.recorded.recorded_kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesize
 
 if __name__ == "__main__":
-    space = synthesise(60, seed=5)
+    space = synthesize(60, seed=5)
     space.save("space.json")
     session = tuner.session(settings={settings})
     found = session.tune("recorded:space.json", space.workload, budget=10)

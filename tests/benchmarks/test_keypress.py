@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from search_spaces.recorded.recorded_kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesize
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"
@@ -29,7 +29,7 @@ def keypress():
 
 
 def test_the_answer_of_a_tune_is_read_from_its_process_and_its_database(keypress, tmp_path):
-    synthesise(24, seed=1).save(tmp_path / "space.json.gz", columns=True)
+    synthesize(24, seed=1).save(tmp_path / "space.json.gz", columns=True)
     options = {"budget": 12, "database": "sqlite:///{folder}/tuner.db"}
     workload = {"N": 4096, "dtype": "bfloat16"}
     call = json.dumps([f"recorded:{tmp_path / 'space.json.gz'}", workload, options])
@@ -49,7 +49,7 @@ def test_the_calls_of_a_session_are_counted_one_by_one(keypress, tmp_path):
     calls = []
     for seed in (1, 2):
         path = tmp_path / f"space{seed}.json.gz"
-        synthesise(24, seed=seed).save(path, columns=True)
+        synthesize(24, seed=seed).save(path, columns=True)
         calls.append((f"recorded:{path}", {"N": 4096, "dtype": "bfloat16"}))
     arguments = json.dumps([*calls, {"budget": 8, "seed": 1}])
     found = keypress.timed(

@@ -19,7 +19,7 @@ from tuner.capturing.declared import declare, kernel_of
 from workers.device import offline
 from workers.job_records import Failure
 from workers.measure.gate.checks import check_variant
-from workers.measure.task_data import TaskData
+from workers.measure.task_tensors import TaskTensors
 from workers.measure.triton_launch import bind
 
 H200 = offline("cuda:90")
@@ -46,7 +46,7 @@ def blocks(n):
 def gated(kernel):
     """The outcome of the correctness gate for every config of the only workload, by config."""
     (workload,) = kernel.workloads()
-    task = TaskData(kernel, workload, (0, 1), "cpu")
+    task = TaskTensors(kernel, workload, (0, 1), "cpu")
     found = {}
     for config in kernel.space(workload).bind(workload, H200).enumerate():
         variant = bind(task, config)
@@ -124,7 +124,7 @@ def forgetful(launch):
     """The outcomes of a kernel that keeps old values, and of its form that forgets them."""
     kernel = declared(launch, space={"KEEP": [True, False]})
     (workload,) = kernel.workloads()
-    task = TaskData(kernel, workload, (0, 1), "cpu")
+    task = TaskTensors(kernel, workload, (0, 1), "cpu")
     outcomes = []
     for keeps in (True, False):
         variant = bind(task, {**kernel.default_config(workload, H200), "KEEP": keeps})
@@ -200,7 +200,7 @@ def test_configs_that_a_pruner_makes_have_the_hooks_that_it_gives_them(hazards, 
     tensors = {"x": torch.randn(8, n), "out": torch.empty(n)}
     fills = {c["PARTS"]: len(kernel.launches(workload, c, tensors)) - 1 for c in configs}
     assert fills == {1: 0, 2: 1, 4: 1}
-    task = TaskData(kernel, workload, (0, 1), "cpu")
+    task = TaskTensors(kernel, workload, (0, 1), "cpu")
     for config in configs:
         variant = bind(task, config)
         outcome = check_variant(task, variant.run, outputs=variant.outputs, scratch=variant.scratch)

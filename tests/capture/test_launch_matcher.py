@@ -16,9 +16,9 @@ import tuner
 from tuner.capturing import launch_matcher
 from tuner.capturing.arguments import encode
 from tuner.capturing.known_launches import KnownLaunches
-from tuner.capturing.launch_key import key_of
 from tuner.capturing.recorder import Recorder
 from tuner.capturing.snapshot import Contents, Snapshot
+from tuner.capturing.specialization import key_of
 
 #: Two sets of storages with the same alignments, at different addresses.
 STORAGES = [[torch.zeros(4096, dtype=torch.uint8) for _ in range(3)] for _ in range(2)]

@@ -11,7 +11,7 @@ from search_spaces.recorded.recorded_kernel import (
     RecordedKernel,
     RecordedSpace,
     load_kernel,
-    synthesise,
+    synthesize,
 )
 from search_spaces.records import Config
 
@@ -63,7 +63,7 @@ SETTINGS = "version: 1\npool: {builders: 1}\nmeasure: {warm_ms: 1, final_pairs: 
 
 def recording(folder: Path, *, failures: float = 0.0) -> RecordedSpace:
     """A recorded space in the folder, as the kernel `RECORDED`, and its settings."""
-    space = synthesise(60, seed=1, scenario="quiet", failures=failures)
+    space = synthesize(60, seed=1, scenario="quiet", failures=failures)
     space.save(folder / "space.json")
     (folder / "config.yaml").write_text(SETTINGS)
     return space

@@ -18,7 +18,7 @@ from cli_samples import campaign_file, kernel_file
 import tuner as farm
 from results_db import Store
 from search_spaces.errors import TunerError
-from search_spaces.recorded.recorded_kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesize
 from tuner.campaign import process_identity
 
 CONFIG = """version: 1
@@ -37,7 +37,7 @@ campaigns:
 def recorded(folder: Path, *, faults: str = "", strategy: str = "exhaustive", more: str = "",
              size: int = 60) -> None:  # fmt: skip
     """A folder with a campaign `c` that replays a recording."""
-    synthesise(size, seed=1).save(folder / "space.json.gz", columns=True)
+    synthesize(size, seed=1).save(folder / "space.json.gz", columns=True)
     text = CONFIG.format(faults=faults, strategy=strategy, more=more)
     (folder / "config.yaml").write_text(text)
 
@@ -207,7 +207,7 @@ def test_a_run_without_one_correct_variant_is_a_finding(tuner, folder):
 
 
 def test_time_for_a_run_is_that_of_all_its_tasks(tuner, folder):
-    synthesise(60, seed=2).save(folder / "other.json.gz", columns=True)
+    synthesize(60, seed=2).save(folder / "other.json.gz", columns=True)
     recorded(folder, more="      - kernel: recorded:other.json.gz\n")
     config = folder / "config.yaml"
     config.write_text(config.read_text().replace('"simulated:space.json.gz"', "simulated"))

@@ -312,11 +312,10 @@ def test_overrides_win_over_environment_over_file_over_defaults(folder, monkeypa
 
 
 def test_every_constant_of_the_protocol_can_be_configured():
-    from tuner.campaign import environment
     from workers.job_records import MeasurementProtocol
 
     measure = Settings().measure
-    assert environment.protocol(measure) == MeasurementProtocol()
+    assert measure.make_protocol() == MeasurementProtocol()
     own = {"finalists", "baselines"}
     fixed = {"version", "min_batch_us"}
     constants = {constant.name for constant in fields(MeasurementProtocol)} - fixed
@@ -325,7 +324,7 @@ def test_every_constant_of_the_protocol_can_be_configured():
     changed |= dict.fromkeys(("cap", "near", "hopeless"), 1.5)
     changed |= dict.fromkeys(("epsilon", "delta", "precision"), 0.25)
     changed |= dict.fromkeys(("rounds", "round_pairs", "final_pairs", "warm_ms"), 9)
-    given = environment.protocol(type(measure).model_validate(changed))
+    given = type(measure).model_validate(changed).make_protocol()
     assert {name: _listed(getattr(given, name)) for name in constants} == changed
 
 

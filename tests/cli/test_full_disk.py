@@ -17,7 +17,7 @@ import pytest
 from cpu_samples import KERNEL
 
 from results_db import Store
-from search_spaces.recorded.recorded_kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesize
 from search_spaces.records import Status, Workload
 from workers import toolchain
 from workers.device import detect
@@ -131,7 +131,7 @@ def test_an_artifact_that_cannot_be_unpacked_fails_no_config(folder, monkeypatch
 
 
 def replayed(tuner, folder: Path) -> str:
-    synthesise(40, seed=1, failures=0.2).save(folder / "space.json.gz", columns=True)
+    synthesize(40, seed=1, failures=0.2).save(folder / "space.json.gz", columns=True)
     (folder / "config.yaml").write_text(REPLAYED)
     assert tuner("run", "c", "--no-report", "--quiet").code == 0
     return f"sqlite:///{folder / 'results' / 'tuner.db'}"

@@ -14,7 +14,7 @@ import sys
 import pytest
 from cli_samples import BEST, HOSTILE, fill
 
-from search_spaces.recorded.recorded_kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesize
 from tuner.cli.winners import over
 
 CONFIG = """version: 1
@@ -37,7 +37,7 @@ def url(folder) -> str:
 @pytest.fixture
 def campaign(folder) -> None:
     """A campaign `c` that replays a recording of 20 configs."""
-    synthesise(20, seed=1).save(folder / "space.json.gz", columns=True)
+    synthesize(20, seed=1).save(folder / "space.json.gz", columns=True)
     (folder / "config.yaml").write_text(CONFIG)
 
 
@@ -87,7 +87,7 @@ def test_a_quiet_run_prints_no_table(tuner, campaign):
 def test_the_newest_result_of_the_present_code_is_the_best(tuner, folder, url, campaign):
     assert tuner("run", "c", "--no-report", "--quiet").code == 0
     (current,) = json.loads(tuner("best", "-f", "json").out)
-    synthesise(24, seed=3).save(folder / "space.json.gz", columns=True)
+    synthesize(24, seed=3).save(folder / "space.json.gz", columns=True)
     (old,) = json.loads(tuner("best", "-f", "json").out)
     assert (old["state"], old["run"]) == ("outdated", 1)
     assert "changed" in old["why"]
@@ -95,7 +95,7 @@ def test_the_newest_result_of_the_present_code_is_the_best(tuner, folder, url, c
     assert tuner("run", "c", "--no-report", "--quiet").code == 0
     (new,) = json.loads(tuner("best", "-f", "json").out)
     assert (new["state"], new["run"]) == ("current", 2)
-    synthesise(20, seed=1).save(folder / "space.json.gz", columns=True)
+    synthesize(20, seed=1).save(folder / "space.json.gz", columns=True)
     (back,) = json.loads(tuner("best", "-f", "json").out)
     assert (back["state"], back["run"]) == ("current", 1)
     assert back["config"] == current["config"]
@@ -104,7 +104,7 @@ def test_the_newest_result_of_the_present_code_is_the_best(tuner, folder, url, c
 def test_best_shows_each_of_several_kernels_of_one_name(tuner, folder, url, campaign):
     other = "\n      - kernel: recorded:other.json.gz\n"
     (folder / "config.yaml").write_text(CONFIG.rstrip() + other)
-    synthesise(24, seed=3).save(folder / "other.json.gz", columns=True)
+    synthesize(24, seed=3).save(folder / "other.json.gz", columns=True)
     assert tuner("run", "c", "--no-report", "--quiet").code == 0
     rows = json.loads(tuner("best", "-f", "json").out)
     assert len(rows) == 2

@@ -18,7 +18,7 @@ from farms import Farm, assert_sound
 from processes import wait_until
 
 from results_db import Store
-from search_spaces.recorded.recorded_kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesize
 from search_spaces.records import Status
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -139,7 +139,7 @@ def project(tmp_path) -> Path:
     (folder / "farm").mkdir(parents=True)
     shutil.copy(Path(__file__).with_name("scale.py"), folder / "farm")
     (folder / "farm" / "factor.py").write_text("FACTOR = 3.0\n")
-    synthesise(40, seed=5, failures=0.2).save(folder / "space.json")
+    synthesize(40, seed=5, failures=0.2).save(folder / "space.json")
     config = {
         "version": 1,
         "pool": {"builders": 1, "simulated": {"runners": 2}},

@@ -11,7 +11,7 @@ from farms import kill
 from postgres_farms import PostgresFarm
 from processes import wait_until
 
-from search_spaces.recorded.recorded_kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesize
 from search_spaces.records import config_key
 from tuner.cli import invoke
 
@@ -30,7 +30,7 @@ def make_farm(new_postgres: Callable[[], str], tmp_path: Path) -> Callable[..., 
 
 
 def test_drivers_share_a_database_and_a_killed_one_resumes(make_farm):
-    other_space = synthesise(160, seed=8, failures=0.2, twins=0.1, build_s=0.1)
+    other_space = synthesize(160, seed=8, failures=0.2, twins=0.1, build_s=0.1)
     one, other = make_farm("one", trials=120), make_farm("other", trials=90, space=other_space)
     # Both find an empty database and create the schema.
     with one.driver() as first, other.driver() as second:

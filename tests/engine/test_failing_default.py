@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from results_db import Store
-from search_spaces.recorded.recorded_kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesize
 from search_spaces.records import Status, config_key
 from tuner.campaign import RunOptions, run_campaign
 from tuner.settings import validate
 
 
 def test_the_summary_of_a_run_names_a_default_that_fails(tmp_path):
-    space = synthesise(40, seed=5, failures=0.3)
+    space = synthesize(40, seed=5, failures=0.3)
     broken = next(item for item in space.configs if item.status is not Status.CORRECT)
     replace(space, default=broken.config).save(tmp_path / "space.json")
     settings = validate(

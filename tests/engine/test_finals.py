@@ -201,7 +201,7 @@ def test_imprecise_races_and_confirmations_contradict_each_other_rarely():
     for seed in range(60):
         finals = searched([50.2, 50, 60, 60])
         outcome = None
-        for step in (finals.raced, finals.confirmed):
+        for step in (finals.handle_race, finals.handle_confirmation):
             outcome = step(imprecise(finals, [50, 50.2], f"{seed}/{step.__name__}"))
         repeated += outcome is None
     assert repeated <= 3
@@ -246,7 +246,7 @@ def test_the_verdict_does_not_depend_on_the_process_that_measures():
         true = dict(enumerate([54.85, 50.0, 50.1, 50.3]))
         outcome = None
         while outcome is None:
-            for step in (finals.raced, finals.confirmed):
+            for step in (finals.handle_race, finals.handle_confirmation):
                 times = [true[t.number] * math.exp(rng.gauss(0, 0.01)) for t in finals.candidates()]
                 outcome = step(race(finals, times))
             races += 1

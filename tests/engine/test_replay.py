@@ -16,7 +16,7 @@ from hostile_json import hostile_texts
 
 from results_db import Store
 from search_spaces.errors import FindingError, TunerError
-from search_spaces.recorded.recorded_kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesize
 from tuner.campaign import RunOptions, run_campaign
 from tuner.campaign.event_log import plain
 from tuner.campaign.replay import replay
@@ -44,7 +44,7 @@ def config(folder, *, strategy="bayes", faults=None):
 
 def run(folder, **changes):
     """One campaign over real child processes; the path of its events."""
-    synthesise(120, seed=5, failures=0.2, twins=0.15).save(folder / "space.json")
+    synthesize(120, seed=5, failures=0.2, twins=0.15).save(folder / "space.json")
     settings = validate(config(folder, **changes), str)
     events = folder / "events.jsonl"
     options = RunOptions(report=False, export=False, base=folder, events=events)
@@ -186,7 +186,7 @@ def test_a_file_that_cannot_be_written_or_read_is_named(tmp_path):
 
 
 def test_the_command_line_keeps_events_and_replays_them_in_a_new_process(tmp_path):
-    synthesise(60, seed=5, failures=0.2).save(tmp_path / "space.json")
+    synthesize(60, seed=5, failures=0.2).save(tmp_path / "space.json")
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config(tmp_path)))
 
     def tuner(*arguments):

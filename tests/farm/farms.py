@@ -19,7 +19,7 @@ from processes import parents, wait_until
 
 from results_db import Store
 from results_db.stored_records import RunInfo, TaskInfo, TrialRecord
-from search_spaces.recorded.recorded_kernel import RecordedSpace, synthesise
+from search_spaces.recorded.recorded_kernel import RecordedSpace, synthesize
 from search_spaces.records import Status, config_key
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +31,7 @@ _LIMIT_S = 400.0
 
 def small_space(build_s: float = 0.1) -> RecordedSpace:
     """A space in which every third config fails or has the binary of another one."""
-    return synthesise(240, seed=5, failures=0.2, twins=0.15, build_s=build_s)
+    return synthesize(240, seed=5, failures=0.2, twins=0.15, build_s=build_s)
 
 
 @dataclass

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from farms import Farm, assert_sound
 
-from search_spaces.recorded.recorded_kernel import RecordedSpace, synthesise
+from search_spaces.recorded.recorded_kernel import RecordedSpace, synthesize
 from search_spaces.records import Config, Status, config_key
 from workers.backends.simulated.backend import SimulatedBackend
 
@@ -33,7 +33,7 @@ def expected(space: RecordedSpace, config: Config) -> Status:
 @pytest.mark.slow
 @pytest.mark.ray
 def test_a_campaign_of_2000_trials_on_16_devices_finishes(tmp_path):
-    space = synthesise(2000, seed=9, failures=0.08, twins=0.05, build_s=0.01)
+    space = synthesize(2000, seed=9, failures=0.08, twins=0.05, build_s=0.01)
     farm = Farm(
         tmp_path / "farm",
         "exhaustive",

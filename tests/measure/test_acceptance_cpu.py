@@ -17,7 +17,7 @@ import virtual_time
 from acceptance import cpu
 from acceptance import cpu_noise as noise
 
-from search_spaces.recorded.recorded_kernel import RecordedKernel, RecordedSpace, synthesise
+from search_spaces.recorded.recorded_kernel import RecordedKernel, RecordedSpace, synthesize
 from search_spaces.records import config_key
 from tuner import strategies
 from tuner.engine import Engine, Record, Select, TaskBudget, TaskSpec
@@ -64,7 +64,7 @@ def test_c6_the_estimator_is_scipys_and_resolves_less_than_a_quantum():
 def task(tmp_path_factory):
     """A noisy space of 120 configs, of which some fail and some have equal binaries."""
     path = tmp_path_factory.mktemp("c7") / "made_up.space.json"
-    synthesise(120, seed=7, scenario="W1", failures=0.1, twins=0.1, build_s=0.1).save(path)
+    synthesize(120, seed=7, scenario="W1", failures=0.1, twins=0.1, build_s=0.1).save(path)
     return path, RecordedSpace.load(path)
 
 

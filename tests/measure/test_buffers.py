@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from search_spaces.kernel import TensorSpec, Tolerance
 from workers.measure.gate.buffers import ALIGNMENT, POISONS, Arena
 from workers.measure.gate.comparison import OutputComparison, compare
-from workers.measure.task_data import Expected
+from workers.measure.task_tensors import Expected
 
 FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 specs = st.builds(

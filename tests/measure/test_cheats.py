@@ -16,7 +16,7 @@ from workers.measure.gate.checks import Checked, check_variant
 from workers.measure.gate.harness_snapshot import HarnessSnapshot
 from workers.measure.gate.run_observer import RunObserver
 from workers.measure.gate.timed_run_check import TimedRunCheck
-from workers.measure.task_data import TaskData
+from workers.measure.task_tensors import TaskTensors
 from workers.measure.triton_launch import bind
 
 N = 320
@@ -55,7 +55,7 @@ def observer():
             thread.join(5)
 
 
-def _checked(task: TaskData, config, observer: RunObserver | None):
+def _checked(task: TaskTensors, config, observer: RunObserver | None):
     variant = bind(task, config)
     return check_variant(
         task, variant.run, outputs=variant.outputs, scratch=variant.scratch, observer=observer
@@ -81,7 +81,7 @@ def test_the_list_contains_the_acceptance_cheats():
 
 @_named(writing)
 def test_a_writing_cheat_is_refused_with_its_reason(cheat, observer):
-    task = TaskData(Cheated(), cheat.workload(_size(cheat)), (1, 2), "cpu")
+    task = TaskTensors(Cheated(), cheat.workload(_size(cheat)), (1, 2), "cpu")
     assert _is_refused(_checked(task, cheat.config, observer), cheat)
     # Its changes are not attributed to the next variant.
     if not cheat.dims and not task.suspect and cheat.name != "thread":
@@ -119,7 +119,7 @@ def test_a_snapshot_names_and_restores_replaced_functions():
 
 
 # -- differences between runs ---------------------------------------------------------------------
-def _noisy(task: TaskData, errors):
+def _noisy(task: TaskTensors, errors):
     """Check a variant that adds the next error to the right product in each run."""
     left = iter(errors)
     buffers = task.outputs()
@@ -132,7 +132,7 @@ def _noisy(task: TaskData, errors):
 
 
 def test_runs_may_differ_within_the_tolerance_only():
-    task = TaskData(Cheated(), WORKLOAD, (1, 2), "cpu")
+    task = TaskTensors(Cheated(), WORKLOAD, (1, 2), "cpu")
     assert _noisy(task, [0.0, 0.0, 0.0]).deterministic
     assert not _noisy(task, [0.0, 0.0, 1e-5]).deterministic
     racy = _noisy(task, [0.0, 0.0, 0.1, 0.0, 0.0])
@@ -143,7 +143,7 @@ def test_runs_may_differ_within_the_tolerance_only():
 # -- the check of a timed run
 # -------------------------------------------------------------------------
 def test_a_check_examines_the_run_it_was_prepared_for():
-    task = TaskData(Cheated(), WORKLOAD, (1, 2), "cpu")
+    task = TaskTensors(Cheated(), WORKLOAD, (1, 2), "cpu")
     variant = bind(task, HONEST)
     idle, right, never = (TimedRunCheck(task, variant.outputs) for _ in range(3))
     for check, run in ((right, variant.run), (idle, lambda: None)):
@@ -158,7 +158,7 @@ def test_a_check_examines_the_run_it_was_prepared_for():
 
 
 def test_returned_outputs_are_copied_at_once():
-    task = TaskData(Cheated(), WORKLOAD, (1, 2), "cpu")
+    task = TaskTensors(Cheated(), WORKLOAD, (1, 2), "cpu")
     result = {"y": task.inputs["x"] @ task.inputs["w"]}
     right, wrong, invalid = (TimedRunCheck(task) for _ in range(3))
     right.after(result)
@@ -171,13 +171,13 @@ def test_returned_outputs_are_copied_at_once():
 
 
 def test_memory_of_the_harness_is_not_an_output():
-    task = TaskData(Cheated(), WORKLOAD, (1, 2), "cpu")
+    task = TaskTensors(Cheated(), WORKLOAD, (1, 2), "cpu")
     failure = check_variant(task, lambda: {"y": task.expected[0]["y"].values})
     assert "lies in memory of the harness" in failure.message
 
 
 def test_a_change_of_the_harness_in_the_timed_loop_voids_the_pass(observer):
-    task = TaskData(Cheated(), WORKLOAD, (1, 2), "cpu")
+    task = TaskTensors(Cheated(), WORKLOAD, (1, 2), "cpu")
     variant = bind(task, HONEST)
     responsible, bystander = (TimedRunCheck(task, variant.outputs, observer) for _ in range(2))
     torch.cuda.Event.elapsed_time = None
@@ -236,7 +236,7 @@ def test_another_workload_is_checked_as_well(tmp_path):
 def test_a_rotated_run_is_checked_where_it_wrote():
     from workers.measure.triton_launch import bind_copies
 
-    task = TaskData(Cheated(), WORKLOAD, (1, 2), "cpu")
+    task = TaskTensors(Cheated(), WORKLOAD, (1, 2), "cpu")
     variant, copies = bind(task, HONEST), bind_copies(task, HONEST, 3)
     idle = bind_copies(task, {"cheat": "stale output"}, 3)
     for copy in copies:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from search_spaces.kernel import EXACT, TensorSpec, Tolerance
 from search_spaces.records import Workload
 from workers.measure.gate.comparison import compare_all
-from workers.measure.task_data import TaskData
+from workers.measure.task_tensors import TaskTensors
 
 LOOSE = Tolerance(1e-2, 1e-2)
 LIMITS = {"int32": 31, "int64": 63, "uint64": 64}
@@ -41,7 +41,7 @@ class Copied:
 
 
 def compared(values: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance) -> float | str:
-    task = TaskData(Copied(values, tolerance), Workload.of(n=1), (1,), "cpu")  # type: ignore[arg-type]
+    task = TaskTensors(Copied(values, tolerance), Workload.of(n=1), (1,), "cpu")  # type: ignore[arg-type]
     return compare_all(task, 0, {"out": actual})
 
 

@@ -22,7 +22,7 @@ from workers.measure.gate.timed_run_check import TimedRunCheck
 from workers.measure.measurement_session import MeasurementSession
 from workers.measure.monitor import Monitor, Sample
 from workers.measure.session_backend import PreparedCandidate
-from workers.measure.task_data import TaskData
+from workers.measure.task_tensors import TaskTensors
 from workers.measure.timers.perf_counter import PerfCounterTimer
 from workers.measure.timers.timer import Candidate
 from workers.measure.timers.warm_up import WarmUp
@@ -96,7 +96,9 @@ def _compete(device, *configs, mode=Mode.SCREENING, baselines=(), incumbent=None
         checks=checks,
         protocol=constants,
     )
-    found = MeasurementSession(device, job, TaskData(CpuAffine(), WORKLOAD, (1,), "cpu")).compete()
+    found = MeasurementSession(
+        device, job, TaskTensors(CpuAffine(), WORKLOAD, (1,), "cpu")
+    ).compete()
     assert not device.called_after_loss
     return found
 

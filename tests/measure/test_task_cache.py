@@ -7,7 +7,7 @@ import pytest
 
 from search_spaces.records import Workload
 from workers.job_records import KernelRef
-from workers.measure.task_data import TaskCache, TaskData
+from workers.measure.task_tensors import TaskCache, TaskTensors
 
 REF = KernelRef("k")
 
@@ -22,7 +22,7 @@ def made():
 def build(made):
     def make(ref, workload, seeds):
         made.append(workload["n"])
-        return TaskData(measure_kernels.CpuAffine(), workload, seeds, "cpu")
+        return TaskTensors(measure_kernels.CpuAffine(), workload, seeds, "cpu")
 
     return make
 

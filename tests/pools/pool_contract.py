@@ -12,7 +12,7 @@ from pathlib import Path
 
 from processes import asleep, forked, kill, named, parents, wait_until
 
-from search_spaces.recorded.recorded_kernel import RecordedKernel, load_kernel, synthesise
+from search_spaces.recorded.recorded_kernel import RecordedKernel, load_kernel, synthesize
 from search_spaces.records import Config, Status, config_key
 from workers.backends.simulated.backend import SimulatedBackend
 from workers.job_records import (
@@ -54,7 +54,7 @@ class Farm:
     @classmethod
     def start(cls, pool: Pool, folder: Path) -> Farm:
         for name, build_s, sample_us in (("quick", 0.0, 0.0), ("slow", 1.5, SLOW_US)):
-            space = synthesise(120, seed=1, failures=0.1, build_s=build_s, scenario="quiet")
+            space = synthesize(120, seed=1, failures=0.1, build_s=build_s, scenario="quiet")
             noise = replace(space.noise, overhead_us=sample_us)
             replace(space, noise=noise).save(folder / f"{name}.json")
         kernels = [load_kernel(folder / f"{name}.json") for name in ("quick", "slow")]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from search_spaces.errors import TunerError
-from search_spaces.recorded.recorded_kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesize
 from tuner.campaign import Control, RunOptions, run_campaign
 from tuner.settings import validate
 from workers.backends.simulated.backend import SimulatedBackend
@@ -54,7 +54,7 @@ class StuckPool(DescribedPool):
 
 
 def run(folder, pool, control=None, *, report=False):
-    synthesise(40, seed=5).save(folder / "space.json")
+    synthesize(40, seed=5).save(folder / "space.json")
     campaign = {
         "targets": ["simulated"],
         "tasks": [{"kernel": "recorded:space.json"}],

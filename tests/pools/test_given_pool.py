@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from search_spaces.recorded.recorded_kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesize
 from tuner.campaign import RunOptions, pool_spec_of, run_campaign
 from tuner.settings import validate
 from workers.job_records import MeasureJob
@@ -28,7 +28,7 @@ class CountingPool(VirtualPool):
 
 
 def test_a_campaign_runs_on_the_pool_that_it_is_given(tmp_path):
-    synthesise(40, seed=5).save(tmp_path / "space.json")
+    synthesize(40, seed=5).save(tmp_path / "space.json")
     settings = validate(
         {
             "version": 1,

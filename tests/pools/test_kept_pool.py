@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from search_spaces.recorded.recorded_kernel import load_kernel, synthesise
+from search_spaces.recorded.recorded_kernel import load_kernel, synthesize
 from workers.job_records import (
     BuildJob,
     Built,
@@ -53,7 +53,7 @@ class CountedPool(VirtualPool):
 
 @pytest.fixture
 def kernel(tmp_path):
-    synthesise(40, seed=1, failures=0.0).save(tmp_path / "space.json")
+    synthesize(40, seed=1, failures=0.0).save(tmp_path / "space.json")
     return load_kernel(tmp_path / "space.json")
 
 

@@ -18,7 +18,7 @@ from search_spaces.recorded.recorded_kernel import (
     RecordedParameter,
     RecordedSpace,
     load_kernel,
-    synthesise,
+    synthesize,
 )
 from search_spaces.recorded.recorded_space import Noise
 from search_spaces.records import Status, Toolchain, config_key
@@ -41,7 +41,7 @@ FAILED = [status for status in Status if status is not Status.CORRECT]
 def test_a_saved_space_is_loaded_as_it_was(
     tmp_path_factory, configs, seed, scenario, failures, columns, suffix
 ):
-    space = synthesise(configs, seed=seed, scenario=scenario, failures=failures, twins=0.2)
+    space = synthesize(configs, seed=seed, scenario=scenario, failures=failures, twins=0.2)
     first = tmp_path_factory.getbasetemp() / f"first{suffix}"
     second = tmp_path_factory.getbasetemp() / f"second{suffix}"
     space.save(first, columns=columns)
@@ -52,7 +52,7 @@ def test_a_saved_space_is_loaded_as_it_was(
 
 
 def test_columns_are_smaller_and_raw_samples_survive(tmp_path):
-    space = synthesise(300)
+    space = synthesize(300)
     entry = replace(space.configs[0], samples_us=(1.5, 2.25, 1.0))
     space = replace(space, configs=(entry, *space.configs[1:]))
     space.save(tmp_path / "rows.json")
@@ -64,20 +64,20 @@ def test_columns_are_smaller_and_raw_samples_survive(tmp_path):
 
 def test_the_best_of_a_world_is_as_fast_as_the_world_says():
     for name, scenario in SCENARIOS.items():
-        space = synthesise(100, scenario=name, failures=0.3)
+        space = synthesize(100, scenario=name, failures=0.3)
         assert space.best.median_us is not None
-        fastest = synthesise(100, scenario=name).best.median_us
+        fastest = synthesize(100, scenario=name).best.median_us
         assert fastest == pytest.approx(scenario.best_us, rel=1e-3)
         assert space[space.default].status is Status.CORRECT
-    assert synthesise(50, seed=1) == synthesise(50, seed=1) != synthesise(50, seed=2)
+    assert synthesize(50, seed=1) == synthesize(50, seed=1) != synthesize(50, seed=2)
     with pytest.raises(SpaceError, match="no scenario"):
-        synthesise(10, scenario="W9")
+        synthesize(10, scenario="W9")
     with pytest.raises(SpaceError, match="more than"):
-        synthesise(10**6)
+        synthesize(10**6)
 
 
 def test_a_recorded_kernel_is_searched_like_any_other(tmp_path):
-    space = synthesise(150, failures=0.2)
+    space = synthesize(150, failures=0.2)
     space.save(tmp_path / "space.json")
     kernel = load(f"recorded:{tmp_path}/space.json")
     workload = kernel.workloads()[0]
@@ -93,7 +93,7 @@ def test_a_recorded_kernel_is_searched_like_any_other(tmp_path):
 
 
 def test_the_hash_is_that_of_the_recording(tmp_path):
-    space = synthesise(40)
+    space = synthesize(40)
     for name, columns in (("a.json", False), ("b.json.gz", True)):
         space.save(tmp_path / name, columns=columns)
     slower = replace(space.configs[0], median_us=1e6)
@@ -105,7 +105,7 @@ def test_the_hash_is_that_of_the_recording(tmp_path):
 
 
 def test_conditional_and_narrowed_parameters(tmp_path):
-    space = synthesise(30)
+    space = synthesize(30)
     parameters = (
         RecordedParameter("mode", "choice", ("plain", "split")),
         RecordedParameter("split", "power_of_two", (2, 8), {"mode": ("split",)}),
@@ -126,7 +126,7 @@ def test_conditional_and_narrowed_parameters(tmp_path):
 
 
 def _document(tmp_path):
-    synthesise(20).save(tmp_path / "space.json")
+    synthesize(20).save(tmp_path / "space.json")
     return json.loads((tmp_path / "space.json").read_text())
 
 
@@ -192,7 +192,7 @@ def test_files_that_cannot_be_read_or_written(tmp_path):
     with pytest.raises(TunerError, match="cannot be read"):
         RecordedSpace.load(tmp_path / "nothing.json")
     with pytest.raises(TunerError, match="cannot be written"):
-        synthesise(5).save(tmp_path / "no_folder" / "space.json")
+        synthesize(5).save(tmp_path / "no_folder" / "space.json")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -204,7 +204,7 @@ def test_a_recording_has_the_features_of_its_family_where_they_fit():
     matmul = RecordedSpace.load(H200 / "matmul_512x512x8192_bf16.space.json")
     assert len(bound(matmul).features(matmul.default)) == 5
     # Another kernel that happens to have the name.
-    other = replace(synthesise(20, seed=1, scenario="W1"), kernel="matmul")
+    other = replace(synthesize(20, seed=1, scenario="W1"), kernel="matmul")
     assert bound(other).features(other.default) == ()
     assert bound(replace(other, kernel="no/such kernel")).features(other.default) == ()
 

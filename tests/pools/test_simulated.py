@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from search_spaces.recorded.recorded_kernel import load_kernel, synthesise
+from search_spaces.recorded.recorded_kernel import load_kernel, synthesize
 from search_spaces.records import Status
 from workers.backends.simulated.backend import SimulatedBackend
 from workers.backends.simulated.build import simulate_build
@@ -27,7 +27,7 @@ from workers.supervision.worker_lost import WorkerLost
 
 class Recording:
     def __init__(self, folder, **arguments):
-        self.space = synthesise(**arguments)
+        self.space = synthesize(**arguments)
         self.space.save(folder / "space.json")
         self.kernel = load_kernel(folder / "space.json")
         self.ref = KernelRef(self.kernel.spec)

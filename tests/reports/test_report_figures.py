@@ -12,13 +12,13 @@ from report_samples import MemorySource, measured_task, run_info, trial_list
 
 from reports import figures
 from reports.frames import convergence_frame, noise_frame, parameters_frame, static_frame
-from reports.run_data import TaskResults
+from reports.run_data import TaskData
 from reports.source import load
 from search_spaces.records import Workload
 
 
 @pytest.fixture(scope="module")
-def task() -> TaskResults:
+def task() -> TaskData:
     source = MemorySource([run_info(1)])
     measured_task(source, 1, "matmul", Workload.of(M=64, dtype="float16"))
     return load(source).tasks[0]
@@ -58,7 +58,7 @@ def test_parameters_of_mixed_and_of_many_values_are_grouped():
     )
     source = MemorySource([run_info(1)])
     info = measured_task(source, 1, "k", Workload.of(M=1))
-    frame = parameters_frame(TaskResults(info, trials, "slug", "k"))
+    frame = parameters_frame(TaskData(info, trials, "slug", "k"))
     groups = frame.groupby("parameter")["value"].unique()
     assert "fixed" not in groups
     assert list(groups["odd"]) == ["0", "1", "None", "False", "True", "x"]

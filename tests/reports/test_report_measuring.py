@@ -27,7 +27,7 @@ import reports
 from reports import figures
 from reports.finalists import finalists
 from reports.frames import depths_frame, finals_frame
-from reports.run_data import TaskResults
+from reports.run_data import TaskData
 from reports.source import load
 from search_spaces.records import Workload
 
@@ -42,7 +42,7 @@ def section(source) -> Element:
     return read(reports.render(source)).one("section", id="measuring")
 
 
-def _one(**changes) -> tuple[MemorySource, TaskResults]:
+def _one(**changes) -> tuple[MemorySource, TaskData]:
     """A run of one measured task, changed."""
     source = MemorySource([run_info(1)])
     info = measured_task(source, 1, "matmul", Workload.of(M=64, dtype="float16"))

@@ -12,7 +12,7 @@ from trace_reader import Trace
 
 import tuner as api
 from search_spaces.errors import TunerError
-from search_spaces.recorded.recorded_kernel import synthesise
+from search_spaces.recorded.recorded_kernel import synthesize
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """version: 1
@@ -41,7 +41,7 @@ def tuner(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    synthesise(40, seed=3, build_s=0.02).save(tmp_path / "space.json")
+    synthesize(40, seed=3, build_s=0.02).save(tmp_path / "space.json")
     (tmp_path / "config.yaml").write_text(CONFIG)
     return tmp_path
 
@@ -96,7 +96,7 @@ def test_a_failed_run_leaves_its_trace(folder):
 
 def test_tune_writes_a_trace(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    space = synthesise(60, seed=5)
+    space = synthesize(60, seed=5)
     space.save(tmp_path / "space.json")
     arguments = {"kernel": "recorded:space.json", "workload": space.workload, "pool": "virtual"}
     found = api.tune(**arguments, budget=10, trace="trace.json")

@@ -14,7 +14,6 @@ from search_spaces.statistics import verdict
 from tuner.bench.local_session import LocalSession, ProgressCallback, no_progress
 from tuner.bench.named_configs import Variant
 from tuner.bench.targets import BenchTarget
-from tuner.campaign import environment
 from tuner.settings.sections import Settings
 from workers import backend_kinds
 from workers.job_records import (
@@ -188,7 +187,7 @@ class _Bench:
         worker, device = self.session.worker, device_of(self.target, self.session)
         built, check = self._build(device)
         artifacts = {at: item for at, item in built.items() if isinstance(item, Artifact)}
-        protocol = environment.protocol(self.settings.measure)
+        protocol = self.settings.measure.make_protocol()
         empty = Pass(
             self.target.kernel.name,
             self.workload,

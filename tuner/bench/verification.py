@@ -10,7 +10,6 @@ from search_spaces.records import Config, Status, Workload
 from tuner.bench.local_session import LocalSession, ProgressCallback, no_progress
 from tuner.bench.named_configs import Variant
 from tuner.bench.targets import BenchTarget
-from tuner.campaign import environment
 from tuner.settings.sections import Settings
 from workers import backend_kinds
 from workers.backend_kinds import BackendSpec
@@ -189,7 +188,7 @@ class _Verifier:
             workload=workload,
             candidates=(built,),
             mode=Mode.VERIFY,
-            protocol=environment.protocol(self.settings.measure),
+            protocol=self.settings.measure.make_protocol(),
             calibration=self.session.worker.calibration,
             timeout_s=limit_s,
             candidate_timeout_s=limit_s,

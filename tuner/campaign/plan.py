@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from results_db import NothingStoredError, Store
 from search_spaces.records import Device, Workload
-from tuner.campaign import environment
 from tuner.campaign.declaration_check import check_declarations
 from tuner.campaign.known_results import drop_lost
 from tuner.campaign.options import RunOptions, adjust_campaign, campaign_of, requested_of
@@ -17,6 +16,8 @@ from tuner.settings.sections import Settings
 from workers import backend_kinds
 from workers.job_records import WorkerInfo
 
+#: Estimated seconds of a trial that is compiled only.
+_COMPILE_S = 1.2
 #: Tasks up to which the plan counts the feasible configs of each.
 _COUNTED = 200
 
@@ -67,7 +68,7 @@ def _count_known(
     nothing = [0] * len(tasks)
     if options.fresh:
         return nothing
-    protocol = environment.protocol_key(environment.protocol(settings.measure))
+    protocol = settings.measure.make_protocol().key
     url = anchor(settings, options.base).database.url
     try:
         with Store.open(url, create=False) as store:
@@ -96,5 +97,9 @@ def _plan_task(item: ScheduledTask, known: int, *, counted: bool) -> PlannedTask
         budget_trials=trials,
         known=known,
         estimate_s=max(0, trials - known)
-        * environment.seconds_per_trial(item.device.kind, item.compile_only),
+        * _seconds_per_trial(item.device.kind, compile_only=item.compile_only),
     )
+
+
+def _seconds_per_trial(kind: str, *, compile_only: bool) -> float:
+    return _COMPILE_S if compile_only else backend_kinds.spec(kind).seconds_per_trial

@@ -14,7 +14,7 @@ from results_db.patience import Patience
 from search_spaces import triton_versions
 from search_spaces.errors import SourceChangedError, TunerError
 from search_spaces.source_changes import SourceGuard
-from tuner.campaign import environment, lease
+from tuner.campaign import lease
 from tuner.campaign.announcer import Announcer
 from tuner.campaign.driver import Control, Driver
 from tuner.campaign.event_log import EventLog
@@ -179,7 +179,7 @@ class CampaignRun:
             read_folder(self.options.base / self.settings.paths.priors),
             sum(not item.compile_only for item in scheduled) / max(1, len(workers)),
         )
-        protocol_key = environment.protocol_key(environment.protocol(self.settings.measure))
+        protocol_key = self.settings.measure.make_protocol().key
         specs = []
         for item in scheduled:
             task = ensure_task(self.store, info.run_id, item, protocol_key)

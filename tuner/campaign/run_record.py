@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from results_db.stored_records import RunInfo, TaskInfo
 from search_spaces.records import digest
-from tuner.campaign import environment
+from tuner.campaign import run_facts
 from tuner.campaign.options import RunOptions, RunOutcome
 from tuner.campaign.tasks import ScheduledTask
 from tuner.engine import Finish
@@ -44,7 +44,7 @@ class RunSpec:
     def begin(self, store: Store, tasks: Sequence[ScheduledTask]) -> RunInfo:
         """The interrupted run of the same spec, or a new one; always a new one with `fresh`."""
         document, fresh = self.document(), self.options.fresh
-        facts = environment.facts(self.options.base, fresh=fresh)
+        facts = run_facts.collect_facts(self.options.base, fresh=fresh)
         facts["devices"] = ", ".join(sorted({task.device.name for task in tasks}))
         strategy = self.campaign.tasks[0].strategy or self.campaign.strategy
         return store.begin_run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from search_spaces import source_changes
 from search_spaces.declaration import guarded_calls
 from search_spaces.records import Config, Workload, config_key
 from search_spaces.space import BoundSpace
-from tuner.campaign import environment, known_results
+from tuner.campaign import known_results
 from tuner.campaign.tasks import ScheduledTask
 from tuner.engine import TaskBudget, TaskSpec
 from tuner.engine.finals_time import first_estimate
@@ -58,7 +59,7 @@ class TaskSpecs:
 
         requested, kernel, workload = item.requested, item.requested.kernel, item.requested.workload
         space = requested.bind(item.device)
-        seed = environment.task_seed(requested.strategy.seed, kernel.name, workload)
+        seed = _task_seed(requested.strategy.seed, kernel.name, workload)
         options = requested.strategy.options
         fresh, store = self.fresh, self.store
         known = [] if fresh else store.known_trials(task.key, exclude_task=task.task_id)
@@ -76,8 +77,8 @@ class TaskSpecs:
             listed=_listed_configs(item, space),
             budget=self._budget(item),
             compile_only=item.compile_only,
-            baselines=environment.baselines(self.settings.measure, kernel.baselines(workload)),
-            protocol=environment.protocol(self.settings.measure),
+            baselines=self.settings.measure.choose_baselines(kernel.baselines(workload)),
+            protocol=self.settings.measure.make_protocol(),
             finalists=self.settings.measure.finalists,
             build_timeout_s=pool.build_timeout,
             measure_timeout_s=pool.measure_timeout,
@@ -171,3 +172,9 @@ def _check_size(item: ScheduledTask) -> Workload | None:
         return None
     size = item.requested.kernel.small_workload(item.requested.workload)
     return None if size == item.requested.workload else size
+
+
+def _task_seed(seed: int, kernel: str, workload: Workload) -> int:
+    """The seed of one task; the same on every machine."""
+    text = f"{seed}/{kernel}/{workload.key}".encode()
+    return int.from_bytes(hashlib.sha256(text).digest()[:4], "big")

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 from tuner.capturing.call_records import Call
 from tuner.capturing.gpu_time import GpuTime
-from tuner.capturing.launch_key import is_scalar
 from tuner.capturing.launch_matcher import Match, matcher_of
+from tuner.capturing.specialization import is_scalar
 
 #: Matchers of launches with equal scalars that are kept; for further ones keys are computed.
 _MOST_MATCHERS = 8

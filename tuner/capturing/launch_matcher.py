@@ -3,8 +3,8 @@
 A matcher is a function that is compiled for the structure of one launch: which arguments are
 scalars, tensors, tuples or descriptors. Its source consists of positions; the values of the launch
 are cells of it, so that launches of one structure share the compiled code. It holds no tensor. It
-accepts only launches whose `launch_key.key_of` is that of its own. It may refuse such a launch, as
-one whose tensor has another class; its key then decides.
+accepts only launches whose `specialization.key_of` is that of its own. It may refuse such a launch,
+as one whose tensor has another class; its key then decides.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from types import FunctionType
 from typing import Any, TypeAlias
 
 from tuner.capturing.call_records import ALIGNMENT
-from tuner.capturing.launch_key import DESCRIPTOR_OPTIONS, SIZES, held_part, is_scalar
 from tuner.capturing.spans import Span, overlapping, span_of
+from tuner.capturing.specialization import DESCRIPTOR_OPTIONS, SIZES, held_part, is_scalar
 from tuner.runtime._tensor_check import check_of
 
 #: Whether a launch, by its positional and keyword arguments, is like that of the matcher.

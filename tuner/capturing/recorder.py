@@ -17,9 +17,9 @@ from tuner.capturing.call_records import Call, Grid
 from tuner.capturing.contents import Contents
 from tuner.capturing.grids import tabulate
 from tuner.capturing.known_launches import Known, KnownLaunches
-from tuner.capturing.launch_key import code_of, key_of
 from tuner.capturing.places import NoPlace, base_of, place_of
 from tuner.capturing.snapshot import Snapshot
+from tuner.capturing.specialization import code_of, key_of
 
 #: The most distinct launches of one kernel, and of all kernels, that are recorded.
 MOST_PER_KERNEL = 64

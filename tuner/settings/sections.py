@@ -6,9 +6,10 @@ The text under a key is its description in the JSON Schema.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -23,6 +24,9 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from search_spaces.errors import TunerError
+
+if TYPE_CHECKING:
+    from workers.job_records import MeasurementProtocol
 
 Scalar = bool | int | float | str | None
 
@@ -334,6 +338,20 @@ class MeasureConfig(SettingsSection):
     """The number of trials of a task that enter the race."""
     baselines: list[str] | None = None
     """Names of the baselines that confirmations measure, where a kernel has them; null: all."""
+
+    def make_protocol(self) -> MeasurementProtocol:
+        """What the workers keep to; its constants are keys of this section."""
+        from workers.job_records import MeasurementProtocol
+
+        names = {each.name for each in fields(MeasurementProtocol)}
+        given = {name: value for name, value in self if name in names}
+        lists = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
+        return MeasurementProtocol(**{**given, **lists})
+
+    def choose_baselines(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Those of a kernel's baselines that confirmations measure, sorted by name."""
+        selected = self.baselines
+        return tuple(sorted(name for name in names if selected is None or name in selected))
 
 
 class Settings(SettingsSection):

@@ -14,7 +14,7 @@ from workers.job_records import Failure, MeasureJob, Measurement, Mode, Timing
 from workers.measure.gate.checks import refusal
 from workers.measure.race.modes import collect_samples, compare
 from workers.measure.session_backend import PreparedCandidate, SessionBackend
-from workers.measure.task_data import TaskData
+from workers.measure.task_tensors import TaskTensors
 from workers.measure.timers.graph import CaptureFailed
 from workers.measure.timers.timer import Candidate, Timer
 from workers.supervision.heartbeat import await_processors, heartbeat
@@ -67,7 +67,7 @@ class MeasurementSession:
         self,
         backend: SessionBackend,
         job: MeasureJob,
-        task: TaskData,
+        task: TaskTensors,
         started: float | None = None,
     ) -> None:
         self._backend = backend
@@ -81,7 +81,7 @@ class MeasurementSession:
         #: Position of the incumbent, the reference of a screening.
         self._incumbent = len(job.candidates) - 1 if screening and job.incumbent else None
 
-    def verify(self, tasks: Sequence[TaskData]) -> Measurement:
+    def verify(self, tasks: Sequence[TaskTensors]) -> Measurement:
         """Check every candidate on all the tasks, `verified` or not; nothing is timed."""
         prepared: dict[int, PreparedCandidate | Failure] = {}
         for index in self._indices():
@@ -134,7 +134,7 @@ class MeasurementSession:
         return prepared
 
     def _prepare(
-        self, task: TaskData, index: int, *, check: bool
+        self, task: TaskTensors, index: int, *, check: bool
     ) -> PreparedCandidate | Failure | None:
         """None when the device was lost before this candidate."""
         if self._backend.poisoned:

@@ -10,7 +10,7 @@ from typing import Protocol
 from search_spaces.records import Device, Toolchain
 from workers.job_records import Artifact, Check, Failure, KernelRef, MeasurementProtocol
 from workers.measure.monitor import Monitor
-from workers.measure.task_data import TaskData
+from workers.measure.task_tensors import TaskTensors
 from workers.measure.timers.timer import Candidate, Timer
 
 
@@ -54,12 +54,12 @@ class SessionBackend(Protocol):
     def info(self) -> tuple[Device, Toolchain]: ...
 
     def prepare(
-        self, task: TaskData, artifact: Artifact, *, check: bool
+        self, task: TaskTensors, artifact: Artifact, *, check: bool
     ) -> PreparedCandidate | Failure:
         """Install the artifact, launch it and, with `check`, run the gate on it."""
         ...
 
-    def prepare_baseline(self, task: TaskData, name: str) -> PreparedCandidate | Failure:
+    def prepare_baseline(self, task: TaskTensors, name: str) -> PreparedCandidate | Failure:
         """Warm a baseline up and check its outputs."""
         ...
 
@@ -77,6 +77,6 @@ class SessionBackend(Protocol):
 
     def monitor(self) -> AbstractContextManager[Monitor]: ...
 
-    def roofline_us(self, task: TaskData, cache: str) -> float:
+    def roofline_us(self, task: TaskTensors, cache: str) -> float:
         """The roofline bound of the task in us, 0.0 when unknown."""
         ...

@@ -46,7 +46,7 @@ from workers.measure.measurement_session import MeasurementSession
 from workers.measure.monitor import Monitor
 from workers.measure.preparation_parts import PartKind, PartResult, PreparationPart
 from workers.measure.session_backend import PreparedCandidate
-from workers.measure.task_data import TaskCache, TaskData
+from workers.measure.task_tensors import TaskCache, TaskTensors
 from workers.measure.timers.timer import Candidate, Timer
 from workers.measure.timers.warm_up import WarmUp
 from workers.supervision.kernel_loading import load_kernel
@@ -156,7 +156,7 @@ class TorchBackend(ABC):
     # -- for subclasses to define --------------------------------------------------------------
     @abstractmethod
     def prepare(
-        self, task: TaskData, artifact: Artifact, *, check: bool
+        self, task: TaskTensors, artifact: Artifact, *, check: bool
     ) -> PreparedCandidate | Failure: ...
 
     @abstractmethod
@@ -170,10 +170,10 @@ class TorchBackend(ABC):
     def monitor(self) -> AbstractContextManager[Monitor]:
         return Monitor(None)
 
-    def roofline_us(self, task: TaskData, cache: str) -> float:
+    def roofline_us(self, task: TaskTensors, cache: str) -> float:
         return 0.0
 
-    def _at_peak_us(self, task: TaskData) -> float | None:
+    def _at_peak_us(self, task: TaskTensors) -> float | None:
         """Time of the task's arithmetic at the matrix peak in us, None when unknown."""
         return None
 
@@ -206,7 +206,7 @@ class TorchBackend(ABC):
     def _enter_baseline(self) -> None:  # noqa: B027
         """Untimed switch to a baseline, such as its thread count."""
 
-    def _preload(self, task: TaskData) -> None:  # noqa: B027
+    def _preload(self, task: TaskTensors) -> None:  # noqa: B027
         """Load in advance what the first variant of the task needs."""
 
     def _make_failure(self, error: Exception, doing: str = "") -> Failure:
@@ -214,7 +214,7 @@ class TorchBackend(ABC):
         return failure_of(error, doing=doing)
 
     # -- shared -------------------------------------------------------------------------------
-    def prepare_baseline(self, task: TaskData, name: str) -> PreparedCandidate | Failure:
+    def prepare_baseline(self, task: TaskTensors, name: str) -> PreparedCandidate | Failure:
         if name not in task.baselines:
             known = ", ".join(task.baselines) or "none"
             return Failure(
@@ -242,7 +242,7 @@ class TorchBackend(ABC):
         )
         return self._make_prepared(task, candidate, checked)
 
-    def _check_baseline(self, task: TaskData, name: str) -> Checked | Failure:
+    def _check_baseline(self, task: TaskTensors, name: str) -> Checked | Failure:
         """Warm a baseline up and check it. A result that is correct is kept with the task."""
         function = task.baselines[name]
         started = time.monotonic()
@@ -284,7 +284,7 @@ class TorchBackend(ABC):
                 self._check_baseline(known, part.baseline)
         return PartResult(done=True)
 
-    def _compile_baseline(self, task: TaskData, name: str) -> bool:
+    def _compile_baseline(self, task: TaskTensors, name: str) -> bool:
         import torch
 
         def compile_it() -> bool:
@@ -310,7 +310,7 @@ class TorchBackend(ABC):
 
     def _make_prepared(
         self,
-        task: TaskData,
+        task: TaskTensors,
         candidate: Candidate,
         checked: Checked | None,
         *,
@@ -335,7 +335,7 @@ class TorchBackend(ABC):
             note,
         )
 
-    def _copies(self, task: TaskData) -> Sequence[dict[str, torch.Tensor]]:
+    def _copies(self, task: TaskTensors) -> Sequence[dict[str, torch.Tensor]]:
         """Copies of the inputs for the cache policy `rotate`; none under another policy."""
         if self._cache != "rotate":
             return ()
@@ -363,7 +363,7 @@ class TorchBackend(ABC):
         tasks += [self._check_sizes.get(job.kernel, workload, seeds) for workload in others]
         return MeasurementSession(self, job, tasks[0], started).verify(tasks)
 
-    def _clear_tasks(self, keep: TaskData | None = None) -> None:
+    def _clear_tasks(self, keep: TaskTensors | None = None) -> None:
         """Forget all tasks but one, to free memory."""
         self._tasks.clear_all_but(keep)
         self._check_sizes.clear_all_but(keep)
@@ -373,8 +373,10 @@ class TorchBackend(ABC):
             self._kernels[ref] = load_kernel(ref)
         return self._kernels[ref]
 
-    def _build_task(self, ref: KernelRef, workload: Workload, seeds: tuple[int, ...]) -> TaskData:
-        return TaskData(self._kernel(ref), workload, seeds, self.torch_device)
+    def _build_task(
+        self, ref: KernelRef, workload: Workload, seeds: tuple[int, ...]
+    ) -> TaskTensors:
+        return TaskTensors(self._kernel(ref), workload, seeds, self.torch_device)
 
     def _install(self, artifact: Artifact) -> Failure | None:
         """Install the artifact in the compiler's cache, or say why it cannot run here."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from search_spaces.records import Config
 from workers.measure.gate.buffers import GuardedTensor
-from workers.measure.task_data import TaskData
+from workers.measure.task_tensors import TaskTensors
 
 if TYPE_CHECKING:
     import torch
@@ -24,7 +24,7 @@ class WritingVariant:
     scratch: tuple[GuardedTensor, ...]
 
 
-def bind(task: TaskData, config: Config) -> WritingVariant:
+def bind(task: TaskTensors, config: Config) -> WritingVariant:
     """The variant of a config; raises what the kernel's own functions raise."""
     outputs = task.outputs()
     scratch = task.scratch(task.kernel.scratch(task.workload, config))
@@ -35,7 +35,7 @@ def bind(task: TaskData, config: Config) -> WritingVariant:
 
 
 def bind_copies(
-    task: TaskData, config: Config, count: int
+    task: TaskTensors, config: Config, count: int
 ) -> tuple[Callable[[], dict[str, torch.Tensor]], ...]:
     """The variant on each of `count` copies of inputs and outputs, which all variants share.
 
@@ -59,7 +59,9 @@ def _returning(
     return returning
 
 
-def _runner(task: TaskData, config: Config, tensors: dict[str, torch.Tensor]) -> Callable[[], None]:
+def _runner(
+    task: TaskTensors, config: Config, tensors: dict[str, torch.Tensor]
+) -> Callable[[], None]:
     launches = [
         (launch.fn[launch.grid], launch.args, dict(launch.kwargs))
         for launch in task.kernel.launches(task.workload, config, tensors)

@@ -20,7 +20,7 @@ from workers.job_records import (
 )
 from workers.measure.gate.checks import check_variant
 from workers.measure.session_backend import PreparedCandidate
-from workers.measure.task_data import TaskData
+from workers.measure.task_tensors import TaskTensors
 from workers.measure.timers.perf_counter import PerfCounterTimer
 from workers.measure.timers.timer import Candidate
 from workers.measure.torch_backend import TorchBackend
@@ -67,7 +67,7 @@ class CpuBackend(TorchBackend):
             yield
 
     def prepare(
-        self, task: TaskData, artifact: Artifact, *, check: bool
+        self, task: TaskTensors, artifact: Artifact, *, check: bool
     ) -> PreparedCandidate | Failure:
         try:
             if refused := self._install(artifact):
@@ -94,7 +94,7 @@ class CpuBackend(TorchBackend):
         )
         return self._make_prepared(task, candidate, checked, compiled=compilations.count)
 
-    def prepare_baseline(self, task: TaskData, name: str) -> PreparedCandidate | Failure:
+    def prepare_baseline(self, task: TaskTensors, name: str) -> PreparedCandidate | Failure:
         from workers.compiling import headers, linking
 
         # Builders have compiled the headers of these flags, which a baseline has in common with the
@@ -123,7 +123,7 @@ class CpuBackend(TorchBackend):
     def _enter_baseline(self) -> None:
         _use_threads(self._baseline_threads)
 
-    def _variant(self, task: TaskData, artifact: Artifact) -> Callable[..., Mapping[str, Any]]:
+    def _variant(self, task: TaskTensors, artifact: Artifact) -> Callable[..., Mapping[str, Any]]:
         key = artifact.binary_hash + config_key(artifact.config)
         if key not in task.loaded:
             while len(task.loaded) >= _LOADED:

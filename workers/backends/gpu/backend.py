@@ -19,7 +19,7 @@ from workers.measure.gate.checks import Checked, check_variant
 from workers.measure.monitor import Monitor, Sample
 from workers.measure.roofline import at_peak_us, roofline_us
 from workers.measure.session_backend import PreparedCandidate
-from workers.measure.task_data import TaskData
+from workers.measure.task_tensors import TaskTensors
 from workers.measure.timers.methods import choose_method, gpu_timer
 from workers.measure.timers.timer import Candidate, Timer
 from workers.measure.torch_backend import TorchBackend
@@ -78,7 +78,7 @@ class GpuBackend(TorchBackend):
         self._flush: torch.Tensor | None = None
 
     def prepare(
-        self, task: TaskData, artifact: Artifact, *, check: bool
+        self, task: TaskTensors, artifact: Artifact, *, check: bool
     ) -> PreparedCandidate | Failure:
         import torch
 
@@ -143,7 +143,7 @@ class GpuBackend(TorchBackend):
     def monitor(self) -> AbstractContextManager[Monitor]:
         return Monitor(self._read_sample)
 
-    def roofline_us(self, task: TaskData, cache: str) -> float:
+    def roofline_us(self, task: TaskTensors, cache: str) -> float:
         """The larger of two times: the uncached traffic at copy speed, the products at peak rate.
 
         Traffic bounds the time only under cold caches; warm caches may hold all of it.
@@ -151,11 +151,11 @@ class GpuBackend(TorchBackend):
         held_bytes = self._cache_bytes() if cache == "cold" else None
         return roofline_us(*self._work(task), held_bytes=held_bytes)
 
-    def _at_peak_us(self, task: TaskData) -> float | None:
+    def _at_peak_us(self, task: TaskTensors) -> float | None:
         # Does not calibrate: a variant that is only checked is not timed.
         return at_peak_us(*self._work(task)) if self._calibration else None
 
-    def _work(self, task: TaskData) -> tuple[Cost, set[str], Tolerance, Calibration]:
+    def _work(self, task: TaskTensors) -> tuple[Cost, set[str], Tolerance, Calibration]:
         """The inputs of the roofline bound: cost, dtypes, tolerance and calibration."""
         return (
             task.kernel.cost(task.workload),
@@ -173,7 +173,7 @@ class GpuBackend(TorchBackend):
             torch.cuda.empty_cache()
 
     def _prepare(
-        self, task: TaskData, artifact: Artifact, check: bool
+        self, task: TaskTensors, artifact: Artifact, check: bool
     ) -> PreparedCandidate | Failure:
         import torch
 
@@ -228,7 +228,7 @@ class GpuBackend(TorchBackend):
         if not self.poisoned and unused > most:
             torch.cuda.empty_cache()
 
-    def _check_baseline(self, task: TaskData, name: str) -> Checked | Failure:
+    def _check_baseline(self, task: TaskTensors, name: str) -> Checked | Failure:
         import torch
 
         try:
@@ -237,7 +237,7 @@ class GpuBackend(TorchBackend):
             self._make_room(task)
             return super()._check_baseline(task, name)
 
-    def _preload(self, task: TaskData) -> None:
+    def _preload(self, task: TaskTensors) -> None:
         """Run the gate on a variant that does nothing, which loads what the gate calls."""
         check_variant(task, lambda: None, outputs=task.outputs(), observer=self._observer)
 
@@ -245,7 +245,9 @@ class GpuBackend(TorchBackend):
         small = kernel.small_workload(workload)
         return (workload,) if small == workload else (workload, small)
 
-    def _build_task(self, ref: KernelRef, workload: Workload, seeds: tuple[int, ...]) -> TaskData:
+    def _build_task(
+        self, ref: KernelRef, workload: Workload, seeds: tuple[int, ...]
+    ) -> TaskTensors:
         import torch
 
         try:
@@ -265,7 +267,7 @@ class GpuBackend(TorchBackend):
             self.poisoned = True
         return failure
 
-    def _make_room(self, task: TaskData | None) -> None:
+    def _make_room(self, task: TaskTensors | None) -> None:
         import torch
 
         self._clear_tasks(task)

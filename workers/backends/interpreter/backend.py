@@ -24,7 +24,7 @@ from workers.job_records import (
 )
 from workers.measure.gate.checks import Checked, check_variant
 from workers.measure.session_backend import PreparedCandidate
-from workers.measure.task_data import TaskData
+from workers.measure.task_tensors import TaskTensors
 from workers.measure.timers.timer import Candidate, Timer
 from workers.measure.torch_backend import TorchBackend
 from workers.measure.triton_launch import WritingVariant, bind
@@ -85,7 +85,7 @@ class InterpreterBackend(TorchBackend):
             return None
 
     def prepare(
-        self, task: TaskData, artifact: Artifact, *, check: bool
+        self, task: TaskTensors, artifact: Artifact, *, check: bool
     ) -> PreparedCandidate | Failure:
         variant: WritingVariant | None = None
         checked: Checked | Failure | None
@@ -110,7 +110,7 @@ class InterpreterBackend(TorchBackend):
         candidate = Candidate(task.kernel.name, variant.run)
         return self._make_prepared(task, candidate, checked, outputs=variant.outputs)
 
-    def _check(self, task: TaskData, variant: WritingVariant) -> Checked | Failure:
+    def _check(self, task: TaskTensors, variant: WritingVariant) -> Checked | Failure:
         import numpy
 
         # A GPU gives no warning for infinities and NaN; the gate detects them.
@@ -120,7 +120,7 @@ class InterpreterBackend(TorchBackend):
             )
 
     def _prepare_unchecked(
-        self, task: TaskData, variant: WritingVariant, note: str
+        self, task: TaskTensors, variant: WritingVariant, note: str
     ) -> PreparedCandidate:
         task.load(0)
         candidate = Candidate(task.kernel.name, variant.run)
@@ -136,7 +136,7 @@ class InterpreterBackend(TorchBackend):
         return (kernel.small_workload(workload),)
 
 
-def _tensors(task: TaskData, config: Config, variant: WritingVariant) -> dict[str, torch.Tensor]:
+def _tensors(task: TaskTensors, config: Config, variant: WritingVariant) -> dict[str, torch.Tensor]:
     """The tensors that the variant's launches are bound to, by name."""
     tensors = dict(task.inputs) | {name: out.tensor for name, out in variant.outputs.items()}
     scratch = task.kernel.scratch(task.workload, config)

@@ -19,7 +19,7 @@ from workers.measure.gate.comparison import (
     unwritten,
 )
 from workers.measure.gate.run_observer import RunObserver
-from workers.measure.task_data import TaskData, as_integers
+from workers.measure.task_tensors import TaskTensors, as_integers
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +56,7 @@ class Checked:
 
 
 def check_variant(
-    task: TaskData,
+    task: TaskTensors,
     run: Run,
     *,
     outputs: Mapping[str, GuardedTensor] | None = None,
@@ -102,7 +102,7 @@ class _Gate:
 
     def __init__(
         self,
-        task: TaskData,
+        task: TaskTensors,
         run: Run,
         outputs: Mapping[str, GuardedTensor] | None,
         scratch: Sequence[GuardedTensor],

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from search_spaces.kernel import Tolerance
 from workers.measure.gate.buffers import holding
-from workers.measure.task_data import Expected, TaskData
+from workers.measure.task_tensors import Expected, TaskTensors
 
 if TYPE_CHECKING:
     import torch
@@ -125,7 +125,7 @@ class OutputComparison:
 class Comparisons:
     """Enqueues the comparison of all outputs of a task with the references of one seed."""
 
-    def __init__(self, task: TaskData, position: int, results: Any, slack: float = 1.0) -> None:
+    def __init__(self, task: TaskTensors, position: int, results: Any, slack: float = 1.0) -> None:
         """slack: the task's tolerance is multiplied by it."""
         #: Why the results are not valid outputs; empty otherwise.
         self.problem = invalid_outputs(task, results)
@@ -156,7 +156,7 @@ class Comparisons:
         return worst
 
 
-def invalid_outputs(task: TaskData, results: Any) -> str:
+def invalid_outputs(task: TaskTensors, results: Any) -> str:
     """Why these are not outputs of a task, or empty.
 
     Outputs are plain tensors of the declared shape and dtype outside the harness's memory.
@@ -184,7 +184,7 @@ def invalid_outputs(task: TaskData, results: Any) -> str:
     return ""
 
 
-def unwritten(task: TaskData, position: int, results: Results, poison: int) -> str:
+def unwritten(task: TaskTensors, position: int, results: Results, poison: int) -> str:
     """How much of an output still holds the poison; empty when all of it was written."""
     for name in task.specs:
         stale = holding(results[name], poison)
@@ -212,7 +212,7 @@ def compare(
     return comparison.evaluate(distance, largest)
 
 
-def compare_all(task: TaskData, position: int, results: Any) -> float | str:
+def compare_all(task: TaskTensors, position: int, results: Any) -> float | str:
     """The largest relative error over all outputs, or the first problem."""
     comparisons = Comparisons(task, position, results)
     return comparisons.evaluate(fetch(comparisons.scalars))

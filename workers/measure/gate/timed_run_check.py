@@ -8,7 +8,7 @@ from typing import Any
 from workers.measure.gate.buffers import POISONS, GuardedTensor
 from workers.measure.gate.comparison import Comparisons, fetch, invalid_outputs, unwritten
 from workers.measure.gate.run_observer import RunObserver
-from workers.measure.task_data import TaskData
+from workers.measure.task_tensors import TaskTensors
 
 
 class TimedRunCheck:
@@ -23,7 +23,7 @@ class TimedRunCheck:
 
     def __init__(
         self,
-        task: TaskData,
+        task: TaskTensors,
         outputs: Mapping[str, GuardedTensor] | None = None,
         observer: RunObserver | None = None,
         slack: float = 1.0,

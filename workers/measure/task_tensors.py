@@ -45,7 +45,7 @@ class Expected:
     integers: torch.Tensor | None = None
 
 
-class TaskData:
+class TaskTensors:
     """Kernel, workload and their tensors on one device.
 
     All candidates read the same `inputs` and write the same `outputs`; `load(position)` copies the
@@ -254,15 +254,15 @@ class TaskCache:
 
     def __init__(
         self,
-        build: Callable[[KernelRef, Workload, tuple[int, ...]], TaskData],
+        build: Callable[[KernelRef, Workload, tuple[int, ...]], TaskTensors],
         size: int,
         most_bytes: float = math.inf,
     ) -> None:
         self._build = build
         self._size, self._most_bytes = size, most_bytes
-        self._tasks: OrderedDict[object, TaskData] = OrderedDict()
+        self._tasks: OrderedDict[object, TaskTensors] = OrderedDict()
 
-    def get(self, ref: KernelRef, workload: Workload, seeds: tuple[int, ...]) -> TaskData:
+    def get(self, ref: KernelRef, workload: Workload, seeds: tuple[int, ...]) -> TaskTensors:
         """The task; made unless it is kept."""
         kept = self.get_kept(ref, workload, seeds)
         if kept is not None:
@@ -277,7 +277,7 @@ class TaskCache:
 
     def get_kept(
         self, ref: KernelRef, workload: Workload, seeds: tuple[int, ...]
-    ) -> TaskData | None:
+    ) -> TaskTensors | None:
         """The task if it is kept, without making it."""
         key = (ref, workload, seeds)
         if key in self._tasks:
@@ -292,7 +292,7 @@ class TaskCache:
         for key in [key for key, task in self._tasks.items() if task.suspect]:
             del self._tasks[key]
 
-    def clear_all_but(self, task: TaskData | None) -> None:
+    def clear_all_but(self, task: TaskTensors | None) -> None:
         """Drop all tasks but this one, to free memory."""
         for key in [key for key, other in self._tasks.items() if other is not task]:
             del self._tasks[key]
