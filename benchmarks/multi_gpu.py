@@ -21,19 +21,24 @@ run other builds.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
+from multiprocessing import get_context
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, f"{ROOT}")
+sys.path[:0] = [f"{ROOT}", f"{ROOT / 'benchmarks'}"]
 
-from busy_processors import occupied  # noqa: E402
-
+from search_spaces.records import Device  # noqa: E402
 from tuner.campaign.run_facts import read_revision  # noqa: E402
 from workers import device  # noqa: E402
 
@@ -157,6 +162,45 @@ def run_count(args: argparse.Namespace) -> int:
     (args.out / "one.json").write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
     print(f"{args.one} GPUs: {document['wall_s']} s, busy {document['busy_shares']}", flush=True)
     return 0
+
+
+# -- other work on the host ----------------------------------------------------------------------
+@contextmanager
+def occupied(processors: Collection[int], target: Device) -> Iterator[None]:
+    """A context in which each processor builds variants of a matmul, one after the other.
+
+    target: the device to build for; it is not opened.
+    """
+    context = get_context("spawn")
+    with tempfile.TemporaryDirectory(prefix="occupied-", ignore_cleanup_errors=True) as folder:
+        busy = [
+            context.Process(target=_build, args=(processor, target, folder), daemon=True)
+            for processor in sorted(processors)
+        ]
+        try:
+            for process in busy:
+                process.start()
+            yield
+        finally:
+            for process in busy:
+                process.kill()
+                process.join()
+
+
+def _build(processor: int, target: Device, folder: str) -> None:
+    os.sched_setaffinity(0, {processor})
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    from acceptance.fields import FIELDS
+
+    from workers.compiling import build
+    from workers.job_records import BuildJob
+
+    field = FIELDS["matmul_4096"]
+    for turn in itertools.count():
+        cache = Path(folder) / f"{processor}-{turn}"
+        for at, config in enumerate(field.configs(target)):
+            job = BuildJob(f"{at}", field.ref, field.workload, config, replace(target, uuid=""))
+            build(job, cache)
 
 
 # -- summary ------------------------------------------------------------------------------

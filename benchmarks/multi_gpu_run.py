@@ -6,32 +6,64 @@ import math
 import statistics
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from scipy.stats import kendalltau
-from tuner_run import WatchedPool
 
 from results_db import Store
-from search_spaces.records import config_key
+from search_spaces.recorded.synthetic import synthesize
+from search_spaces.records import Workload, config_key
+from search_spaces.registry import load
 from search_spaces.statistics import compare_pairs
 from tuner import settings
 from tuner.campaign import RunOptions, pool_spec_of, run_campaign
+from workers import device as devices
 from workers import pools
-from workers.job_records import Measured, MeasureJob, Measurement, Mode, Timing
+from workers.job_records import (
+    Artifact,
+    BuildJob,
+    Built,
+    JobLost,
+    KernelRef,
+    Measured,
+    MeasureJob,
+    Measurement,
+    Mode,
+    PoolEvent,
+    Timing,
+    WorkerGone,
+    WorkerInfo,
+    WorkerReady,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
+#: The kernel and the workload that warm the workers up.
+_OTHER = KernelRef("softmax", (str(ROOT),))
+_WARM = Workload.of(rows=64, cols=1024, dtype="float32")
+_START_S = 180.0
 #: Minimum candidates of a final that every GPU times, and the passes of that timing.
 _CANDIDATES, _PASSES = 6, 128
 _LIMIT_S = 120.0
+#: Synthetic tasks of a simulated campaign: their number, configs each, noise, and the seconds of a
+#: build, which are about those on an H200 host.
+TASKS, CONFIGS, BUILD_S = 32, 160, 0.43
+SCENARIO_IDS = ("W1", "W2", "W5", "W6")
 #: Real seconds per simulated second.
 _SIMULATED = 0.3
 
 
 @dataclass(slots=True)
-class Fleet(WatchedPool):
-    """A pool that records the work of each GPU and compares the GPUs before it closes."""
+class Fleet:
+    """A pool with warm workers once `start` returns; it records the work of each GPU.
 
+    Warm means the state of a farm that has already run other tasks: every builder has compiled a
+    variant of another kernel, and every runner has confirmed one, so that its standby process is up
+    as well. Times are seconds since then.
+    """
+
+    inner: object
     #: Whether every GPU times one final of every kernel before the pool closes.
     compare: bool = False
     held_s: Counter = field(default_factory=Counter)
@@ -40,33 +72,155 @@ class Fleet(WatchedPool):
     finals: dict[str, MeasureJob] = field(default_factory=dict)
     agreement: dict = field(default_factory=dict)
     driver_cpu_s: float = 0.0
-    _at: dict[str, tuple[str, float]] = field(default_factory=dict)
+    warm_at: float = 0.0
+    start_s: float = 0.0
+    workers: list[WorkerInfo] = field(default_factory=list)
+    first: dict[str, float] = field(default_factory=dict)
+    last: dict[str, float] = field(default_factory=dict)
+    jobs: Counter = field(default_factory=Counter)
+    seconds: Counter = field(default_factory=Counter)
+    lost: list[str] = field(default_factory=list)
+    compiled: int = 0
+    _waiting: list[PoolEvent] = field(default_factory=list)
+    _sent: dict[str, tuple[float, str, MeasureJob]] = field(default_factory=dict)
+
+    @property
+    def builders(self) -> int:
+        return self.inner.builders
+
+    @property
+    def runners(self) -> int:
+        return self.inner.runners
+
+    @property
+    def warm(self) -> bool:
+        return self.inner.warm
+
+    def describe_workers(self) -> None:
+        """None: the campaign starts when all workers are ready."""
+        return
 
     def start(self) -> None:
-        WatchedPool.start(self)
+        began = time.perf_counter()
+        self.inner.start()
+        self._await(began, lambda: len(self.workers) >= self.inner.runners, "runners")
+        variant = self._warm_builders(began)
+        self._warm_runners(began, variant)
+        self.warm_at = time.perf_counter()
+        self.start_s = self.warm_at - began
         self.driver_cpu_s = -time.process_time()
 
+    def _warm_builders(self, began: float) -> Artifact:
+        """Let every builder compile a variant of another kernel; returns the variant."""
+        kernel = load(_OTHER.spec)
+        real = [w.device for w in self.workers if w.device.kind in ("cuda", "hip")]
+        device = real[0] if real else devices.offline("cuda:90")
+        config = kernel.default_config(_WARM, device)
+        built: dict[str, object] = {}
+        for index in range(self.inner.builders):
+            self.inner.submit_build(BuildJob(f"warm:{index}", _OTHER, _WARM, config, device))
+
+        def all_answered() -> bool:
+            built.update(self._answers(Built))
+            return len(built) >= self.inner.builders
+
+        self._await(began, all_answered, "builders")
+        return next(event.result for event in built.values() if isinstance(event, Built))
+
+    def _warm_runners(self, began: float, variant: Artifact) -> None:
+        """Let every device screen a variant of another kernel, then confirm it.
+
+        The standby process makes the confirmation, because the device's process has already
+        measured the variant.
+        """
+        workers = [w.worker_id for w in self.workers if w.device.kind in ("cuda", "hip")]
+        for mode in (Mode.SCREENING, Mode.CONFIRM):
+            for worker_id in workers:
+                job = MeasureJob(f"warm:{mode}:{worker_id}", _OTHER, _WARM, (variant,), mode)
+                self.inner.submit_measure(worker_id, job)
+            answers: dict[str, PoolEvent] = {}
+
+            def all_answered(answers: dict[str, PoolEvent] = answers) -> bool:
+                answers.update(self._answers(Measured))
+                return len(answers) >= len(workers)
+
+            self._await(began, all_answered, f"device processes ({mode})")
+            for event in answers.values():
+                if not isinstance(event, Measured) or not isinstance(event.result, Measurement):
+                    raise RuntimeError(f"a runner failed to warm up: {event}")
+
+    def _answers(self, kind: type) -> dict[str, PoolEvent]:
+        """Take the answers to warm-up jobs from the received events."""
+        answers = [e for e in self._waiting if isinstance(e, kind | JobLost)]
+        self._waiting = [e for e in self._waiting if e not in answers]
+        return {event.job_id: event for event in answers}
+
+    def _await(self, began: float, there, what: str) -> None:
+        while not there():
+            if time.perf_counter() - began > _START_S:
+                raise RuntimeError(f"the {what} were not ready within {_START_S:g} s")
+            for event in self.inner.poll(0.1):
+                if isinstance(event, WorkerReady):
+                    self.workers.append(event.worker)
+                if isinstance(event, WorkerGone):
+                    raise RuntimeError(f"worker {event.worker_id} is gone: {event.reason}")
+                self._waiting.append(event)
+
+    # -- while it runs -----------------------------------------------------------------------------
+    def submit_build(self, job: BuildJob) -> None:
+        self._note("build")
+        self.inner.submit_build(job)
+
     def submit_measure(self, worker_id: str, job: MeasureJob) -> None:
-        self._at[job.job_id] = worker_id, time.perf_counter()
+        self._note(job.mode.value)
+        self._sent[job.job_id] = time.perf_counter(), worker_id, job
         self.served.setdefault(worker_id, set()).add((job.kernel, job.workload))
         known = self.finals.get(job.kernel.spec)
         if job.mode is Mode.RACE and len(job.candidates) > (len(known.candidates) if known else 0):
             self.finals[job.kernel.spec] = job
-        WatchedPool.submit_measure(self, worker_id, job)
+        self.inner.submit_measure(worker_id, job)
 
-    def _learn(self, event) -> None:
-        if isinstance(event, Measured) and event.job_id in self._at:
-            worker_id, sent = self._at.pop(event.job_id)
-            self.held_s[worker_id] += time.perf_counter() - sent
-            if isinstance(event.result, Measurement):
-                self.worked_s[worker_id] += event.result.device_s
-        WatchedPool._learn(self, event)
+    def poll(self, timeout_s: float) -> Sequence[PoolEvent]:
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            return waiting
+        events = self.inner.poll(timeout_s)
+        for event in events:
+            self._learn(event)
+        return events
 
     def close(self, *, kill: bool = False) -> None:
         self.driver_cpu_s += time.process_time()
         if self.compare and not kill:
             self.agreement = compared(self.inner, [w.worker_id for w in self.workers], self.finals)
         self.inner.close(kill=kill)
+
+    def _now(self) -> float:
+        return time.perf_counter() - self.warm_at
+
+    def _note(self, what: str) -> None:
+        self.first.setdefault(what, self._now())
+        self.jobs[what] += 1
+
+    def _learn(self, event: PoolEvent) -> None:
+        if isinstance(event, JobLost):
+            self.lost.append(event.reason)
+        if isinstance(event, Built):
+            self.last["build"] = self._now()
+            self.seconds["build_cpu"] += getattr(event.result, "build_s", 0.0)
+        if not isinstance(event, Measured) or event.job_id not in self._sent:
+            return
+        sent, worker_id, job = self._sent.pop(event.job_id)
+        mode, held_s = job.mode.value, time.perf_counter() - sent
+        self.last[mode] = self._now()
+        self.held_s[worker_id] += held_s
+        self.seconds[f"{mode}_held"] += held_s
+        if not isinstance(event.result, Measurement):
+            return
+        self.worked_s[worker_id] += event.result.device_s
+        self.compiled += event.result.compiled
+        self.seconds[f"{mode}_device"] += event.result.device_s
+        self.seconds[f"{mode}_timing"] += event.result.timing_s
 
 
 def campaign(
@@ -239,8 +393,24 @@ def _toolchain(toolchain) -> dict:
 
 def _simulated(out: Path) -> dict:
     """The same number of synthetic tasks, for a machine without a GPU."""
-    from virtual_gpus import make_tasks
-
     out.mkdir(parents=True, exist_ok=True)
     tasks = [{"kernel": f"recorded:{path.resolve()}"} for path in make_tasks(out)]
     return {"targets": ["simulated"], "tasks": tasks}
+
+
+def make_tasks(folder: Path, tasks: int = TASKS, build_s: float = BUILD_S) -> list[Path]:
+    """Files of synthetic spaces with different build times, `build_s` on average."""
+    paths = []
+    for index in range(tasks):
+        space = synthesize(
+            CONFIGS,
+            seed=index,
+            scenario=SCENARIO_IDS[index % len(SCENARIO_IDS)],
+            kernel=f"made_up_{index}",
+            build_s=build_s * (1 + index % 4) / 2.5,
+            failures=0.05,
+            twins=0.1,
+        )
+        paths.append(folder / f"task{index}.space.json")
+        space.save(paths[-1])
+    return paths

@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
 """Acceptance tests of measurement, search and resume on a machine without a GPU.
 
-    benchmarks/acceptance/cpu.py --out DIR [--only C2 C6] [--worlds FILE.json] [--quick]
+    benchmarks/acceptance/cpu.py --out DIR [--only C2 C6] [--seeds 300] [--quick]
 
 C1 noise-scenarios, C2 identical-under-drift, C3 identical-products, C4 planted-slowdowns, C5
 rank-agreement, C6 interval-coverage, C7 killed-drivers and C8 engine-overhead; `--only` takes an id
 or a title.
 
 The script prints one table (what, bound, measured, pass or fail) and writes it with machine,
-toolchain and date to DIR/acceptance_cpu.json. With --worlds, C1 reads an earlier document of
-`simulated_worlds.py`; without it, C1 runs the first --seeds of its 300 seeds. Keep the machine idle
-during a run: C3, C4, C5 and C8 time real work.
+toolchain and date to DIR/acceptance_cpu.json. C1 runs the first --seeds of its 300 seeds. Keep the
+machine idle during a run: C3, C4, C5 and C8 time real work.
 """
 
 from __future__ import annotations
@@ -55,7 +54,6 @@ class Size:
 
     seeds: int
     processes: int
-    worlds: Path | None
     same_trials: int = 3000
     coverage_trials: int = 6000
     real_runs: int = 120
@@ -68,19 +66,15 @@ class Size:
 
 def quick(size: Size) -> Size:
     """A smaller size that takes a minute or two; its results are a smoke test, not evidence."""
-    return Size(2, size.processes, size.worlds, 1000, 3000, 20, 10, 3, 8, 4, 2000)
+    return Size(2, size.processes, 1000, 3000, 20, 10, 3, 8, 4, 2000)
 
 
 def noise_scenarios(size: Size) -> Iterator[Row]:
-    import simulated_worlds
-
     from acceptance import cpu_noise as noise
+    from acceptance import simulated_worlds
 
-    if size.worlds is not None:
-        scenarios, configs = noise.earlier_scenarios(size.worlds)
-    else:
-        configs = 2000
-        scenarios = noise.scenarios(size.seeds, configs, size.processes)
+    configs = 2000
+    scenarios = noise.scenarios(size.seeds, configs, size.processes)
     for name, figures in scenarios.items():
         yield Row(
             "C1",
@@ -207,7 +201,7 @@ def killed_drivers(size: Size) -> Iterator[Row]:
 
 
 def engine_overhead(size: Size) -> Iterator[Row]:
-    import tuner_overhead
+    from acceptance import tuner_overhead
 
     for strategy in ("exhaustive", "random"):
         figures = tuner_overhead.overhead(size.trials, strategy)
@@ -283,8 +277,7 @@ def main() -> int:
     parser.add_argument(
         "--only", nargs="+", choices=[*CHECKS, *TITLES.values()], default=list(CHECKS)
     )
-    parser.add_argument("--worlds", type=Path, help="a document of simulated_worlds.py")
-    parser.add_argument("--seeds", type=int, default=20, help="seeds of C1 without --worlds")
+    parser.add_argument("--seeds", type=int, default=20, help="seeds of C1")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument(
         "--quick", action="store_true", help="a smoke test: fewer runs of everything"
@@ -292,7 +285,7 @@ def main() -> int:
     args = parser.parse_args()
     ids = {title: name for name, title in TITLES.items()}
     args.only = [ids.get(name, name) for name in args.only]
-    size = Size(args.seeds, args.processes, args.worlds)
+    size = Size(args.seeds, args.processes)
     size = quick(size) if args.quick else size
     document: dict[str, object] = {
         "script": "benchmarks/acceptance/cpu.py",

@@ -6,19 +6,17 @@ every run.
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from itertools import product
-from pathlib import Path
 
 import numpy as np
-import simulated_worlds
 from scipy import stats
 
+from acceptance import simulated_worlds
 from search_spaces.statistics import TRIM, compare_pairs, median_interval, trimmed_mean, verdict
 
 #: C2: clock drift, as its standard deviation and its correlation time in seconds.
@@ -45,12 +43,6 @@ def scenarios(seeds: int, configs: int, processes: int) -> dict[str, dict[str, o
         for name, run in executor.map(simulated_worlds.tune_job, jobs, chunksize=2):
             runs_by_scenario[name].append(run)
     return {w: simulated_worlds.summary(w, runs, configs) for w, runs in runs_by_scenario.items()}
-
-
-def earlier_scenarios(path: Path) -> tuple[dict[str, dict[str, object]], int]:
-    """The scenarios in a document of `simulated_worlds.py`, and its number of configs."""
-    document = json.loads(path.read_text())
-    return document["worlds"], document["configs"]
 
 
 # -- C2 --------------------------------------------------------------------------------------------

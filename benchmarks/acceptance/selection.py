@@ -9,12 +9,12 @@ from acceptance.result import Result, percent
 
 
 def exhaustive(setup: Setup) -> Result:
-    """G4 and G5 from the document of selection_regret.py, where it exists."""
+    """G4 and G5 from a document of searches and rankings, where it exists."""
     result, path = Result(), setup.files["regret"]
     if not path.is_file():
         result.skip(
             "regret against an exhaustive ranking; rank agreement of two campaigns",
-            f"measured by benchmarks/selection_regret.py; no document at {path.name}",
+            f"no document at {path.name}",
         )
         return result
     document = json.loads(path.read_text())

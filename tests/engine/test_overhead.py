@@ -10,7 +10,7 @@ from sqlalchemy import Engine, event
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-import tuner_overhead
+from acceptance import tuner_overhead
 
 FEW, MANY = 200, 1600
 

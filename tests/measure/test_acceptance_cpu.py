@@ -12,9 +12,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-import simulated_worlds
-import virtual_time
-from acceptance import cpu
+from acceptance import cpu, simulated_worlds
 from acceptance import cpu_noise as noise
 
 from search_spaces.recorded.recorded_kernel import RecordedKernel, RecordedSpace, synthesize
@@ -89,7 +87,7 @@ def tuned(task, finished=(), killed_after=None):
     pool = VirtualPool(PoolSpec("virtual", {"simulated": 1}, 8, options={"simulated": {"seed": 1}}))
     engine = Engine([spec], builders=8)
     stored = []
-    for instruction in virtual_time.instructions(engine, pool):
+    for instruction in simulated_worlds.instructions(engine, pool):
         if isinstance(instruction, Record):
             stored.append(instruction.record)
             if killed_after is not None and len(stored) >= killed_after:

@@ -1,28 +1,17 @@
-#!/usr/bin/env python3
 """Overhead of the tuner per trial, with builders and devices that answer at once (C8).
 
-    benchmarks/tuner_overhead.py --trials 10000 --strategy random --out FILE.json
-
-C8 is the acceptance test engine-overhead. The real driver and engine run over a pool whose builds
-and measurements take no time, once with a store that keeps nothing and once with SQLite in
-write-ahead mode on disk. Prints milliseconds of wall time per trial for both.
+The real driver and engine run over a pool whose builds and measurements take no time, once with a
+store that keeps nothing and once with SQLite in write-ahead mode on disk.
 """
 
 from __future__ import annotations
 
-import argparse
-import cProfile
-import json
 import math
 import platform
-import pstats
 import tempfile
 import time
 from collections import deque
 from collections.abc import Sequence
-from contextlib import nullcontext
-from datetime import UTC, datetime
-from pathlib import Path
 
 from results_db import Store
 from results_db.stored_records import TaskKey
@@ -149,25 +138,24 @@ def spec(task_id: int, trials: int, strategy: str) -> TaskSpec:
     )
 
 
-def drive(trials: int, strategy: str, store: object, task_id: int, profile: object = None) -> float:
+def drive(trials: int, strategy: str, store: object, task_id: int) -> float:
     """Milliseconds of wall time per trial."""
     driver = Driver(
         Engine([spec(task_id, trials, strategy)], builders=BUILDERS), InstantPool(), store, 1
     )
     began = time.perf_counter()
-    with profile or nullcontext():
-        end = driver.run([WorkerInfo("w", DEVICE, TOOLS)])
+    end = driver.run([WorkerInfo("w", DEVICE, TOOLS)])
     took_s = time.perf_counter() - began
     if end.status != "finished" or driver.recorded != trials:
         raise RuntimeError(f"{end}: {driver.recorded} of {trials} trials were recorded")
     return 1e3 * took_s / trials
 
 
-def in_memory(trials: int, strategy: str, profile: object = None) -> float:
-    return drive(trials, strategy, NoStore(), 1, profile)
+def in_memory(trials: int, strategy: str) -> float:
+    return drive(trials, strategy, NoStore(), 1)
 
 
-def in_sqlite(trials: int, strategy: str, profile: object = None) -> float:
+def in_sqlite(trials: int, strategy: str) -> float:
     with (
         tempfile.TemporaryDirectory(prefix="tuner-overhead-") as folder,
         Store.open(f"sqlite:///{folder}/tuner.db") as store,
@@ -175,7 +163,7 @@ def in_sqlite(trials: int, strategy: str, profile: object = None) -> float:
         info = store.begin_run("overhead", "0", 1, {}, {})
         key = TaskKey("no_op", "0", "0", "0", WORKLOAD, DEVICE, TOOLS, "0")
         task = store.ensure_task(info.run_id, key, flops=1.0, bytes=1.0, tolerance=0.01)
-        return drive(trials, strategy, store, task.task_id, profile)
+        return drive(trials, strategy, store, task.task_id)
 
 
 def overhead(trials: int, strategy: str) -> dict[str, float]:
@@ -184,35 +172,3 @@ def overhead(trials: int, strategy: str) -> dict[str, float]:
         "memory": round(in_memory(trials, strategy), 4),
         "sqlite": round(in_sqlite(trials, strategy), 4),
     }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--trials", type=int, default=10_000)
-    parser.add_argument("--strategy", default="random")
-    parser.add_argument("--profile", type=Path, help="file prefix for a profile of each run")
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    if args.profile:
-        for name, measured in (("memory", in_memory), ("sqlite", in_sqlite)):
-            profile = cProfile.Profile()
-            print(name, measured(args.trials, args.strategy, profile))
-            with args.profile.with_suffix(f".{name}.txt").open("w") as stream:
-                pstats.Stats(profile, stream=stream).sort_stats("cumulative").print_stats(60)
-        return
-    costs = overhead(args.trials, args.strategy)
-    print(costs)
-    if args.out:
-        document = {
-            "script": "benchmarks/tuner_overhead.py",
-            "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-            "trials": args.trials,
-            "strategy": args.strategy,
-            "ms_per_trial": costs,
-            "bounds_ms": BOUNDS,
-        }
-        args.out.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,32 +1,33 @@
-#!/usr/bin/env python3
 """Selection in simulated noise scenarios: real engine, screening and race in virtual time (C1).
 
-    benchmarks/simulated_worlds.py --configs 2000 --seeds 300 --out FILE.json
-
-For each noise scenario of docs/recorded_spaces.md and each seed, the script synthesises a space
-whose best config is known; every config is measured and the finals choose. Prints how often the
+For each noise scenario of docs/recorded_spaces.md and each seed, a space is synthesised whose best
+config is known; every config is measured and the finals choose. The summary says how often the
 choice is within 1 % and 2 % of the best, the 95th percentile of the regret, and the simulated
 device seconds.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import tempfile
-import time
-from concurrent.futures import ProcessPoolExecutor
-from datetime import UTC, datetime
+from collections.abc import Iterator
 from pathlib import Path
-
-import virtual_time
 
 from search_spaces.recorded.recorded_kernel import RecordedKernel, RecordedSpace
 from search_spaces.recorded.synthetic import SCENARIOS, synthesize
 from search_spaces.records import config_key
 from tuner import strategies
-from tuner.engine import Engine, Finish, Measure, Select, TaskBudget, TaskSpec
+from tuner.engine import (
+    Build,
+    Engine,
+    Finish,
+    Instruction,
+    Measure,
+    Select,
+    TaskBudget,
+    TaskSpec,
+    Tick,
+)
 from workers.job_records import KernelRef, Mode, PoolSpec
 from workers.pools.virtual import VirtualPool
 
@@ -34,6 +35,22 @@ NOISY = ("W1", "W2", "W3", "W4", "W5", "W6")
 #: Device seconds of the reference design for 2,000 configs, and the allowed multiple of them.
 REFERENCE_S = {"W1": 0.97, "W2": 1.13, "W3": 0.30, "W4": 1.01, "W5": 0.96, "W6": 1.38}
 ALLOWED = 1.5
+
+
+def instructions(engine: Engine, pool: VirtualPool) -> Iterator[Instruction]:
+    """All instructions of the engine until it finishes. The pool carries out builds and jobs.
+
+    An instruction is yielded before the pool carries it out.
+    """
+    pool.start()
+    while not engine.finished:
+        for event in pool.poll(0.0 if engine.builds_deferred else 0.1) or (Tick(),):
+            for instruction in engine.handle(event, pool.clock()):
+                yield instruction
+                if isinstance(instruction, Build):
+                    pool.submit_build(instruction.job)
+                elif isinstance(instruction, Measure):
+                    pool.submit_measure(instruction.worker_id, instruction.job)
 
 
 def label(name: str) -> str:
@@ -70,7 +87,7 @@ def choose(space: RecordedSpace, path: Path, scenario: str, seed: int) -> dict[s
     pool = VirtualPool(PoolSpec("virtual", {"simulated": 1}, 64, options=options))
     engine = Engine([task], builders=64)
     winner = None
-    for instruction in virtual_time.instructions(engine, pool):
+    for instruction in instructions(engine, pool):
         if isinstance(instruction, Measure) and instruction.job.mode is Mode.CONFIRM:
             # The finals have chosen; later steps are not part of the selection.
             winner = instruction.job.candidates[0].config
@@ -107,43 +124,3 @@ def summary(scenario: str, runs: list[dict[str, float]], configs: int) -> dict[s
         "device_s_bound": round(bound_s, 4),
         "passed": within[0] >= 0.99 and within[1] >= 0.995 and device_s <= bound_s,
     }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--configs", type=int, default=2000)
-    parser.add_argument("--seeds", type=int, default=300)
-    parser.add_argument(
-        "--worlds",
-        nargs="*",
-        default=list(NOISY),
-        choices=sorted(SCENARIOS),
-        help="ids of noise scenarios",
-    )
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    started = time.monotonic()
-    jobs = [(w, seed, args.configs) for w in args.worlds for seed in range(args.seeds)]
-    runs: dict[str, list[dict[str, float]]] = {scenario: [] for scenario in args.worlds}
-    with ProcessPoolExecutor(args.processes) as executor:
-        for scenario, run in executor.map(tune_job, jobs, chunksize=4):
-            runs[scenario].append(run)
-    summaries = {name: summary(name, results, args.configs) for name, results in runs.items()}
-    for name, line in summaries.items():
-        print(f"{label(name)}: {line}")
-    document = {
-        "script": "benchmarks/simulated_worlds.py",
-        "what": "simulated: no device was used",
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "configs": args.configs,
-        "wall_s": round(time.monotonic() - started, 1),
-        "worlds": summaries,
-    }
-    if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
-
-
-if __name__ == "__main__":
-    main()
