@@ -439,7 +439,7 @@ def _save(args: argparse.Namespace, document: dict) -> None:
 
 
 def _revision(folder: Path) -> str:
-    from tuner.campaign.run_facts import read_revision
+    from tuner.campaign.run_record import read_revision
 
     return read_revision(folder)
 

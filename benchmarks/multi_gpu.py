@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [f"{ROOT}", f"{ROOT / 'benchmarks'}"]
 
 from search_spaces.records import Device  # noqa: E402
-from tuner.campaign.run_facts import read_revision  # noqa: E402
+from tuner.campaign.run_record import read_revision  # noqa: E402
 from workers import device  # noqa: E402
 
 CONFIG = ROOT / "benchmarks" / "multi_gpu.yaml"

@@ -252,7 +252,7 @@ class RunInfo:
     heartbeat_at: datetime | None = None
     #: Random token of the driver that holds the run; empty when no driver holds it.
     lease: str = ""
-    #: Identity of the driver's process as `tuner.campaign.process_identity.identity` writes it;
+    #: Identity of the driver's process as `tuner.campaign.lease.identity` writes it;
     #: empty where unknown.
     process: str = ""
     #: Seconds since the last heartbeat when this was read, by the database's clock.
@@ -308,6 +308,13 @@ class TaskSummary:
     failure: str = ""
     #: Number of trials with that failure.
     failures: int = 0
+
+    @property
+    def why_none_correct(self) -> str:
+        """The commonest failure where no trial of the task is correct; else empty."""
+        if not self.failure:
+            return ""
+        return f"none of {self.trials} variants is correct; {self.failure} ({self.failures}x)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,7 +373,7 @@ class Fire:
     fired_at: datetime | None = None
     #: One line on a failure.
     message: str = ""
-    #: Identity of the claiming process as `tuner.campaign.process_identity.identity` writes it;
+    #: Identity of the claiming process as `tuner.campaign.lease.identity` writes it;
     #: empty where unknown.
     process: str = ""
     #: Number of starts.

@@ -19,7 +19,7 @@ import tuner as farm
 from results_db import Store
 from search_spaces.errors import TunerError
 from search_spaces.recorded.recorded_kernel import synthesize
-from tuner.campaign import process_identity
+from tuner.campaign import lease
 
 CONFIG = """version: 1
 pool: {{kind: local, builders: 1, simulated: {{{faults}}}}}
@@ -253,7 +253,7 @@ def test_a_workload_named_twice_is_tuned_once(tuner, folder):
 def test_a_run_whose_driver_is_gone_says_so_and_is_not_watched_for_ever(tuner, folder):
     with Store.open(f"sqlite:///{folder / 'results' / 'tuner.db'}") as store:
         run = store.begin_run("c", "spec", 1, {}, {})
-        boot, space, *_ = process_identity.identity().split()
+        boot, space, *_ = lease.process_identity().split()
         gone = f"{boot} {space} 4194999 1"
         assert store.take_run(run, "token", f"{socket.gethostname()}:4194999", gone)
     for arguments in (["status"], ["status", "--watch"]):

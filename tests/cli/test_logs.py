@@ -37,7 +37,7 @@ def test_a_run_writes_its_states_as_one_line_each(tuner, folder):
     found = [LINE.fullmatch(line) for line in (folder / "run.log").read_text().splitlines()]
     assert all(found)
     loggers = {match[2] for match in found if match}
-    assert {"tuner.campaign.run", "tuner.campaign.result_files"} <= loggers
+    assert {"tuner.campaign.run", "tuner.campaign.run_record"} <= loggers
     assert "DEBUG" not in {match[1] for match in found if match}
     assert "info:" not in result.err
 

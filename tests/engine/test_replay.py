@@ -18,8 +18,7 @@ from results_db import Store
 from search_spaces.errors import FindingError, TunerError
 from search_spaces.recorded.recorded_kernel import synthesize
 from tuner.campaign import RunOptions, run_campaign
-from tuner.campaign.event_log import plain
-from tuner.campaign.replay import replay
+from tuner.campaign.replay import plain, replay
 from tuner.settings import validate
 
 ROOT = Path(__file__).parents[2]

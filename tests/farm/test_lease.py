@@ -16,10 +16,10 @@ from processes import wait_until
 from results_db import LeaseLostError, RunInfo, Store
 from results_db.connections import Database
 from search_spaces.errors import TunerError
-from tuner.campaign import lease, process_identity
+from tuner.campaign import lease
 
 _PRINT_IDENTITY = (
-    "from tuner.campaign import process_identity as own; print(own.identity(), flush=True); input()"
+    "from tuner.campaign import lease; print(lease.process_identity(), flush=True); input()"
 )
 
 
@@ -94,7 +94,7 @@ def test_a_process_that_has_ended_holds_nothing(store: Store) -> None:
     run = new_run(store, holder="h:17", process=ended.stdout.strip())
     assert lease.abandoned(run)
     lease.take(store, run)
-    assert store.run(run.run_id).process == process_identity.identity()
+    assert store.run(run.run_id).process == lease.process_identity()
 
 
 def test_another_process_may_get_the_number_of_an_ended_one(
@@ -106,7 +106,7 @@ def test_another_process_may_get_the_number_of_an_ended_one(
 
 
 def test_a_container_with_the_same_name_and_number_is_another_process(store: Store) -> None:
-    boot, space, *mine = process_identity.identity().split()
+    boot, space, *mine = lease.process_identity().split()
     container = " ".join([boot, f"{int(space) + 1}", *mine])
     run = new_run(store, holder=lease.holder(), process=container)
     with pytest.raises(TunerError, match="is under way"):

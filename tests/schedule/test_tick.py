@@ -333,10 +333,7 @@ def test_a_run_gone_on_with_by_hand_is_not_started_again(store):
 def test_the_firing_of_a_ticker_that_died_is_gone_on_with(store, ending):
     """Only of one that has provably died: what is at work, or cannot be seen, is left alone."""
     plans = settings(nightly="0 12 * * *")
-    code = (
-        "from tuner.campaign import process_identity as own\n"
-        "print(own.identity(), flush=True)\ninput()"
-    )
+    code = "from tuner.campaign import lease\nprint(lease.process_identity(), flush=True)\ninput()"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as ticker:

@@ -78,9 +78,7 @@ def failed_result(
 
 def _failures(store: Store, run_id: int) -> dict[int, str]:
     """Why no config of a task was correct, by task."""
-    from tuner.campaign.findings import why_none_correct
-
-    return {task.task_id: why_none_correct(task) for task in store.overview(run_id)}
+    return {task.task_id: task.why_none_correct for task in store.overview(run_id)}
 
 
 def _result(

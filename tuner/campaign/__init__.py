@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tuner.campaign.driver import Control
-    from tuner.campaign.execution import pool_spec_of, run_campaign
     from tuner.campaign.options import RunOptions, RunOutcome
     from tuner.campaign.plan import PlannedTask
+    from tuner.campaign.run import pool_spec_of, run_campaign
 
 __all__ = ["Control", "PlannedTask", "RunOptions", "RunOutcome", "pool_spec_of", "run_campaign"]
 
@@ -18,8 +18,8 @@ _HOMES = {
     "PlannedTask": "tuner.campaign.plan",
     "RunOptions": "tuner.campaign.options",
     "RunOutcome": "tuner.campaign.options",
-    "pool_spec_of": "tuner.campaign.execution",
-    "run_campaign": "tuner.campaign.execution",
+    "pool_spec_of": "tuner.campaign.run",
+    "run_campaign": "tuner.campaign.run",
 }
 
 

@@ -16,8 +16,7 @@ from search_spaces.errors import SourceChangedError
 from search_spaces.source_changes import SourceGuard
 from tuner import strategies
 from tuner.campaign import lease
-from tuner.campaign.event_log import EventLog
-from tuner.campaign.stage_times import StageTimes
+from tuner.campaign.replay import EventLog
 from tuner.campaign.worker_start import ExpectedWorkers
 from tuner.campaign.write_queue import WriteQueue
 from tuner.engine import (
@@ -49,6 +48,26 @@ _PLACE_S = 1.0
 #: Shorter decisions are in no trace.
 _LEAST_S = 0.001
 _log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class StageTimes:
+    """Seconds of every task in each of its stages; a stage that is entered twice is added up."""
+
+    #: Seconds by task and stage.
+    stage_s: dict[int, dict[str, float]] = field(default_factory=dict)
+    #: The stage of each task and when the task entered it.
+    _entered: dict[int, tuple[Stage, float]] = field(default_factory=dict)
+
+    def enter(self, task_id: int, stage: Stage, now: float) -> None:
+        """A task enters a stage at the time `now` (seconds)."""
+        left = self._entered.pop(task_id, None)
+        if left is not None:
+            seconds = self.stage_s.setdefault(task_id, {})
+            name = left[0].value
+            seconds[name] = seconds.get(name, 0.0) + now - left[1]
+        if stage is not Stage.DONE:
+            self._entered[task_id] = stage, now
 
 
 class Control:

@@ -10,11 +10,12 @@ import logging
 import os
 import secrets
 import socket
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results_db.stored_records import RunInfo
 from search_spaces.errors import TunerError
-from tuner.campaign import process_identity
 
 if TYPE_CHECKING:
     from results_db import Store
@@ -25,6 +26,57 @@ DEAD_AFTER_S = 120.0
 #: Lease tokens of the drivers that run in this process.
 _active: set[str] = set()
 _log = logging.getLogger(__name__)
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+def process_identity() -> str:
+    """The identity of this process; empty where the system provides none (not Linux)."""
+    return _identity(os.getpid())
+
+
+def process_lives(process: str) -> bool | None:
+    """Whether the process of that identity is alive; None where nothing here can tell.
+
+    A process of another machine, container or boot is invisible here. A stopped one lives.
+    """
+    here = process_identity().split()
+    there = process.split()
+    if len(here) != 4 or len(there) != 4 or here[:2] != there[:2]:
+        return None
+    try:
+        os.kill(int(there[2]), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # it exists and belongs to another user
+    state, started = _state(there[2])
+    if not state:
+        return None  # the system hides the processes of other users
+    return state not in ("Z", "X") and started == there[3]
+
+
+@cache
+def _identity(pid: int) -> str:
+    try:
+        # /proc of another namespace describes other processes.
+        if os.readlink("/proc/self") != f"{pid}":
+            return ""
+        namespace = os.stat("/proc/self/ns/pid").st_ino
+        boot = _BOOT.read_text().strip()
+    except OSError:
+        return ""
+    _, started = _state(f"{pid}")
+    return f"{boot} {namespace} {pid} {started}" if started else ""
+
+
+def _state(pid: str) -> tuple[str, str]:
+    """A process's state letter and its start in clock ticks after the boot; empty if unreadable."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return "", ""
+    return fields[0], fields[19]
 
 
 def holder() -> str:
@@ -51,7 +103,7 @@ def take(store: Store, run: RunInfo) -> Store:
     """
     check(run)
     token = secrets.token_hex(16)
-    if not store.take_run(run, token, holder(), process_identity.identity()):
+    if not store.take_run(run, token, holder(), process_identity()):
         found = store.run(run.run_id)
         # The first attempt may have succeeded although its answer was lost.
         if found.lease != token:
@@ -77,12 +129,12 @@ def alive(run: RunInfo) -> bool:
     """
     if not run.holder:
         return False
-    lives = process_identity.lives(run.process)
-    if lives is None:
+    living = process_lives(run.process)
+    if living is None:
         return run.silent_s is not None and run.silent_s < DEAD_AFTER_S
-    if run.process == process_identity.identity():
+    if run.process == process_identity():
         return run.lease in _active
-    return lives
+    return living
 
 
 def _make_held_error(run: RunInfo) -> TunerError:
@@ -91,7 +143,7 @@ def _make_held_error(run: RunInfo) -> TunerError:
             f"run {run.run_id} of {run.campaign!r} has just been changed by another driver",
             "`tuner status` shows its state; rerun the command",
         )
-    visible = process_identity.lives(run.process) is not None
+    visible = process_lives(run.process) is not None
     return TunerError(
         f"run {run.run_id} of {run.campaign!r} is under way at {run.holder}",
         "wait for it, or end that process; the run is free as soon as the process has ended"

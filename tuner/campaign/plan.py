@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from results_db import NothingStoredError, Store
 from search_spaces.records import Device, Workload
 from tuner.campaign.declaration_check import check_declarations
-from tuner.campaign.known_results import drop_lost
 from tuner.campaign.options import RunOptions, adjust_campaign, campaign_of, requested_of
-from tuner.campaign.tasks import ScheduledTask, assign_devices, runner_kinds
+from tuner.campaign.tasks import ScheduledTask, assign_devices, drop_lost, runner_kinds
 from tuner.settings import anchor
 from tuner.settings.sections import Settings
 from workers import backend_kinds

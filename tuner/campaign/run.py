@@ -1,9 +1,10 @@
-"""One run of a campaign while it lasts: the pool, the engine's driver and the run's record."""
+"""Run a campaign: from its settings to its findings, with the pool, the driver and the record."""
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,33 +14,76 @@ from results_db.errors import StoreMovedError
 from results_db.patience import Patience
 from search_spaces import triton_versions
 from search_spaces.errors import SourceChangedError, TunerError
+from search_spaces.registry import refuse_nested
 from search_spaces.source_changes import SourceGuard
+from tuner import strategies
 from tuner.campaign import lease
-from tuner.campaign.announcer import Announcer
+from tuner.campaign.declaration_check import PendingCheck, check_declarations
 from tuner.campaign.driver import Control, Driver
-from tuner.campaign.event_log import EventLog
-from tuner.campaign.options import RunOptions, RunOutcome
-from tuner.campaign.result_files import load_libraries, write_products
-from tuner.campaign.run_record import RunSpec, conclude, ensure_task
-from tuner.campaign.started_pool import StartedPool
+from tuner.campaign.early_start import load_workers
+from tuner.campaign.options import (
+    RunOptions,
+    RunOutcome,
+    adjust_campaign,
+    campaign_of,
+    requested_of,
+)
+from tuner.campaign.replay import EventLog
+from tuner.campaign.run_record import RunSpec, conclude, ensure_task, load_libraries, write_products
 from tuner.campaign.task_specs import TaskSpecs
 from tuner.campaign.tasks import RequestedTask, assign_devices
-from tuner.campaign.worker_start import ExpectedWorkers, await_workers
+from tuner.campaign.worker_start import ExpectedWorkers, StartedPool, await_workers, required_pool
 from tuner.engine import Engine, TaskSpec
 from tuner.integrations.priors import read_folder
+from tuner.progress import Progress, ProgressCallback
+from tuner.settings import anchor
 from tuner.settings.sections import CampaignConfig, Settings
-from tuner.tracing import trace_calls
+from tuner.tracing import span, trace_calls
 from workers import environment as worker_environment
 from workers.backend_kinds import spec_of_target
 from workers.job_records import WorkerInfo
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from results_db import Store
+    from workers.job_records import PoolSpec
     from workers.roles import Pool
 
 #: How long the first runner may take to start, in multiples of the pool's `connect_timeout`.
 _START_TIMEOUTS = 4
 _log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Announcer:
+    """Reports the stages to a callback, until the callback's reader has left."""
+
+    on_progress: ProgressCallback | None
+    #: When the run began, by `time.monotonic`.
+    began_s: float
+
+    def say(self, stage: str, activity: str) -> None:
+        """stage, activity: as in `Progress`."""
+        if self.on_progress is None:
+            return
+        elapsed_s = time.monotonic() - self.began_s
+        try:
+            self.on_progress(Progress.of_stage(stage, activity, elapsed_s))
+        except OSError:
+            self.on_progress = None
+
+    def starting(self, pool: Pool) -> None:
+        """The pool has been started; its workers come up."""
+        if not pool.warm:
+            number = pool.builders
+            self.say("starting", f"starting {number} builder{'s' * (number != 1)}")
+
+    def opening(self, workers: Sequence[WorkerInfo]) -> None:
+        """The devices of these workers are being opened."""
+        names = sorted({worker.device.name for worker in workers})
+        if names:
+            self.say("starting", f"opening {', '.join(names)}")
 
 
 @dataclass(slots=True)
@@ -217,3 +261,76 @@ def _describe_runners(pool: Pool) -> list[WorkerInfo]:
     """The runners as the pool knows them before they have opened their devices; empty if not."""
     describe = getattr(pool, "described", None)
     return list(describe() or ()) if describe is not None else []
+
+
+def pool_spec_of(settings: Settings, name: str, *, options: RunOptions) -> PoolSpec:
+    """The spec of the pool that `run_campaign` creates for a campaign when it is given none.
+
+    Raises `TunerError` for whatever is wrong before a worker starts, mistakes in the declarations
+    of kernels included.
+    """
+    settings = anchor(settings, options.base)
+    tasks = requested_of(settings, adjust_campaign(campaign_of(settings, name), options), options)
+    check_declarations(tasks)
+    return required_pool(settings, tasks, options.base)
+
+
+def run_campaign(
+    settings: Settings,
+    name: str,
+    *,
+    options: RunOptions,
+    on_progress: ProgressCallback | None = None,
+    control: Control | None = None,
+    pool: Pool | None = None,
+    create_pool: Callable[[PoolSpec], Pool] | None = None,
+) -> RunOutcome:
+    """Run a campaign, or resume its interrupted run; returns when it is over.
+
+    pool: where builders and runners live, not yet started; by default one of the kind that
+    `settings.pool` names. The run starts it, takes its `clock` where it has one, and closes it.
+    create_pool: makes the pool from its spec, where `pool` is None.
+    Raises `TunerError` for whatever the user can correct. Finished trials are stored one by one, at
+    the latest half a second after they came, so that a kill loses less than a second of work.
+    """
+    from workers import pools
+
+    refuse_nested("a run")
+    began = time.monotonic()
+    if pool is None and create_pool is None:
+        load_workers(settings, name, options.base)
+    settings = anchor(settings, options.base)
+    campaign = adjust_campaign(campaign_of(settings, name), options)
+    announcer = Announcer(on_progress, began)
+    announcer.say("loading", "loading the kernels")
+    with span("load the kernels", "start"):
+        tasks = requested_of(settings, campaign, options)
+        sources = SourceGuard.of({id(task.kernel): task.kernel for task in tasks}.values())
+    control = control or Control()
+    if pool is None:
+        create = create_pool or pools.create
+        pool = create(required_pool(settings, tasks, options.base))
+    announcer.say("starting", "starting workers")
+    with StartedPool(pool) as started:
+        announcer.starting(pool)
+        check = PendingCheck(tasks, pool, (str(options.base.resolve()),))
+        # The process that checks starts meanwhile.
+        strategies.load({task.strategy.name for task in tasks})
+        from results_db import Store
+        from results_db.patience import Patience
+
+        if not check.wait(lambda: control.draining):  # the run has no record yet, and needs none
+            raise KeyboardInterrupt
+        patience = Patience(settings.database.patience, lambda: control.killed)
+        with Store.open(settings.database.url, answer_s=settings.database.timeout) as opened:
+            store = opened.waiting(patience)
+            run = CampaignRun(settings, name, campaign, options, store, control, sources)
+            outcome = run.drive(tasks, announcer, started, began)
+            return replace(outcome, findings=tuple(_list_findings(store, outcome.run_id)))
+
+
+def _list_findings(store: Store, run_id: int) -> Iterator[str]:
+    """One line for every task of a run that has trials, none of them correct."""
+    for task in store.overview(run_id):
+        if task.why_none_correct:
+            yield f"{task.kernel} {task.workload} on {task.device}: {task.why_none_correct}"

@@ -1,24 +1,67 @@
-"""The record of a run in the database: begun or resumed, its tasks, its summary."""
+"""What a run leaves: its record in the database, begun or resumed, its tables and its report."""
 
 from __future__ import annotations
 
+import logging
+import os
+import platform
+import socket
+import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results_db.stored_records import RunInfo, TaskInfo
-from search_spaces.records import digest
-from tuner.campaign import run_facts
+from search_spaces.records import Value, digest
 from tuner.campaign.options import RunOptions, RunOutcome
-from tuner.campaign.tasks import ScheduledTask
+from tuner.campaign.tasks import RequestedTask, ScheduledTask
 from tuner.engine import Finish
 from tuner.engine.default_config import default_failed
 from tuner.settings.sections import CampaignConfig, Settings
 from tuner.traces import timeline_so_far
-from tuner.tracing import trace_calls
+from tuner.tracing import span, trace_calls
 
 if TYPE_CHECKING:
     from results_db import Store
+
+#: How the note of a task ends whose device is not here.
+_NOT_TIMED = "verified in Triton's interpreter, not timed"
+_log = logging.getLogger(__name__)
+
+_REVISION = "TUNER_REVISION"
+
+
+def collect_facts(base: Path, *, fresh: bool) -> dict[str, Value]:
+    """Host, system and state of the sources, for the report's environment panel."""
+    return {
+        "host": socket.gethostname(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "cores": os.cpu_count() or 0,
+        "git": read_revision(base),
+        "dirty": bool(_git(base, "status", "--porcelain", "--untracked-files=no")),
+        "fresh": fresh,
+    }
+
+
+def read_revision(base: Path) -> str:
+    """The git revision of a folder; empty where there is none.
+
+    The variable `TUNER_REVISION` takes precedence, for sources without their history.
+    """
+    return os.environ.get(_REVISION) or _git(base, "rev-parse", "--short=12", "HEAD")
+
+
+def _git(base: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(base), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +87,12 @@ class RunSpec:
     def begin(self, store: Store, tasks: Sequence[ScheduledTask]) -> RunInfo:
         """The interrupted run of the same spec, or a new one; always a new one with `fresh`."""
         document, fresh = self.document(), self.options.fresh
-        facts = run_facts.collect_facts(self.options.base, fresh=fresh)
+        facts = collect_facts(self.options.base, fresh=fresh)
         facts["devices"] = ", ".join(sorted({task.device.name for task in tasks}))
         strategy = self.campaign.tasks[0].strategy or self.campaign.strategy
         return store.begin_run(
             self.name, digest(document), strategy.seed, facts, document, resume=not fresh
         )
-
-
-#: How the note of a task ends whose device is not here.
-_NOT_TIMED = "verified in Triton's interpreter, not timed"
 
 
 def ensure_task(store: Store, run_id: int, item: ScheduledTask, protocol_key: str) -> TaskInfo:
@@ -124,3 +163,47 @@ def _caveats(store: Store, run_id: int) -> list[str]:
         return []
     text = f"{compiled} launches compiled on a device worker, see docs/building.md"
     return [text + (f" ({reason})" if reason else "")]
+
+
+def load_libraries(options: RunOptions) -> None:
+    """Begin to import what a report is drawn with, in a thread, while the driver is idle."""
+    if options.report:
+
+        def load() -> None:
+            for module in ("pandas", "reports.page", "reports.figures", "reports.source"):
+                import_module(module)
+
+        threading.Thread(target=load, name="imports", daemon=True).start()
+
+
+def write_products(
+    store: Store,
+    settings: Settings,
+    options: RunOptions,
+    tasks: Sequence[RequestedTask],
+    outcome: RunOutcome,
+) -> RunOutcome:
+    """Write tables and report, also for an interrupted run, and add their paths to the outcome.
+
+    A run that `options.workloads` narrows writes no tables: they would replace the complete ones.
+    A run that was stopped before its first trial writes nothing.
+    """
+    if outcome.status == "interrupted" and not outcome.trials:
+        return outcome
+    if options.export and not options.workloads:
+        from tuner import tables
+
+        folder = options.base / settings.paths.tables
+        kernels = {task.kernel.name: task.kernel for task in tasks}
+        with span("write the tables", "output"):
+            written = tables.export(store, outcome.run_id, folder, "tuner", kernels)
+        outcome = replace(outcome, tables=tuple(written))
+        _log.info("wrote %d tables to %s", len(written), folder)
+    if options.report:
+        import reports
+
+        target = options.base / settings.paths.results / "report.html"
+        with span("write the report", "output"):
+            outcome = replace(outcome, report=reports.write(store, outcome.run_id, target))
+        _log.info("wrote the report %s", outcome.report)
+    return outcome

@@ -12,7 +12,7 @@ from search_spaces import source_changes
 from search_spaces.declaration import guarded_calls
 from search_spaces.records import Config, Workload, config_key
 from search_spaces.space import BoundSpace
-from tuner.campaign import known_results
+from tuner.campaign import tasks
 from tuner.campaign.tasks import ScheduledTask
 from tuner.engine import TaskBudget, TaskSpec
 from tuner.engine.finals_time import first_estimate
@@ -83,8 +83,8 @@ class TaskSpecs:
             build_timeout_s=pool.build_timeout,
             measure_timeout_s=pool.measure_timeout,
             baseline_timeout_s=pool.baseline_timeout,
-            finished=known_results.reload_trials(store, task),
-            known=[r for r in known_results.drop_lost(known) if space.feasible(r.config)],
+            finished=tasks.reload_trials(store, task),
+            known=[r for r in tasks.drop_lost(known) if space.feasible(r.config)],
             timed={} if fresh else self._find_timed(task),
             settled=None if fresh else self._find_settled(task, default),
             neighbours=[

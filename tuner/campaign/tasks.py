@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from results_db.stored_records import TaskKey
+from results_db.stored_records import TaskInfo, TaskKey, TrialFilter, TrialRecord
 from search_spaces import registry, source_changes
 from search_spaces.absent_device.fake_driver import answering_if_used
 from search_spaces.declaration import guarded_calls
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.near_names import did_you_mean
-from search_spaces.records import Device, Toolchain, Workload
+from search_spaces.records import Device, Status, Toolchain, Workload
 from search_spaces.space import BoundSpace
 from tuner import strategies
 from tuner.campaign.early_start import kinds_of_targets
 from tuner.settings.sections import Budget, CampaignConfig, StrategyConfig, TaskConfig
 from workers import backend_kinds
 from workers.job_records import WorkerInfo
+from workers.supervision import machine_faults
+
+if TYPE_CHECKING:
+    from results_db import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,3 +287,25 @@ def _replay(
         recording = Path(kernel.spec.removeprefix("recorded:")).resolve()
         if not file or recording == Path(file).resolve():
             yield ScheduledTask(task, kernel.device, kernel.recorded.toolchain)
+
+
+def lost(trial: TrialRecord) -> bool:
+    """Whether a stored failure is due to the machine or a lost worker and not to its config."""
+    failed = trial.status is not Status.CORRECT
+    return failed and machine_faults.is_named_in(trial.message, trial.detail)
+
+
+def drop_lost(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """The trials without those that were lost."""
+    return [trial for trial in trials if not lost(trial)]
+
+
+def reload_trials(store: Store, task: TaskInfo) -> list[TrialRecord]:
+    """The trials of a resumed task; lost ones are deleted from the database."""
+    trials = store.trials(task.task_id)
+    again = {trial.attempt_id for trial in trials if lost(trial)}
+    if not again:
+        return trials
+    found = store.find_trials(TrialFilter(run_id=task.run_id))
+    store.forget([each for each in found if each.attempt_id in again])
+    return [trial for trial in trials if trial.attempt_id not in again]

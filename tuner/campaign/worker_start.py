@@ -1,16 +1,22 @@
-"""The start of a run's workers: waited for, or expected as the pool has described them."""
+"""The pool that a run needs, and the start of its workers, waited for or as it describes them."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING
 
+from search_spaces import registry
 from search_spaces.errors import TunerError
+from tuner.campaign.early_start import present
+from tuner.campaign.tasks import RequestedTask, runner_kinds
 from tuner.engine import Event
-from tuner.tracing import trace_calls
-from workers.job_records import WorkerGone, WorkerInfo, WorkerReady
+from tuner.settings.sections import Settings
+from tuner.tracing import span, trace_calls
+from workers.job_records import PoolSpec, WorkerGone, WorkerInfo, WorkerReady
 from workers.toolchain import differences
 
 if TYPE_CHECKING:
@@ -18,6 +24,72 @@ if TYPE_CHECKING:
     from workers.roles import Pool
 
 _log = logging.getLogger(__name__)
+
+
+def required_pool(settings: Settings, tasks: Sequence[RequestedTask], base: Path) -> PoolSpec:
+    """The spec of a pool that can serve these tasks.
+
+    base: the folder of config.yaml, an import path of the workers.
+    """
+    pool = settings.pool
+    kinds = sorted(runner_kinds(tasks))
+    if pool.kind == "local":
+        # Libraries for accelerators that this machine lacks need not be loaded.
+        here = present(kinds)
+        kinds = [kind for kind in kinds if kind in here or pool.runners_of(kind)]
+    return PoolSpec(
+        kind=pool.kind,
+        runners={kind: pool.runners_of(kind) for kind in kinds},
+        builders=pool.builders,
+        address=pool.address,
+        connect_timeout_s=pool.connect_timeout,
+        options={kind: pool.options_of(kind) for kind in kinds},
+        paths=(str(base.resolve()),),
+        torch_free=all(registry.compiles_without_torch(task.kernel.spec) for task in tasks),
+    )
+
+
+class StartedPool:
+    """Starts a pool on entry. Leaving the block kills the workers of a pool that is still open."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self._open = True
+
+    def __enter__(self) -> StartedPool:
+        try:
+            with span("start the pool", "start"):
+                self.pool.start()
+        except BaseException:
+            self.close(kill=True)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close(kill=True)
+
+    def begin_to_close(self, *, kill: bool) -> None:
+        """Have the workers end while the caller continues, and leave the rest to the block's end.
+
+        A pool that cannot do that is closed.
+        """
+        begin_kill = getattr(self.pool, "begin_kill", None)
+        if begin_kill is not None and self._open:
+            begin_kill()
+        else:
+            self.close(kill=kill)
+
+    def close(self, *, kill: bool) -> None:
+        """Close the pool; a second call does nothing."""
+        if self._open:
+            self._open = False
+            with span("close the pool", "end"):
+                self.pool.close(kill=kill)
 
 
 class ExpectedWorkers:

@@ -11,7 +11,6 @@ import typer
 from results_db.shipped import select_shipped
 from search_spaces.inert_text import inert
 from tuner.campaign import lease
-from tuner.campaign.findings import why_none_correct
 from tuner.cli.command_context import ConfigOption, RunArgument, pick_run, settings_of, store_of
 from tuner.cli.console import Format, FormatOption, console, emit, table
 from tuner.cli.variant_options import config_cell
@@ -84,7 +83,7 @@ def _task_row(task: TaskSummary) -> dict[str, Any]:
     """The row of a task; best_us is the time of what ships or, unconfirmed, of the best trial."""
     chosen = task.selection
     ships = select_shipped(chosen) if chosen and chosen.median_us is not None else None
-    reason = why_none_correct(task) if task.stage == "done" else ""
+    reason = task.why_none_correct if task.stage == "done" else ""
     return {
         "kernel": task.kernel,
         "workload": task.workload,

@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias
 
 from results_db import Fire, RunInfo, Store, StoreAwayError, StoreError, StoreMovedError
 from search_spaces.errors import TunerError
-from tuner.campaign import lease, process_identity
+from tuner.campaign import lease
 from tuner.schedule.due import Due, due, schedules
 from tuner.settings.sections import Settings
 
@@ -141,7 +141,7 @@ class _Ticker:
                 continue
             fire = Fire(item.schedule, item.instant, "started", self.host)
             with _in_progress(fire):
-                me = process_identity.identity()
+                me = lease.process_identity()
                 if self.store.claim_fire(item.schedule, item.instant, self.host, me, self.now()):
                     self._carry_out(fire)
 
@@ -160,16 +160,16 @@ class _Ticker:
             self.store.finish_fire(fire.schedule, fire.instant, "failed", run_id, message)
         elif run is None or not lease.alive(run):
             with _in_progress(fire):
-                if self.store.resume_fire(fire, self.host, process_identity.identity(), self.now()):
+                if self.store.resume_fire(fire, self.host, lease.process_identity(), self.now()):
                     self._carry_out(replace(fire, host=self.host, attempts=fire.attempts + 1))
 
     def _interrupted(self, fire: Fire) -> bool:
         """Whether a firing has not ended and no process carries it out."""
         if fire.state != "started":
             return fire.state == "interrupted"
-        if fire.process and fire.process == process_identity.identity():
+        if fire.process and fire.process == lease.process_identity():
             return (fire.schedule, fire.instant) not in _claimed_here
-        lives = process_identity.lives(fire.process)
+        lives = lease.process_lives(fire.process)
         if lives is not None:
             return not lives
         run = _run_of(self.store, fire)
