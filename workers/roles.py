@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -76,7 +77,7 @@ class Pool(Protocol):
     """Where builders and runners live, for one caller.
 
     Every submitted job yields exactly one of `Built`, `Measured` and `JobLost`, whichever processes
-    die meanwhile. `described` and `check_declarations` may be missing.
+    die meanwhile. A pool derives from this class, which has answers for what it may leave out.
     """
 
     @property
@@ -109,14 +110,18 @@ class Pool(Protocol):
         Their devices and toolchains equal those of `WorkerReady`, or the worker is not the one that
         was described.
         """
-        ...
+        return None
 
     def check_declarations(self, jobs: Sequence[DeclarationJob]) -> PendingAnswer | None:
         """Check declarations in a process that has torch, in their order; returns at once.
 
         None where the pool has no such process: the caller checks them.
         """
-        ...
+        return None
+
+    def clock(self) -> float:
+        """The time of events, in seconds; a simulated pool has a clock of its own."""
+        return time.monotonic()
 
     def submit_build(self, job: BuildJob) -> None: ...
 
@@ -135,3 +140,18 @@ class Pool(Protocol):
         cannot end its workers faster than the jobs.
         """
         ...
+
+    def begin_kill(self) -> bool:
+        """Begin to end all workers while the caller continues; `close` waits for their end.
+
+        False where the pool can only be closed.
+        """
+        return False
+
+    def renew(self) -> Pool | None:
+        """Kill all workers; a pool with the same spec, not started, whose workers are new.
+
+        None where another one has to be created.
+        """
+        self.close(kill=True)
+        return None

@@ -35,6 +35,7 @@ from workers.job_records import (
     Timing,
     WorkerInfo,
 )
+from workers.roles import Pool
 
 DEVICE = Device("simulated", "no device", "simulated")
 TOOLS = Toolchain(python=platform.python_version())
@@ -47,7 +48,7 @@ SAMPLES = 24
 BOUNDS = {"memory": 2.0, "sqlite": 10.0}
 
 
-class InstantPool:
+class InstantPool(Pool):
     """A pool that answers at once; a config's time is drawn from its digest."""
 
     builders = BUILDERS

@@ -195,10 +195,10 @@ def test_a_pool_that_lost_a_runner_for_good_is_replaced():
 def test_renewed_workers_are_other_processes_of_the_same_spec():
     pools = Pools()
     kept = KeptPool(pools)
-    kept.renew()
+    kept.replace_workers()
     begun(kept)
     kept.close()
-    kept.renew()
+    kept.replace_workers()
     assert begun(kept) == ["simulated-0", "simulated-1"]
     assert [pool.closed for pool in pools.made] == [1, 0]
 

@@ -214,7 +214,7 @@ class Session:
         if source_changes.list_changed(self._loaded):
             self._loaded.clear()
             with span("replace the workers", "start"):
-                self._workers.renew()
+                self._workers.replace_workers()
         self._loaded = {**source_changes.imported_files(call.kernel), **self._loaded}
         self._import_torch(call.kernel)
         try:

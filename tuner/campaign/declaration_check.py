@@ -44,9 +44,8 @@ class PendingCheck:
     def __init__(self, tasks: Sequence[RequestedTask], pool: Pool, paths: tuple[str, ...]) -> None:
         found = list(_jobs(tasks, paths))
         self._verdict: PendingAnswer | None = None
-        check = getattr(pool, "check_declarations", None)
-        if found and check is not None and "torch" not in sys.modules:
-            self._verdict = check([job for _, job in found])
+        if found and "torch" not in sys.modules:
+            self._verdict = pool.check_declarations([job for _, job in found])
         if self._verdict is None:
             _check_here(found)
 

@@ -145,7 +145,7 @@ class CampaignRun:
                 lease.check(unfinished)
         pool = started.pool
         # A pool in virtual time brings its own clock.
-        clock = getattr(pool, "clock", time.monotonic)
+        clock = pool.clock
         wall_s = self.campaign.wall
         if wall_s is not None:
             self.ends_at = clock() + wall_s - (time.monotonic() - self.options.started_s)
@@ -259,8 +259,7 @@ class CampaignRun:
 
 def _describe_runners(pool: Pool) -> list[WorkerInfo]:
     """The runners as the pool knows them before they have opened their devices; empty if not."""
-    describe = getattr(pool, "described", None)
-    return list(describe() or ()) if describe is not None else []
+    return list(pool.describe_workers() or ())
 
 
 def pool_spec_of(settings: Settings, name: str, *, options: RunOptions) -> PoolSpec:

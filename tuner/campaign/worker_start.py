@@ -78,10 +78,7 @@ class StartedPool:
 
         A pool that cannot do that is closed.
         """
-        begin_kill = getattr(self.pool, "begin_kill", None)
-        if begin_kill is not None and self._open:
-            begin_kill()
-        else:
+        if not (self._open and self.pool.begin_kill()):
             self.close(kill=kill)
 
     def close(self, *, kill: bool) -> None:

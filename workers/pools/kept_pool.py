@@ -11,10 +11,8 @@ the ready workers, and `close` only ends the jobs of the run.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import cast
 
 from workers import pools
 from workers.environment import code_variables
@@ -34,7 +32,7 @@ from workers.job_records import (
 from workers.roles import PendingAnswer, Pool
 
 
-class KeptPool:
+class KeptPool(Pool):
     """One pool at a time, for one run at a time; implements `workers.roles.Pool`.
 
     create: makes the pool behind it, by default one of the kind in the spec.
@@ -73,18 +71,15 @@ class KeptPool:
         self._spec, self._variables = spec, variables
         return self
 
-    def renew(self) -> None:
+    def replace_workers(self) -> None:
         """Replace all worker processes, because they hold code that has changed since."""
         pool, self._pool = self._pool, None
         self._forget_workers()
         if pool is None:
             return
-        renew = getattr(pool, "renew", None)
-        if renew is not None:
-            self._pool = cast("Pool", renew())
+        self._pool = pool.renew()
+        if self._pool is not None:
             self._start_pool(self._pool)
-        else:
-            pool.close(kill=True)
 
     def end(self) -> None:
         """End all worker processes; a later run starts others."""
@@ -111,11 +106,9 @@ class KeptPool:
     def warm(self) -> bool:
         return self._pool is not None and self._pool.warm
 
-    @property
-    def clock(self) -> Callable[[], float]:
-        """The clock of the pool behind it, in seconds."""
-        found: Callable[[], float] = getattr(self._pool, "clock", time.monotonic)
-        return found
+    def clock(self) -> float:
+        assert self._pool is not None, "start comes first"
+        return self._pool.clock()
 
     def start(self) -> None:
         self._run += 1
@@ -136,13 +129,11 @@ class KeptPool:
         assert self._pool is not None, "start comes first"
         if len(self._ready) >= self._pool.runners:
             return list(self._ready.values())
-        describe = getattr(self._pool, "described", None)
-        return cast("Sequence[WorkerInfo] | None", describe()) if describe is not None else None
+        return self._pool.describe_workers()
 
     def check_declarations(self, jobs: Sequence[DeclarationJob]) -> PendingAnswer | None:
         assert self._pool is not None, "start comes first"
-        check = getattr(self._pool, "check_declarations", None)
-        return cast("PendingAnswer | None", check(jobs)) if check is not None else None
+        return self._pool.check_declarations(jobs)
 
     def submit_build(self, job: BuildJob) -> None:
         assert self._pool is not None, "start comes first"

@@ -37,6 +37,7 @@ from workers.pools.declaration_process import DeclarationProcess
 from workers.pools.worker_servers import WorkerServers, take_servers
 from workers.pools.worker_slots import PoolPlan, WorkerSlot
 from workers.quiet_processors import Yielder
+from workers.roles import Pool
 from workers.supervision.worker_lost import is_lasting, reason_of, remedy_of
 
 _log = logging.getLogger(__name__)
@@ -61,8 +62,8 @@ class _RunnerState:
     given_up: bool = False
 
 
-class LocalPool:
-    """Builders and runners of this machine; implements `workers.roles.Pool`."""
+class LocalPool(Pool):
+    """Builders and runners of this machine."""
 
     def __init__(self, spec: PoolSpec) -> None:
         self._plan = PoolPlan(spec)
@@ -211,8 +212,7 @@ class LocalPool:
         except queue.Empty:
             return events
 
-    def begin_kill(self) -> None:
-        """Begin to end all workers while the caller continues; `close` waits for their end."""
+    def begin_kill(self) -> bool:
         self._closing.set()
         self._yielder.close()
         while not self._builds.empty():
@@ -226,6 +226,7 @@ class LocalPool:
             worker.begin_kill()
         if self._servers is not None:
             self._servers.kill_if_loading()
+        return True
 
     def close(self, *, kill: bool = False) -> None:
         self.begin_kill()
@@ -239,10 +240,7 @@ class LocalPool:
         sys.setswitchinterval(self._switch_s)
 
     def renew(self) -> LocalPool:
-        """Kill all workers; a pool with the same spec, not started, whose workers are new.
-
-        They fork from the same servers, which have no module of a kernel.
-        """
+        # The new workers fork from the same servers, which have no module of a kernel.
         pool = LocalPool(self._spec)
         pool._servers, self._servers = self._servers, None
         self.close(kill=True)

@@ -30,7 +30,6 @@ from workers.job_records import (
     PoolEvent,
     PoolSpec,
     WorkerGone,
-    WorkerInfo,
     WorkerReady,
 )
 from workers.pools import ray_nodes
@@ -38,6 +37,7 @@ from workers.pools.ray_actors import BuilderActor, RunnerActor
 from workers.pools.ray_cluster import Cluster, connect, ray
 from workers.pools.ray_errors import is_rays_lasting, ray_reason, ray_remedy
 from workers.pools.worker_slots import PoolPlan, WorkerSlot
+from workers.roles import Pool
 from workers.supervision.worker_lost import WorkerLost
 
 _log = logging.getLogger(__name__)
@@ -93,8 +93,8 @@ class _Call:
     warming: bool = False
 
 
-class RayPool:
-    """Builders and runners on a Ray cluster; implements `workers.roles.Pool`."""
+class RayPool(Pool):
+    """Builders and runners on a Ray cluster."""
 
     def __init__(self, spec: PoolSpec) -> None:
         self._spec = spec
@@ -189,9 +189,6 @@ class RayPool:
                 ray.kill(state.actor)
 
     # -- jobs --------------------------------------------------------------------------------------
-    def describe_workers(self) -> Sequence[WorkerInfo] | None:
-        return None
-
     def submit_build(self, job: BuildJob) -> None:
         self._builds.append(job)
         self._dispatch()

@@ -30,6 +30,7 @@ from workers.job_records import (
     WorkerReady,
 )
 from workers.pools.worker_slots import PoolPlan
+from workers.roles import Pool
 
 #: Builders by default: a GPU node of 16 cores, less one that launches.
 _BUILDERS = 15
@@ -37,8 +38,8 @@ _BUILDERS = 15
 _TASKS = 4
 
 
-class VirtualPool:
-    """Builders and simulated runners in virtual time; implements `workers.roles.Pool`.
+class VirtualPool(Pool):
+    """Builders and simulated runners in virtual time.
 
     The options of kind `simulated` are those of its backend without the faults. All times are in
     seconds. transport_s: from a job's end to the start of the next one on the same worker. host_s:
@@ -93,9 +94,6 @@ class VirtualPool:
             self._backends[slot.worker_id] = backend
             device, toolchain = backend.info()
             self._at(self._now, WorkerReady(WorkerInfo(slot.worker_id, device, toolchain)))
-
-    def describe_workers(self) -> Sequence[WorkerInfo] | None:
-        return None
 
     def submit_build(self, job: BuildJob) -> None:
         result = simulate_build(job)
