@@ -1,9 +1,8 @@
 """A small Llama-like forward pass with Liger's kernels: captured, tuned, applied.
 
-Each captured call is compared, interleaved, with the library's own config. Results and host times
-of the pass are compared with and without the tables, and with and without the recorder; results of
-both also with the same pass in float32 of torch alone. A kernel
-with descriptors made on the device is captured and tuned, too. Usage:
+Each captured call is compared, interleaved, with the library's own config. Results of the pass are
+compared with and without the recorder, and with and without the tables; both also with the same
+pass in float32 of torch alone. Usage:
 
     python benchmarks/liger_llama.py --out OUT [--budget '{"trials": 12}'] [--layers 4]
 
@@ -15,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import statistics
 import sys
 import time
 import traceback
@@ -170,79 +168,6 @@ def tuned_calls(calls: Any, session: Any, budget: Any, folder: Path, pairs: int)
     return found
 
 
-def host_us(launch: Callable[[], Any], other: Callable[[], Any], rounds: int = 200) -> list[float]:
-    """Host microseconds of a call of each function, in turn, medians over rounds of 20 calls."""
-    times: tuple[list[float], list[float]] = ([], [])
-    for at in range(rounds):
-        for which in (0, 1) if at % 2 else (1, 0):
-            call = (launch, other)[which]
-            torch.cuda.synchronize()
-            start = time.perf_counter_ns()
-            for _ in range(20):
-                call()
-            times[which].append((time.perf_counter_ns() - start) / 20e3)
-    torch.cuda.synchronize()
-    return [statistics.median(each) for each in times]
-
-
-def overheads(tables: list[Path]) -> dict[str, Any]:
-    """Host time that a launch of Liger's RMS norm takes longer with recorder and with tables."""
-    from liger_kernel.ops.rms_norm import rms_norm_forward
-
-    from tuner.capturing import hooks
-
-    x = torch.randn(4096, 2048, dtype=torch.bfloat16, device="cuda")
-    w = torch.ones(2048, dtype=torch.bfloat16, device="cuda")
-
-    def call() -> None:
-        rms_norm_forward(x, w, 1e-6, 0.0, "llama", False)
-
-    for _ in range(20):
-        call()
-    with tuner.capture():
-        for _ in range(20):
-            call()
-        recorders = hooks._recorders
-
-        def unrecorded() -> None:
-            hooks._recorders = ()
-            call()
-            hooks._recorders = recorders
-
-        recorded, plain = host_us(call, unrecorded)
-    found = {"recorded_us": recorded, "hooked_us": plain, "recorder_us": recorded - plain}
-    before = [host_us(call, call, 100)[0]]
-    with tuner.applied(tables) as used:
-        applied = host_us(call, call, 200)[0]
-        hits = sum(use.hits for use in used.kernels)
-    before.append(host_us(call, call, 100)[0])
-    return found | {"applied_us": applied, "plain_us": before, "hits": hits}
-
-
-def descriptors(session: Any, budget: Any) -> dict[str, Any]:
-    """A kernel whose descriptors are made on the device, captured and tuned."""
-    import device_descriptor
-    import triton
-
-    def allocate(size: int, alignment: int, stream: Any) -> torch.Tensor:
-        return torch.empty(size, dtype=torch.int8, device="cuda")
-
-    triton.set_allocator(allocate)
-    x = torch.randn(8192, 4096, dtype=torch.bfloat16, device="cuda")
-    out = torch.empty_like(x)
-
-    def grid(meta: Any) -> tuple[int, int]:
-        return triton.cdiv(8192, meta["BLOCK_M"]), triton.cdiv(4096, meta["BLOCK_N"])
-
-    with tuner.capture() as calls:
-        device_descriptor.scaled_by_descriptor[grid](x, out, 8192, 4096, BLOCK_M=64, BLOCK_N=64)
-    space = {"BLOCK_M": [16, 32, 64, 128], "num_warps": [4, 8]}
-    result = session.tune(calls[0], budget=budget, space=space)
-    statuses = result.trials["status"].astype(str).value_counts().to_dict()
-    return {"result": repr(result), "speedup_by_farm": result.speedup, "statuses": statuses,
-            "right": bool((out == 2 * x).all())}  # fmt: skip
-
-
 def guarded(step: Callable[[], Any]) -> Any:
     """What a step finds, or its fault."""
     try:
@@ -300,7 +225,6 @@ def main() -> None:
         result["kernels"] = tuned_calls(calls, session, options.budget, out / "tables",
                                         options.pairs)  # fmt: skip
         save()
-        result["device_made_descriptors"] = guarded(lambda: descriptors(session, options.budget))
     judged = [each for each in result["kernels"].values() if "speedup" in each]
     logs = [math.log(each["speedup"]) for each in judged if not each["same_config"]]
     result["geometric_mean"] = math.exp(sum(logs) / max(1, len(judged)))
@@ -308,10 +232,8 @@ def main() -> None:
                                if "never_slower" in each and not each["never_slower"]]  # fmt: skip
     tables = sorted(path for path in (out / "tables").iterdir())
     result["applied"] = guarded(lambda: applied_pass(model, tokens, plain, tables))
-    result["host_time"] = guarded(lambda: overheads(tables))
     save()
-    for name in ("geometric_mean", "surely_slower", "applied", "host_time",
-                 "device_made_descriptors"):  # fmt: skip
+    for name in ("geometric_mean", "surely_slower", "applied"):
         print(name, json.dumps(result[name], default=str), flush=True)
 
 

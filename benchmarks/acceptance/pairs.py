@@ -20,7 +20,7 @@ from acceptance.evaluation import (
 from acceptance.harness import Harness, Setup
 from acceptance.result import Result, percent
 from search_spaces.statistics import compare_pairs
-from workers.job_records import Mode, Timing
+from workers.job_records import Measurement, Mode, Timing
 from workers.measure.monitor import reason_names
 from workers.measure.race.interleaving import rotated_orders
 from workers.measure.timers.timer import Candidate
@@ -77,20 +77,23 @@ def _same_job(harness: Harness, name: str, each: int, methods) -> list[Pair]:
     for _ in range(each):
         answer = harness.job(name, (artifact, artifact), Mode.CONFIRM)
         methods[name] = answer.method
-        first, second = answer.outcomes
-        if not (isinstance(first, Timing) and isinstance(second, Timing)):
-            raise RuntimeError(f"{name}: {getattr(first, 'message', '') or second.message}")
-        pairs.append(
-            Pair(
-                name,
-                first.median_us,
-                second.log_ratio,
-                second.log_ratio_low,
-                second.log_ratio_high,
-                p_value=signed_rank(second.samples_us, first.samples_us),
-            )
-        )
+        pairs.append(_confirmed(name, answer))
     return pairs
+
+
+def _confirmed(name: str, answer: Measurement) -> Pair:
+    """The pair of a confirmation of two candidates."""
+    first, second = answer.outcomes
+    if not (isinstance(first, Timing) and isinstance(second, Timing)):
+        raise RuntimeError(f"{name}: {getattr(first, 'message', '') or second.message}")
+    return Pair(
+        name,
+        first.median_us,
+        second.log_ratio,
+        second.log_ratio_low,
+        second.log_ratio_high,
+        p_value=signed_rank(second.samples_us, first.samples_us),
+    )
 
 
 def _same_counting(harness: Harness, each: int, methods) -> list[Pair]:
@@ -185,17 +188,7 @@ def capped(setup: Setup) -> Result:
     look = harness.backend._read_sample
     for _ in range(setup.times(20, 4)):
         answer = harness.job(CAPPED_FIELD, (artifact, artifact), Mode.CONFIRM)
-        first, second = answer.outcomes
-        pairs.append(
-            Pair(
-                CAPPED_FIELD,
-                first.median_us,
-                second.log_ratio,
-                second.log_ratio_low,
-                second.log_ratio_high,
-                p_value=signed_rank(second.samples_us, first.samples_us),
-            )
-        )
+        pairs.append(_confirmed(CAPPED_FIELD, answer))
         jobs.append(dict(answer.clocks))
     seen = _seen_capped(harness, artifact, look)
     labelled = sum("sw_power_cap" in str(job.get("throttle", "")) for job in jobs)
