@@ -37,6 +37,7 @@ from workers.job_records import (
     WorkerInfo,
     WorkerReady,
 )
+from workers.roles import Pool
 
 ROOT = Path(__file__).resolve().parent.parent
 #: The kernel and the workload that warm the workers up.
@@ -55,7 +56,7 @@ _SIMULATED = 0.3
 
 
 @dataclass(slots=True)
-class Fleet:
+class Fleet(Pool):
     """A pool with warm workers once `start` returns; it records the work of each GPU.
 
     Warm means the state of a farm that has already run other tasks: every builder has compiled a
@@ -95,10 +96,6 @@ class Fleet:
     @property
     def warm(self) -> bool:
         return self.inner.warm
-
-    def describe_workers(self) -> None:
-        """None: the campaign starts when all workers are ready."""
-        return
 
     def start(self) -> None:
         began = time.perf_counter()
@@ -394,12 +391,12 @@ def _toolchain(toolchain) -> dict:
 def _simulated(out: Path) -> dict:
     """The same number of synthetic tasks, for a machine without a GPU."""
     out.mkdir(parents=True, exist_ok=True)
-    tasks = [{"kernel": f"recorded:{path.resolve()}"} for path in make_tasks(out)]
+    tasks = [{"kernel": f"recorded:{path.resolve()}"} for path in make_tasks(out, TASKS)]
     return {"targets": ["simulated"], "tasks": tasks}
 
 
-def make_tasks(folder: Path, tasks: int = TASKS, build_s: float = BUILD_S) -> list[Path]:
-    """Files of synthetic spaces with different build times, `build_s` on average."""
+def make_tasks(folder: Path, tasks: int) -> list[Path]:
+    """Files of synthetic spaces with different build times, `BUILD_S` on average."""
     paths = []
     for index in range(tasks):
         space = synthesize(
@@ -407,7 +404,7 @@ def make_tasks(folder: Path, tasks: int = TASKS, build_s: float = BUILD_S) -> li
             seed=index,
             scenario=SCENARIO_IDS[index % len(SCENARIO_IDS)],
             kernel=f"made_up_{index}",
-            build_s=build_s * (1 + index % 4) / 2.5,
+            build_s=BUILD_S * (1 + index % 4) / 2.5,
             failures=0.05,
             twins=0.1,
         )

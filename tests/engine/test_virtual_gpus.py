@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import sys
@@ -99,7 +100,7 @@ def campaign(
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    paths = multi_gpu_run.make_tasks(tmp_path_factory.mktemp("tasks"))
+    paths = multi_gpu_run.make_tasks(tmp_path_factory.mktemp("tasks"), multi_gpu_run.TASKS)
     return {devices: campaign(paths, devices) for devices in (1, 2, 4)}
 
 
@@ -176,6 +177,19 @@ def test_the_campaign_has_32_tasks_whose_defaults_can_be_tried():
         default = task.kernel.default_config(task.workload, h200)
         assert bound.feasible(default) or bound.feasible(closest(bound, default)), task.label
         assert bound.size() >= loaded.campaigns["many"].budget.trials
+
+
+def test_the_campaign_runs_on_a_pool_that_watches_every_device(tmp_path, monkeypatch):
+    monkeypatch.setattr(multi_gpu_run, "TASKS", 2)
+    arguments = ["--one", "1", "--out", f"{tmp_path}", "--simulate"]
+    monkeypatch.setattr(sys, "argv", ["multi_gpu.py", *arguments, "--trials", "2"])
+    monkeypatch.setattr(multi_gpu, "BUILDERS_PER_GPU", 1)
+    assert multi_gpu.main() == 0
+    document = json.loads((tmp_path / "one.json").read_text())
+    assert (document["status"], document["lost"], len(document["winners"])) == ("finished", [], 2)
+    assert document["trials"] == 4
+    assert document["jobs"]["build"] >= 4
+    assert document["tasks_per_gpu"] == {"simulated-0": 2}
 
 
 def test_speedups_are_told_against_one_device():
