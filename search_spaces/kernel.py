@@ -1,17 +1,24 @@
 """The `Kernel` role: one tunable operation with its inputs, reference, cost model and baselines.
 
 Torch is imported by the kernel families where they use it, never by this module.
+
+A kernel's identity is two digests of the code that its methods reach. The launch hash covers the
+code and constants behind the launches; the check hash those behind reference, inputs, tolerance and
+baselines. Workloads, search space, default config and cost are in neither. A search space has a
+separate digest.
 """
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from search_spaces import kernel_identity
+from search_spaces.errors import KernelError
 from search_spaces.records import Config, Device, Workload, digest
+from tuner.runtime.identity import Closure, IdentityError, closure_of, stamp
 
 if TYPE_CHECKING:
     import torch
@@ -19,6 +26,18 @@ if TYPE_CHECKING:
     from search_spaces.space import SearchSpace
 
     Tensors: TypeAlias = Mapping[str, torch.Tensor]
+
+LAUNCHED = ("launches", "cpu_callable", "cpu_threads", "outputs", "scratch")
+CHECKED = ("reference", "make_inputs", "tolerance", "baselines", "small_workload")
+#: Members of a kernel that do not count where it is passed as a whole (`f(self)`).
+_IGNORED = frozenset(
+    {"workloads", "check_workload", "space", "default_config", "cost", "spec"}
+    | {"launch_hash", "check_hash", "kernel_hashes", "space_hash"}
+)
+#: Members of a workload that only format it.
+_SHOWN = frozenset({"key"})
+
+_known: dict[tuple[int, tuple[str, ...]], tuple[Callable[[], object], Closure]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,16 +178,38 @@ class Kernel(ABC):
     # -- identity ------------------------------------------------------------------------------
     def launch_hash(self) -> str:
         """A digest of all code and constants behind the launches."""
-        return kernel_identity.closure(self, kernel_identity.LAUNCHED).digest
+        return closure(self, LAUNCHED).digest
 
     def check_hash(self) -> str:
         """A digest of all code behind reference, inputs, tolerance and baselines."""
-        return kernel_identity.closure(self, kernel_identity.CHECKED).digest
+        return closure(self, CHECKED).digest
 
     def kernel_hashes(self) -> tuple[str, ...]:
         """Digests of the jitted functions that are launched, as `tuner.runtime` computes them."""
-        return kernel_identity.closure(self, kernel_identity.LAUNCHED).kernels
+        return closure(self, LAUNCHED).kernels
 
     def space_hash(self, workload: Workload) -> str:
         """A digest of the declared space."""
         return digest(self.space(workload).describe())
+
+
+def closure(kernel: Kernel, methods: tuple[str, ...]) -> Closure:
+    """The code that those methods of a kernel reach; computed once per process.
+
+    After an edit of a file, this process runs the old code and its children run the new code. The
+    digest then includes the file's stamp, so that no result is reused under it.
+    """
+    key = id(kernel), methods
+    known = _known.get(key)
+    if known is None or known[0]() is not kernel:
+        ignored = {Kernel: _IGNORED, Workload: _SHOWN}
+        try:
+            found = closure_of(kernel, methods, given=(Workload,), ignored=ignored)
+        except IdentityError as error:
+            raise KernelError(f"kernel {kernel.name}: {error}", error.hint) from error
+        known = _known[key] = weakref.ref(kernel), found
+    found = known[1]
+    stamps = {file: stamp(file) for file in found.files}
+    if stamps == found.files:
+        return found
+    return replace(found, digest=digest([found.digest, sorted(stamps.items())]), kernels=())

@@ -32,11 +32,11 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from search_spaces import import_stamps, kernel_identity, registry
+from search_spaces import import_stamps, registry
 from search_spaces.absent_device import module_sets
 from search_spaces.errors import KernelError, SourceChangedError
 from search_spaces.import_stamps import OUTDATED
-from search_spaces.kernel import Kernel
+from search_spaces.kernel import CHECKED, LAUNCHED, Kernel, closure
 from search_spaces.records import Device
 from search_spaces.source_reach import Reach, reach_of
 from tuner.runtime.identity import stamp
@@ -70,8 +70,8 @@ class SourceGuard:
         found: Stamps = {}
         for kernel in kernels:
             found |= imported_files(kernel)
-            for methods in (kernel_identity.LAUNCHED, kernel_identity.CHECKED):
-                found |= kernel_identity.closure(kernel, methods).files
+            for methods in (LAUNCHED, CHECKED):
+                found |= closure(kernel, methods).files
         return cls(found)
 
     def check(self) -> None:
@@ -124,8 +124,8 @@ def files_of(kernel: Kernel) -> Stamps:
     found = imported_files(kernel)
     if not found:
         return {}
-    for methods in (kernel_identity.LAUNCHED, kernel_identity.CHECKED):
-        found |= {file: stamp(file) for file in kernel_identity.closure(kernel, methods).files}
+    for methods in (LAUNCHED, CHECKED):
+        found |= {file: stamp(file) for file in closure(kernel, methods).files}
     return found
 
 

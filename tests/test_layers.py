@@ -56,7 +56,12 @@ ROOMS = {
     "tuner.strategies": {"tuner.import_names", "tuner.tracing"},
     "tuner.engine": {"tuner.strategies", "tuner.progress", "tuner.tracing"},
     "tuner.integrations": {"tuner.runtime"},
-    "tuner.tables": {"tuner.integrations", "tuner.runtime", "tuner.strategies"},
+    "tuner.tables": {
+        "tuner.import_names",
+        "tuner.integrations",
+        "tuner.runtime",
+        "tuner.strategies",
+    },
     "tuner.settings": {"tuner.strategies", "tuner.schedule"},
     "tuner.schedule": {"tuner.campaign", "tuner.settings"},
     "tuner.campaign": {
@@ -109,6 +114,7 @@ ROOMS = {
     "workers.compiling": {
         "workers.backend_kinds",
         "workers.device",
+        "workers.environment",
         "workers.host",
         "workers.job_records",
         "workers.supervision",

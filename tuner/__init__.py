@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from tuner.strategies.discrete_gp_sampler import DiscreteGPSampler
 
 __version__ = "0.1.0"
-#: The name on PyPI, where `tuner` is a program for musical instruments.
-DISTRIBUTION = "kernel-tuning-farm"
 __all__ = [
     "Boolean",
     "BoundSpace",

@@ -19,6 +19,8 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import cast
 
+#: The name on PyPI, where `tuner` is a program for musical instruments.
+DISTRIBUTION = "kernel-tuning-farm"
 #: The packages at top level that belong to the farm, besides `tuner`.
 PACKAGES = ("search_spaces", "workers", "results_db", "reports")
 #: The folder that holds all of them.

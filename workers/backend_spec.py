@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from search_spaces.errors import TunerError
 from search_spaces.records import Device, Toolchain, Value
+from workers.environment import INDUCTOR, TRITON
 from workers.job_records import Artifact, BuildJob, Failure
 
 if TYPE_CHECKING:
@@ -180,15 +181,13 @@ class BackendSpec:
 
     def build(
         self, job: BuildJob, cache_dir: Path, options: Mapping[str, Value]
-    ) -> Artifact | Failure:
-        """Build one variant in a builder's process, which sees no device.
+    ) -> Artifact | Failure | None:
+        """The result of a build that needs no compiler; None: `workers.compiling.build` makes it.
 
-        options: those of this kind in the pool's configuration. Raises and returns what
-        `workers.compiling.build` does.
+        It is called in a builder's process, which sees no device. options: those of this kind in
+        the pool's configuration.
         """
-        from workers.compiling import build
-
-        return build(job, cache_dir)
+        return None
 
     def compile(self, kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
         """Compile a variant for a target of this kind; `build` has loaded the kernel.
@@ -222,8 +221,6 @@ class BackendSpec:
         The caches of the compilers lie below `cache_dir`, where `workers.compiling.install` puts
         artifacts.
         """
-        from workers.compiling.cache import INDUCTOR, TRITON
-
         return {
             "TRITON_CACHE_DIR": str(cache_dir / TRITON),
             "TORCHINDUCTOR_CACHE_DIR": str(cache_dir / INDUCTOR),

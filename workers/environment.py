@@ -10,8 +10,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
+#: Folders of the compilers' caches below one cache folder.
+TRITON = "triton"
+INDUCTOR = "inductor"
 #: Variables that workers do not get, and what each would do to them.
 LEFT_OUT: Mapping[str, str] = {
     "TRITON_INTERPRET": "Triton interprets instead of compiling",
@@ -90,3 +94,18 @@ def remarks(environ: Mapping[str, str] = os.environ) -> list[str]:
 
 #: No remark: every shell of a cluster sets these, and results do not depend on them.
 _THREADS = ("_NUM_THREADS", "_THREAD_LIMIT")
+
+
+@contextmanager
+def set_variables(**values: str) -> Iterator[None]:
+    """Environment variables inside the block; restored afterwards."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

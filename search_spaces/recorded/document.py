@@ -1,25 +1,20 @@
-"""The document of a recorded space as pydantic models, and the space that a valid one describes.
+"""The document of a recorded space as pydantic models, and what a valid one says.
 
-pydantic checks the fields; `_consistent` checks what several fields say together. Numbers are
+pydantic checks the fields; `_check_consistent` checks what several fields say together. Numbers are
 finite and not negative; no type is converted into another one.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, create_model
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from search_spaces.recorded.recorded_space import (
-    Noise,
-    RecordedConfig,
-    RecordedParameter,
-    RecordedSpace,
-)
-from search_spaces.records import Device, Status, Toolchain, Value, Workload, config_key
+from search_spaces.recorded.entries import Noise, RecordedConfig, RecordedParameter
+from search_spaces.records import Config, Device, Status, Toolchain, Value, Workload, config_key
 
 _Record = TypeVar("_Record", Noise, Device, Toolchain)
 
@@ -109,8 +104,8 @@ class _Document(_Model):
 
 
 # -- reading ---------------------------------------------------------------------------------------
-def space_of(document: Mapping[str, Any]) -> RecordedSpace:
-    """The space of a document without its `schema`; raises `MalformedError`."""
+def fields_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the space of a document without its `schema`; raises `MalformedError`."""
     configs = document.get("configs")
     if isinstance(configs, dict):
         document = {**document, "configs": _rows(configs)}
@@ -118,22 +113,19 @@ def space_of(document: Mapping[str, Any]) -> RecordedSpace:
         found = _Document.model_validate(document)
     except ValidationError as error:
         raise _make_malformed_error(error.errors(include_url=False)[0]) from None
-    space = RecordedSpace(
-        kernel=found.kernel,
-        workload=Workload.from_mapping(found.workload),
-        device=Device(**dict(found.device)),
-        toolchain=Toolchain(**dict(found.toolchain)),
-        parameters=tuple(map(_parameter, found.parameters)),
-        default=found.default,
-        configs=tuple(_config(row, index) for index, row in enumerate(found.configs)),
-        flops=found.flops,
-        bytes=found.bytes,
-        tolerance=found.tolerance,
-        baselines=found.baselines,
-        noise=Noise(**dict(found.noise)),
-    )
-    _consistent(space)
-    return space
+    parameters = tuple(map(_parameter, found.parameters))
+    configs = tuple(_config(row, index) for index, row in enumerate(found.configs))
+    _check_consistent(parameters, configs, found.default)
+    plain = ("kernel", "default", "flops", "bytes", "tolerance", "baselines")
+    return {
+        **{name: getattr(found, name) for name in plain},
+        "workload": Workload.from_mapping(found.workload),
+        "device": Device(**dict(found.device)),
+        "toolchain": Toolchain(**dict(found.toolchain)),
+        "parameters": parameters,
+        "configs": configs,
+        "noise": Noise(**dict(found.noise)),
+    }
 
 
 def _make_malformed_error(error: ErrorDetails) -> MalformedError:
@@ -201,14 +193,16 @@ def _config(row: _Row, index: int) -> RecordedConfig:
     )
 
 
-def _consistent(space: RecordedSpace) -> None:
-    domains = {parameter.name: parameter for parameter in space.parameters}
-    if len(domains) < len(space.parameters):
+def _check_consistent(
+    parameters: Sequence[RecordedParameter], configs: Sequence[RecordedConfig], default: Config
+) -> None:
+    domains = {parameter.name: parameter for parameter in parameters}
+    if len(domains) < len(parameters):
         raise MalformedError("parameters", "two of the same name")
-    if not space.configs:
+    if not configs:
         raise MalformedError("configs", "there are none")
     seen: set[str] = set()
-    for index, entry in enumerate(space.configs):
+    for index, entry in enumerate(configs):
         place = f"configs[{index}].config"
         for name, value in entry.config.items():
             if name not in domains:
@@ -219,7 +213,7 @@ def _consistent(space: RecordedSpace) -> None:
         if key in seen:
             raise MalformedError(place, "recorded twice")
         seen.add(key)
-    if config_key(space.default) not in seen:
+    if config_key(default) not in seen:
         raise MalformedError("default", "not among the configs")
 
 

@@ -14,12 +14,8 @@ from search_spaces.constraints import Constraint
 from search_spaces.errors import KernelError, TunerError, WorkloadError
 from search_spaces.kernel import Cost, Kernel, TensorSpec, Tolerance
 from search_spaces.params import Boolean, Choice, Integer, Parameter, PowerOfTwo, Restricted
-from search_spaces.recorded.recorded_space import (
-    Noise,
-    RecordedConfig,
-    RecordedParameter,
-    RecordedSpace,
-)
+from search_spaces.recorded.entries import Noise, RecordedConfig, RecordedParameter
+from search_spaces.recorded.recorded_space import RecordedSpace, encode
 from search_spaces.recorded.synthetic import SCENARIOS, synthesize
 from search_spaces.records import Config, Device, Workload, digest
 from search_spaces.space import Features, SearchSpace
@@ -123,8 +119,6 @@ class RecordedKernel(Kernel):
 
     @cached_property
     def _hash(self) -> str:
-        from search_spaces.recorded.file import encode
-
         return digest(encode(self.recorded))
 
 

@@ -1,77 +1,33 @@
 """A recorded space: every config of one task with its status, time and static facts.
 
-The file format `tuner-space/1` is described in docs/recorded_spaces.md; reading and writing it is
-in `search_spaces.recorded.file`.
+Its file is JSON of schema `tuner-space/1`, described in docs/recorded_spaces.md.
 """
 
 from __future__ import annotations
 
+import gzip
+import json
+import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
-from search_spaces.records import Config, Device, Status, Toolchain, Value, Workload, config_key
+from search_spaces.atomic_file import write_atomic
+from search_spaces.errors import TunerError
+from search_spaces.recorded.entries import Noise, RecordedConfig, RecordedParameter
+from search_spaces.records import (
+    Config,
+    Device,
+    Toolchain,
+    Workload,
+    canonical_json,
+    config_key,
+)
 
-
-@dataclass(frozen=True, slots=True)
-class Noise:
-    """The noise of times, relative (natural logarithm of time) unless the unit says otherwise."""
-
-    #: Standard deviation of one sample.
-    sigma: float = 0.0
-    #: Share of samples that are slower than the others.
-    outlier_share: float = 0.0
-    #: Mean of the exponentially distributed slow-down of these samples.
-    outlier_mean: float = 0.0
-    #: Standard deviation of the drift, an Ornstein-Uhlenbeck process common to all variants of a
-    #: pass.
-    drift_sd: float = 0.0
-    #: Correlation time of the drift in seconds.
-    drift_tau_s: float = 1.0
-    #: Slow-down of the clock from its boost to its steady state as the device warms up.
-    ramp: float = 0.0
-    #: Time constant of that slow-down in seconds.
-    ramp_tau_s: float = 0.5
-    #: Device time of one sample beyond the kernel's (mostly the cache flush), microseconds.
-    overhead_us: float = 40.0
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedParameter:
-    """A parameter as recorded."""
-
-    name: str
-    #: `power_of_two`, `integer`, `choice` or `boolean`.
-    kind: str
-    values: tuple[Value, ...]
-    #: The values of other parameters under which a config has this one.
-    when: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedConfig:
-    """One config: its status and, if correct, its median time."""
-
-    config: Config
-    status: Status = Status.CORRECT
-    #: Microseconds; None unless the status is `correct`.
-    median_us: float | None = None
-    #: Configs with equal text have the same machine code.
-    binary: str = ""
-    #: 32-bit registers of one thread.
-    registers: int = 0
-    #: Bytes of local memory of one thread.
-    spill_bytes: int = 0
-    #: Shared memory of one block.
-    shared_bytes: int = 0
-    #: Build time in seconds.
-    build_s: float = 0.0
-    #: Why it failed.
-    message: str = ""
-    #: Raw samples in order of time; where given, they replace the noise model.
-    samples_us: tuple[float, ...] = field(default=(), repr=False)
+SCHEMA = "tuner-space/1"
 
 
 @dataclass(frozen=True)
@@ -96,21 +52,46 @@ class RecordedSpace:
     tolerance: float = 0.0
     #: Median times in microseconds by name.
     baselines: Mapping[str, float] = field(default_factory=dict)
-    noise: Noise = Noise()
+    noise: Noise = field(default_factory=Noise)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> RecordedSpace:
         """Read a `.json` or `.json.gz` file. Raises TunerError naming the file and the place."""
-        from search_spaces.recorded.file import read
+        document = _document(Path(path))
+        schema = document.get("schema") if isinstance(document, dict) else None
+        if not isinstance(schema, str) or not schema.startswith("tuner-space/"):
+            raise TunerError(
+                f"{path}: not a recorded space", f'its "schema" must be "{SCHEMA}"; see docs'
+            )
+        if schema != SCHEMA:
+            raise TunerError(
+                f"{path}: schema {schema} is not {SCHEMA}, the one this version reads",
+                "upgrade tuner, or record the space again with this version",
+            )
+        # The models need pydantic, whose import costs a tenth of a second.
+        from search_spaces.recorded.document import MalformedError, fields_of
 
-        return read(path)
+        try:
+            return cls(**fields_of({n: part for n, part in document.items() if n != "schema"}))
+        except MalformedError as error:
+            raise TunerError(f"{path}: {error}", "see docs/recorded_spaces.md") from None
 
     def save(self, path: str | PathLike[str], *, columns: bool = False) -> None:
         """Write the file whole or not at all, gzipped if it ends in `.gz`; equal spaces give equal
-        bytes. With `columns` the configs are stored column by column, which is smaller."""
-        from search_spaces.recorded.file import write
-
-        write(self, path, columns=columns)
+        bytes. With `columns` the configs are stored column by column, which is smaller. Raises
+        TunerError when that fails."""
+        raw = encode(self, columns).encode()
+        target = Path(path)
+        if target.suffix == ".gz":
+            raw = gzip.compress(raw, mtime=0)
+        try:
+            write_atomic(target, raw)
+        except OSError as error:
+            reason = error.strerror or f"{error}"
+            raise TunerError(
+                f"{path}: cannot be written ({reason})",
+                "give a file in a folder that exists and has space",
+            ) from error
 
     def __getitem__(self, config: Config) -> RecordedConfig:
         """What was recorded of a config; raises KeyError when nothing was."""
@@ -143,3 +124,69 @@ class RecordedSpace:
     def __getstate__(self) -> dict[str, Any]:
         derived = ("_by_key", "_originals")
         return {name: value for name, value in self.__dict__.items() if name not in derived}
+
+
+def _document(path: Path) -> Any:
+    try:
+        raw = path.read_bytes()
+        if raw[:2] == b"\x1f\x8b":
+            raw = gzip.decompress(raw)
+        return json.loads(raw, parse_constant=_refuse_constant)
+    except OSError as error:
+        reason = error.strerror or f"{error}"
+        raise TunerError(f"{path}: cannot be read ({reason})", "check the path") from None
+    except (ValueError, EOFError, zlib.error, RecursionError) as error:
+        raise TunerError(f"{path}: not JSON ({error})", "record the space again") from None
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a number in JSON")
+
+
+def encode(space: RecordedSpace, columns: bool = False) -> str:
+    """The text of a space; equal spaces give equal text."""
+    rows = [_row(entry) for entry in space.configs]
+    head = {
+        "schema": SCHEMA,
+        "kernel": space.kernel,
+        "workload": space.workload.as_dict(),
+        "device": asdict(space.device),
+        "toolchain": asdict(space.toolchain),
+        "parameters": [
+            {
+                "name": p.name,
+                "kind": p.kind,
+                "values": p.values,
+                **({"when": p.when} if p.when else {}),
+            }
+            for p in space.parameters
+        ],
+        "default": dict(space.default),
+        "flops": space.flops,
+        "bytes": space.bytes,
+        "tolerance": space.tolerance,
+        "baselines": dict(space.baselines),
+        "noise": asdict(space.noise),
+    }
+    lines = [f'"{name}": {canonical_json(value)}' for name, value in head.items()]
+    # Conditional parameters leave holes that columns cannot tell from null.
+    if columns and len({frozenset(row["config"]) for row in rows}) == 1:
+        lines.append(f'"configs": {canonical_json(_columns(rows))}')
+    else:
+        lines.append('"configs": [\n' + ",\n".join(map(canonical_json, rows)) + "\n]")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _row(entry: RecordedConfig) -> dict[str, Any]:
+    """The fields of a config that say something."""
+    row = {field.name: getattr(entry, field.name) for field in fields(entry)}
+    row["config"] = dict(entry.config)
+    return {name: value for name, value in row.items() if value or name in ("config", "status")}
+
+
+def _columns(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    names = {name for row in rows for name in row} - {"config"}
+    return {
+        "config": {name: [row["config"][name] for row in rows] for name in rows[0]["config"]},
+        **{name: [row.get(name) for row in rows] for name in names},
+    }

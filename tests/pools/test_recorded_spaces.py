@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from search_spaces.errors import SpaceError, TunerError, WorkloadError
+from search_spaces.recorded.entries import Noise
 from search_spaces.recorded.recorded_kernel import (
     SCENARIOS,
     RecordedKernel,
@@ -20,7 +21,6 @@ from search_spaces.recorded.recorded_kernel import (
     load_kernel,
     synthesize,
 )
-from search_spaces.recorded.recorded_space import Noise
 from search_spaces.records import Status, Toolchain, config_key
 from search_spaces.registry import load
 

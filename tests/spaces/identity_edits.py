@@ -27,7 +27,7 @@ HALVES = {
 # -- loading ---------------------------------------------------------------------------------------
 def fresh(spec, modules):
     """The kernel of `module:attribute`, imported again; our own and Triton's state is kept."""
-    for name in (*modules, "search_spaces.kernel_identity"):
+    for name in modules:
         sys.modules.pop(name, None)
     importlib.invalidate_caches()
     place, _, attribute = spec.partition(":")

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from search_spaces.errors import KernelError
-from search_spaces.kernel import Kernel
-from search_spaces.kernel_identity import closure
+from search_spaces.kernel import Kernel, closure
 from tuner.runtime.identity import IdentityError, closure_of
 
 ROOT = Path(__file__).parents[2]

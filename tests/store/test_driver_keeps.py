@@ -14,7 +14,8 @@ from sample_data import BASELINES, CALIBRATION, DEVICE, FINALS, KEY, SELECTION, 
 
 from results_db import Store, StoreAwayError, StoreError, TrialRecord
 from search_spaces.records import Status
-from tuner.campaign.driver import Control, Driver
+from tuner.campaign.driver import Driver
+from tuner.campaign.options import Control
 from tuner.campaign.write_queue import MOST_WAITING
 from tuner.engine import Engine, Event, Finish, Instruction, Record, Select
 from workers.job_records import (

@@ -6,8 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tuner.campaign.driver import Control
-    from tuner.campaign.options import RunOptions, RunOutcome
+    from tuner.campaign.options import Control, RunOptions, RunOutcome
     from tuner.campaign.plan import PlannedTask
     from tuner.campaign.run import pool_spec_of, run_campaign
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from search_spaces.errors import SourceChangedError
 from search_spaces.source_changes import SourceGuard
 from tuner import strategies
 from tuner.campaign import lease
+from tuner.campaign.options import Control
 from tuner.campaign.replay import EventLog
 from tuner.campaign.worker_start import ExpectedWorkers
 from tuner.campaign.write_queue import WriteQueue
@@ -68,30 +68,6 @@ class StageTimes:
             seconds[name] = seconds.get(name, 0.0) + now - left[1]
         if stage is not Stage.DONE:
             self._entered[task_id] = stage, now
-
-
-class Control:
-    """Stops a running campaign. Any thread or signal handler may call it."""
-
-    def __init__(self) -> None:
-        self._drain = threading.Event()
-        self._kill = threading.Event()
-
-    def drain(self) -> None:
-        """Finish what is in flight, start nothing new."""
-        self._drain.set()
-
-    def kill(self) -> None:
-        """Stop at once. What is in flight is lost; what is recorded is kept."""
-        self._kill.set()
-
-    @property
-    def draining(self) -> bool:
-        return self._drain.is_set()
-
-    @property
-    def killed(self) -> bool:
-        return self._kill.is_set()
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -115,3 +116,27 @@ def requested_of(
         workloads=options.workloads,
         baselines=settings.measure.baselines or (),
     )
+
+
+class Control:
+    """Stops a running campaign. Any thread or signal handler may call it."""
+
+    def __init__(self) -> None:
+        self._drain = threading.Event()
+        self._kill = threading.Event()
+
+    def drain(self) -> None:
+        """Finish what is in flight, start nothing new."""
+        self._drain.set()
+
+    def kill(self) -> None:
+        """Stop at once. What is in flight is lost; what is recorded is kept."""
+        self._kill.set()
+
+    @property
+    def draining(self) -> bool:
+        return self._drain.is_set()
+
+    @property
+    def killed(self) -> bool:
+        return self._kill.is_set()

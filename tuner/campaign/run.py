@@ -19,9 +19,10 @@ from search_spaces.source_changes import SourceGuard
 from tuner import strategies
 from tuner.campaign import lease
 from tuner.campaign.declaration_check import PendingCheck, check_declarations
-from tuner.campaign.driver import Control, Driver
+from tuner.campaign.driver import Driver
 from tuner.campaign.early_start import load_workers
 from tuner.campaign.options import (
+    Control,
     RunOptions,
     RunOutcome,
     adjust_campaign,

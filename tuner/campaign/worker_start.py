@@ -20,7 +20,7 @@ from workers.job_records import PoolSpec, WorkerGone, WorkerInfo, WorkerReady
 from workers.toolchain import differences
 
 if TYPE_CHECKING:
-    from tuner.campaign.driver import Control
+    from tuner.campaign.options import Control
     from workers.roles import Pool
 
 _log = logging.getLogger(__name__)

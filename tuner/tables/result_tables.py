@@ -12,7 +12,7 @@ from results_db.shipped import Shipped, select_shipped
 from results_db.stored_records import TaskInfo
 from search_spaces.kernel import Kernel
 from search_spaces.records import Config, Device, Value, config_key, digest
-from tuner import DISTRIBUTION
+from tuner.import_names import DISTRIBUTION
 from tuner.runtime import DeviceFacts, Entry, Table, key_order
 from tuner.tables.launch_dtypes import launch_dtypes
 from tuner.tables.lookup_rule import rule_for

@@ -11,34 +11,17 @@ import json
 import os
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from search_spaces.atomic_file import write_atomic
 from search_spaces.errors import TunerError
+from workers.compiling import isa
+from workers.environment import INDUCTOR, TRITON
 from workers.job_records import Artifact
 
-TRITON = "triton"
-INDUCTOR = "inductor"
-ISA = "isa"
 _GROUP = "__grp__"
 _MAX_FILE_BYTES = 1 << 29
-
-
-@contextmanager
-def environment(**values: str) -> Iterator[None]:
-    """Environment variables inside the block; restored afterwards."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def use_cache(cache_dir: Path) -> None:
@@ -101,8 +84,6 @@ def install(artifact: Artifact, cache_dir: Path) -> None:
             write_atomic(places[name], content, durable=False)
     use_cache(root)
     if artifact.target.startswith("cpu:"):
-        from workers.compiling import isa
-
         isa.remember(root)
         isa.without_header_precompilation()
 

@@ -19,11 +19,12 @@ from search_spaces.tensors import empty_tensors
 from workers import backend_kinds
 from workers.compiling.absent_target import TargetDriver, use_target
 from workers.compiling.binary import code_hash, code_object_resources, cubin_resources
-from workers.compiling.cache import TRITON, environment, pack_group
+from workers.compiling.cache import pack_group
 from workers.compiling.counting import count_compilations
 from workers.compiling.device_limits import refusal
 from workers.compiling.launch_key import LaunchKey
 from workers.compiling.machine_check import TRITON_BYTES, check_file_size
+from workers.environment import TRITON, set_variables
 from workers.job_records import Artifact, BuildJob, Failure, StaticFacts
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _build(kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure
     exceeded: str | None = None
     identity = hashlib.sha256()
     with (
-        environment(TRITON_CACHE_DIR=str(cache_dir / TRITON)),
+        set_variables(TRITON_CACHE_DIR=str(cache_dir / TRITON)),
         use_target(device.target, device) as driver,
     ):
         tensors = meta_tensors(kernel, job)

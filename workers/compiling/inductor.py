@@ -14,14 +14,10 @@ from search_spaces.records import canonical_json, config_key, digest
 from tuner.tracing import span
 from workers import toolchain
 from workers.compiling import headers, inductor_sample, isa, linking
-from workers.compiling.cache import (
-    INDUCTOR,
-    ISA,
-    compile_in_this_thread,
-    environment,
-    pack_files,
-)
+from workers.compiling.cache import compile_in_this_thread, pack_files
+from workers.compiling.isa import ISA
 from workers.compiling.machine_check import check_cpp_builds
+from workers.environment import INDUCTOR, set_variables
 from workers.host import cpu_device
 from workers.job_records import Artifact, BuildJob, Failure, StaticFacts
 
@@ -123,7 +119,7 @@ def _fresh_compiler(folder: Path) -> Iterator[None]:
     clear()
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with environment(TORCHINDUCTOR_CACHE_DIR=str(folder)):
+        with set_variables(TORCHINDUCTOR_CACHE_DIR=str(folder)):
             yield
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)

@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from workers import backend_kinds
-from workers.compiling.cache import compile_in_this_thread, environment
+from workers.compiling.cache import compile_in_this_thread
+from workers.environment import set_variables
 
 _ROWS, _COLS = 8, 64
 
@@ -38,7 +39,7 @@ def compile_sample() -> None:
     without_timing_guards()
     with (
         tempfile.TemporaryDirectory(prefix="tuner-", ignore_cleanup_errors=True) as folder,
-        environment(**hidden, TORCHINDUCTOR_CACHE_DIR=folder),
+        set_variables(**hidden, TORCHINDUCTOR_CACHE_DIR=folder),
     ):
         try:
             with _without_cpp(), torch.no_grad():

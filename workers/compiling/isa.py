@@ -28,10 +28,12 @@ from typing import Any
 from search_spaces.atomic_file import write_atomic
 from search_spaces.records import digest
 from workers import toolchain, user_cache
-from workers.compiling.cache import INDUCTOR, ISA, environment
+from workers.environment import INDUCTOR, set_variables
 from workers.host import cpu_device
 from workers.supervision.machine_faults import fault_of
 
+#: The folder of the probes' results below a cache folder.
+ISA = "isa"
 _results: dict[str, bool] = {}
 
 
@@ -112,12 +114,12 @@ def probe_once(cache_dir: Path) -> None:
 
     remember(cache_dir)
     if probe_file(cache_dir).is_file():
-        with environment(TORCHINDUCTOR_CACHE_DIR=str(cache_dir / INDUCTOR)):
+        with set_variables(TORCHINDUCTOR_CACHE_DIR=str(cache_dir / INDUCTOR)):
             valid_vec_isa_list()
         return
     with (
         _kept_results() as kept,
-        environment(TORCHINDUCTOR_CACHE_DIR=str(cache_dir / INDUCTOR)),
+        set_variables(TORCHINDUCTOR_CACHE_DIR=str(cache_dir / INDUCTOR)),
     ):
         known = {key: True for key, found in _read(kept).items() if found} if kept else {}
         _results.update({**known, **_results})

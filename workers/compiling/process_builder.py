@@ -11,6 +11,7 @@ from search_spaces.errors import TunerError
 from search_spaces.records import Status, Value, config_key
 from tuner.tracing import span
 from workers import backend_kinds
+from workers.compiling.job import build
 from workers.job_records import Artifact, BuildJob, Failure
 from workers.supervision.crash_retry import at_fault, crash_message, raise_if_killed, start
 from workers.supervision.error_text import one_line, times
@@ -172,9 +173,9 @@ class BuildService:
         config, workload = config_key(job.config), job.workload.key
         name = f"build {job.kernel.spec.rpartition('/')[2]}"
         with span(name, "build", workload=workload, config=config) as recorded:
-            result = backend_kinds.spec(kind).build(
-                job, self._cache_dir, self._options.get(kind, {})
-            )
+            options = self._options.get(kind, {})
+            known = backend_kinds.spec(kind).build(job, self._cache_dir, options)
+            result = build(job, self._cache_dir) if known is None else known
             recorded.add(status=result.status if isinstance(result, Failure) else "built")
         return result
 

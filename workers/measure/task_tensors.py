@@ -18,7 +18,6 @@ from workers.measure.gate.buffers import ALIGNMENT, Arena, GuardedTensor
 if TYPE_CHECKING:
     import torch
 
-    from workers.measure.gate.checks import Checked
 
 #: Output dtypes for which float32 references are precise enough, if their norm is within the limits
 #: below, where squares neither underflow nor overflow.
@@ -43,6 +42,17 @@ class Expected:
     bound: torch.Tensor
     #: The bits of a reference of 64-bit integers, which float64 does not hold; None for others.
     integers: torch.Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The result of a variant that passed."""
+
+    #: The largest relative error of all seeds.
+    error: float
+    #: Whether a repetition on the same inputs, over other poison, left the same bits; None without
+    #: a repetition.
+    deterministic: bool | None
 
 
 class TaskTensors:

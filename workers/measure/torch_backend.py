@@ -39,14 +39,14 @@ from workers.measure.compile_only import (
 )
 from workers.measure.failure_values import failure_of
 from workers.measure.gate.buffers import GuardedTensor
-from workers.measure.gate.checks import Checked, check_variant
+from workers.measure.gate.checks import check_variant
 from workers.measure.gate.run_observer import RunObserver
 from workers.measure.gate.timed_run_check import TimedRunCheck
 from workers.measure.measurement_session import MeasurementSession
 from workers.measure.monitor import Monitor
 from workers.measure.preparation_parts import PartKind, PartResult, PreparationPart
 from workers.measure.session_backend import PreparedCandidate
-from workers.measure.task_tensors import TaskCache, TaskTensors
+from workers.measure.task_tensors import Checked, TaskCache, TaskTensors
 from workers.measure.timers.timer import Candidate, Timer
 from workers.measure.timers.warm_up import WarmUp
 from workers.supervision.kernel_loading import load_kernel

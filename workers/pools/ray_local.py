@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces.errors import FindingError, TunerError
-from workers.compiling.cache import environment
+from workers.environment import set_variables
 from workers.supervision.fork_server import exit_name
 
 # Ray would print these lines to the driver's stdout, which is for data. It reads the setting when
@@ -98,7 +98,7 @@ class LocalRay:
         }
         started = cls(folder, _sweeper(folder))
         try:
-            with quiet(), sigterm_kept(), environment(**variables), _on_loopback():
+            with quiet(), sigterm_kept(), set_variables(**variables), _on_loopback():
                 _read_credentials()
                 _init(cpus, folder)
             _check_loopback()

@@ -15,11 +15,11 @@ from workers.compiling import count_compilations
 from workers.compiling.launch_key import LaunchKey, difference
 from workers.job_records import Artifact, Calibration, Failure, KernelRef, MeasurementProtocol
 from workers.measure.failure_values import failure_of
-from workers.measure.gate.checks import Checked, check_variant
+from workers.measure.gate.checks import check_variant
 from workers.measure.monitor import Monitor, Sample
 from workers.measure.roofline import at_peak_us, roofline_us
 from workers.measure.session_backend import PreparedCandidate
-from workers.measure.task_tensors import TaskTensors
+from workers.measure.task_tensors import Checked, TaskTensors
 from workers.measure.timers.methods import choose_method, gpu_timer
 from workers.measure.timers.timer import Candidate, Timer
 from workers.measure.torch_backend import TorchBackend

@@ -105,11 +105,11 @@ def compile_sample(target: str) -> None:
 
     No device is visible meanwhile: a process that has asked the driver for one cannot be forked.
     """
-    from workers.compiling.cache import environment
     from workers.device import offline
+    from workers.environment import set_variables
 
     hidden = {one.visible_devices: "" for one in backend_kinds.specs() if one.visible_devices}
-    with environment(**hidden), tempfile.TemporaryDirectory(prefix="tuner-") as folder:
+    with set_variables(**hidden), tempfile.TemporaryDirectory(prefix="tuner-") as folder:
         warm_triton(offline(target), Path(folder))
 
 

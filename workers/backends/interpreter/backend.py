@@ -22,9 +22,9 @@ from workers.job_records import (
     MeasurementProtocol,
     Mode,
 )
-from workers.measure.gate.checks import Checked, check_variant
+from workers.measure.gate.checks import check_variant
 from workers.measure.session_backend import PreparedCandidate
-from workers.measure.task_tensors import TaskTensors
+from workers.measure.task_tensors import Checked, TaskTensors
 from workers.measure.timers.timer import Candidate, Timer
 from workers.measure.torch_backend import TorchBackend
 from workers.measure.triton_launch import WritingVariant, bind

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING
 
 from search_spaces.recorded.recorded_space import RecordedSpace
 from search_spaces.records import Config, Device, Status, Toolchain, config_key, digest
+from workers import backend_kinds
 from workers.backends.simulated.build import (
     make_unrecorded_failure,
     recorded_failure,
     recorded_space,
 )
 from workers.backends.simulated.simulated_time import SampleSource, SimulatedTimer
-from workers.backends.simulated.spec import SimulatedSpec
 from workers.job_records import (
     Artifact,
     Failure,
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 #: Prefix of a baseline's name inside a pass, so that it cannot equal the key of a config.
 _BASELINE = "baseline "
-_SPEC = SimulatedSpec()
 
 
 class SimulatedBackend:
@@ -80,7 +79,8 @@ class SimulatedBackend:
 
     def info(self) -> tuple[Device, Toolchain]:
         """A stand-in: the device of a measurement is that of the recorded space."""
-        return _SPEC.detect(self._index), _SPEC.toolchain()
+        spec = backend_kinds.spec(self.kind)
+        return spec.detect(self._index), spec.toolchain()
 
     def close(self) -> None:
         """Do nothing: the backend holds no resources."""

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from search_spaces.recorded.recorded_space import Noise, RecordedConfig
+from search_spaces.recorded.entries import Noise, RecordedConfig
 
 if TYPE_CHECKING:
     from workers.measure.timers.timer import Candidate

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from search_spaces.records import Status
@@ -19,7 +18,7 @@ from workers.measure.gate.comparison import (
     unwritten,
 )
 from workers.measure.gate.run_observer import RunObserver
-from workers.measure.task_tensors import TaskTensors, as_integers
+from workers.measure.task_tensors import Checked, TaskTensors, as_integers
 
 if TYPE_CHECKING:
     import torch
@@ -42,17 +41,6 @@ _DELAY_US = 240.0
 #: before work on another stream can have written them.
 _DELAY_FACTORS = (1.5, 5.0, 20.0)
 _LONGEST_DELAY_US = 2000.0
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """The result of a variant that passed."""
-
-    #: The largest relative error of all seeds.
-    error: float
-    #: Whether a repetition on the same inputs, over other poison, left the same bits; None without
-    #: a repetition.
-    deterministic: bool | None
 
 
 def check_variant(
