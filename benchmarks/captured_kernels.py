@@ -44,11 +44,11 @@ FEW_ROWS = 128
 
 def typed_lines(case: Case) -> str:
     """What a user types for a kernel."""
-    options = f", {case.options}" if case.options else ""
+    declaration = f".declare({case.options})" if case.options else ""
     return (
         "with tuner.capture() as calls:\n"
         f"    {case.call}\n"
-        f'result = session.tune(calls["{case.kernel}"][0], budget=budget{options})\n'
+        f'result = session.tune(calls["{case.kernel}"][0]{declaration}, budget=budget)\n'
         "result.export(tables)\n"
     )
 
@@ -63,14 +63,14 @@ def captured(case: Case) -> tuple[dict[str, Any], Any]:
     return scope, calls
 
 
-def opened(case: Case) -> dict[str, Any]:
-    return eval(f"dict({case.options})")
+def declared(case: Case, calls: Any) -> tuple[Any, Any]:
+    """The kernel of the first call, and its workload."""
+    kernel = calls[case.kernel][0].declare(**eval(f"dict({case.options})"))
+    return kernel, kernel.workloads()[0]
 
 
 def facts_before(case: Case) -> dict[str, Any]:
     """What the record says, or the one line why the kernel cannot be tuned."""
-    from tuner.api.tuning import declared_calls
-
     _, calls = captured(case)
     if case.kernel not in calls.names:
         return {"problem": f"not launched; captured: {', '.join(calls.names)}"}
@@ -78,7 +78,7 @@ def facts_before(case: Case) -> dict[str, Any]:
     facts: dict[str, Any] = {"place": record.place, "grid": list(record.grid.sizes)}
     if record.problem:
         return facts | {"problem": record.problem}
-    kernel, workload = declared_calls(calls[case.kernel][0], None, opened(case))
+    kernel, workload = declared(case, calls)
     call = kernel.call(workload)
     written = {call.buffers[w.buffer].name: [w.updated, w.partial] for w in call.written}
     return facts | {
@@ -126,9 +126,7 @@ def tuned(case: Case, session: Any, budget: Any, pairs: int, tables: Path) -> di
 
 def side_by_side(case: Case, calls: Any, ships: Any, pairs: int) -> dict[str, Any]:
     """The config that the library chose and the one that ships, on the same tensors."""
-    from tuner.api.tuning import declared_calls
-
-    kernel, workload = declared_calls(calls[case.kernel][0], None, opened(case))
+    kernel, workload = declared(case, calls)
     return compared(kernel, workload, ships, pairs)
 
 

@@ -144,20 +144,18 @@ def tuned_calls(calls: Any, session: Any, budget: Any, folder: Path, pairs: int)
     """Each captured call: tuned, exported, and judged against the library's config."""
     from captured_kernels import compared
 
-    from tuner.api.tuning import declared_calls
-
     found: dict[str, Any] = {}
     for at, record in enumerate(calls.records):
         name = f"{at} {record.kernel}"
         try:
             started = time.monotonic()
-            result = session.tune(calls[at], budget=budget, widen=True)
+            kernel = calls[at].declare(widen=True)
+            result = session.tune(kernel, budget=budget)
             facts: dict[str, Any] = {"tune_s": time.monotonic() - started, "note": result.note}
             facts["ships"] = None if result.ships is None else dict(result.ships)
             if result.ships is not None:
                 result.export(folder / f"{at}")
-                kernel, workload = declared_calls(calls[at], None, {"widen": True})
-                facts |= compared(kernel, workload, result.ships, pairs)
+                facts |= compared(kernel, kernel.workloads()[0], result.ships, pairs)
         except tuner.TunerError as problem:
             facts = {"problem": problem.message}
         except Exception as error:

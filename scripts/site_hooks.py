@@ -6,6 +6,7 @@ Links to files of the repository outside `docs/` point to the source repository'
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import subprocess
@@ -70,6 +71,20 @@ def configuration() -> str:
     return "\n\n".join(_section(name, part) for name, part in sections)
 
 
+def keywords() -> str:
+    """The keywords of `tune` with types and defaults, from its signature."""
+    sys.path.insert(0, f"{ROOT}")
+    import tuner
+
+    rows = ["| keyword | type | default |", "|---|---|---|"]
+    for each in inspect.signature(tuner.tune).parameters.values():
+        if each.kind is each.KEYWORD_ONLY:
+            kind = re.sub(r"[a-z_]+\.", "", inspect.formatannotation(each.annotation))
+            kind = kind.replace(" | ", "` or `")
+            rows.append(f"| `{each.name}` | `{kind}` | `{each.default!r}` |")
+    return "\n".join(rows)
+
+
 def _section(name: str, schema: dict[str, Any]) -> str:
     rows = [f"## {name}", "", schema.get("description", ""), ""]
     rows += ["| key | type | default | meaning |", "|---|---|---|---|"]
@@ -104,4 +119,6 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-GENERATORS: dict[str, Callable[[], str]] = {"commands": commands, "configuration": configuration}
+GENERATORS: dict[str, Callable[[], str]] = {
+    "commands": commands, "configuration": configuration, "keywords": keywords
+}  # fmt: skip

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,7 +17,7 @@ import tuner
 from search_spaces.errors import KernelError, TunerError, WorkloadError
 from search_spaces.records import Workload
 from search_spaces.registry import load
-from tuner.capturing.declared import declare, kernel_of
+from tuner.capturing.declared import kernel_of
 from workers.device import offline
 from workers.job_records import Failure
 from workers.measure.gate.checks import check_variant
@@ -66,7 +68,7 @@ def declared(launch, **options):
     """The kernel of what one launch function launches."""
     with tuner.capture() as calls:
         launch()
-    return declare(calls[0], **options)
+    return calls[0].declare(**options)
 
 
 def written(kernel):
@@ -437,7 +439,7 @@ def test_values_are_drawn_like_those_of_the_call(hazards):
     x, out = torch.rand(100) + 1.0, torch.empty(100)
     with tuner.capture() as calls:
         hazards.root[(4,)](x, out, 100, BLOCK=32)
-    kernel = all_correct(declare(calls[0]))
+    kernel = all_correct(calls[0].declare())
     (workload,) = kernel.workloads()
     inputs = kernel.make_inputs(workload, 3, "cpu")["x"]
     assert float(x.min()) <= float(inputs.min()) <= float(inputs.max()) <= float(x.max())
@@ -456,7 +458,7 @@ def test_calls_that_cannot_be_tuned_say_why_in_one_line(hazards, kernels):
     ]
     for call, reason in zip(calls, reasons, strict=True):
         with pytest.raises(KernelError, match=reason) as refused:
-            declare(call)
+            call.declare()
         assert "\n" not in refused.value.message
         with pytest.raises(TunerError, match=reason):
             tuner.tune(call)
@@ -470,7 +472,7 @@ def test_all_calls_of_a_kernel_are_its_workloads(kernels):
         for n in (100, 200, 100):
             tensors = torch.randn(n), torch.randn(n), torch.empty(n)
             kernels.tuned[blocks(n)](*tensors, n, 2.0)
-    kernel = declare(calls["tuned"])
+    kernel = calls["tuned"].declare()
     assert [workload["n"] for workload in kernel.workloads()] == [100, 200]
     other = kernel.workloads()[0].with_dims(n=300)
     with pytest.raises(WorkloadError, match="no such call was captured"):
@@ -482,7 +484,7 @@ def test_of_launches_that_differ_in_options_the_most_frequent_counts(kernels):
     with tuner.capture() as calls:
         for warps in (4, 8, 8):
             kernels.plain[(1,)](*tensors, 100, 2.0, BLOCK=128, num_warps=warps)
-    kernel = declare(calls["plain"])
+    kernel = calls["plain"].declare()
     (workload,) = kernel.workloads()
     bound = kernel.space(workload).bind(workload, H200)
     assert list(bound.enumerate()) == [{"num_warps": 8, "num_stages": 3}]
@@ -538,11 +540,19 @@ def test_a_space_that_the_call_cannot_have_is_refused_in_one_line(kernels, space
         declared(launch, space=space)
 
 
-def test_options_of_calls_are_refused_for_other_kernels():
-    with pytest.raises(TunerError, match="widen= is for captured calls"):
-        tuner.tune("softmax", {"rows": 1}, widen=True)
+def test_a_kernel_without_a_workload_is_refused():
     with pytest.raises(TunerError, match="there is no workload"):
         tuner.tune("softmax")
+    with pytest.raises(TunerError, match="there is no workload"):
+        tuner.tune(tuner.load_kernel("softmax"))
+
+
+def test_captured_calls_take_no_workload(kernels):
+    tensors = torch.randn(100), torch.randn(100), torch.empty(100)
+    with tuner.capture() as calls:
+        kernels.tuned[blocks(100)](*tensors, 100, 2.0)
+    with pytest.raises(TunerError, match="captured calls have their own workloads"):
+        tuner.tune(calls["tuned"], {"n": 100})
 
 
 # -- other processes ---------------------------------------------------------------------------
@@ -550,7 +560,7 @@ def test_the_file_of_a_declaration_makes_the_same_kernel(kernels, tmp_path):
     tensors = torch.randn(100), torch.randn(100), torch.empty(100)
     with tuner.capture() as calls:
         kernels.tuned[blocks(100)](*tensors, 100, 2.0)
-    kernel = declare(calls[0], widen=True, tolerance=0.5, folder=tmp_path)
+    kernel = calls[0].declare(widen=True, tolerance=0.5, folder=tmp_path)
     again = tuner.load_kernel(kernel.spec)
     assert again.workloads() == kernel.workloads()
     assert (again.launch_hash(), again.check_hash()) == (kernel.launch_hash(), kernel.check_hash())
@@ -560,7 +570,54 @@ def test_the_file_of_a_declaration_makes_the_same_kernel(kernels, tmp_path):
     with tuner.capture() as later:
         for _ in range(2):
             kernels.tuned[blocks(100)](*tensors, 100, 2.0)
-    assert declare(later[0], widen=True, tolerance=0.5, folder=tmp_path).spec == kernel.spec
+    assert later[0].declare(widen=True, tolerance=0.5, folder=tmp_path).spec == kernel.spec
+
+
+TUNE = """
+import sys
+import tuner
+
+if __name__ == "__main__":
+    calls = tuner.load_calls(sys.argv[1])["tuned"]
+    kernel = calls.declare(space={"BLOCK": [32]}, tolerance=0.01)
+    with tuner.session(target="cuda:90") as session:
+        for found in [
+            session.tune(kernel, strategy="grid"),
+            session.tune(kernel, kernel.workloads()[1], strategy="grid"),
+            session.tune(calls[0].declare(), strategy="grid"),
+            session.tune(calls[0], strategy="grid"),
+        ]:
+            for each in found if isinstance(found, list) else [found]:
+                rows = each.trials
+                kind, n = type(found).__name__, each.workload["n"]
+                print(kind, n, *set(rows["source"]), *set(rows["status"].astype(str)))
+"""
+
+
+def test_a_declared_kernel_is_tuned_and_tuned_again(kernels, tmp_path, monkeypatch):
+    with tuner.capture() as calls:
+        for n in (100, 200):
+            tensors = torch.randn(n), torch.randn(n), torch.empty(n)
+            kernels.tuned[blocks(n)](*tensors, n, 2.0)
+    calls.save(tmp_path / "calls.json")
+    (tmp_path / "tune.py").write_text(TUNE)
+    monkeypatch.delenv("TRITON_INTERPRET")
+    folders = os.pathsep.join([f"{Path(__file__).parent}", f"{Path(tuner.__file__).parents[1]}"])
+    done = subprocess.run(
+        [sys.executable, "tune.py", "calls.json"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": folders},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.splitlines() == [
+        "list 100 built correct",
+        "list 200 built correct",
+        "TuneResult 200 reused correct",
+        "TuneResult 100 built correct",
+        "TuneResult 100 reused correct",
+    ], done.stderr
 
 
 def test_a_file_of_calls_holds_what_they_write(hazards, tmp_path):
@@ -577,7 +634,7 @@ def test_a_declaration_of_a_kernel_that_is_gone_is_refused_in_one_line(kernels, 
     tensors = torch.randn(100), torch.randn(100), torch.empty(100)
     with tuner.capture() as calls:
         kernels.tuned[blocks(100)](*tensors, 100, 2.0)
-    kernel = declare(calls[0], folder=tmp_path)
+    kernel = calls[0].declare(folder=tmp_path)
     del kernels.tuned
     with pytest.raises(KernelError, match="has no tuned any more"):
         tuner.load_kernel(kernel.spec)

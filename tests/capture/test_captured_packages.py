@@ -17,7 +17,6 @@ warnings.simplefilter("ignore")
 import torch, triton, tuner
 from liger_kernel.ops.rope import LigerRopeFunction
 from fla.ops.utils.cumsum import chunk_local_cumsum_scalar_kernel as cumsum
-from tuner.capturing.declared import declare
 
 tuned = cumsum
 while not hasattr(tuned, "configs"):
@@ -33,7 +32,7 @@ with tuner.capture() as calls:
                  chunk_indices=torch.tensor([[0, 0], [1, 0]]), **more)
 found = []
 for captured in calls:
-    kernel = declare(captured)
+    kernel = captured.declare()
     (workload,) = kernel.workloads()
     inputs = kernel.make_inputs(workload, 0, "cpu")
     outputs = kernel.reference(workload, inputs)

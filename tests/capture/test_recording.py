@@ -18,7 +18,6 @@ from triton.runtime.jit import JITFunction, KernelInterface
 
 import tuner
 from search_spaces.errors import TunerError
-from tuner.capturing.declared import declare
 
 STACKINGS = {
     "plain": (),
@@ -413,7 +412,7 @@ def test_a_place_names_a_module_or_a_script_of_the_working_folder(kernels, tmp_p
     document["calls"][0]["arguments"]["n"] = {"function": "os:system"}
     file.write_text(json.dumps(document))
     with pytest.raises(TunerError, match=r"os:system is no function under @triton.jit"):
-        declare(tuner.load_calls(file)["plain"])
+        tuner.load_calls(file)["plain"].declare()
 
 
 def test_large_tensors_of_indices_are_kept_and_others_stay_in_their_range(kernels):

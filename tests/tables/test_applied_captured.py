@@ -35,11 +35,10 @@ def table_of(kernel, config, folder):
     "name", [name for name in KEYWORDS if name not in ("ours", "Namespace.plain")]
 )
 def test_a_captured_launch_is_launched_from_its_table(applied_library, name):
-    from tuner.capturing.declared import declare
 
     with tuner.capture() as calls:
         applied_library.launch(name, 100)
-    kernel = declare(calls["body"], folder=applied_library.folder)
+    kernel = calls["body"].declare(folder=applied_library.folder)
     assert kernel.place == f"{NAME}:{name}"
     config = {"BLOCK": 128} if name not in ("plain", "computed") else {}
     path = table_of(kernel, {**config, "num_warps": 2}, applied_library.folder)

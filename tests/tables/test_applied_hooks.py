@@ -170,12 +170,11 @@ def test_a_captured_launch_of_a_made_config_is_launched_from_its_table(library):
     from test_applied_captured import table_of
 
     from search_spaces.records import config_key
-    from tuner.capturing.declared import declare
     from workers.device import offline
 
     with tuner.capture() as calls:
         launched(library, "made")
-    kernel = declare(calls["body"], folder=library.folder)
+    kernel = calls["body"].declare(folder=library.folder)
     (workload,) = kernel.workloads()
     bound = kernel.space(workload).bind(workload, offline("cuda:90"))
     configs = {config_key(config): config for config in bound.enumerate()}

@@ -2,7 +2,8 @@
 
     result = tuner.tune("softmax", {"rows": 8192, "cols": 8192, "dtype": "bfloat16"})
 
-- `tuning.py` has `tune`, `result.py` its result, `html.py` the result's table in a notebook.
+- `tuning.py` has `tune`, `keywords.py` its keywords and those of sessions.
+- `result.py` has the result, `html.py` its table in a notebook.
 - `sessions.py` keeps workers warm between calls.
 - `databases.py` keeps a temporary database for as long as a result needs it.
 """

@@ -7,25 +7,25 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Self, Unpack, overload
 
 from search_spaces import registry, source_changes
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
-from search_spaces.records import Value
 from search_spaces.registry import refuse_nested
 from tuner.api.databases import CallDatabase
+from tuner.api.keywords import CallKeywords, SessionKeywords, TuneKeywords, list_keywords
 from tuner.api.result import TuneResult
-from tuner.api.tuning import Budget, Dims, TuneCall, declared_calls, is_one, workloads_of
-from tuner.progress import ProgressCallback
+from tuner.api.tuning import Dims, TuneCall, add_workload, is_one, workloads_of
 from tuner.tracing import span
 
 if TYPE_CHECKING:
     from tuner.capturing import CapturedKernel
+    from tuner.capturing.call_kernel import CallKernel
     from workers.pools.kept_pool import KeptPool
 
 
@@ -37,34 +37,24 @@ class Session:
     and in new worker processes.
     """
 
-    def __init__(
-        self,
-        *,
-        pool: str = "local",
-        target: str | None = None,
-        database: str | None = None,
-        settings: Mapping[str, Any] | None = None,
-        trace: str | Path | None = None,
-        on_progress: ProgressCallback | None = None,
-        progress: bool | None = None,
-    ) -> None:
+    @list_keywords(SessionKeywords)
+    def __init__(self, **keywords: Unpack[SessionKeywords]) -> None:
         refuse_nested("a session")
         from workers.pools.kept_pool import KeptPool
 
-        self._pool, self._target, self._settings = pool, target, dict(settings or {})
-        self._on_progress, self._progress = on_progress, progress
+        self._keywords = keywords
         self._lock = threading.Lock()
         #: The thread of the call at work.
         self._caller: int | None = None
         self._closed = False
         #: Imports torch during the first call of a kernel that does not need it.
         self._torch: threading.Thread | None = None
-        self._database = CallDatabase(database)
+        self._database = CallDatabase(keywords["database"])
         self._workers = KeptPool()
         #: The files of kernels that the workers may have imported, with their stamps.
         self._loaded: source_changes.Stamps = {}
         self._trace = ExitStack()
-        if trace is not None:
+        if (trace := keywords["trace"]) is not None:
             from tuner.traces import record
 
             self._trace.enter_context(record(Path(trace), "session", option="trace"))
@@ -74,72 +64,24 @@ class Session:
     @overload
     def tune(
         self,
-        kernel: CapturedKernel,
+        kernel: CapturedKernel | CallKernel,
         workload: None = ...,
-        *,
-        budget: Budget = ...,
-        target: str | None = ...,
-        strategy: str = ...,
-        seed: int = ...,
-        fresh: bool = ...,
-        settings: Mapping[str, Any] | None = ...,
-        on_progress: ProgressCallback | None = ...,
-        progress: bool | None = ...,
-        widen: bool = ...,
-        space: Mapping[str, Sequence[Value]] | None = ...,
-        reference: Callable[..., Any] | None = ...,
-        tolerance: float | None = ...,
+        **keywords: Unpack[CallKeywords],
     ) -> TuneResult | list[TuneResult]: ...
-
     @overload
     def tune(
-        self,
-        kernel: str | Kernel,
-        workload: Dims,
-        *,
-        budget: Budget = ...,
-        target: str | None = ...,
-        strategy: str = ...,
-        seed: int = ...,
-        fresh: bool = ...,
-        settings: Mapping[str, Any] | None = ...,
-        on_progress: ProgressCallback | None = ...,
-        progress: bool | None = ...,
+        self, kernel: str | Kernel, workload: Dims, **keywords: Unpack[CallKeywords]
     ) -> TuneResult: ...
-
     @overload
     def tune(
-        self,
-        kernel: str | Kernel,
-        workload: Sequence[Dims],
-        *,
-        budget: Budget = ...,
-        target: str | None = ...,
-        strategy: str = ...,
-        seed: int = ...,
-        fresh: bool = ...,
-        settings: Mapping[str, Any] | None = ...,
-        on_progress: ProgressCallback | None = ...,
-        progress: bool | None = ...,
+        self, kernel: str | Kernel, workload: Sequence[Dims], **keywords: Unpack[CallKeywords]
     ) -> list[TuneResult]: ...
-
+    @list_keywords(CallKeywords)
     def tune(
         self,
         kernel: str | Kernel | CapturedKernel,
         workload: Dims | Sequence[Dims] | None = None,
-        *,
-        budget: Budget = 100,
-        target: str | None = None,
-        strategy: str = "bayes",
-        seed: int = 0,
-        fresh: bool = False,
-        settings: Mapping[str, Any] | None = None,
-        on_progress: ProgressCallback | None = None,
-        progress: bool | None = None,
-        widen: bool = False,
-        space: Mapping[str, Sequence[Value]] | None = None,
-        reference: Callable[..., Any] | None = None,
-        tolerance: float | None = None,
+        **keywords: Unpack[CallKeywords],
     ) -> TuneResult | list[TuneResult]:
         """Tune as `tuner.tune` does, on the session's workers and in its database.
 
@@ -148,26 +90,11 @@ class Session:
         session's; settings section by section.
         """
         self._refuse_own_call("tune")
-        opened: dict[str, Any] = {
-            "widen": widen, "space": space, "reference": reference, "tolerance": tolerance
-        }  # fmt: skip
-        kernel, workload = declared_calls(kernel, workload, opened)
+        kernel, workload = add_workload(kernel, workload)
         with self._lock:
             if self._closed:
                 raise TunerError("this session is closed", "open another one: tuner.session()")
-            call = TuneCall(
-                kernel=kernel,
-                workloads=workloads_of(workload),
-                budget=budget,
-                target=target or self._target,
-                strategy=strategy,
-                seed=seed,
-                pool=self._pool,
-                fresh=fresh,
-                settings={**self._settings, **(settings or {})},
-                on_progress=on_progress or self._on_progress,
-                progress=self._progress if progress is None else progress,
-            )
+            call = TuneCall(kernel, workloads_of(workload), self._complete(keywords))
             self._caller = threading.get_ident()
             try:
                 results = self._run(call)
@@ -202,6 +129,18 @@ class Session:
             raise TunerError(
                 "on_progress calls its own session", f"call {method} when tune has returned"
             )
+
+    def _complete(self, given: CallKeywords) -> TuneKeywords:
+        """The keywords of a call, with the session's where the call has none."""
+        own, progress = self._keywords, given["progress"]
+        return {
+            **own,
+            **given,
+            "target": given["target"] or own["target"],
+            "settings": {**(own["settings"] or {}), **(given["settings"] or {})},
+            "on_progress": given["on_progress"] or own["on_progress"],
+            "progress": own["progress"] if progress is None else progress,
+        }
 
     def _run(self, call: TuneCall) -> list[TuneResult]:
         if not self._workers.started:
@@ -240,36 +179,19 @@ class Session:
             self._loaded.setdefault(file, kept)
 
 
-def session(
-    *,
-    pool: str = "local",
-    target: str | None = None,
-    database: str | None = None,
-    settings: Mapping[str, Any] | None = None,
-    trace: str | Path | None = None,
-    on_progress: ProgressCallback | None = None,
-    progress: bool | None = None,
-) -> Session:
+@list_keywords(SessionKeywords)
+def session(**keywords: Unpack[SessionKeywords]) -> Session:
     """Keep workers warm for several calls of `tune`.
 
         with tuner.session() as s:
             first = s.tune("softmax", {"rows": 8192, "cols": 8192, "dtype": "bfloat16"})
             second = s.tune("softmax", {"rows": 4096, "cols": 4096, "dtype": "bfloat16"})
 
-    pool, target, database, settings, on_progress and progress are those of `tuner.tune`, for all
-    calls. database: by default a temporary one, which exists as long as the session or a result of
-    it. trace: a file for the trace of the whole session, written when it closes. The first call
-    starts the workers.
+    The keywords are those of `tuner.tune`, for all calls. database: by default a temporary one,
+    which exists as long as the session or a result of it. trace: a file for the trace of the whole
+    session, written when it closes. The first call starts the workers.
     """
-    return Session(
-        pool=pool,
-        target=target,
-        database=database,
-        settings=settings,
-        trace=trace,
-        on_progress=on_progress,
-        progress=progress,
-    )
+    return Session(**keywords)
 
 
 def _end(workers: KeptPool, trace: ExitStack, owner: int) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, overload
 
 from search_spaces import registry, source_changes
 from search_spaces.declaration import guarded_calls
@@ -15,6 +14,7 @@ from search_spaces.errors import KernelError, SpaceError, TunerError, WorkloadEr
 from search_spaces.kernel import Kernel
 from search_spaces.records import Value, Workload
 from tuner.api.databases import CallDatabase
+from tuner.api.keywords import Budget, TuneKeywords, list_keywords
 from tuner.api.result import TuneResult
 from tuner.display import show_progress
 from tuner.progress import Progress, ProgressCallback
@@ -23,96 +23,31 @@ from tuner.traces import record
 if TYPE_CHECKING:
     from tuner.campaign import RunOptions, RunOutcome
     from tuner.capturing import CapturedKernel
+    from tuner.capturing.call_kernel import CallKernel
     from tuner.settings.sections import Settings
     from workers.job_records import PoolSpec
     from workers.roles import Pool
 
 Dims: TypeAlias = Workload | Mapping[str, Value]
-Budget: TypeAlias = int | str | Mapping[str, Any]
 #: Mistakes that may concern one workload only.
 _OF_ONE_WORKLOAD = (WorkloadError, SpaceError, KernelError)
 
 
 @overload
 def tune(
-    kernel: CapturedKernel,
-    workload: None = ...,
-    *,
-    budget: Budget = ...,
-    target: str | None = ...,
-    strategy: str = ...,
-    seed: int = ...,
-    pool: str = ...,
-    database: str | None = ...,
-    fresh: bool = ...,
-    settings: Mapping[str, Any] | None = ...,
-    on_progress: ProgressCallback | None = ...,
-    progress: bool | None = ...,
-    trace: str | os.PathLike[str] | None = ...,
-    widen: bool = ...,
-    space: Mapping[str, Sequence[Value]] | None = ...,
-    reference: Callable[..., Any] | None = ...,
-    tolerance: float | None = ...,
+    kernel: CapturedKernel | CallKernel, workload: None = ..., **keywords: Unpack[TuneKeywords]
 ) -> TuneResult | list[TuneResult]: ...
-
-
+@overload
+def tune(kernel: str | Kernel, workload: Dims, **keywords: Unpack[TuneKeywords]) -> TuneResult: ...
 @overload
 def tune(
-    kernel: str | Kernel,
-    workload: Dims,
-    *,
-    budget: Budget = ...,
-    target: str | None = ...,
-    strategy: str = ...,
-    seed: int = ...,
-    pool: str = ...,
-    database: str | None = ...,
-    fresh: bool = ...,
-    settings: Mapping[str, Any] | None = ...,
-    on_progress: ProgressCallback | None = ...,
-    progress: bool | None = ...,
-    trace: str | os.PathLike[str] | None = ...,
-) -> TuneResult: ...
-
-
-@overload
-def tune(
-    kernel: str | Kernel,
-    workload: Sequence[Dims],
-    *,
-    budget: Budget = ...,
-    target: str | None = ...,
-    strategy: str = ...,
-    seed: int = ...,
-    pool: str = ...,
-    database: str | None = ...,
-    fresh: bool = ...,
-    settings: Mapping[str, Any] | None = ...,
-    on_progress: ProgressCallback | None = ...,
-    progress: bool | None = ...,
-    trace: str | os.PathLike[str] | None = ...,
+    kernel: str | Kernel, workload: Sequence[Dims], **keywords: Unpack[TuneKeywords]
 ) -> list[TuneResult]: ...
-
-
+@list_keywords(TuneKeywords)
 def tune(
     kernel: str | Kernel | CapturedKernel,
     workload: Dims | Sequence[Dims] | None = None,
-    *,
-    budget: Budget = 100,
-    target: str | None = None,
-    strategy: str = "bayes",
-    seed: int = 0,
-    pool: str = "local",
-    database: str | None = None,
-    fresh: bool = False,
-    settings: Mapping[str, Any] | None = None,
-    on_progress: ProgressCallback | None = None,
-    progress: bool | None = None,
-    trace: str | os.PathLike[str] | None = None,
-    widen: bool = False,
-    space: Mapping[str, Sequence[Value]] | None = None,
-    reference: Callable[..., Any] | None = None,
-    tolerance: float | None = None,
+    **keywords: Unpack[TuneKeywords],
 ) -> TuneResult | list[TuneResult]:
     """Tune a kernel for one workload, or for several as one campaign.
 
@@ -121,72 +56,50 @@ def tune(
     result whose note says why.
 
     kernel: a registered name, `module:object`, `file.py:object`, or a `Kernel` that another process
-    can import. budget: per workload, trials, `"auto"`, or a mapping of `trials`, `gain`,
-    `max_trials`, `device`, `search` (seconds or `"30m"`); in a mapping, `wall` is the wall-clock
-    time of the whole call.
-    target: `cpu`, `cuda`, `cuda:90`...; by default the kernel's own kind. database: a SQLAlchemy
-    URL; by default a temporary one, which is removed with the last result that refers to it.
-    settings: more of config.yaml, such as `{"measure": {"final_pairs": 40}}`. on_progress: called
-    several times a second. progress: whether to show it; by default on a terminal and in a
-    notebook, with True also elsewhere, as lines on stderr. trace: a file for
-    what every process did when, for ui.perfetto.dev. Raises `TunerError` for whatever the caller
-    can correct.
+    can import. For captured calls, `calls["name"]` or what their `declare` returns, leave out the
+    workload: the calls are the workloads, and one gives a result, several a list.
 
-    A captured kernel, `calls["name"]`, has its calls as workloads: one gives a result, several a
-    list. For it alone: widen opens the space to further compiler options and sizes, space names
-    parameters with their values, reference computes the outputs from the inputs by name, tolerance
-    is its largest relative error.
+    budget: per workload, trials, `"auto"`, or a mapping of `trials`, `gain`, `max_trials`,
+    `device`, `search` (seconds or `"30m"`); in a mapping, `wall` is the wall-clock time of the
+    whole call. strategy: its name; seed: of its random choices. fresh: measure again what the
+    database has. target: `cpu`, `cuda`, `cuda:90`...; by default the kernel's own kind. settings:
+    more of config.yaml, such as `{"measure": {"final_pairs": 40}}`. on_progress: called several
+    times a second. progress: whether to show it; by default on a terminal and in a notebook, with
+    True also elsewhere, as lines on stderr. pool: the kind of pool in which workers run. database:
+    a SQLAlchemy URL; by default a temporary one, which is removed with the last result that refers
+    to it. trace: a file for what every process did when, for ui.perfetto.dev.
+
+    Raises `TunerError` for whatever the caller can correct.
     """
-    opened: dict[str, Any] = {
-        "widen": widen, "space": space, "reference": reference, "tolerance": tolerance
-    }  # fmt: skip
-    kernel, workload = declared_calls(kernel, workload, opened)
-    call = TuneCall(
-        kernel=kernel,
-        workloads=workloads_of(workload),
-        budget=budget,
-        target=target,
-        strategy=strategy,
-        seed=seed,
-        pool=pool,
-        fresh=fresh,
-        settings=dict(settings or {}),
-        on_progress=on_progress,
-        progress=progress,
-    )
+    kernel, workload = add_workload(kernel, workload)
+    call = TuneCall(kernel, workloads_of(workload), keywords)
+    trace = keywords["trace"]
     with record(None if trace is None else Path(trace), "tuner.tune", option="trace"):
-        results = call.run(CallDatabase(database))
+        results = call.run(CallDatabase(keywords["database"]))
     return results[0] if is_one(workload) else results
 
 
-def declared_calls(
-    kernel: str | Kernel | CapturedKernel,
-    workload: Dims | Sequence[Dims] | None,
-    opened: Mapping[str, Any],
+def add_workload(
+    kernel: str | Kernel | CapturedKernel, workload: Dims | Sequence[Dims] | None
 ) -> tuple[str | Kernel, Dims | Sequence[Dims]]:
-    """A kernel and its workloads; those of captured calls are the calls."""
-    if isinstance(kernel, str | Kernel):
-        for name, value in opened.items():
-            if value:
-                raise TunerError(
-                    f"{name}= is for captured calls, and {kernel!r:.80} is a kernel of its own",
-                    'pass calls["name"] of a `with tuner.capture() as calls`, or declare it there',
-                )
-        if workload is None:
+    """A kernel and what to tune it for; the workloads of captured calls are the calls."""
+    if not isinstance(kernel, str | Kernel):
+        if workload is not None:
             raise TunerError(
-                "there is no workload to tune", 'pass a mapping of dims, such as {"n": 1024}'
+                "captured calls have their own workloads",
+                'leave out the workload, or take calls["k"][0]',
             )
-        return kernel, workload
-    from tuner.capturing.declared import declare
-
+        kernel = kernel.declare()
     if workload is not None:
+        return kernel, workload
+    from tuner.capturing.call_kernel import CallKernel
+
+    if not isinstance(kernel, CallKernel):
         raise TunerError(
-            "captured calls have their own workloads",
-            'leave out the workload, or take calls["k"][0]',
+            "there is no workload to tune", 'pass a mapping of dims, such as {"n": 1024}'
         )
-    declared = declare(kernel, **opened)
-    found = list(declared.workloads())
-    return declared, found[0] if len(found) == 1 else found
+    found = kernel.workloads()
+    return kernel, found[0] if len(found) == 1 else found
 
 
 def is_one(workload: Dims | Sequence[Dims]) -> bool:
@@ -214,18 +127,8 @@ class TuneCall:
 
     kernel: str | Kernel
     workloads: tuple[Workload, ...]
-    budget: Budget = 100
-    target: str | None = None
-    strategy: str = "bayes"
-    seed: int = 0
-    #: Name of the pool.
-    pool: str = "local"
-    fresh: bool = False
-    #: More of config.yaml.
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    on_progress: ProgressCallback | None = None
-    #: Whether to show progress; None: on a terminal and in a notebook.
-    progress: bool | None = None
+    #: All of them, with the defaults of those that were not given.
+    keywords: TuneKeywords
     #: When the call began, by `time.monotonic`.
     started_s: float = field(default_factory=time.monotonic, compare=False)
 
@@ -237,7 +140,7 @@ class TuneCall:
         create_pool: makes the pool that the run starts and closes; by default one of the pool's
         kind.
         """
-        if create_pool is not None or self.pool != "local":
+        if create_pool is not None or self.keywords["pool"] != "local":
             return self._run_with_progress(database, create_pool)
         from tuner.campaign import early_start
 
@@ -251,10 +154,10 @@ class TuneCall:
     def _run_with_progress(
         self, database: CallDatabase, create_pool: Callable[[PoolSpec], Pool] | None
     ) -> list[TuneResult]:
-        with show_progress(self.progress) as show:
-            return replace(self, on_progress=_both(show, self.on_progress))._run(
-                database, create_pool
-            )
+        with show_progress(self.keywords["progress"]) as show:
+            on_progress = _both(show, self.keywords["on_progress"])
+            call = replace(self, keywords={**self.keywords, "on_progress": on_progress})
+            return call._run(database, create_pool)
 
     def _run(
         self, database: CallDatabase, create_pool: Callable[[PoolSpec], Pool] | None
@@ -282,14 +185,14 @@ class TuneCall:
         """
         from tuner.campaign import early_start
 
-        if self.pool != "local":
+        if self.keywords["pool"] != "local":
             return
         known = self.kernel if isinstance(self.kernel, Kernel) else None
         kinds = early_start.kinds_of(f"{self.kernel}") if known is None else known.kinds
-        targets = [self.target] if self.target else []
+        target = self.keywords["target"]
         spec = self.kernel if isinstance(self.kernel, str) else self.kernel.spec
         free = registry.compiles_without_torch(spec) and not kept
-        early_start.begin([(kinds, targets)], torch_free=free)
+        early_start.begin([(kinds, [target] if target else [])], torch_free=free)
 
     def reload(self) -> TuneCall:
         """The same call with the kernel as its files are now.
@@ -357,7 +260,7 @@ class TuneCall:
             settings,
             "tune",
             options=options,
-            on_progress=self.on_progress,
+            on_progress=self.keywords["on_progress"],
             create_pool=create_pool,
         )
         return stored_results(
@@ -385,7 +288,7 @@ class TuneCall:
 
         settings = validate(self._settings(kernel, database.url), lambda _: "tune()")
         options = RunOptions(
-            fresh=self.fresh,
+            fresh=self.keywords["fresh"],
             report=False,
             export=False,
             base=Path.cwd(),
@@ -399,17 +302,18 @@ class TuneCall:
         for each in self.workloads:  # perhaps with values that are refused and cannot be hashed
             if each.as_dict() not in workloads:
                 workloads.append(each.as_dict())
+        given = self.keywords
+        target, settings = given["target"], given["settings"] or {}
         campaign = {
             "tasks": [{"kernel": registry.spec_of(kernel), "workloads": workloads}],
-            "targets": [self.target] if self.target else list(kernel.kinds),
-            **_limits(self.budget),
-            "strategy": {"name": self.strategy, "seed": self.seed},
+            "targets": [target] if target else list(kernel.kinds),
+            **_limits(given["budget"]),
+            "strategy": {"name": given["strategy"], "seed": given["seed"]},
         }
-        pool = {"kind": self.pool, **self.settings.get("pool", {})}
         return {
-            **self.settings,
-            "pool": pool,
-            "database": {**self.settings.get("database", {}), "url": url},
+            **settings,
+            "pool": {"kind": given["pool"], **settings.get("pool", {})},
+            "database": {**settings.get("database", {}), "url": url},
             "campaigns": {"tune": campaign},
         }
 

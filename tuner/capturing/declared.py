@@ -13,7 +13,7 @@ import shutil
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
@@ -23,7 +23,7 @@ from search_spaces.adoption.autotuned import AutotuneParts
 from search_spaces.atomic_file import write_output
 from search_spaces.declaration.launch_arguments import known_options
 from search_spaces.errors import KernelError, TunerError
-from search_spaces.records import Value, digest
+from search_spaces.records import digest
 from search_spaces.registry import refuse_nested
 from tuner.capturing.call_kernel import CallKernel, Declared, workload_of_call
 from tuner.capturing.call_records import Call
@@ -50,19 +50,13 @@ kernel = kernel_of(
 
 def declare(
     captured: CapturedKernel,
-    *,
-    widen: bool = False,
-    space: Mapping[str, Sequence[Value]] | None = None,
-    reference: Callable[..., Any] | None = None,
-    tolerance: float | None = None,
-    folder: Path | None = None,
+    opened: Opened,
+    reference: Callable[..., Any] | None,
+    tolerance: float | None,
+    folder: Path | None,
 ) -> CallKernel:
-    """The kernel of captured calls, with a file by which other processes find it.
-
-    Raises `KernelError` in one line for a call that cannot be tuned.
-    """
+    """The kernel of captured calls, with a file in a folder by which other processes find it."""
     refuse_nested("tuning a captured call")
-    opened = Opened(widen, dict(space or {}))
     where = f"captured kernel {captured.name}"
     calls = []
     for call in captured.calls:

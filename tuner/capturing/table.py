@@ -5,12 +5,16 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import overload
+from typing import TYPE_CHECKING, Any, overload
 
 from search_spaces.errors import TunerError
 from search_spaces.near_names import did_you_mean
 from tuner.capturing.arguments import views_in
 from tuner.capturing.call_records import Call
+
+if TYPE_CHECKING:
+    from search_spaces.records import Value
+    from tuner.capturing.call_kernel import CallKernel
 
 _COLUMNS = ("kernel", "grid", "dtypes", "shapes", "configs", "launches", "GPU time", "note")
 #: The most tensors of a call that a row shows.
@@ -21,6 +25,7 @@ class CapturedKernel:
     """One or more calls of one kernel; `tuner.tune` takes it in the place of a kernel.
 
     With one call `tuner.tune` gives one result, with several a list in the order of the calls.
+    `declare` makes a kernel of them with a wider space or a reference of its own.
     """
 
     def __init__(self, calls: Sequence[Call], contents: Mapping[str, bytes]) -> None:
@@ -36,6 +41,31 @@ class CapturedKernel:
     def place(self) -> str:
         """Where the launched object is: `module:object` or `file.py:object`."""
         return self.calls[0].place
+
+    def declare(
+        self,
+        *,
+        widen: bool = False,
+        space: Mapping[str, Sequence[Value]] | None = None,
+        reference: Callable[..., Any] | None = None,
+        tolerance: float | None = None,
+        folder: str | Path | None = None,
+    ) -> CallKernel:
+        """Make a kernel of the calls; its workloads are the calls, and `tuner.tune` takes it.
+
+        widen: whether to open the space to further compiler options and sizes. space: parameters
+        with further values. reference: computes the outputs from the inputs by name, in float64; by
+        default the library's own config is the reference. tolerance: the largest relative error.
+        folder: for the file by which workers import the kernel; by default a temporary one, which
+        is removed when the process ends.
+
+        Raises `KernelError` in one line for a call that cannot be tuned.
+        """
+        from tuner.capturing.declared import declare
+        from tuner.capturing.widening import Opened
+
+        opened = Opened(widen, dict(space or {}))
+        return declare(self, opened, reference, tolerance, None if folder is None else Path(folder))
 
     def __len__(self) -> int:
         return len(self.calls)

@@ -67,7 +67,6 @@ def with_calls(
 
 def _specs(captured: CapturedKernel, folder: Path, *, widen: bool) -> list[str]:
     """The spec of a kernel with those of its calls that can be tuned; empty without one."""
-    from tuner.capturing.declared import declare
     from tuner.capturing.table import CapturedKernel
 
     for call in captured.calls:
@@ -78,8 +77,8 @@ def _specs(captured: CapturedKernel, folder: Path, *, widen: bool) -> list[str]:
         return []
     folder.mkdir(exist_ok=True)
     try:
-        kernel = declare(CapturedKernel(usable, captured.contents), widen=widen, folder=folder)
+        tunable = CapturedKernel(usable, captured.contents)
+        return [tunable.declare(widen=widen, folder=folder).spec]
     except TunerError as error:
         note(f"{captured.name}: left out: {error.message}")
         return []
-    return [kernel.spec]
