@@ -1,8 +1,8 @@
 """YAML as config.yaml uses it: one mapping, strict scalars, and the line of every key.
 
-ruamel.yaml parses, reports positions and sees repeated keys. The scalar rules are those of the YAML
-1.2 core schema without its octal and hexadecimal numbers: `on`, `yes`, `12:30` and dates stay text,
-and a number with a leading zero, which YAML 1.1 reads as octal, is refused.
+ruamel.yaml scans and parses; its events carry the lines. The scalar rules are those of the YAML 1.2
+core schema without its octal and hexadecimal numbers: `on`, `yes`, `12:30` and dates stay text, and
+a number with a leading zero, which YAML 1.1 reads as octal, is refused.
 """
 
 from __future__ import annotations
@@ -10,20 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.composer import Composer
-from ruamel.yaml.constructor import RoundTripConstructor
+from ruamel.yaml import events as yaml
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.reader import ReaderError
-from ruamel.yaml.resolver import VersionedResolver
-from ruamel.yaml.scanner import RoundTripScanner
-from ruamel.yaml.tokens import TagToken
 
 from results_db.masking import mask_passwords, masked_within
 from tuner.settings.sections import ConfigError
@@ -38,16 +31,15 @@ _MAX_DIGITS = 100
 _MAX_DEPTH = 100
 _DIGITS = re.compile(r"[-+]?[0-9]+")
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9]+")
-_TEXT_TAG = "tag:yaml.org,2002:str"
-#: Tag, pattern and first characters of plain scalars that are not text.
-_SCALARS: tuple[tuple[str, str, list[str]], ...] = (
-    ("bool", r"^(?:true|True|TRUE|false|False|FALSE)$", list("tTfF")),
-    ("int", rf"^[-+]?(?:0|[1-9][0-9]{{0,{_MAX_DIGITS - 1}}})$", list("-+0123456789")),
-    ("float", r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$",
-     list("-+.0123456789")),
-    ("null", r"^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
-    ("merge", r"^<<$", ["<"]),
-)  # fmt: skip
+_INT = re.compile(rf"[-+]?(?:0|[1-9][0-9]{{0,{_MAX_DIGITS - 1}}})")
+_FLOAT = re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?")
+#: Plain scalars that are neither text nor numbers.
+_WORDS = {
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys(("~", "null", "Null", "NULL", ""), None),
+}
+_TEXT_HINT = "quote text that contains `:`, `#`, `*` or `@`"
 _START_HINT = "start it with `version: 1`, or let `tuner init` write an example"
 
 
@@ -77,172 +69,189 @@ def read(path: Path) -> Document:
     """
     text = _read_text(path)
     try:
-        data = _parser().load(text)
-    except _RefusedError as error:
-        line = f"{path.name}:{error.line}"
-        raise ConfigError(f"{line}: {error.problem}", error.hint) from None
+        root = _Nodes(path.name, YAML(typ="safe", pure=True).parse(text)).root()
     except YAMLError as error:
         raise _syntax_error(path, error) from error
-    except RecursionError:
-        raise ConfigError(f"{path.name}: nested too deeply", "write fewer levels") from None
-    if data is None:
+    if root is None or root.value is None:
         raise ConfigError(f"{path.name} is empty", _START_HINT)
-    if not isinstance(data, CommentedMap):
+    if not isinstance(root.value, dict):
         raise ConfigError(
-            f"{path.name}:1: expected a mapping of sections, found {_kind(data)}", _START_HINT
+            f"{path.name}:1: expected a mapping of sections, found {_kind(root.value)}", _START_HINT
         )
     plain = _PlainData(path.name)
-    return Document(path, cast("dict[str, object]", plain.of(data, (), 1)), plain.lines)
+    return Document(path, plain.of_mapping(_with_merged(root), ()), plain.lines)
 
 
-class _RefusedError(Exception):
-    """YAML that a configuration may not contain."""
+@dataclass(slots=True)
+class _Node:
+    """A value as it is written; an alias is the node of its anchor."""
 
-    def __init__(self, problem: str, hint: str, line: int) -> None:
-        super().__init__(problem)
-        self.problem, self.hint, self.line = problem, hint, line
-
-
-class _Scanner(RoundTripScanner):
-    """A scanner that refuses tags, which could turn a value into any type."""
-
-    def scan_tag(self) -> TagToken:
-        token: TagToken = super().scan_tag()
-        handle, suffix = token.value
-        raise _RefusedError(
-            f"the tag {handle or ''}{suffix}; a configuration has no tags",
-            "remove it; put a text that begins with `!` in quotes",
-            token.start_mark.line + 1,
-        )
+    line: int
+    #: A scalar; the items of a list, or of a mapping by their keys. Each item has its line.
+    value: bool | int | float | str | list[_Item] | dict[str, _Item] | None
+    #: What `<<` brings in, in this order.
+    merged: list[_Node] = field(default_factory=list)
+    #: Whether its end has been read.
+    whole: bool = False
 
 
-class _Composer(Composer):
-    def __init__(self, loader: Any = None) -> None:
-        super().__init__(loader)
-        self.warn_double_anchors = False
+_Item: TypeAlias = tuple[int, _Node]
 
 
-@lru_cache(maxsize=1)
-def _rules() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
-    """Tags and patterns by the first character of a plain scalar."""
-    rules: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
-    for tag, pattern, firsts in _SCALARS:
-        for first in firsts:
-            rules.setdefault(first, []).append((f"tag:yaml.org,2002:{tag}", re.compile(pattern)))
-    return rules
+class _Nodes:
+    """Makes nodes of ruamel's events. Raises `ConfigError` and `YAMLError`."""
 
+    def __init__(self, file: str, events: Iterator[Any]) -> None:
+        self._file, self._events = file, events
+        self._anchors: dict[str, _Node] = {}
+        self._depth = 0
 
-class _Resolver(VersionedResolver):
-    """The scalar rules of this module instead of those of a YAML version."""
+    def root(self) -> _Node | None:
+        """The node of the only document; None without one."""
+        found = None
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                if found is not None:
+                    raise self._error(event, "but found another document", _TEXT_HINT)
+                found = self._node(next(self._events))
+        return found
 
-    @property
-    def versioned_resolver(self) -> dict[str, list[tuple[str, re.Pattern[str]]]]:
-        return _rules()
-
-    @property
-    def processing_version(self) -> tuple[int, int]:
-        return (1, 2)
-
-
-class _Constructor(RoundTripConstructor):
-    """A constructor that refuses recursive aliases and names both lines of a repeated key."""
-
-    def construct_object(self, node: Any, deep: bool = False) -> Any:
-        if node in self.recursive_objects and node not in self.constructed_objects:
-            line = node.start_mark.line + 1
-            raise _RefusedError("an alias refers to its own parent", "remove the alias", line)
-        return super().construct_object(node, deep)
-
-    def check_mapping_key(
-        self, node: Any, key_node: Any, mapping: Any, key: Any, value: Any
-    ) -> bool:
-        line = key_node.start_mark.line + 1
-        if not isinstance(key_node, ScalarNode) or f"{key_node.tag}" != _TEXT_TAG:
-            shown = key_node.value if isinstance(key_node, ScalarNode) else "a collection"
-            raise _RefusedError(f"key {shown} is not text", "put it in quotes", line)
-        if key in mapping:
-            first = mapping.lc.key(key)[0] + 1
-            raise _RefusedError(
-                f"key {f'{key}'!r} is written twice (first on line {first})",
-                "keep one of them",
-                line,
+    def _node(self, event: Any) -> _Node:
+        if isinstance(event, yaml.AliasEvent):
+            return self._of_alias(event)
+        if event.ctag is not None:
+            tag = f"{event.ctag.handle or ''}{event.ctag.suffix}"
+            raise self._error(
+                event,
+                f"the tag {tag}; a configuration has no tags",
+                "remove it; put a text that begins with `!` in quotes",
             )
-        return True
+        node = _Node(_line_of(event), None)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = node
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise ConfigError(f"{self._file}: nested too deeply", "write fewer levels")
+        if isinstance(event, yaml.MappingStartEvent):
+            self._fill_mapping(node)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            node.value = [
+                (_line_of(item), self._node(item)) for item in self._until(yaml.SequenceEndEvent)
+            ]
+        else:
+            node.value = self._scalar(event)
+        self._depth -= 1
+        node.whole = True
+        return node
+
+    def _of_alias(self, event: Any) -> _Node:
+        node = self._anchors.get(event.anchor)
+        if node is None:
+            raise self._error(
+                event, f"*{event.anchor} has no anchor before it", "put text with `*` in quotes"
+            )
+        if not node.whole:
+            where = f"{self._file}:{node.line}"
+            raise ConfigError(f"{where}: an alias refers to its own parent", "remove the alias")
+        return node
+
+    def _until(self, end: type) -> Iterator[Any]:
+        for event in self._events:
+            if isinstance(event, end):
+                return
+            yield event
+
+    def _fill_mapping(self, node: _Node) -> None:
+        items: dict[str, _Item] = {}
+        node.value, lines = items, dict[str, int]()
+        for event in self._until(yaml.MappingEndEvent):
+            key = self._node(event).value
+            if not isinstance(key, str):
+                shown = event.value if isinstance(event, yaml.ScalarEvent) else "a collection"
+                raise self._error(event, f"key {shown} is not text", "put it in quotes")
+            if key in lines:
+                raise self._error(
+                    event,
+                    f"key {key!r} is written twice (first on line {lines[key]})",
+                    "keep one of them",
+                )
+            lines[key] = _line_of(event)
+            value = self._node(next(self._events))
+            if key == "<<" and not event.style:
+                node.merged = self._sources(event, value)
+            else:
+                items[key] = (lines[key], value)
+
+    def _sources(self, event: Any, node: _Node) -> list[_Node]:
+        nodes = [item for _, item in node.value] if isinstance(node.value, list) else [node]
+        if not all(isinstance(each.value, dict) for each in nodes):
+            raise self._error(
+                event, "`<<` takes a mapping or a list of mappings", "name an anchor of a mapping"
+            )
+        return nodes
+
+    def _scalar(self, event: Any) -> bool | int | float | str | None:
+        text: str = event.value
+        if event.style:  # quoted, or a block
+            return text
+        if text in _WORDS:
+            return _WORDS[text]
+        if _INT.fullmatch(text):
+            return int(text)
+        if _FLOAT.fullmatch(text):
+            return float(text)
+        if len(text) > _MAX_DIGITS and _DIGITS.fullmatch(text):
+            raise self._error(
+                event, f"a number of {len(text)} digits", "write a smaller one, or quote text"
+            )
+        if _LEADING_ZERO.fullmatch(text):
+            raise self._error(
+                event,
+                f"{text} has a leading zero, which is octal in some YAML",
+                f'write {int(text)}, or "{text}" if it is text',
+            )
+        return text
+
+    def _error(self, event: Any, problem: str, hint: str) -> ConfigError:
+        return ConfigError(f"{self._file}:{_line_of(event)}: {problem}", hint)
 
 
-def _parser() -> YAML:
-    parser = YAML(typ="rt", pure=True)
-    parser.Scanner, parser.Composer = _Scanner, _Composer
-    parser.Resolver, parser.Constructor = _Resolver, _Constructor
-    # Quoted texts then differ in type from plain ones.
-    parser.preserve_quotes = True
-    parser.max_depth = _MAX_DEPTH
-    return parser
+def _line_of(event: Any) -> int:
+    return int(event.start_mark.line) + 1
 
 
 @dataclass(slots=True)
 class _PlainData:
-    """Turns ruamel's containers and scalars into Python's and keeps their lines."""
+    """Turns nodes into Python's containers and scalars and keeps their lines."""
 
     file: str
     lines: dict[KeyPath, int] = field(default_factory=dict)
 
-    def of(self, value: Any, at: KeyPath, line: int) -> object:
-        """The plain value at a path that is written on a line."""
-        if isinstance(value, CommentedMap):
-            items = ((key, value[key], _line_of(value, key)) for key in value)
-            return {str(k): self._item(v, (*at, str(k)), n) for k, v, n in items}
-        if isinstance(value, CommentedSeq):
-            numbered = ((i, item, value.lc.item(i)[0] + 1) for i, item in enumerate(value))
-            return [self._item(v, (*at, i), n) for i, v, n in numbered]
-        return self._scalar(value, line)
+    def of_mapping(self, items: dict[str, _Item], at: KeyPath) -> dict[str, object]:
+        """The plain value of a mapping at a path, with what it merges."""
+        return {key: self._item(node, (*at, key), line) for key, (line, node) in items.items()}
 
-    def _item(self, value: Any, at: KeyPath, line: int) -> object:
+    def _item(self, node: _Node, at: KeyPath, line: int) -> object:
         if len(self.lines) >= _MAX_VALUES:
             raise ConfigError(
                 f"{self.file}: more than {_MAX_VALUES:,} values",
                 "aliases multiply values; write them out, or split the file",
             )
         self.lines[at] = line
-        return self.of(value, at, line)
-
-    def _scalar(self, value: Any, line: int) -> object:
-        if isinstance(value, bool) or value is None:
-            return value
-        if isinstance(value, int):
-            # ruamel has a type for booleans with an anchor, which is an int.
-            return bool(value) if type(value).__name__ == "ScalarBoolean" else int(value)
-        if isinstance(value, float):
-            return float(value)
-        if type(value) is str:  # a plain scalar
-            self._check_number(value, f"{self.file}:{line}")
-        return str(value)
-
-    def _check_number(self, text: str, where: str) -> None:
-        if len(text) > _MAX_DIGITS and _DIGITS.fullmatch(text):
-            raise ConfigError(
-                f"{where}: a number of {len(text)} digits", "write a smaller one, or quote text"
-            )
-        if _LEADING_ZERO.fullmatch(text):
-            raise ConfigError(
-                f"{where}: {text} has a leading zero, which is octal in some YAML",
-                f'write {int(text)}, or "{text}" if it is text',
-            )
+        if isinstance(node.value, dict):
+            return self.of_mapping(_with_merged(node), at)
+        if isinstance(node.value, list):
+            return [self._item(item, (*at, i), n) for i, (n, item) in enumerate(node.value)]
+        return node.value
 
 
-def _line_of(mapping: CommentedMap, key: object) -> int:
-    """The line of a key, also of one that a merge (`<<`) brings in."""
-    for source in (mapping, *_list_merged(mapping)):
-        if source.lc.data and key in source.lc.data:
-            return int(source.lc.key(key)[0]) + 1
-    return int(mapping.lc.line) + 1
-
-
-def _list_merged(mapping: CommentedMap) -> Iterator[CommentedMap]:
-    for source in mapping.merge:
-        source = source[1] if isinstance(source, tuple) else source
-        yield source
-        yield from _list_merged(source)
+def _with_merged(node: _Node) -> dict[str, _Item]:
+    """The items of a mapping; its own come before those that `<<` brings in."""
+    assert isinstance(node.value, dict)
+    found = dict(node.value)
+    for source in node.merged:
+        found = {**_with_merged(source), **found}
+    return found
 
 
 def _read_text(path: Path) -> str:
@@ -272,18 +281,16 @@ def _syntax_error(path: Path, error: YAMLError) -> ConfigError:
             "remove it",
         )
     marked = error if isinstance(error, MarkedYAMLError) else None
-    if type(error).__name__ == "MaxDepthExceededError":
-        return ConfigError(f"{path.name}: nested too deeply", "write fewer levels")
     mark = marked.problem_mark if marked else None
     where = f"{path.name}:{mark.line + 1}" if mark is not None else path.name
     problem = f"{(marked.problem if marked else None) or 'not YAML'}"
     if "'\\t'" in problem:
         return ConfigError(f"{where}: a tab in the indentation", "indent with blanks only")
-    return ConfigError(f"{where}: {problem}", "quote text that contains `:`, `#`, `*` or `@`")
+    return ConfigError(f"{where}: {problem}", _TEXT_HINT)
 
 
 def _kind(data: object) -> str:
-    if isinstance(data, CommentedSeq):
+    if isinstance(data, list):
         return "a list"
     kinds = {bool: "bool", int: "int", float: "float", str: "str"}
     name = next((name for kind, name in kinds.items() if isinstance(data, kind)), "value")
