@@ -45,11 +45,12 @@ from tuner.settings import validate
 from workers import device
 from workers.job_records import WorkerInfo, WorkerReady
 from workers import backend_kinds
+from workers.roles import Pool
 
 name, kind, target, folder = sys.argv[1:]
 control = Control()
 
-class OrdersOnly:
+class OrdersOnly(Pool):
     builders, runners, warm = 4, 1, False
 
     def __init__(self):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from tuner.api.databases import CallDatabase
 
 Interval = tuple[float, float]
+#: Most tied configs that the table lists.
+_TIES = 4
+#: A sign for each verdict, so that it is readable without colour.
+_ICONS = {"faster": "▲", "slower": "▼", "same": "=", "undecided": "?"}
 #: Most characters of a line of `repr`.
 _LINE = 100
 
@@ -147,7 +152,7 @@ class TuneResult:
     def _repr_html_(self) -> str:
         from tuner.api.html import table
 
-        return table(self)
+        return table(f"{self.kernel} {self.workload.key}", _rows(self))
 
     def _ratios(self) -> list[str]:
         """The verdict, and the ratio to the default config and to each baseline, as text."""
@@ -176,3 +181,49 @@ class TuneResult:
 
 def _micros(value: float) -> str:
     return f"{value:,.1f}" if value >= 1000 else f"{value:.4g}"
+
+
+def _rows(result: TuneResult) -> Iterator[tuple[str, str]]:
+    yield "verdict", f"{_ICONS.get(result.verdict, '?')} {result.verdict}"
+    yield "config that ships", _pairs(result.ships)
+    yield "time", _time(result.median_us, result.interval_us)
+    yield "over the default config", _ratio(result.speedup, result.speedup_interval)
+    for each in result.comparisons.values():
+        against = _ratio(each.ratio, each.interval)
+        time = f" ({_time(each.median_us, None)})" if each.median_us is not None else ""
+        yield f"over {each.name}", f"{against}{time}" if against else each.message or each.status
+    yield "reason", result.reason
+    if len(result.tie_set) > 1:
+        shown = "; ".join(_pairs(config) for config in result.tie_set[:_TIES])
+        more = len(result.tie_set) - _TIES
+        yield "tie set", f"{shown}; and {more} more" if more > 0 else shown
+    yield (
+        "device",
+        ", ".join(
+            f"{value}" if name == "name" else f"{name} {value}"
+            for name, value in result.device_facts.items()
+        ),
+    )
+    yield "seconds", ", ".join(f"{name} {value:.1f}" for name, value in result.stage_s.items())
+    yield "note", result.note
+
+
+def _pairs(config: Mapping[str, object] | None) -> str:
+    return " ".join(f"{name}={value}" for name, value in (config or {}).items())
+
+
+def _time(value: float | None, interval: Interval | None) -> str:
+    if value is None:
+        return ""
+    text = f"{value:,.4g} µs" if value < 1e4 else f"{value:,.0f} µs"
+    if interval is None or not all(map(math.isfinite, interval)):
+        return text
+    return f"{text}, 95 % interval {interval[0]:,.5g} to {interval[1]:,.5g}"
+
+
+def _ratio(value: float | None, interval: Interval | None) -> str:
+    if value is None:
+        return ""
+    if interval is None or not all(map(math.isfinite, interval)):
+        return f"{value:.2f}x"
+    return f"{value:.2f}x, 95 % interval {interval[0]:.3f} to {interval[1]:.3f}"

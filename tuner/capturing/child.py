@@ -102,7 +102,6 @@ def try_calls(file: Path) -> None:
     """
     from tuner.capturing.declared import probe_calls
     from tuner.capturing.files import from_json, save
-    from tuner.capturing.table import CapturedKernel
 
     calls, contents = from_json(file.read_text(encoding="utf-8"), f"{file}")
     mark = _mark(file)
@@ -114,7 +113,7 @@ def try_calls(file: Path) -> None:
         if call.written is None and not call.problem:
             save(file, calls, contents)
             mark.write_text(f"{at}")
-            (found,) = probe_calls(CapturedKernel([call], contents))
+            (found,) = probe_calls([call], contents)
             calls = (*calls[:at], found, *calls[at + 1 :])
     save(file, calls, contents)
     mark.unlink(missing_ok=True)

@@ -43,4 +43,5 @@ def load_calls(path: str | Path) -> Calls:
     """The calls that `tuner capture -o FILE` or `calls.save(FILE)` wrote."""
     from tuner.capturing.files import load
 
-    return load(Path(path))
+    calls, contents = load(Path(path))
+    return Calls(lambda: calls, contents, {})

@@ -13,7 +13,7 @@ import shutil
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
@@ -32,7 +32,6 @@ from tuner.capturing.files import as_json, from_json
 from tuner.capturing.places import NoPlace, load_place, place_of
 from tuner.capturing.probe import probe
 from tuner.capturing.recorder import parts_of
-from tuner.capturing.table import CapturedKernel
 from tuner.capturing.widening import Opened, check_space
 
 _FILE = '''"""Calls captured by tuner.capture(). Written by tuner; do not edit."""
@@ -49,7 +48,8 @@ kernel = kernel_of(
 
 
 def declare(
-    captured: CapturedKernel,
+    captured: Sequence[Call],
+    contents: Mapping[str, bytes],
     opened: Opened,
     reference: Callable[..., Any] | None,
     tolerance: float | None,
@@ -57,14 +57,14 @@ def declare(
 ) -> CallKernel:
     """The kernel of captured calls, with a file in a folder by which other processes find it."""
     refuse_nested("tuning a captured call")
-    where = f"captured kernel {captured.name}"
+    where = f"captured kernel {captured[0].kernel}"
     calls = []
-    for call in captured.calls:
+    for call in captured:
         if not call.problem:
             parts = parts_of(load_place(call.place), call)
             _check_options(call, parts)
             if call.written is None:
-                call = probe(call, parts, captured.contents, device_here())
+                call = probe(call, parts, contents, device_here())
             check_space(call, parts, opened)
         if call.problem:
             raise KernelError(f"{where}: {call.problem}", "docs/capture.md lists what is captured")
@@ -78,7 +78,7 @@ def declare(
                 f"{where}: {problem}", "put reference= at the top level of a module or script"
             ) from None
     distinct = _distinct(calls, opened, captured)
-    declared = Declared(tuple(distinct), opened, own_place, tolerance, captured.contents)
+    declared = Declared(tuple(distinct), opened, own_place, tolerance, contents)
     text = _as_text(declared)
     kernel = kernel_of(text)
     kernel.spec = f"{_write_declaration(kernel.name, calls[0].place, text, folder)}:kernel"
@@ -115,14 +115,14 @@ def device_here() -> str:
     )
 
 
-def probe_calls(captured: CapturedKernel) -> list[Call]:
+def probe_calls(calls: Iterable[Call], contents: Mapping[str, bytes]) -> list[Call]:
     """The calls with what they write, or with the problem that keeps them from being tuned."""
     found = []
-    for call in captured.calls:
+    for call in calls:
         if not call.problem and call.written is None:
             try:
                 parts = parts_of(load_place(call.place), call)
-                call = probe(call, parts, captured.contents, device_here())
+                call = probe(call, parts, contents, device_here())
             except TunerError as problem:
                 call = call.with_problem(problem.message)
         found.append(call)
@@ -154,10 +154,10 @@ def _without_measurements(call: Call) -> Call:
     return replace(call, count=1, gpu_us=None, buffers=buffers)
 
 
-def _distinct(calls: Sequence[Call], opened: Opened, captured: CapturedKernel) -> list[Call]:
+def _distinct(calls: Sequence[Call], opened: Opened, captured: Sequence[Call]) -> list[Call]:
     """One call per workload; of several that differ in compiler options, the most frequent."""
     found: dict[Any, tuple[int, Call]] = {}
-    for call, recorded in zip(calls, captured.calls, strict=True):
+    for call, recorded in zip(calls, captured, strict=True):
         parts = parts_of(load_place(call.place), call)
         workload = workload_of_call(call, opened.names(parts))
         other = found.get(workload)

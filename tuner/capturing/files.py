@@ -21,7 +21,6 @@ from search_spaces.source_positions import one_line
 from tuner.capturing.call_records import Buffer, Call, Grid, Values, View, Written
 from tuner.capturing.checked_calls import check_calls, foreign_file
 from tuner.capturing.contents import Packed, check_packed, packed_of
-from tuner.capturing.table import Calls
 
 _FORMAT, _VERSION = "tuner calls", 1
 #: Bytes to which the contents of a file may unpack, and how many times its size beyond that.
@@ -39,8 +38,8 @@ def save(path: Path, calls: Sequence[Call], contents: Mapping[str, bytes]) -> No
     write_output(path, content, "name another file")
 
 
-def load(path: Path) -> Calls:
-    """The calls of a file; raises `TunerError` in one line for a file that is none of ours."""
+def load(path: Path) -> tuple[tuple[Call, ...], Packed]:
+    """The calls and contents of a file; raises `TunerError` in one line for one that is not ours."""
     remedy = "write it with `tuner capture -o FILE -- python ...`"
     try:
         if path.exists() and not path.is_file():
@@ -53,11 +52,11 @@ def load(path: Path) -> Calls:
         call if call.problem or not (reason := foreign_file(call)) else call.with_problem(reason)
         for call in found
     )
-    return Calls(lambda: calls, contents, {})
+    return calls, contents
 
 
-def merge(paths: Sequence[Path]) -> Calls:
-    """The calls of several files as one; those with equal arguments are one call."""
+def merge(paths: Sequence[Path]) -> tuple[tuple[Call, ...], Packed]:
+    """The calls and contents of several files as one; those with equal arguments are one call."""
     found: dict[str, Call] = {}
     contents = Packed()
     for path in paths:
@@ -70,7 +69,7 @@ def merge(paths: Sequence[Path]) -> Calls:
                 total = sum(times) if times else None
                 call = dataclasses.replace(known, count=known.count + call.count, gpu_us=total)
             found[call.digest] = call
-    return Calls(found.values, contents, {})
+    return tuple(found.values()), contents
 
 
 def as_json(calls: Sequence[Call], contents: Mapping[str, bytes]) -> str:

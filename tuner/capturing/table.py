@@ -65,7 +65,14 @@ class CapturedKernel:
         from tuner.capturing.widening import Opened
 
         opened = Opened(widen, dict(space or {}))
-        return declare(self, opened, reference, tolerance, None if folder is None else Path(folder))
+        return declare(
+            self.calls,
+            self.contents,
+            opened,
+            reference,
+            tolerance,
+            None if folder is None else Path(folder),
+        )
 
     def __len__(self) -> int:
         return len(self.calls)
@@ -155,7 +162,7 @@ class Calls:
         from tuner.capturing.declared import probe_calls
         from tuner.capturing.files import save
 
-        records = probe_calls(CapturedKernel(self.records, self._contents))
+        records = probe_calls(self.records, self._contents)
         save(Path(path), records, self._contents)
 
     def __repr__(self) -> str:

@@ -107,11 +107,15 @@ def _merge_calls(folder: Path) -> Calls | None:
     """The calls of all processes; None where none was recorded."""
     from tuner.capturing.child import try_left_calls
     from tuner.capturing.files import merge
+    from tuner.capturing.table import Calls
 
     files = sorted(folder.glob("*.json"), key=lambda file: file.stat().st_mtime)
     for file in files:
         try_left_calls(file)
-    return merge(files) if files else None
+    if not files:
+        return None
+    calls, contents = merge(files)
+    return Calls(lambda: calls, contents, {})
 
 
 def _emit(calls: Calls, style: Format) -> None:
