@@ -39,7 +39,7 @@ def save(path: Path, calls: Sequence[Call], contents: Mapping[str, bytes]) -> No
 
 
 def load(path: Path) -> tuple[tuple[Call, ...], Packed]:
-    """The calls and contents of a file; raises `TunerError` in one line for one that is not ours."""
+    """The calls and contents of a file; raises `TunerError` in one line for a bad one."""
     remedy = "write it with `tuner capture -o FILE -- python ...`"
     try:
         if path.exists() and not path.is_file():
