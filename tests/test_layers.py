@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import fnmatch
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -438,3 +439,14 @@ def test_names_and_imports_are_as_they_are_held_to():
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_pages_for_the_next_person_name_places_that_exist():
+    pages = [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md"]
+    named = {
+        place
+        for page in pages
+        for place in re.findall(r"`([a-z_]+/[a-z_/]+(?:\.py)?)`", page.read_text())
+    }
+    assert len(named) > 30
+    assert not [place for place in named if not (ROOT / place).exists()]
