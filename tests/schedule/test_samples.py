@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import configparser
+import contextlib
+import io
 import json
 import re
 import shutil
@@ -11,9 +13,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from tuner.cli import app
+from tuner.cli.application import invoke
 from tuner.schedule.due import check
 
 FOLDER = Path(__file__).parents[2] / "examples" / "schedules"
@@ -35,10 +36,10 @@ def assert_known(command: str) -> None:
     found = re.findall(r"(?:^|[/ ])tuner((?: [a-z-]+)+)", command)
     assert found, command
     arguments = found[-1].split()
-    result = CliRunner().invoke(app, [*arguments, "--help"])
-    assert result.exit_code == 0, result.output
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert invoke([*arguments, "--help"]) == 0, out.getvalue()
     for option in (word for word in arguments if word.startswith("--")):
-        assert option in re.sub(r"\x1b\[[0-9;]*m", "", result.output)
+        assert option in re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
 
 
 def test_crontab_lines_are_cron_lines():
