@@ -204,9 +204,13 @@ with run.interruptible(Control()):
 """
 
 
-def test_what_waits_is_interrupted_some_time_after_the_second_signal():
+@pytest.mark.parametrize("before", ["SIG_DFL", "SIG_IGN"], ids=["foreground", "background"])
+def test_what_waits_is_interrupted_some_time_after_the_second_signal(before):
+    """A shell starts what runs in its background with SIGINT ignored."""
+    program = f"import os, signal, sys\nsignal.signal(signal.SIGINT, signal.{before})\n"
+    program += "os.execv(sys.executable, [sys.executable, '-c', sys.argv[1]])"
     done = subprocess.run(
-        [sys.executable, "-c", WAITING], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", program, WAITING], capture_output=True, text=True, timeout=120
     )
     assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
     assert "it has not stopped in 0.5 s: interrupting what it waits for" in done.stderr

@@ -241,7 +241,9 @@ def interruptible(control: Stoppable) -> Iterator[None]:
         else:
             request("stopping", control.kill)
             for each, handler in previous.items():
-                signal.signal(each, handler)
+                # A shell starts what runs in its background with SIGINT ignored.
+                ignored = each == signal.SIGINT and handler == signal.SIG_IGN
+                signal.signal(each, signal.default_int_handler if ignored else handler)
             impatience.start()
 
     for number in previous:
