@@ -63,7 +63,7 @@ def captured(case: Case) -> tuple[dict[str, Any], Any]:
     return scope, calls
 
 
-def declared(case: Case, calls: Any) -> tuple[Any, Any]:
+def declare_case(case: Case, calls: Any) -> tuple[Any, Any]:
     """The kernel of the first call, and its workload."""
     kernel = calls[case.kernel][0].declare(**eval(f"dict({case.options})"))
     return kernel, kernel.workloads()[0]
@@ -78,7 +78,7 @@ def facts_before(case: Case) -> dict[str, Any]:
     facts: dict[str, Any] = {"place": record.place, "grid": list(record.grid.sizes)}
     if record.problem:
         return facts | {"problem": record.problem}
-    kernel, workload = declared(case, calls)
+    kernel, workload = declare_case(case, calls)
     call = kernel.call(workload)
     written = {call.buffers[w.buffer].name: [w.updated, w.partial] for w in call.written}
     return facts | {
@@ -126,7 +126,7 @@ def tuned(case: Case, session: Any, budget: Any, pairs: int, tables: Path) -> di
 
 def side_by_side(case: Case, calls: Any, ships: Any, pairs: int) -> dict[str, Any]:
     """The config that the library chose and the one that ships, on the same tensors."""
-    kernel, workload = declared(case, calls)
+    kernel, workload = declare_case(case, calls)
     return compared(kernel, workload, ships, pairs)
 
 

@@ -77,11 +77,11 @@ def _same_job(harness: Harness, name: str, each: int, methods) -> list[Pair]:
     for _ in range(each):
         answer = harness.job(name, (artifact, artifact), Mode.CONFIRM)
         methods[name] = answer.method
-        pairs.append(_confirmed(name, answer))
+        pairs.append(_make_confirmed_pair(name, answer))
     return pairs
 
 
-def _confirmed(name: str, answer: Measurement) -> Pair:
+def _make_confirmed_pair(name: str, answer: Measurement) -> Pair:
     """The pair of a confirmation of two candidates."""
     first, second = answer.outcomes
     if not (isinstance(first, Timing) and isinstance(second, Timing)):
@@ -188,7 +188,7 @@ def capped(setup: Setup) -> Result:
     look = harness.backend._read_sample
     for _ in range(setup.times(20, 4)):
         answer = harness.job(CAPPED_FIELD, (artifact, artifact), Mode.CONFIRM)
-        pairs.append(_confirmed(CAPPED_FIELD, answer))
+        pairs.append(_make_confirmed_pair(CAPPED_FIELD, answer))
         jobs.append(dict(answer.clocks))
     seen = _seen_capped(harness, artifact, look)
     labelled = sum("sw_power_cap" in str(job.get("throttle", "")) for job in jobs)

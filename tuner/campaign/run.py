@@ -151,7 +151,7 @@ class CampaignRun:
         if wall_s is not None:
             self.ends_at = clock() + wall_s - (time.monotonic() - self.options.started_s)
         timeout_s = self.settings.pool.connect_timeout * _START_TIMEOUTS
-        workers = _describe_runners(pool)
+        workers = list(pool.describe_workers() or ())
         announcer.opening(workers)
         # Builds are ordered while the runners of a pool that has described them open their devices.
         expected = ExpectedWorkers(workers, timeout_s) if workers else None
@@ -256,11 +256,6 @@ class CampaignRun:
             f"{error.message}; its contents were saved to {path}",
             f"move that file to the place in database.url and rerun to resume, or {error.hint}",
         )
-
-
-def _describe_runners(pool: Pool) -> list[WorkerInfo]:
-    """The runners as the pool knows them before they have opened their devices; empty if not."""
-    return list(pool.describe_workers() or ())
 
 
 def pool_spec_of(settings: Settings, name: str, *, options: RunOptions) -> PoolSpec:
