@@ -110,7 +110,13 @@ ROOMS = {
     "workers.user_cache": set[str](),
     "workers.torch_libraries": set[str](),
     "workers.toolchain": {"workers.environment", "workers.host", "workers.nvml"},
-    "workers.supervision": {"workers.environment", "workers.job_records"},
+    "workers.supervision": {"workers.job_records"},
+    "workers.warm": {
+        "workers.backend_kinds",
+        "workers.backend_spec",
+        "workers.environment",
+        "workers.supervision",
+    },
     # Pools use builders and runners; these do not know pools.
     "workers.compiling": {
         "workers.backend_kinds",
@@ -121,6 +127,7 @@ ROOMS = {
         "workers.supervision",
         "workers.toolchain",
         "workers.user_cache",
+        "workers.warm",
     },
     "workers.measure": {
         "workers.backend_kinds",
@@ -133,6 +140,7 @@ ROOMS = {
         "workers.supervision",
         "workers.toolchain",
         "workers.user_cache",
+        "workers.warm",
     },
 }
 #: What the runtime may load besides the standard library, and only when a kernel is launched.

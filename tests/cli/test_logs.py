@@ -55,6 +55,7 @@ def test_json_lines_have_all_fields_and_the_level_applies_to_the_file(tuner, fol
 def test_workers_write_to_the_same_file(tuner, folder, monkeypatch):
     """A worker process joins the file that the environment of its parent names."""
     from workers import SupervisedChild
+    from workers.warm.fork_server import ForkServer
 
     monkeypatch.setenv(log_file.FILE_VARIABLE, f"{folder / 'all.jsonl'}")
     monkeypatch.setenv(log_file.LEVEL_VARIABLE, f"{logging.INFO}")
@@ -67,7 +68,8 @@ def test_workers_write_to_the_same_file(tuner, folder, monkeypatch):
         "        logging.getLogger('workers.measure').info('%s', text)\n"
         "        return True\n"
     )
-    child = SupervisedChild("chatty:Chatty", paths=(f"{folder}",), name="runner 7")
+    server = ForkServer("runner 7", paths=(f"{folder}",))
+    child = SupervisedChild("chatty:Chatty", server=server, own_server=True, name="runner 7")
     try:
         assert child.request("say", "a\nb\x1b[31m", timeout_s=60.0)
     finally:

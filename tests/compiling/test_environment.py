@@ -14,9 +14,9 @@ from workers import environment
 from workers.compiling.process_builder import ProcessBuilder
 from workers.device import detect, offline
 from workers.job_records import Artifact, BuildJob, KernelRef
-from workers.supervision.fork_server import ForkServer
 from workers.supervision.worker_lost import WorkerLost
 from workers.toolchain import differences, inductor_toolchain, mismatch, triton_toolchain
+from workers.warm.fork_server import ForkServer
 
 CPU = BuildJob(
     "cpu",

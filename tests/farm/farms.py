@@ -269,7 +269,7 @@ def worker_processes(root: int) -> list[WorkerProcesses]:
     for pid in tree:
         with suppress(OSError):
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if b"workers.supervision.child.fork_server_main" in words and descends(pid, root, tree):
+            if b"workers.warm.server_process" in words and descends(pid, root, tree):
                 names[pid] = Path(f"/proc/{pid}/comm").read_text().strip()
     found = []
     for pid, name in names.items():

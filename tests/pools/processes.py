@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+from workers.supervision.supervised_child import SupervisedChild
+from workers.warm.fork_server import ForkServer
 
 
 def parents() -> dict[int, int]:
@@ -39,9 +43,7 @@ def named(root: int, name: str) -> list[int]:
 
 def forked(root: int) -> list[int]:
     """All fork servers, reapers and workers below `root`."""
-    return [
-        pid for pid in below(root) if "workers.supervision.child.fork_server_main" in title(pid)
-    ]
+    return [pid for pid in below(root) if "workers.warm.server_process" in title(pid)]
 
 
 def process_name(pid: int) -> str:
@@ -82,3 +84,19 @@ def wait_until(condition: Callable[[], bool], limit_s: float = 90.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.02)
+
+
+def child_of(
+    factory: str,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    name: str = "child",
+    paths: tuple[str, ...] = (),
+    cwd: str | None = None,
+    **options: Any,
+) -> SupervisedChild:
+    """A supervised child with a fork server of its own."""
+    server = ForkServer(name, paths=paths, cwd=cwd)
+    return SupervisedChild(
+        factory, kwargs, server=server, own_server=True, name=name, paths=paths, **options
+    )

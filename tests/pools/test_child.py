@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from processes import alive, below, kill, named, wait_until
+from processes import alive, below, child_of, kill, named, wait_until
 
 from search_spaces.errors import KernelError
 from workers.supervision.supervised_child import (
     ChildDied,
     ChildError,
     ChildTimeout,
-    SupervisedChild,
 )
 
 LIMIT_S = 30.0
@@ -27,7 +26,7 @@ LIMIT_S = 30.0
 
 @pytest.fixture
 def child():
-    made = SupervisedChild("child_targets:Target", {"greeting": "hello"}, name="tested")
+    made = child_of("child_targets:Target", {"greeting": "hello"}, name="tested")
     yield made
     made.retire()
 
@@ -50,7 +49,7 @@ def test_a_child_starts_no_pool_of_its_own(child):
 
 
 def test_environment_priority_and_folder_are_set_for_the_child(tmp_path):
-    child = SupervisedChild(
+    child = child_of(
         "child_targets:Target",
         environment=lambda cache: {"TUNER_TEST": str(cache), "HOME": None},
         cwd=str(tmp_path),
@@ -66,7 +65,7 @@ def test_environment_priority_and_folder_are_set_for_the_child(tmp_path):
 
 def test_the_processors_are_those_given():
     core = max(os.sched_getaffinity(0))
-    child = SupervisedChild("child_targets:Target", cores=frozenset({core}))
+    child = child_of("child_targets:Target", cores=frozenset({core}))
     facts = child.request("facts", timeout_s=LIMIT_S)
     child.retire()
     assert facts["cores"] == {core}
@@ -126,7 +125,7 @@ def test_values_survive_the_round_trip(shared_child, value):
 
 @pytest.fixture(scope="module")
 def shared_child():
-    made = SupervisedChild("child_targets:Target")
+    made = child_of("child_targets:Target")
     yield made
     made.close()
 
@@ -195,14 +194,14 @@ def test_megabytes_of_binary_output_disturb_nothing_and_are_cut(child):
 
 
 def test_an_object_that_cannot_be_created_is_an_error_at_the_first_request():
-    child = SupervisedChild("child_targets:Broken")
+    child = child_of("child_targets:Broken")
     with pytest.raises(ChildError, match="cannot be made"):
         child.request("echo", 1, timeout_s=LIMIT_S)
     assert child.pid is None
     with pytest.raises(ChildError, match="no_such_module"):
-        SupervisedChild("no_such_module:Thing").start()
+        child_of("no_such_module:Thing").start()
     with pytest.raises(ChildDied, match="SIGKILL"):
-        SupervisedChild("child_targets:DeadOnArrival").start()
+        child_of("child_targets:DeadOnArrival").start()
 
 
 @pytest.mark.parametrize("killed", ["server", "reaper", "worker"])
@@ -232,8 +231,8 @@ def test_retiring_interrupts_a_request_for_good(child):
 _DRIVER = """
 import sys, threading
 sys.path.insert(0, sys.argv[1])
-from workers.supervision.fork_server import ForkServer
 from workers.supervision.supervised_child import SupervisedChild
+from workers.warm.fork_server import ForkServer
 server = ForkServer("orphan", shared=True)
 child = SupervisedChild("child_targets:Target", name="orphan", server=server)
 # Started by a thread that ends: a child belongs to the process, not to the thread.
@@ -288,10 +287,11 @@ import os, sys
 sys.path.insert(0, sys.argv[1])
 import workers.supervision.child_process
 from workers.supervision.supervised_child import SupervisedChild
+from workers.warm.fork_server import ForkServer
 
 # Ends right after it has ordered its child, which has neither a reaper nor a worker yet.
 workers.supervision.child_process.CapturedOutput = lambda descriptor: os.kill(os.getpid(), 9)
-SupervisedChild("child_targets:Target", name="orphan").start()
+SupervisedChild("child_targets:Target", name="orphan", server=ForkServer()).start()
 """
 
 

@@ -14,7 +14,7 @@ from search_spaces.records import Workload
 from workers.device import offline
 from workers.job_records import DeclarationJob, KernelRef
 from workers.pools.declaration_process import DeclarationProcess
-from workers.supervision.fork_server import ForkServer
+from workers.warm.fork_server import ForkServer
 
 LIMIT_S = 60.0
 DEVICE = offline("cuda:90")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from processes import alive, below, forked, kill, named, process_name, wait_until
 
-from workers.supervision.fork_server import ForkServer
 from workers.supervision.supervised_child import ChildDied, SupervisedChild
+from workers.warm.fork_server import ForkServer
 
 LIMIT_S = 30.0
 NAME = "forked-3"

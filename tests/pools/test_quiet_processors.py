@@ -15,7 +15,7 @@ import pytest
 from installed_plugins import install_plugins
 from pool_contract import Farm
 from probe_backend import state_of
-from processes import alive, kill, named, wait_until
+from processes import alive, child_of, kill, named, wait_until
 
 from search_spaces.records import Toolchain, Workload
 from workers import machine_lock, quiet_processors
@@ -41,7 +41,7 @@ HERE = str(Path(__file__).parent)
 
 @pytest.fixture
 def child() -> Iterator[SupervisedChild]:
-    made = SupervisedChild("child_targets:Target", paths=(HERE,), name="standing")
+    made = child_of("child_targets:Target", paths=(HERE,), name="standing")
     yield made
     made.retire()
     assert not named(os.getpid(), "standing")
@@ -133,7 +133,10 @@ def test_time_limits_do_not_count_the_time_in_which_a_child_stands_still(monkeyp
 _DRIVER = """
 import sys, time
 from workers.supervision.supervised_child import SupervisedChild
-child = SupervisedChild("child_targets:Target", paths=(sys.argv[1],), name="orphan")
+from workers.warm.fork_server import ForkServer
+paths = (sys.argv[1],)
+server = ForkServer("orphan", paths=paths)
+child = SupervisedChild("child_targets:Target", paths=paths, name="orphan", server=server)
 pids = [child.request(name, timeout_s=30) for name in ("spawn", "spawn_near")]
 child.suspend()
 print(child.pid, *pids, flush=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from processes import kill, named, wait_until
+from processes import child_of, kill, named, wait_until
 
-from workers.supervision.standby import ChildWithStandby
 from workers.supervision.supervised_child import SupervisedChild
+from workers.warm.standby import ChildWithStandby
 
 NAME = "standby-7"
 
@@ -39,7 +39,7 @@ def gate() -> Gate:
 def children(gate) -> Iterator[ChildWithStandby]:
     def make() -> SupervisedChild:
         paths = (str(Path(__file__).parent),)
-        return SupervisedChild("child_targets:Target", paths=paths, name=NAME)
+        return child_of("child_targets:Target", paths=paths, name=NAME)
 
     made = ChildWithStandby(make, gate.prepare, standby=True)
     yield made

@@ -18,6 +18,7 @@ from tuner import tracing
 from tuner.traces import record, timeline_so_far
 from workers import SupervisedChild
 from workers.supervision.supervised_child import ChildDied
+from workers.warm.fork_server import ForkServer
 
 CHILD = """
 import os, signal, time
@@ -74,7 +75,8 @@ def test_supervised_children_are_in_the_trace(tmp_path):
     (tmp_path / "service.py").write_text(CHILD)
     path = tmp_path / "trace.json"
     with record(path, "test"):
-        child = SupervisedChild("service:Worker", paths=(f"{tmp_path}",), name="runner-7")
+        server = ForkServer("runner-7", paths=(f"{tmp_path}",))
+        child = SupervisedChild("service:Worker", server=server, own_server=True, name="runner-7")
         pid = child.request("work", timeout_s=60)
         with pytest.raises(ChildDied):
             child.request("die", timeout_s=60)
@@ -98,7 +100,6 @@ def test_a_child_of_an_older_server_joins_and_leaves_with_the_trace(tmp_path):
     """A session's fork server may be older than the trace; children follow the driver."""
     (tmp_path / "service.py").write_text(CHILD)
     path = tmp_path / "trace.json"
-    from workers.supervision.fork_server import ForkServer
 
     server = ForkServer("old", paths=(f"{tmp_path}",))
     before = SupervisedChild("service:Worker", server=server, name="before")

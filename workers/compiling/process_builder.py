@@ -15,7 +15,6 @@ from workers.compiling.job import build
 from workers.job_records import Artifact, BuildJob, Failure
 from workers.supervision.crash_retry import at_fault, crash_message, raise_if_killed, start
 from workers.supervision.error_text import one_line, times
-from workers.supervision.fork_server import Server
 from workers.supervision.machine_faults import fault_of
 from workers.supervision.supervised_child import (
     ChildDied,
@@ -24,6 +23,7 @@ from workers.supervision.supervised_child import (
     SupervisedChild,
 )
 from workers.supervision.worker_lost import WorkerLost, lost_to
+from workers.warm.fork_server import ForkServer, Server
 
 _WARM_TIMEOUT_S = 120.0
 
@@ -62,12 +62,12 @@ class ProcessBuilder:
             "workers.compiling.process_builder:BuildService",
             {"options": {kind: dict(given) for kind, given in (build_options or {}).items()}},
             environment=_environment,
+            server=server or ForkServer(worker_id, paths=paths, cwd=cwd),
+            own_server=server is None,
             paths=paths,
-            cwd=cwd,
             name=worker_id,
             nice=nice,
             cores=cores,
-            server=server,
         )
 
     @property

@@ -31,10 +31,8 @@ from workers.measure.standby_preparation import StandbyPreparation
 from workers.supervision.crash_retry import start
 from workers.supervision.error_text import one_line
 from workers.supervision.fault_attribution import FaultAttribution, Loss, Reply
-from workers.supervision.fork_server import ForkServer, Server
 from workers.supervision.heartbeat import await_processors
 from workers.supervision.machine_faults import fault_of
-from workers.supervision.standby import ChildWithStandby
 from workers.supervision.supervised_child import (
     ChildDied,
     ChildError,
@@ -42,6 +40,8 @@ from workers.supervision.supervised_child import (
     SupervisedChild,
 )
 from workers.supervision.worker_lost import WorkerLost
+from workers.warm.fork_server import ForkServer, Server
+from workers.warm.standby import ChildWithStandby
 
 _PROBE_TIMEOUT_S = 120.0
 #: Modes whose times are reported. A standby that opens the device could disturb them.

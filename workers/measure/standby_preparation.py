@@ -23,8 +23,8 @@ from workers.job_records import KernelRef, MeasureJob, Mode
 from workers.machine_lock import DeviceLock
 from workers.measure.preparation_parts import PartKind, PartResult, PreparationPart
 from workers.supervision.error_text import one_line
-from workers.supervision.standby import ChildWithStandby
 from workers.supervision.supervised_child import ChildError, SupervisedChild
+from workers.warm.standby import ChildWithStandby
 
 _log = logging.getLogger(__name__)
 #: Tasks that a standby prepares and keeps at a time.

@@ -10,9 +10,9 @@ from search_spaces.errors import TunerError
 from search_spaces.plugins import PluginGroup
 from search_spaces.registry import refuse_nested
 from workers.job_records import PoolSpec
-from workers.pools.worker_servers import end_prestarted, prestart
 from workers.roles import Pool
-from workers.supervision.fork_server import IN_WORKER
+from workers.warm.fork_server import IN_WORKER
+from workers.warm.pool_servers import end_prestarted, prestart
 
 __all__ = ["create", "end_prestarted", "names", "prestart"]
 

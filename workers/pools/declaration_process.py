@@ -11,13 +11,13 @@ from search_spaces.errors import KernelError, TunerError
 from tuner.tracing import span
 from workers.job_records import DeclarationJob, KernelRef
 from workers.supervision.crash_retry import crash_message
-from workers.supervision.fork_server import Server
 from workers.supervision.supervised_child import (
     ChildDied,
     ChildError,
     ChildTimeout,
     SupervisedChild,
 )
+from workers.warm.fork_server import Server
 
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel

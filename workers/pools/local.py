@@ -34,11 +34,11 @@ from workers.job_records import (
 from workers.measure.device_runner import DeviceRunner
 from workers.pools.cores import number, shares
 from workers.pools.declaration_process import DeclarationProcess
-from workers.pools.worker_servers import WorkerServers, take_servers
 from workers.pools.worker_slots import PoolPlan, WorkerSlot
 from workers.quiet_processors import Yielder
 from workers.roles import Pool
 from workers.supervision.worker_lost import is_lasting, reason_of, remedy_of
+from workers.warm.pool_servers import PoolServers, take_servers
 
 _log = logging.getLogger(__name__)
 #: A runner that fails to start this many times in a row is given up.
@@ -77,7 +77,7 @@ class LocalPool(Pool):
         self._yielder = Yielder()
         self._runners: dict[str, _RunnerState] = {}
         self._threads: list[threading.Thread] = []
-        self._servers: WorkerServers | None = None
+        self._servers: PoolServers | None = None
         self._closing = threading.Event()
         self._switch_s = sys.getswitchinterval()
 
@@ -137,7 +137,7 @@ class LocalPool(Pool):
             thread.start()
 
     def _runner(
-        self, slot: WorkerSlot, servers: WorkerServers, core: int | None, cores: frozenset[int]
+        self, slot: WorkerSlot, servers: PoolServers, core: int | None, cores: frozenset[int]
     ) -> DeviceRunner:
         """core: the processor that it launches from. cores: those of its other threads."""
         return DeviceRunner(
@@ -156,7 +156,7 @@ class LocalPool(Pool):
     def _builder(
         self,
         index: int,
-        servers: WorkerServers,
+        servers: PoolServers,
         slots: Sequence[WorkerSlot],
         cores: frozenset[int],
     ) -> ProcessBuilder:
@@ -246,7 +246,7 @@ class LocalPool(Pool):
         self.close(kill=True)
         return pool
 
-    def _handed_over(self, kinds: Sequence[str]) -> WorkerServers | None:
+    def _handed_over(self, kinds: Sequence[str]) -> PoolServers | None:
         """The servers of the pool before this one, if they fit."""
         servers = self._servers
         if servers is None or servers.fits(kinds, self._plan.cwd, torch_free=self._spec.torch_free):

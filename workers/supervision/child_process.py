@@ -8,9 +8,10 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 from tuner import tracing
 from workers.supervision.captured_output import CapturedOutput
@@ -23,11 +24,25 @@ from workers.supervision.child.messages import (
     frame,
     length_of,
 )
-from workers.supervision.fork_server import Server, exit_name
 from workers.supervision.response_deadline import ResponseDeadline
 
 _EXIT_TIMEOUT_S = 10.0
 _CHUNK_BYTES = 1 << 20
+
+
+class Server(Protocol):
+    """What children fork from (`workers.warm.fork_server`)."""
+
+    @property
+    def loading(self) -> bool: ...
+
+    def fork(self, order: ForkOrder, descriptors: Sequence[int]) -> None: ...
+
+    def interrupt(self) -> None: ...
+
+    def exit_report(self) -> tuple[str, str] | None: ...
+
+    def close(self) -> None: ...
 
 
 class ChildProcess:
@@ -79,7 +94,7 @@ class ChildProcess:
     @property
     def alive(self) -> bool:
         """Whether the reaper is alive and has not reported the worker's end."""
-        return self._exit_status >= 0 and not _readable(self._exit_status, 0.0)
+        return self._exit_status >= 0 and not is_readable(self._exit_status, 0.0)
 
     def exchange(
         self, body: bytes, deadline: ResponseDeadline, alone: Callable[[], None] = lambda: None
@@ -125,7 +140,7 @@ class ChildProcess:
         """Close the request pipe and wait some seconds for the worker to end by itself."""
         os.close(self._requests)
         self._requests = -1
-        _readable(self._exit_status, _EXIT_TIMEOUT_S)
+        is_readable(self._exit_status, _EXIT_TIMEOUT_S)
 
     def close_lifeline(self) -> None:
         """Have the reaper kill everything. For any thread, also repeatedly.
@@ -160,7 +175,7 @@ class ChildProcess:
         exit_status, self._exit_status = self._exit_status, -1
         written = b""
         forked = self.pid is not None or not self._server.loading
-        if _readable(exit_status, _EXIT_TIMEOUT_S if forked else 0.0):
+        if is_readable(exit_status, _EXIT_TIMEOUT_S if forked else 0.0):
             written = os.read(exit_status, EXIT_STATUS.size)
         for descriptor in (self._requests, self._replies, exit_status):
             if descriptor >= 0:
@@ -181,6 +196,13 @@ class ChildProcess:
         return (self._server.exit_report() if self.pid is None else None) or ("SIGKILL", "")
 
 
+def exit_name(code: int | None) -> str:
+    """A return code of `subprocess` as a signal's name or an exit code; None means SIGKILL."""
+    if code is None:
+        return "SIGKILL"
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+
 def _pipes(count: int) -> list[tuple[int, int]]:
     """That many pipes. If there are too few descriptors for all, none is left open."""
     made: list[tuple[int, int]] = []
@@ -195,7 +217,7 @@ def _pipes(count: int) -> list[tuple[int, int]]:
     return made
 
 
-def _readable(descriptor: int, timeout_s: float) -> bool:
+def is_readable(descriptor: int, timeout_s: float) -> bool:
     """Whether data or the end of file arrives within that time."""
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)

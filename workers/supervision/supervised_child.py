@@ -1,9 +1,9 @@
 """A supervised child process: it may crash, hang or be killed, and its caller learns which.
 
-    child = SupervisedChild("package.module:Factory", {"index": 0}, name="runner-0")
+    child = SupervisedChild("package.module:Factory", {"index": 0}, server=ForkServer("runner-0"))
     child.request("method", 1, 2, timeout_s=10.0)
 
-The first request starts the process, forked from a server (`workers.supervision.fork_server`). It
+The first request starts the process, forked from a server (`workers.warm.fork_server`). It
 imports the factory and keeps the object that the factory returns; each request calls a method of
 it. Messages use pipes of their own (`workers.supervision.child.messages`), so printing does not
 disturb them. The process ends with its parent, also after `kill -9`, and its reaper then kills its
@@ -25,8 +25,7 @@ from typing import Any
 
 from tuner import tracing
 from workers.supervision.child.messages import Setup
-from workers.supervision.child_process import ChildProcess
-from workers.supervision.fork_server import ForkServer, Server
+from workers.supervision.child_process import ChildProcess, Server
 from workers.supervision.process_folders import unused_name
 from workers.supervision.response_deadline import ResponseDeadline
 
@@ -90,8 +89,8 @@ class SupervisedChild:
     factory: `module:callable`, called with `kwargs` and `cache_dir`, a private folder that is
     removed when the process ends. environment: changes of the environment, given that folder (None
     unsets), which follow the server's preloads. paths: import paths, after the parent's own. cores:
-    the processors it may use, empty for those of the parent. server: a server that others share and
-    close; by default the child has its own. One request at a time.
+    the processors it may use, empty for those of the parent. server: what it forks from; with
+    `own_server` it ends with the child. One request at a time.
     """
 
     def __init__(
@@ -99,19 +98,18 @@ class SupervisedChild:
         factory: str,
         kwargs: Mapping[str, Any] | None = None,
         *,
+        server: Server,
+        own_server: bool = False,
         environment: Environment = lambda _: {},
         paths: tuple[str, ...] = (),
-        cwd: str | None = None,
         name: str = "child",
         nice: int = 0,
         cores: frozenset[int] = frozenset(),
-        server: Server | None = None,
     ) -> None:
         self._factory, self._kwargs, self._environment = factory, dict(kwargs or {}), environment
         self._paths, self._name, self._nice = paths, name, nice
         self._cores = cores
-        self._own_server = server is None
-        self._server = server or ForkServer(name, paths=paths, cwd=cwd)
+        self._server, self._own_server = server, own_server
         self._lock = threading.RLock()
         self._process: ChildProcess | None = None
         self._retired = False

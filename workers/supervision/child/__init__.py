@@ -1,1 +1,1 @@
-"""The child side of supervised processes: fork server, reaper and worker, and their messages."""
+"""The child side of supervised processes: reaper and worker, and their messages."""

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from workers.supervision.fork_server import IN_WORKER, ForkServer, Server
+from workers.warm.fork_server import IN_WORKER, ForkServer, Server
 
 if TYPE_CHECKING:
     from search_spaces.records import Device, Value
@@ -41,7 +41,7 @@ _ROOT = "workers"
 _INTERPRETS = "TRITON_INTERPRET=1"
 
 
-class WorkerServers:
+class PoolServers:
     """The servers from which builders and runners of some kinds fork. All are shared.
 
     kinds: those of the runners. paths, cwd: as for `ForkServer`. torch_free: as in `PoolSpec`.
@@ -172,7 +172,7 @@ class WorkerServers:
 
 
 _lock = threading.Lock()
-_prestarted: WorkerServers | None = None
+_prestarted: PoolServers | None = None
 
 
 def prestart(
@@ -201,7 +201,7 @@ def prestart(
             return
         try:
             absolute = [os.path.abspath(path) for path in paths]
-            servers = WorkerServers(kinds, absolute, folder, torch_free=torch_free)
+            servers = PoolServers(kinds, absolute, folder, torch_free=torch_free)
         except TunerError:  # the pool reports it
             return
         if servers.heavy:
@@ -218,7 +218,7 @@ def end_prestarted() -> None:
 
 def take_servers(
     kinds: Sequence[str], paths: Sequence[str], cwd: str, *, torch_free: bool
-) -> WorkerServers:
+) -> PoolServers:
     """The servers that were started in advance if they fit, else others that are not started."""
     global _prestarted
     with _lock:
@@ -227,7 +227,7 @@ def take_servers(
             _prestarted = None
             return servers
         _drop()
-    return WorkerServers(kinds, paths, cwd, torch_free=torch_free)
+    return PoolServers(kinds, paths, cwd, torch_free=torch_free)
 
 
 def _drop() -> None:

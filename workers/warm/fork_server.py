@@ -18,7 +18,6 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-import select
 import signal
 import socket
 import subprocess
@@ -42,13 +41,14 @@ from workers.supervision.child.messages import (
     Order,
     frame,
 )
+from workers.supervision.child_process import exit_name, is_readable
 
 _log = logging.getLogger(__name__)
 #: The folder of the packages, for children whose own import paths lack it.
 PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 #: An environment variable that every child and its descendants have.
 IN_WORKER = "TUNER_IN_WORKER"
-_PROGRAM = "workers.supervision.child.fork_server_main"
+_PROGRAM = "workers.warm.server_process"
 _EXIT_TIMEOUT_S = 10.0
 _POLL_S = 0.005
 
@@ -366,7 +366,7 @@ class _BranchProcess:
 
     def poll(self) -> int | None:
         with self._lock:
-            if self._exit_status >= 0 and _readable(self._exit_status, 0.0):
+            if self._exit_status >= 0 and is_readable(self._exit_status, 0.0):
                 self._finish()
             return self._code
 
@@ -394,13 +394,6 @@ class _BranchProcess:
         self._code = EXIT_STATUS.unpack(written)[0] if whole else -signal.SIGKILL
 
 
-def exit_name(code: int | None) -> str:
-    """A return code of `subprocess` as a signal's name or an exit code; None means SIGKILL."""
-    if code is None:
-        return "SIGKILL"
-    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
-
-
 def _await_exit(process: subprocess.Popen[bytes], timeout_s: float) -> None:
     """Wait until a process ends, for at most that time. `Popen.wait` would look every 50 ms."""
     if process.poll() is not None:
@@ -412,16 +405,9 @@ def _await_exit(process: subprocess.Popen[bytes], timeout_s: float) -> None:
             process.wait(timeout_s)
         return
     try:
-        _readable(descriptor, timeout_s)
+        is_readable(descriptor, timeout_s)
     finally:
         os.close(descriptor)
-
-
-def _readable(descriptor: int, timeout_s: float) -> bool:
-    """Whether data or the end of file arrives within that time."""
-    poller = select.poll()
-    poller.register(descriptor, select.POLLIN)
-    return bool(poller.poll(max(0.0, timeout_s) * 1000))
 
 
 def _environ() -> dict[str, str]:

@@ -1,8 +1,8 @@
 """The program of a fork server: loads libraries once, then forks a reaper and a worker per order.
 
-    python -m workers.supervision.child.fork_server_main SOCKET PATHS NAME
+    python -m workers.warm.server_process SOCKET PATHS NAME
 
-`workers.supervision.fork_server` starts it. It may also fork a branch: a fork server that has
+`workers.warm.fork_server` starts it. It may also fork a branch: a fork server that has
 loaded what this one has, and then loads more. The server outlives its children and they outlive it;
 a branch ends with its server. The server kills the session of a reaper that was itself
 killed. Callers that kill their direct children when they end, as Ray's processes do, kill the
