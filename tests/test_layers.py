@@ -108,7 +108,6 @@ ROOMS = {
     "workers.machine_lock": set[str](),
     "workers.quiet_processors": {"workers.machine_lock"},
     "workers.user_cache": set[str](),
-    "workers.torch_libraries": set[str](),
     "workers.toolchain": {"workers.environment", "workers.host", "workers.nvml"},
     "workers.supervision": {"workers.job_records"},
     "workers.warm": {

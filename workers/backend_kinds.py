@@ -24,7 +24,6 @@ __all__ = [
     "create",
     "environment",
     "names",
-    "preload",
     "spec",
     "spec_of_stored",
     "spec_of_target",
@@ -46,6 +45,8 @@ BACKENDS = PluginGroup(
         "simulated": "workers.backends.simulated.spec:SimulatedSpec",
     },
 )
+#: Former methods of specs; `BackendSpec.preload` says it all.
+_FORMER = ("builder_preload", "standby_preload", "torch_free_builder_preload", "warm_builder")
 _specs: dict[str, BackendSpec] = {}
 _unusable: set[str] = set()
 
@@ -120,7 +121,7 @@ def create(kind: str, *, index: int = 0, cache_dir: str, **options: Value) -> Ba
     """The backend of a device kind on device number `index`.
 
     cache_dir: where artifacts are installed. `environment(kind, cache_dir)` must have been in the
-    process environment before torch was imported, except for the modules that `preload` names.
+    process environment before torch was imported, except for the modules of the runners' preload.
     options: the backend's own keyword arguments. Raises `TunerError` for an unknown kind or option.
     """
     chosen = spec(kind)
@@ -140,11 +141,6 @@ def environment(kind: str, cache_dir: str) -> dict[str, str]:
     return spec(kind).environment(Path(cache_dir).resolve())
 
 
-def preload(kind: str) -> tuple[str, ...]:
-    """What the server loads from which runners' processes of this kind fork (`ForkServer`)."""
-    return spec(kind).preload()
-
-
 def _load(kind: str) -> BackendSpec:
     found = BACKENDS.load(kind)
     made = found() if inspect.isclass(found) and issubclass(found, BackendSpec) else found
@@ -153,4 +149,8 @@ def _load(kind: str) -> BackendSpec:
         raise BACKENDS.unusable(kind, f"is {name}, which is no BackendSpec")
     if made.kind != kind:
         raise BACKENDS.unusable(kind, f"names its kind {made.kind!r}; both names must be equal")
+    former = [name for name in _FORMER if hasattr(made, name)]
+    if former or "role" not in inspect.signature(made.preload).parameters:
+        named = ", ".join(former) or "preload without a role"
+        raise BACKENDS.unusable(kind, f"defines {named}, which is now preload(role, *, torch_free)")
     return made

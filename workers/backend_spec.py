@@ -15,6 +15,7 @@ from search_spaces.errors import TunerError
 from search_spaces.records import Device, Toolchain, Value
 from workers.environment import INDUCTOR, TRITON
 from workers.job_records import Artifact, BuildJob, Failure
+from workers.warm.preload import Preload, WorkerRole
 
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel
@@ -23,16 +24,6 @@ if TYPE_CHECKING:
 
 #: Describes the device of that number for a runner with these options; None where that is unknown.
 Describe = Callable[[int, Mapping[str, Value]], Device | None]
-#: What all workers load.
-WORKERS = ("workers.compiling.process_builder", "workers.measure.device_runner")
-#: How preloads begin where tensors are torch's. Waiting threads of OpenMP must not burn the cores
-#: that a variant is timed on, and Inductor must not start compiler processes.
-ENVIRONMENT = ("OMP_WAIT_POLICY=passive", "OMP_DYNAMIC=false", "TORCHINDUCTOR_COMPILE_THREADS=1")
-#: What may load while the system links torch's libraries, which takes a second, follows this.
-BEFORE_TORCH = (*ENVIRONMENT, "& workers.torch_libraries:load", *WORKERS)
-TORCH = (*BEFORE_TORCH, "torch")
-#: What the first comparison of two variants loads.
-STATISTICS = "scipy.special"
 
 
 class NodeCapacity(Protocol):
@@ -165,20 +156,6 @@ class BackendSpec:
         return None
 
     # -- builds ------------------------------------------------------------------------------------
-    def warm_builder(self, cache_dir: Path) -> None:
-        """Load in a builder's process what the first build for this kind would have to load."""
-
-    def builder_preload(self) -> tuple[str, ...]:
-        """What the server loads from which builders of a local pool fork; entries as in `preload`.
-
-        Where there are none, each builder calls `warm_builder`.
-        """
-        return ()
-
-    def torch_free_builder_preload(self) -> tuple[str, ...]:
-        """The same where no kernel needs torch for its builds (`PoolSpec.torch_free`)."""
-        return self.builder_preload()
-
     def build(
         self, job: BuildJob, cache_dir: Path, options: Mapping[str, Value]
     ) -> Artifact | Failure | None:
@@ -228,19 +205,15 @@ class BackendSpec:
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
         }
 
-    def preload(self) -> tuple[str, ...]:
-        """What the server loads from which runners fork, in this order.
+    def preload(self, role: WorkerRole, *, torch_free: bool = False) -> Preload:
+        """What the server loads from which workers of a role fork, in this order.
 
-        Entries are those of `Server.load`: `module`, `module:function`, `module:function argument`,
-        or `VARIABLE=value` for libraries that read the environment once, when they are imported.
-        What several kinds begin with is loaded once for all of them. Leave out libraries that start
-        threads when imported, and whatever opens a device.
+        What several preloads begin with is loaded once for all of them. Leave out libraries that
+        start threads when imported, and whatever opens a device. In the pool `ray` each builder
+        loads its preload itself. torch_free: for builders where no kernel needs torch for its
+        builds (`PoolSpec.torch_free`).
         """
-        return ()
-
-    def standby_preload(self) -> tuple[str, ...]:
-        """The same for standby processes, which compile baselines while the other one measures."""
-        return self.preload()
+        return Preload()
 
     def create(self, *, index: int, cache_dir: str, **options: Value) -> Backend:
         """The backend of device number `index`, in the process that owns the device.

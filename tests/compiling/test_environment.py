@@ -17,6 +17,7 @@ from workers.job_records import Artifact, BuildJob, KernelRef
 from workers.supervision.worker_lost import WorkerLost
 from workers.toolchain import differences, inductor_toolchain, mismatch, triton_toolchain
 from workers.warm.fork_server import ForkServer
+from workers.warm.preload import Preload
 
 CPU = BuildJob(
     "cpu",
@@ -35,7 +36,7 @@ GPU = BuildJob(
 
 
 def built(job, *preload):
-    server = ForkServer("builders", preload=preload)
+    server = ForkServer("builders", preload=Preload.of(*preload))
     builder = ProcessBuilder(server=server)
     try:
         return builder.build(job)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from workers.backends.cpu.spec import CpuSpec
+from workers.warm.preload import Call, WorkerRole
 
 PREPARE = """
 import os, threading
@@ -80,9 +81,11 @@ def test_dynamo_times_no_guards_after_the_sample(tmp_path):
 
 
 def test_builders_and_runners_load_the_sample_once():
-    """A server loads what the lists have in common, and it is among that."""
-    sample = "workers.compiling.inductor_sample:compile_sample"
-    builders, runners = CpuSpec().builder_preload(), CpuSpec().preload()
+    """A server loads what the preloads have in common, and it is among that."""
+    sample = Call("workers.compiling.inductor_sample", "compile_sample")
+    builders, runners = (
+        CpuSpec().preload(role).steps for role in (WorkerRole.BUILDER, WorkerRole.RUNNER)
+    )
     shared = builders.index(sample) + 1
     assert builders[:shared] == runners[:shared]
 

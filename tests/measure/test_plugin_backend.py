@@ -221,3 +221,14 @@ def test_an_entry_point_that_is_no_spec_names_its_package(tmp_path):
     assert "backend 'abacus' is dict, which is no BackendSpec" in message
     assert "abacus-for-tuner" in message
     assert "tuner.backends" in message
+
+
+@pytest.mark.parametrize("method", ["builder_preload", "preload"])
+def test_a_spec_of_an_earlier_version_is_told_what_its_preloads_are_now(tmp_path, method):
+    farm = Farm(tmp_path, "local", "1")
+    plugin = farm.installed / "abacus_plugin.py"
+    former = f'kind = "abacus"\n\n    def {method}(self):\n        return ("math",)\n'
+    plugin.write_text(plugin.read_text().replace('kind = "abacus"\n', former, 1))
+    message = farm.tuner("run", "counting", code=2)
+    assert f"backend 'abacus' defines {method}" in message
+    assert "preload(role, *, torch_free)" in message

@@ -15,6 +15,7 @@ from workers.backend_kinds import BackendSpec
 from workers.job_records import Calibration, Failure, MeasureJob, Measurement, Status, Timing
 from workers.measure.preparation_parts import PartResult, PreparationPart
 from workers.supervision.heartbeat import await_processors, heartbeat
+from workers.warm.preload import Call, Preload, WorkerRole
 
 
 class ProbeSpec(BackendSpec):
@@ -130,8 +131,9 @@ class LoadingSpec(ProbeSpec):
 
     kind = "loading"
 
-    def preload(self) -> tuple[str, ...]:
-        return ("child_targets:load",)
+    def preload(self, role: WorkerRole, *, torch_free: bool = False) -> Preload:
+        own = role is not WorkerRole.BUILDER
+        return Preload.of(Call("child_targets", "load")) if own else Preload()
 
     def create(self, *, index: int, cache_dir: str, **options: Value) -> ProbeBackend:
         return LoadingBackend()
@@ -153,8 +155,9 @@ class WaitingSpec(ProbeSpec):
 
     kind = "waiting"
 
-    def preload(self) -> tuple[str, ...]:
-        return ("child_targets:load_for_ever",)
+    def preload(self, role: WorkerRole, *, torch_free: bool = False) -> Preload:
+        own = role is not WorkerRole.BUILDER
+        return Preload.of(Call("child_targets", "load_for_ever")) if own else Preload()
 
 
 def state_of(pid: str) -> str:

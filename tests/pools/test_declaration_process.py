@@ -15,6 +15,7 @@ from workers.device import offline
 from workers.job_records import DeclarationJob, KernelRef
 from workers.pools.declaration_process import DeclarationProcess
 from workers.warm.fork_server import ForkServer
+from workers.warm.preload import Preload
 
 LIMIT_S = 60.0
 DEVICE = offline("cuda:90")
@@ -45,7 +46,7 @@ class Slow(Softmax):
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ForkServer]:
-    made = ForkServer("declared", preload=("torch", "triton"))
+    made = ForkServer("declared", preload=Preload.of("torch", "triton"))
     yield made
     made.close()
     assert not forked(os.getpid())

@@ -12,6 +12,7 @@ from processes import alive, below, forked, kill, named, process_name, wait_unti
 
 from workers.supervision.supervised_child import ChildDied, SupervisedChild
 from workers.warm.fork_server import ForkServer
+from workers.warm.preload import Call, Preload, Step, Variable
 
 LIMIT_S = 30.0
 NAME = "forked-3"
@@ -27,9 +28,14 @@ def servers() -> Iterator[list[ForkServer]]:
     assert not named(os.getpid(), NAME)
 
 
-def server_with(servers: list[ForkServer], *preload: str, shared: bool = False) -> ForkServer:
+def server_with(servers: list[ForkServer], *steps: Step | str, shared: bool = False) -> ForkServer:
+    preload = Preload.of(*steps)
     servers.append(ForkServer(NAME, paths=PATHS, preload=preload, shared=shared))
     return servers[-1]
+
+
+def call(function: str, *arguments: str, beside: bool = False) -> Call:
+    return Call("child_targets", function, arguments, beside=beside)
 
 
 def child_of(server: ForkServer) -> SupervisedChild:
@@ -37,7 +43,7 @@ def child_of(server: ForkServer) -> SupervisedChild:
 
 
 def test_children_have_the_modules_that_their_server_loaded_once(servers):
-    server = server_with(servers, "child_targets:load")
+    server = server_with(servers, call("load"))
     first, second = child_of(server), child_of(server)
     for child in (first, second):
         assert child.request("loaded_in", timeout_s=LIMIT_S) == [server.pid]
@@ -50,14 +56,14 @@ def test_children_have_the_modules_that_their_server_loaded_once(servers):
 
 
 def test_a_preload_that_fails_is_left_to_the_children(servers):
-    server = server_with(servers, "no_such_module", "child_targets:fail_to_load", "child_targets:x")
+    server = server_with(servers, "no_such_module", call("fail_to_load"), call("x"))
     child = child_of(server)
     assert child.request("echo", 1, timeout_s=LIMIT_S) == 1
     child.retire()
 
 
 def test_a_server_that_dies_while_it_loads_is_named_with_its_last_line(servers):
-    child = child_of(server_with(servers, "child_targets:load_and_die"))
+    child = child_of(server_with(servers, call("load_and_die")))
     with pytest.raises(ChildDied, match="SIGSEGV") as death:
         child.start()
     assert death.value.last_line == "no such library"
@@ -89,7 +95,7 @@ def test_children_share_a_folder_that_goes_with_their_server(
 ):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     server = server_with(servers, shared=True)
-    branch = server.branch(f"{NAME}-b")
+    branch = server.branch(f"{NAME}-b", Preload())
     first, second = child_of(server), child_of(branch)
     other = child_of(server_with(servers, shared=True))
     folder = Path(first.request("share", timeout_s=LIMIT_S))
@@ -114,7 +120,7 @@ def test_children_share_a_folder_that_goes_with_their_server(
 
 
 def test_retiring_a_child_interrupts_a_server_that_loads_for_ever(servers):
-    server = server_with(servers, "child_targets:load_for_ever")
+    server = server_with(servers, call("load_for_ever"))
     child = child_of(server)
     ends: list[str] = []
 
@@ -161,15 +167,12 @@ def test_a_server_can_be_closed_twice_and_used_again(servers):
 
 
 def test_a_branch_has_what_its_server_loaded_and_more(servers):
-    server = server_with(servers, "child_targets:add_loaded 1")
-    branch = server.branch(f"{NAME}-b")
-    branch.load("TUNER_TEST_LOADED=2", "child_targets:load_variable")
+    server = server_with(servers, call("add_loaded", "1"))
+    more = Preload.of(Variable("TUNER_TEST_LOADED", "2"), call("load_variable"))
+    branch = server.branch(f"{NAME}-b", more)
     of_branch, of_server = child_of(branch), child_of(server)
     assert of_branch.request("loaded_in", timeout_s=LIMIT_S) == [1, 2]
     assert of_server.request("loaded_in", timeout_s=LIMIT_S) == [1]
-    branch.load("child_targets:add_loaded 3")
-    of_branch.kill()
-    assert of_branch.request("loaded_in", timeout_s=LIMIT_S) == [1, 2, 3]
     of_branch.retire()
     of_server.retire()
     branch.close()
@@ -178,9 +181,8 @@ def test_a_branch_has_what_its_server_loaded_and_more(servers):
 @pytest.mark.parametrize("killed", [NAME, f"{NAME}-b"])
 def test_a_killed_server_or_branch_is_replaced_and_its_children_live_on(servers, killed):
     kept = set(forked(os.getpid()))  # by a pool that an earlier test in this process kept warm
-    server = server_with(servers, "child_targets:add_loaded 1")
-    branch = server.branch(f"{NAME}-b")
-    branch.load("child_targets:add_loaded 2")
+    server = server_with(servers, call("add_loaded", "1"))
+    branch = server.branch(f"{NAME}-b", Preload.of(call("add_loaded", "2")))
     first, second = child_of(branch), child_of(branch)
     assert first.request("loaded_in", timeout_s=LIMIT_S) == [1, 2]
     victim = next(
@@ -213,9 +215,8 @@ def test_children_see_what_the_environment_is_when_they_start(servers, monkeypat
 
 def test_the_end_of_one_child_does_not_interrupt_a_shared_server(servers, tmp_path):
     gate = tmp_path / "gate"
-    servers.append(ForkServer(NAME, paths=PATHS, shared=True))
-    server = servers[-1]
-    server.load(f"child_targets:wait_for_file {gate}", "child_targets:add_loaded 1")
+    steps = call("wait_for_file", f"{gate}"), call("add_loaded", "1")
+    server = server_with(servers, *steps, shared=True)
     first, second = child_of(server), child_of(server)
     starters = [threading.Thread(target=lambda c=c: _ends(c)) for c in (first, second)]
     starters[0].start()
@@ -237,13 +238,13 @@ def _ends(child: SupervisedChild) -> None:
         child.start()
 
 
-def test_entries_in_the_background_are_loaded_before_the_next_fork(servers, tmp_path):
+def test_steps_beside_others_are_done_before_the_next_fork(servers, tmp_path):
     gate = tmp_path / "gate"
     server = server_with(
         servers,
-        f"& child_targets:add_after {gate}",
-        "child_targets:add_loaded 1",
-        f"child_targets:touch {gate}",
+        call("add_after", f"{gate}", beside=True),
+        call("add_loaded", "1"),
+        call("touch", f"{gate}"),
     )
     child = child_of(server)
     assert child.request("loaded_in", timeout_s=LIMIT_S) == [1, 2]

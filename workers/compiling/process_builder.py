@@ -20,22 +20,25 @@ from workers.supervision.supervised_child import (
     ChildDied,
     ChildError,
     ChildTimeout,
+    SingleChild,
     SupervisedChild,
 )
 from workers.supervision.worker_lost import WorkerLost, lost_to
-from workers.warm.fork_server import ForkServer, Server
+from workers.warm.fork_server import ForkServer
+from workers.warm.preload import WorkerRole
 
 _WARM_TIMEOUT_S = 120.0
 
 _log = logging.getLogger(__name__)
 
 
-class ProcessBuilder:
+class ProcessBuilder(SingleChild):
     """Builds in a child process of low priority; implements `workers.roles.Builder`.
 
-    build_options: the options of builds, by kind. kinds: the kinds of devices for which builds
-    are likely, which `warm_up` prepares. cores: the processors it may use, empty for all. server:
-    the fork server of its child, which others share and close; by default it has its own.
+    build_options: the options of builds, by kind. kinds: the kinds of devices for whose builds
+    `warm_up` loads what a server of a local pool has. torch_free: as in `PoolSpec`. cores: the
+    processors it may use, empty for all. server: the fork server of its child, which others share
+    and close; by default it has its own.
 
     A build that takes too long is killed. A build whose compiler crashes is retried once in a fresh
     process (`workers.supervision.crash_retry`). Raises WorkerLost if the kernel or the machine is
@@ -50,15 +53,15 @@ class ProcessBuilder:
         paths: tuple[str, ...] = (),
         cwd: str | None = None,
         kinds: Sequence[str] = (),
+        torch_free: bool = False,
         cores: frozenset[int] = frozenset(),
-        server: Server | None = None,
+        server: ForkServer | None = None,
     ) -> None:
         self._worker_id = worker_id
-        self._kinds = tuple(kinds)
+        self._kinds, self._torch_free = tuple(kinds), torch_free
         self._warmed: tuple[int | None, int] = (None, 0)
         self._given_up = False
-        self._warming = False
-        self._child = SupervisedChild(
+        child = SupervisedChild(
             "workers.compiling.process_builder:BuildService",
             {"options": {kind: dict(given) for kind, given in (build_options or {}).items()}},
             environment=_environment,
@@ -69,6 +72,7 @@ class ProcessBuilder:
             nice=nice,
             cores=cores,
         )
+        super().__init__(child)
 
     @property
     def worker_id(self) -> str:
@@ -76,40 +80,28 @@ class ProcessBuilder:
         return self._worker_id
 
     @property
-    def pid(self) -> int | None:
-        """The process id of the living child."""
-        return self._child.pid
-
-    @property
     def warm(self) -> bool:
         """Whether the child has loaded the compilers, or has failed to."""
         pid = self.pid
         return self._given_up or (pid is not None and self._warmed == (pid, len(self._kinds)))
-
-    @property
-    def warming(self) -> bool:
-        """Whether `warm_up` is running, in another thread."""
-        return self._warming
 
     def warm_up(self) -> None:
         """Start the child, or load the compilers of one more kind; a few seconds at most.
 
         A child that cannot be warmed up stays as it is: its builds report what is wrong.
         """
-        self._warming = True
         try:
             start(self._child)
             pid, done = self._warmed
             if pid != self.pid:
                 self._warmed = self.pid, 0
             elif done < len(self._kinds):
-                self._child.request("warm", self._kinds[done], timeout_s=_WARM_TIMEOUT_S)
+                kind, free = self._kinds[done], self._torch_free
+                self._child.request("warm", kind, free, timeout_s=_WARM_TIMEOUT_S)
                 self._warmed = self.pid, done + 1
         except (WorkerLost, ChildTimeout, ChildDied, ChildError) as error:
             self._given_up = True
             _log.info("%s cannot be warmed up: %s", self._worker_id, one_line(f"{error}"))
-        finally:
-            self._warming = False
 
     def build(self, job: BuildJob) -> Artifact | Failure:
         """Build one variant; a Failure if the variant is at fault. Raises WorkerLost."""
@@ -135,25 +127,6 @@ class ProcessBuilder:
                     return Failure(Status.COMPILE, crash_message(cause, death), death.output)
                 _log.info("%s: retried after %s", job.job_id, death)
 
-    def suspend(self) -> None:
-        """Stop the child with its compilers until `resume`. For any thread."""
-        self._child.suspend()
-
-    def resume(self) -> None:
-        """Let the child go on. For any thread."""
-        self._child.resume()
-
-    def begin_kill(self) -> None:
-        """Begin to end the child while the caller continues; `kill` waits for its end."""
-        self._child.begin_kill()
-
-    def kill(self) -> None:
-        """End the child at once and for good, also from another thread."""
-        self._child.retire()
-
-    def close(self) -> None:
-        self._child.close()
-
 
 class BuildService:
     """The object in a builder's child process."""
@@ -163,10 +136,10 @@ class BuildService:
     ) -> None:
         self._cache_dir, self._options = cache_dir, options or {}
 
-    def warm(self, kind: str) -> None:
+    def warm(self, kind: str, torch_free: bool) -> None:
         """Load the compilers for devices of a kind before the first build needs them."""
         with span(f"warm up for {kind}", "start"):
-            backend_kinds.spec(kind).warm_builder(self._cache_dir)
+            backend_kinds.spec(kind).preload(WorkerRole.BUILDER, torch_free=torch_free).run()
 
     def build(self, job: BuildJob) -> Artifact | Failure:
         kind = job.device.kind

@@ -40,7 +40,8 @@ from workers.supervision.supervised_child import (
     SupervisedChild,
 )
 from workers.supervision.worker_lost import WorkerLost
-from workers.warm.fork_server import ForkServer, Server
+from workers.warm.fork_server import ForkServer
+from workers.warm.preload import Preload, WorkerRole
 from workers.warm.standby import ChildWithStandby
 
 _PROBE_TIMEOUT_S = 120.0
@@ -80,8 +81,8 @@ class DeviceRunner:
         cwd: str | None = None,
         launch_core: int | None = None,
         cores: frozenset[int] = frozenset(),
-        server: Server | None = None,
-        standby_server: Server | None = None,
+        server: ForkServer | None = None,
+        standby_server: ForkServer | None = None,
     ) -> None:
         self._worker_id = worker_id or f"{kind}-{index}"
         self._info: WorkerInfo | None = None
@@ -97,7 +98,9 @@ class DeviceRunner:
             self._worker_id,
             paths=paths,
             cwd=cwd,
-            preload=("workers.measure.device_runner", *backend_kinds.preload(kind)),
+            preload=Preload.of(
+                "workers.measure.device_runner", backend_kinds.spec(kind).preload(WorkerRole.RUNNER)
+            ),
         )
 
         self._standby_server = standby_server or self._server

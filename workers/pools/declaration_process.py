@@ -15,9 +15,10 @@ from workers.supervision.supervised_child import (
     ChildDied,
     ChildError,
     ChildTimeout,
+    SingleChild,
     SupervisedChild,
 )
-from workers.warm.fork_server import Server
+from workers.warm.fork_server import ForkServer
 
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel
@@ -31,22 +32,18 @@ class TracebackOfProcess(Exception):
     """The traceback of another process, as the cause of the error that it has sent."""
 
 
-class DeclarationProcess:
+class DeclarationProcess(SingleChild):
     """One process that checks declarations; implements `workers.roles.Verdict`.
 
     It begins at once and ends with its answer. server: has torch, and Triton as it compiles.
     """
 
     def __init__(
-        self, jobs: Sequence[DeclarationJob], paths: tuple[str, ...], server: Server
+        self, jobs: Sequence[DeclarationJob], paths: tuple[str, ...], server: ForkServer
     ) -> None:
         self._jobs = tuple(jobs)
-        self._child = SupervisedChild(
-            f"{__name__}:{DeclarationService.__name__}",
-            paths=paths,
-            name="declarations",
-            server=server,
-        )
+        service = f"{__name__}:{DeclarationService.__name__}"
+        super().__init__(SupervisedChild(service, paths=paths, name="declarations", server=server))
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="declarations", daemon=True)
         self._thread.start()
@@ -64,21 +61,9 @@ class DeclarationProcess:
             raise self._error
         return True
 
-    def suspend(self) -> None:
-        """Stop the process until `resume`."""
-        self._child.suspend()
-
-    def resume(self) -> None:
-        """Let the process go on."""
-        self._child.resume()
-
-    def begin_kill(self) -> None:
-        """Begin to end the process while the caller continues."""
-        self._child.begin_kill()
-
     def kill(self) -> None:
         """End the process, without an answer if there is none yet."""
-        self._child.retire()
+        super().kill()
         self._thread.join()
 
     def _run(self) -> None:

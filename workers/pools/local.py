@@ -118,7 +118,7 @@ class LocalPool(Pool):
             if spec.times_processors
         )
         count = plan.builders(_usable_cpus(), cpu_device().memory_bytes, busy, timed)
-        self._builders = [self._builder(index, servers, slots, others) for index in range(count)]
+        self._builders = [self._builder(index, servers, others) for index in range(count)]
         untimed = [
             state.runner
             for state in self._runners.values()
@@ -153,20 +153,11 @@ class LocalPool(Pool):
             standby_server=servers.standbys(slot.kind),
         )
 
-    def _builder(
-        self,
-        index: int,
-        servers: PoolServers,
-        slots: Sequence[WorkerSlot],
-        cores: frozenset[int],
-    ) -> ProcessBuilder:
-        kinds = {slot.kind for slot in slots}
+    def _builder(self, index: int, servers: PoolServers, cores: frozenset[int]) -> ProcessBuilder:
         return ProcessBuilder(
             self._plan.build_options,
             f"builder-{index}",
             paths=self._plan.paths,
-            cwd=self._plan.cwd,
-            kinds=[kind for kind in servers.cold_kinds if kind in kinds],
             cores=cores,
             server=servers.builders,
         )

@@ -31,6 +31,7 @@ class BuilderActor:
         paths: tuple[str, ...],
         cwd: str,
         kinds: tuple[str, ...] = (),
+        torch_free: bool = False,
     ) -> None:
         log_file.join(f"actor of {name}")
         tracing.join(f"actor of {name}")
@@ -41,7 +42,13 @@ class BuilderActor:
             launch, rest = shares(range(_gpus()))
             others = rest if launch else others
         self._builder = ProcessBuilder(
-            options, name, paths=paths, cwd=cwd, kinds=kinds, cores=others
+            options,
+            name,
+            paths=paths,
+            cwd=cwd,
+            kinds=kinds,
+            torch_free=torch_free,
+            cores=others,
         )
         # Runners of the node are in other processes.
         self._yielder = Yielder()

@@ -234,7 +234,10 @@ class RayPool(Pool):
             common["num_cpus"] = self._builder_cpus
             make = ray.remote(BuilderActor).options(num_gpus=0, **common)
             kinds = tuple(sorted({other.slot.kind for other in self._states if other.slot}))
-            state.actor = make.remote(state.name, plan.build_options, plan.paths, plan.cwd, kinds)
+            free = self._spec.torch_free
+            state.actor = make.remote(
+                state.name, plan.build_options, plan.paths, plan.cwd, kinds, free
+            )
         else:
             backend = backend_kinds.spec(state.slot.kind)
             needs = backend.ray_resources()

@@ -321,6 +321,37 @@ class SupervisedChild:
         return death
 
 
+class SingleChild:
+    """A worker that is one supervised child, as its pool sees it."""
+
+    def __init__(self, child: SupervisedChild) -> None:
+        self._child = child
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the living child."""
+        return self._child.pid
+
+    def suspend(self) -> None:
+        """Stop the child with its helpers until `resume`. For any thread."""
+        self._child.suspend()
+
+    def resume(self) -> None:
+        """Let the child go on. For any thread."""
+        self._child.resume()
+
+    def begin_kill(self) -> None:
+        """Begin to end the child while the caller continues; `kill` waits for its end."""
+        self._child.begin_kill()
+
+    def kill(self) -> None:
+        """End the child at once and for good. For any thread."""
+        self._child.retire()
+
+    def close(self) -> None:
+        self._child.close()
+
+
 def _result_of(reply: bytes) -> Any:
     try:
         kind, *content = pickle.loads(reply)

@@ -1,8 +1,7 @@
 """The parent's side of a fork server: a process with libraries loaded, from which children fork.
 
-    server = ForkServer("workers", preload=("torch",))
-    builders = server.branch("builders")
-    builders.load("triton", "workers.compiling.gpu")
+    server = ForkServer("workers", preload=Preload.of("torch"))
+    builders = server.branch("builders", Preload.of("triton", "workers.compiling.gpu"))
     child = SupervisedChild("package.module:Factory", server=builders)
 
 Importing torch takes three to five seconds; a fork of a process that has done so is ready within
@@ -24,24 +23,16 @@ import subprocess
 import sys
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 from workers.environment import for_workers
 from workers.supervision import process_folders
 from workers.supervision.captured_output import CapturedOutput
-from workers.supervision.child.messages import (
-    EXIT_STATUS,
-    BranchOrder,
-    ForkOrder,
-    LoadOrder,
-    Order,
-    frame,
-)
+from workers.supervision.child.messages import EXIT_STATUS, BranchOrder, ForkOrder, Order, frame
 from workers.supervision.child_process import exit_name, is_readable
+from workers.warm.preload import Preload, Step
 
 _log = logging.getLogger(__name__)
 #: The folder of the packages, for children whose own import paths lack it.
@@ -53,37 +44,42 @@ _EXIT_TIMEOUT_S = 10.0
 _POLL_S = 0.005
 
 
-class _Process(Protocol):
-    """What `subprocess.Popen` and the process of a branch have in common."""
+class ForkServer:
+    """A server. One process at a time; an order after its death starts another.
 
-    @property
-    def pid(self) -> int | None: ...
-
-    def poll(self) -> int | None: ...
-
-    def wait(self, timeout: float) -> int: ...
-
-
-class Server(ABC):
-    """A fork server of either kind. One process at a time; an order after its death starts another.
-
-    For several threads.
+    name: the name of its processes. paths: import paths, after Python's own. cwd: their working
+    folder, if it exists; it is no import path. preload: a step that fails is left to the children,
+    which report it. shared: whether children of several owners fork from it, so that the end of one
+    does not interrupt the loading; these children also share a folder. trunk: for `branch`. For
+    several threads.
     """
 
-    def __init__(self, name: str, preload: Sequence[str]) -> None:
-        self._name, self._preload = name, list(preload)
+    def __init__(
+        self,
+        name: str = "child",
+        *,
+        paths: Sequence[str] = (),
+        cwd: str | None = None,
+        preload: Preload = Preload(),  # noqa: B008 (immutable)
+        shared: bool = False,
+        trunk: ForkServer | None = None,
+    ) -> None:
+        self._name, self._preload, self._trunk = name, preload, trunk
+        self._paths, self._cwd, self._shared = tuple(paths), cwd, shared
         self._lock, self._loaded_lock = threading.Lock(), threading.Lock()
-        self._process: _Process | None = None
+        self._process: subprocess.Popen[bytes] | _BranchProcess | None = None
         self._control: socket.socket | None = None
         self._output: CapturedOutput | None = None
-        #: Load orders that were sent to the present process, and those that it has carried out.
-        self._sent = self._loaded = 0
+        #: Whether the present process has carried out the preload.
+        self._loaded = False
         #: The environment in which the present process was started.
         self._environ: dict[str, str] = {}
+        #: The folder that all children share, also those of a later process; empty for none.
+        self._folder = ""
 
     @property
     def pid(self) -> int | None:
-        """The process id of the server, for tests and people; None before its start."""
+        """The process id, for tests and people; None before the start, and for a branch."""
         process = self._process
         return process.pid if process is not None else None
 
@@ -91,7 +87,7 @@ class Server(ABC):
     def loading(self) -> bool:
         """Whether the server's process still loads libraries, so that a fork has to wait."""
         self._receive_loaded()
-        return self._process is not None and self._loaded < self._sent
+        return self._process is not None and not self._loaded
 
     @property
     def alive(self) -> bool:
@@ -104,22 +100,9 @@ class Server(ABC):
         with self._lock:
             self._ensure()
 
-    def load(self, *entries: str) -> None:
-        """Have the server load more before later forks. Returns at once.
-
-        entries: `module`, `module:function`, `module:function argument` or `VARIABLE=value`; with
-        `&` in front, in a thread while later entries of this call load. An entry that fails is left
-        to the children, which report it. Starts no process.
-        """
-        with self._lock:
-            self._preload += entries
-            if self._control is not None:
-                with suppress(OSError):  # it has ended; another process loads all of them
-                    self._send_load(entries)
-
-    def loads(self, entry: str) -> bool:
-        """Whether the entry is among those that the server loads, or has forked with."""
-        return entry in self._preload
+    def loads(self, step: Step) -> bool:
+        """Whether the step is among those that the server loads, or has forked with."""
+        return step in self._preload.steps or (self._trunk is not None and self._trunk.loads(step))
 
     def fork(self, order: ForkOrder, descriptors: Sequence[int]) -> None:
         """Order a child, and return before it is forked. Raises OSError if no server starts."""
@@ -128,39 +111,59 @@ class Server(ABC):
             changed = {**_changes(self._environ), **order["environment"]}
             self._order({**order, "environment": changed}, descriptors)
 
-    def branch(self, name: str) -> Branch:
-        """A server that will be a fork of this one, with all that is loaded by then."""
-        return Branch(self, name)
+    def branch(self, name: str, preload: Preload) -> ForkServer:
+        """A server that will be a fork of this one, and ends with its process."""
+        return ForkServer(name, preload=preload, shared=True, trunk=self)
 
-    def fork_branch(self, name: str, descriptors: Sequence[int]) -> dict[str, str]:
-        """For `Branch`: order its process; returns the environment that it will have."""
-        with self._lock:
-            self._ensure()
-            self._order(BranchOrder(branch=name), descriptors)
-            return self._environ
-
-    @abstractmethod
     def interrupt(self) -> None:
         """Kill a server that is still loading, if no other child waits for it."""
+        if not self._shared and self.loading:
+            self.kill()
+
+    def kill(self) -> None:
+        """Kill the server, and with it its branches and waiting orders. Its children live on."""
+        process = self._process
+        if isinstance(process, subprocess.Popen):
+            process.kill()
 
     def exit_report(self) -> tuple[str, str] | None:
-        """How the server ended (`SIGSEGV`, `exit code 3`) and what it printed; None if alive."""
+        """How the server ended (`SIGSEGV`, `exit code 3`) and what it printed; None if alive.
+
+        Of a branch that has printed nothing, how its trunk ended, if it did.
+        """
         process, output = self._process, self._output
-        if process is None or output is None or not self._ended():
+        if process is None or output is None or (self._receive_loaded() and self.alive):
             return None
         code: int | None = None
         with suppress(subprocess.TimeoutExpired):
             code = process.wait(_EXIT_TIMEOUT_S)
         output.finish()
-        return exit_name(code), output.text()
+        own = exit_name(code), output.text()
+        return own if own[1] or self._trunk is None else self._trunk.exit_report() or own
 
-    @abstractmethod
     def close(self) -> None:
-        """End the server, after its children. A later order starts another one."""
+        """End the server after its children; a later order starts another one.
+
+        Returns at once for a branch: its trunk waits for it.
+        """
+        with self._lock:
+            process, control, output = self._process, self._control, self._output
+            self._process = self._control = self._output = None
+        if process is None or control is None or output is None:
+            return
+        control.close()
+        if isinstance(process, _BranchProcess):
+            process.forget()
+            return
+        _await_exit(process, _EXIT_TIMEOUT_S)
+        process.kill()
+        process.wait()
+        process_folders.remove(self._folder)
+        output.finish()
 
     # -- with the lock held ------------------------------------------------------------------------
     def _ensure(self) -> None:
-        if self._process is None or self._process.poll() is not None:
+        if not self.alive:
             self._start()
 
     def _order(self, order: Order, descriptors: Sequence[int]) -> None:
@@ -170,16 +173,12 @@ class Server(ABC):
             self._start()
             self._send(order, descriptors)
 
-    def _send(self, order: Order, descriptors: Sequence[int]) -> None:
+    def _send(self, order: Order | Preload, descriptors: Sequence[int]) -> None:
         assert self._control is not None
         message = frame(pickle.dumps(order))
         # One system call: a caller killed between two would leave a folder that no reaper removes.
         sent = socket.send_fds(self._control, [message], list(descriptors))
         self._control.sendall(message[sent:])
-
-    def _send_load(self, entries: Sequence[str]) -> None:
-        self._send(LoadOrder(entries=list(entries)), ())
-        self._sent += 1
 
     def _start(self) -> None:
         if self._process is not None:
@@ -188,7 +187,7 @@ class Server(ABC):
         if self._control is not None:
             self._control.close()
             self._control = None
-        self._sent = self._loaded = 0
+        self._loaded = False
         output_read, output_write = os.pipe()
         try:
             self._control, theirs = socket.socketpair()
@@ -197,7 +196,8 @@ class Server(ABC):
             os.close(output_write)
             raise
         try:
-            self._process, self._environ = self._launch(theirs, output_write)
+            launch = self._launch if self._trunk is None else self._launch_branch
+            launch(theirs, output_write)
         except OSError:
             os.close(output_read)
             self._control.close()
@@ -208,96 +208,15 @@ class Server(ABC):
             os.close(output_write)
         self._output = CapturedOutput(output_read)
         with suppress(ConnectionError):  # it has ended; its first child says how
-            self._send_load(self._preload)
+            self._send(self._preload, ())
         _log.debug("%s: fork server started", self._name)
 
-    @abstractmethod
-    def _launch(self, control: socket.socket, output: int) -> tuple[_Process, dict[str, str]]:
-        """Start a process that serves `control`; returns it and its environment."""
-
-    def _take(self) -> tuple[_Process, CapturedOutput] | None:
-        """Forget the process and close its control socket, which ends it after its children."""
-        with self._lock:
-            process, control, output = self._process, self._control, self._output
-            self._process = self._control = self._output = None
-        if process is None or control is None or output is None:
-            return None
-        control.close()
-        return process, output
-
-    # -- without it --------------------------------------------------------------------------------
-    def _ended(self) -> bool:
-        if self._receive_loaded() == b"":
-            return True
-        process = self._process
-        return process is not None and process.poll() is not None
-
-    def _receive_loaded(self) -> bytes | None:
-        """Bytes by which the server says that it has loaded; b"" after its end, None before."""
-        control = self._control
-        if control is None:
-            return b""
-        with self._loaded_lock:
-            try:
-                received = control.recv(64, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                return None
-            except OSError:
-                return b""
-            self._loaded += len(received)
-            return received
-
-
-class ForkServer(Server):
-    """A server with a process that this one starts.
-
-    name: the name of its processes. paths: import paths, after Python's own. cwd: their working
-    folder, if it exists; it is no import path. preload: as for `load`. shared: whether children of
-    several owners fork from it, so that the end of one does not interrupt the loading; these
-    children also share a folder.
-    """
-
-    def __init__(
-        self,
-        name: str = "child",
-        *,
-        paths: Sequence[str] = (),
-        cwd: str | None = None,
-        preload: Sequence[str] = (),
-        shared: bool = False,
-    ) -> None:
-        super().__init__(name, preload)
-        self._paths, self._cwd, self._shared = tuple(paths), cwd, shared
-        self._popen: subprocess.Popen[bytes] | None = None
-        #: The folder that all children share, also those of a later process; empty for none.
-        self._folder = ""
-
-    def interrupt(self) -> None:
-        process = self._popen
-        if process is not None and not self._shared and self.loading:
-            process.kill()
-
-    def kill(self) -> None:
-        """Kill the server, and with it its branches and waiting orders. Its children live on."""
-        process = self._popen
-        if process is not None:
-            process.kill()
-
-    def close(self) -> None:
-        taken, process = self._take(), self._popen
-        if taken is None or process is None:
-            return
-        _await_exit(process, _EXIT_TIMEOUT_S)
-        process.kill()
-        process.wait()
-        process_folders.remove(self._folder)
-        taken[1].finish()
-
-    def _launch(self, control: socket.socket, output: int) -> tuple[_Process, dict[str, str]]:
+    def _launch(self, control: socket.socket, output: int) -> None:
+        """Start a process that serves `control`."""
         environ = _environ()
         if self._shared:
             self._folder = self._folder or process_folders.unused_name()
-        self._popen = subprocess.Popen(
+        self._process = subprocess.Popen(
             [
                 *(sys.executable, "-u", "-m", _PROGRAM),
                 *(f"{control.fileno()}", os.pathsep.join(self._paths), self._name),
@@ -310,47 +229,41 @@ class ForkServer(Server):
             cwd=self._cwd if self._cwd and os.path.isdir(self._cwd) else None,
             start_new_session=True,
         )
-        return self._popen, environ
+        self._environ = environ
 
-
-class Branch(Server):
-    """A server whose process is a fork of another server's. It ends with that process."""
-
-    def __init__(self, trunk: Server, name: str) -> None:
-        super().__init__(name, ())
-        self._trunk = trunk
-
-    def loads(self, entry: str) -> bool:
-        return super().loads(entry) or self._trunk.loads(entry)
-
-    @property
-    def loading(self) -> bool:
-        return super().loading or (self._process is not None and self._trunk.loading)
-
-    def interrupt(self) -> None:
-        """Do nothing: a branch is shared."""
-
-    def exit_report(self) -> tuple[str, str] | None:
-        """As for any server; that of the trunk where the trunk ended before the branch began."""
-        own = super().exit_report()
-        return own and (own if own[1] else self._trunk.exit_report() or own)
-
-    def close(self) -> None:
-        """End the branch after its children. Returns at once; its trunk waits for it."""
-        taken = self._take()
-        if taken is not None and isinstance(taken[0], _BranchProcess):
-            taken[0].forget()
-
-    def _launch(self, control: socket.socket, output: int) -> tuple[_Process, dict[str, str]]:
+    def _launch_branch(self, control: socket.socket, output: int) -> None:
+        """The same by a fork of the trunk, which reports the exit status."""
+        trunk = self._trunk
+        assert trunk is not None
         status_read, status_write = os.pipe()
         try:
-            environ = self._trunk.fork_branch(self._name, (control.fileno(), output, status_write))
+            with trunk._lock:
+                trunk._ensure()
+                descriptors = (control.fileno(), output, status_write)
+                trunk._order(BranchOrder(branch=self._name), descriptors)
+                self._environ = trunk._environ
         except OSError:
             os.close(status_read)
             raise
         finally:
             os.close(status_write)
-        return _BranchProcess(status_read), environ
+        self._process = _BranchProcess(status_read)
+
+    # -- without it --------------------------------------------------------------------------------
+    def _receive_loaded(self) -> bool:
+        """Take note of the server's word that it has loaded; False where it has ended."""
+        control = self._control
+        if control is None:
+            return False
+        with self._loaded_lock:
+            try:
+                received = control.recv(1, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+            self._loaded = self._loaded or bool(received)
+            return bool(received)
 
 
 class _BranchProcess:

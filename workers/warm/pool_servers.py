@@ -1,7 +1,7 @@
 """The fork servers of one local pool: every library is imported once for all of its processes.
 
-The preloads of builders and of each kind of runner are lists. A server loads what all lists begin
-with; where they differ, branches of it load the rest. For `cuda` alone:
+A server loads what all preloads begin with; where they differ, branches of it load the rest. For
+`cuda` alone:
 
     workers             Triton, the digest of its files, torch, workers.backends.cuda.backend
       +-- builders      workers.compiling.gpu, one small compilation
@@ -24,21 +24,23 @@ import atexit
 import itertools
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
-from workers.warm.fork_server import IN_WORKER, ForkServer, Server
+from workers.warm.fork_server import IN_WORKER, ForkServer
+from workers.warm.preload import WORKERS, Import, Preload, Step, Variable, WorkerRole
 
 if TYPE_CHECKING:
     from search_spaces.records import Device, Value
-    from workers.backend_spec import Describe
+    from workers.backend_spec import BackendSpec, Describe
 
 #: The key of the builders' preload, and the end of the keys of standbys; no kind has such a name.
 _BUILDERS, _STANDBY = "builders", " standby"
-_ROOT = "workers"
+_TORCH = Import("torch")
 #: By this variable Triton interprets all kernels of a process.
-_INTERPRETS = "TRITON_INTERPRET=1"
+_INTERPRETS = Variable("TRITON_INTERPRET", "1")
 
 
 class PoolServers:
@@ -51,54 +53,36 @@ class PoolServers:
         self, kinds: Iterable[str], paths: Sequence[str], cwd: str, *, torch_free: bool = False
     ) -> None:
         from workers import backend_kinds
-        from workers.backend_spec import WORKERS
 
         self.kinds, self.cwd, self.torch_free = frozenset(kinds), cwd, torch_free
         #: The process that owns the servers; a fork of it must not use them.
         self.pid = os.getpid()
         specs = {kind: backend_kinds.spec(kind) for kind in sorted(self.kinds)}
-        # What builders share with a runner of kind `cpu` comes first, and is loaded once.
-        ordered = sorted(specs.values(), key=lambda spec: spec.accelerator or not spec.timed)
-        for_builders = [
-            entry
-            for spec in ordered
-            for entry in (
-                spec.torch_free_builder_preload() if torch_free else spec.builder_preload()
-            )
-        ]
-        preloads = {kind: spec.preload() for kind, spec in specs.items()}
+        wanted = _preloads(specs, torch_free=torch_free)
         #: Whether there is anything to load before the first worker forks.
-        self.heavy = bool(for_builders or any(preloads.values()))
-        #: The kinds for which each builder has to warm up by itself.
-        self.cold_kinds = [kind for kind, spec in specs.items() if not spec.builder_preload()]
-        self._root = ForkServer(_ROOT, paths=paths, cwd=cwd, shared=True)
-        self._of: dict[str, Server] = {}
-        self._branches: list[Server] = []
-        standbys = {
-            kind + _STANDBY: spec.standby_preload()
-            for kind, spec in specs.items()
-            if spec.standby and spec.standby_preload() != preloads[kind]
-        }
-        wanted = {_BUILDERS: for_builders, **preloads, **standbys}
+        self.heavy = any(preload.steps for preload in wanted.values())
+        self._of: dict[str, ForkServer] = {}
+        #: All servers, each before its branches.
+        self._servers: list[ForkServer] = []
         self._assign(
-            self._root,
             {
-                name: tuple(
-                    dict.fromkeys(entries if WORKERS[0] in entries else (*WORKERS, *entries))
-                )
-                for name, entries in wanted.items()
+                name: (
+                    preload if WORKERS.steps[0] in preload.steps else Preload.of(WORKERS, preload)
+                ).steps
+                for name, preload in wanted.items()
             },
+            lambda common: ForkServer("workers", paths=paths, cwd=cwd, shared=True, preload=common),
         )
         self._describing = {kind: spec.make_describe for kind, spec in specs.items()}
         self._describe: dict[str, Describe] = {}
         self._started = False
 
     @property
-    def builders(self) -> Server:
+    def builders(self) -> ForkServer:
         """The server from which builders fork."""
         return self._of[_BUILDERS]
 
-    def runners(self, kind: str) -> Server:
+    def runners(self, kind: str) -> ForkServer:
         """The server from which runners of a kind fork."""
         return self._of[kind]
 
@@ -108,15 +92,14 @@ class PoolServers:
         loaded = torch_free or not self.torch_free
         return here and loaded and self.kinds >= set(kinds) and self.pid == os.getpid()
 
-    def standbys(self, kind: str) -> Server:
+    def standbys(self, kind: str) -> ForkServer:
         """The server from which their standby processes fork."""
         return self._of.get(kind + _STANDBY) or self._of[kind]
 
     @property
-    def with_torch(self) -> Server | None:
+    def with_torch(self) -> ForkServer | None:
         """A server that has torch, and no Triton that interprets; None if there is none."""
-        servers = (self._root, *self._branches)
-        fit = (one for one in servers if one.loads("torch") and not one.loads(_INTERPRETS))
+        fit = (one for one in self._servers if one.loads(_TORCH) and not one.loads(_INTERPRETS))
         return next(fit, None)
 
     def start(self) -> None:
@@ -128,7 +111,7 @@ class PoolServers:
             return
         self._started = True
         with suppress(OSError):
-            for server in (self._root, *self._branches):
+            for server in self._servers:
                 server.start()
         self._describe = {kind: begin() for kind, begin in self._describing.items()}
 
@@ -140,35 +123,51 @@ class PoolServers:
     @property
     def loading(self) -> bool:
         """Whether a living server still loads libraries."""
-        return any(one.loading and one.alive for one in (self._root, *self._branches))
+        return any(one.loading and one.alive for one in self._servers)
 
     def kill_if_loading(self) -> None:
         """Kill servers that still load libraries, which no worker needs any more."""
         if self.loading:
-            self._root.kill()
+            self._servers[0].kill()
 
     def close(self) -> None:
         """End all servers after their workers."""
-        for branch in self._branches:
-            branch.close()
-        self._root.close()
+        for server in reversed(self._servers):
+            server.close()
 
-    def _assign(self, server: Server, wanted: Mapping[str, Sequence[str]]) -> None:
-        """Have `server` load what all of `wanted` begin with, and branches of it the rest."""
+    def _assign(
+        self,
+        wanted: Mapping[str, Sequence[Step]],
+        make: Callable[[Preload], ForkServer],
+    ) -> None:
+        """Have a server load what all of `wanted` begin with, and branches of it the rest."""
         rows = zip(*wanted.values(), strict=False)
         common = [row[0] for row in itertools.takewhile(lambda row: len(set(row)) == 1, rows)]
-        server.load(*common)
-        groups: dict[str | None, dict[str, Sequence[str]]] = {}
-        for name, entries in wanted.items():
-            rest = entries[len(common) :]
+        server = make(Preload.of(*common))
+        self._servers.append(server)
+        groups: dict[Step | None, dict[str, Sequence[Step]]] = {}
+        for name, steps in wanted.items():
+            rest = steps[len(common) :]
             groups.setdefault(rest[0] if rest else None, {})[name] = rest
-        for first, group in groups.items():
-            if first is None:
-                self._of.update(dict.fromkeys(group, server))
-            else:
-                branch = server.branch("+".join(group))
-                self._branches.append(branch)
-                self._assign(branch, group)
+        self._of.update(dict.fromkeys(groups.pop(None, ()), server))
+        for group in groups.values():
+            self._assign(group, partial(server.branch, "+".join(group)))
+
+
+def _preloads(specs: Mapping[str, BackendSpec], *, torch_free: bool) -> dict[str, Preload]:
+    """What builders load, the runners of each kind, and their standbys where they load more."""
+    # What builders share with a runner of kind `cpu` comes first, and is loaded once.
+    ordered = sorted(specs.values(), key=lambda spec: spec.accelerator or not spec.timed)
+    builders = (spec.preload(WorkerRole.BUILDER, torch_free=torch_free) for spec in ordered)
+    runners = {kind: spec.preload(WorkerRole.RUNNER) for kind, spec in specs.items()}
+    standbys = {
+        kind: spec.preload(WorkerRole.STANDBY) for kind, spec in specs.items() if spec.standby
+    }
+    return {
+        _BUILDERS: Preload.of(*builders),
+        **runners,
+        **{kind + _STANDBY: one for kind, one in standbys.items() if one != runners[kind]},
+    }
 
 
 _lock = threading.Lock()

@@ -12,7 +12,6 @@ server only; reapers and workers are its children and clean up by themselves.
 from __future__ import annotations
 
 import gc
-import importlib
 import os
 import pickle
 import resource
@@ -20,9 +19,8 @@ import select
 import signal
 import socket
 import sys
-import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -45,6 +43,7 @@ from workers.supervision.child.process_control import (
 )
 from workers.supervision.child.reaper import kill_session, supervise
 from workers.supervision.child.worker_loop import append_paths, work
+from workers.warm.preload import Preload
 
 
 def main(argv: list[str]) -> None:
@@ -88,9 +87,9 @@ class ForkServerProcess:
             else:
                 self._carry_out(*received)
 
-    def _carry_out(self, order: Order, descriptors: list[int]) -> None:
-        if "entries" in order:
-            _load_all(order["entries"])
+    def _carry_out(self, order: Order | Preload, descriptors: list[int]) -> None:
+        if isinstance(order, Preload):
+            order.run()
             # Forks then neither scan these objects nor copy their pages.
             gc.freeze()
             with suppress(OSError):  # the caller has ended
@@ -176,42 +175,7 @@ class ForkServerProcess:
                 os.close(exit_status)
 
 
-def _load_all(entries: Sequence[str]) -> None:
-    """Load entries one after the other, but those that begin with `&` meanwhile in threads.
-
-    No thread is alive afterwards: it might hold a lock at a fork.
-    """
-    threads = []
-    for entry in entries:
-        if entry.startswith("&"):
-            threads.append(threading.Thread(target=_load, args=(entry[1:].strip(),)))
-            threads[-1].start()
-        else:
-            _load(entry)
-    for thread in threads:
-        thread.join()
-
-
-def _load(entry: str) -> None:
-    with tracing.span(f"load {entry}", "start", least_s=0.005):
-        _load_untraced(entry)
-
-
-def _load_untraced(entry: str) -> None:
-    """Import a module, call a function of it, or set a variable of the environment."""
-    called, _, argument = entry.partition(" ")
-    module, _, name = called.partition(":")
-    variable, assigned, value = entry.partition("=")
-    if assigned and variable.isidentifier():
-        os.environ[variable] = value
-        return
-    with suppress(Exception):  # the child that needs it reports the error
-        loaded = importlib.import_module(module)
-        if name:
-            getattr(loaded, name)(*([argument] if argument else []))
-
-
-def _receive(control: socket.socket) -> tuple[Order, list[int]] | None:
+def _receive(control: socket.socket) -> tuple[Order | Preload, list[int]] | None:
     """The next order with its descriptors; None at the end of file."""
     header, descriptors, _, _ = socket.recv_fds(control, LENGTH_BYTES, DESCRIPTORS)
     for descriptor in descriptors:

@@ -6,16 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search_spaces.records import Device, Toolchain, Value
-from workers.backend_spec import STATISTICS, TORCH, BackendSpec, Describe
+from workers.backend_spec import BackendSpec, Describe
 from workers.job_records import Artifact, BuildJob, Failure
+from workers.warm.preload import STATISTICS, TORCH, Call, Preload, WorkerRole
 
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel
     from workers.roles import Backend
 
-_INDUCTOR = (
-    *(*TORCH, "torch._inductor.compile_fx", "workers.compiling.inductor"),
-    "workers.compiling.inductor_sample:compile_sample",
+_INDUCTOR = Preload.of(
+    *(TORCH, "torch._inductor.compile_fx", "workers.compiling.inductor"),
+    Call("workers.compiling.inductor_sample", "compile_sample"),
 )
 
 
@@ -45,15 +46,6 @@ class CpuSpec(BackendSpec):
 
         return inductor_toolchain()
 
-    def warm_builder(self, cache_dir: Path) -> None:
-        import importlib
-
-        importlib.import_module("torch._inductor.compile_fx")
-        importlib.import_module("workers.compiling.inductor")
-
-    def builder_preload(self) -> tuple[str, ...]:
-        return _INDUCTOR
-
     def compile(self, kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
         from workers.compiling.inductor import build_cpu
 
@@ -72,10 +64,12 @@ class CpuSpec(BackendSpec):
             "OMP_DYNAMIC": "false",
         }
 
-    def preload(self) -> tuple[str, ...]:
+    def preload(self, role: WorkerRole, *, torch_free: bool = False) -> Preload:
+        if role is WorkerRole.BUILDER:
+            return _INDUCTOR
         # Inductor has chosen the folder of its precompiled headers during its import.
-        headers = "workers.compiling.isa:without_header_precompilation"
-        return (*_INDUCTOR, headers, "workers.backends.cpu.backend", STATISTICS)
+        headers = Call("workers.compiling.isa", "without_header_precompilation")
+        return Preload.of(_INDUCTOR, headers, "workers.backends.cpu.backend", STATISTICS)
 
     def create(self, *, index: int, cache_dir: str, **options: Value) -> Backend:
         from workers.backends.cpu.backend import CpuBackend

@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from search_spaces.errors import TunerError
 from search_spaces.records import Device
 from workers import backend_kinds
-from workers.backend_spec import BEFORE_TORCH, ENVIRONMENT, STATISTICS, WORKERS, BackendSpec
+from workers.backend_spec import BackendSpec
 from workers.job_records import Artifact, BuildJob, Failure
 from workers.supervision.process_folders import shared_folder
+from workers.warm.preload import (
+    BEFORE_TORCH,
+    ENVIRONMENT,
+    STATISTICS,
+    WORKERS,
+    Call,
+    Preload,
+    Variable,
+    WorkerRole,
+)
 
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel
 
-_TRITON_KEY = "triton.runtime.cache:triton_key"
+#: The digest of Triton's own files, which is part of the name of every cached binary.
+TRITON_KEY = Call("triton.runtime.cache", "triton_key")
 #: What torch.compile loads. Without the variable, asking whether there is a device would open it.
-_INDUCTOR = (
-    "PYTORCH_NVML_BASED_CUDA_CHECK=1",
+_INDUCTOR = Preload.of(
+    Variable("PYTORCH_NVML_BASED_CUDA_CHECK", "1"),
     "torch._inductor.compile_fx",
-    "PYTORCH_NVML_BASED_CUDA_CHECK=",
+    Variable("PYTORCH_NVML_BASED_CUDA_CHECK", ""),
 )
 #: A small kernel whose build loads Triton and its compilers.
 _SAMPLE = "softmax"
@@ -57,9 +69,6 @@ class GpuSpec(BackendSpec):
     def check_target(self, target: str) -> None:
         self.offline(target)
 
-    def warm_builder(self, cache_dir: Path) -> None:
-        warm_triton(self.offline(self.usual_target), cache_dir)
-
     def compile(self, kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
         from workers.compiling.gpu import build_gpu
 
@@ -79,46 +88,35 @@ class GpuSpec(BackendSpec):
         shared = {"TRITON_CACHE_MANAGER": "workers.compiling.host_modules:HostModules"}
         return {**super().environment(cache_dir), **shared}
 
-    def preload(self) -> tuple[str, ...]:
-        """Triton, the digest of its own files, which is part of the name of every cached binary,
-        and torch."""
-        return (
-            *(*BEFORE_TORCH, "triton", f"& {_TRITON_KEY}"),
+    def preload(self, role: WorkerRole, *, torch_free: bool = False) -> Preload:
+        compiler = Preload.of("workers.compiling.gpu", load_compilers(self.usual_target))
+        if role is WorkerRole.BUILDER and torch_free:
+            return Preload.of(ENVIRONMENT, WORKERS, "triton", TRITON_KEY, compiler)
+        own = {WorkerRole.BUILDER: compiler, WorkerRole.STANDBY: _INDUCTOR}
+        return Preload.of(
+            *(BEFORE_TORCH, "triton", replace(TRITON_KEY, beside=True)),
             *(f"workers.backends.{self.kind}.backend", STATISTICS, "torch"),
+            own.get(role, Preload()),
         )
 
-    def standby_preload(self) -> tuple[str, ...]:
-        return (*self.preload(), *_INDUCTOR)
 
-    def builder_preload(self) -> tuple[str, ...]:
-        return (*self.preload(), *self._compiler())
-
-    def torch_free_builder_preload(self) -> tuple[str, ...]:
-        return (*ENVIRONMENT, *WORKERS, "triton", _TRITON_KEY, *self._compiler())
-
-    def _compiler(self) -> tuple[str, ...]:
-        return "workers.compiling.gpu", f"{__name__}:compile_sample {self.usual_target}"
+def load_compilers(target: str) -> Call:
+    """The step that loads all of Triton's compilers."""
+    return Call(__name__, compile_sample.__name__, (target,))
 
 
 def compile_sample(target: str) -> None:
-    """Compile a small kernel in a builders' fork server, whose forks then have all of Triton ready.
+    """Compile a small kernel, whose code is never run, so that forks have all of Triton ready.
 
     No device is visible meanwhile: a process that has asked the driver for one cannot be forked.
     """
+    from workers.compiling import build
     from workers.device import offline
     from workers.environment import set_variables
 
     hidden = {one.visible_devices: "" for one in backend_kinds.specs() if one.visible_devices}
     with set_variables(**hidden), tempfile.TemporaryDirectory(prefix="tuner-") as folder:
-        warm_triton(offline(target), Path(folder))
-
-
-def warm_triton(device: Device, cache_dir: Path) -> None:
-    """Compile a small kernel for a device; its code is never run."""
-    from workers.compiling import build
-
-    _, job = sample(device)
-    build(job, cache_dir / "warm-up")
+        build(sample(offline(target))[1], Path(folder))
 
 
 def sample(device: Device) -> tuple[Kernel, BuildJob]:

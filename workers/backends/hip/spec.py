@@ -11,6 +11,7 @@ from workers.backend_spec import Peak
 from workers.backends.gpu.spec import GpuSpec
 from workers.backends.hip import limits
 from workers.job_records import Artifact, BuildJob, Failure
+from workers.warm.preload import Preload, WorkerRole
 
 if TYPE_CHECKING:
     from search_spaces.kernel import Kernel
@@ -40,8 +41,8 @@ class HipSpec(GpuSpec):
 
         return detect(index)
 
-    def torch_free_builder_preload(self) -> tuple[str, ...]:
-        return self.builder_preload()
+    def preload(self, role: WorkerRole, *, torch_free: bool = False) -> Preload:
+        return super().preload(role)
 
     def compile(self, kernel: Kernel, job: BuildJob, cache_dir: Path) -> Artifact | Failure:
         # Triton's AMD backend specialises kernels by the size of the storage of torch's tensors.

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search_spaces.records import Device, Value
-from workers.backend_spec import TORCH, BackendSpec, Describe
+from workers.backend_spec import BackendSpec, Describe
+from workers.warm.preload import TORCH, Preload, Variable, WorkerRole
 
 if TYPE_CHECKING:
     from workers.roles import Backend
@@ -41,26 +42,18 @@ class InterpreterSpec(BackendSpec):
     def detect(self, index: int) -> Device:
         return self.find_devices()[0]
 
-    def warm_builder(self, cache_dir: Path) -> None:
-        from workers.backends.gpu.spec import warm_triton
-        from workers.device import offline
-
-        warm_triton(offline(_WARM_UP_TARGET), cache_dir)
-
     def make_describe(self) -> Describe:
         return lambda index, options: self.detect(index)
 
-    def preload(self) -> tuple[str, ...]:
+    def preload(self, role: WorkerRole, *, torch_free: bool = False) -> Preload:
+        from workers.backends.gpu.spec import TRITON_KEY, load_compilers
+
+        if role is WorkerRole.BUILDER:
+            compilers = load_compilers(_WARM_UP_TARGET)
+            return Preload.of(TORCH, "triton", TRITON_KEY, "workers.compiling.gpu", compilers)
         # Triton reads the variable for the functions of its language when it is imported.
-        return (*TORCH, "TRITON_INTERPRET=1", "triton", "workers.backends.interpreter.backend")
-
-    def builder_preload(self) -> tuple[str, ...]:
-        from workers.backends.gpu import spec
-
-        return (
-            *(*TORCH, "triton", "triton.runtime.cache:triton_key", "workers.compiling.gpu"),
-            f"{spec.__name__}:{spec.compile_sample.__name__} {_WARM_UP_TARGET}",
-        )
+        interprets = Variable("TRITON_INTERPRET", "1")
+        return Preload.of(TORCH, interprets, "triton", "workers.backends.interpreter.backend")
 
     def environment(self, cache_dir: Path) -> dict[str, str]:
         return {**super().environment(cache_dir), "TRITON_INTERPRET": "1"}

@@ -1,7 +1,8 @@
 """What the two sides of a supervised process send each other, and over which descriptors.
 
-    order         parent -> fork server   socket: length, pickled order, and its descriptors
-    loaded        fork server -> parent   the same socket: `LOADED` for each `LoadOrder`
+    order         parent -> fork server   socket: length, pickled order, and its descriptors; the
+                                          first one is what the server loads, a `Preload`
+    loaded        fork server -> parent   the same socket: `LOADED`, once
     request       parent -> worker        pipe: length, pickle; the first one is the setup
     heartbeat     worker -> parent        pipe: length, `HEARTBEAT`, UTF-8 text
     alone         worker -> parent        the same pipe: length, `ALONE`; the parent answers with an
@@ -24,21 +25,12 @@ LENGTH_BYTES = 8
 #: The most descriptors of an order: those of a fork are requests, replies, lifeline, output and
 #: exit status, those of a branch control socket, output and exit status.
 DESCRIPTORS = 5
-#: A fork server's answer to a `LoadOrder`.
+#: A fork server's answer to its `Preload`.
 LOADED = b"r"
 #: Kinds of messages on the reply pipe.
 HEARTBEAT, ALONE, REPLY = b"h", b"a", b"r"
 #: The worker's exit code; minus the signal's number where a signal ended it.
 EXIT_STATUS = struct.Struct("=i")
-
-
-@final
-class LoadOrder(TypedDict):
-    """What a fork server loads before it carries out later orders."""
-
-    #: `module`, `module:function`, `module:function argument` or `VARIABLE=value`; with `&` in
-    #: front, in a thread while later entries load.
-    entries: list[str]
 
 
 @final
@@ -61,7 +53,7 @@ class ForkOrder(TypedDict):
     environment: dict[str, str | None]
 
 
-Order = LoadOrder | BranchOrder | ForkOrder
+Order = BranchOrder | ForkOrder
 
 
 class Setup(TypedDict):
