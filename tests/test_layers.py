@@ -88,7 +88,6 @@ ROOMS = {
         "tuner.campaign",
         "tuner.integrations",
         "tuner.progress",
-        "tuner.runtime",
         "tuner.settings",
         "tuner.tables",
     },

@@ -14,14 +14,14 @@ import typer
 from search_spaces.errors import TunerError
 from tuner.cli.command_context import configured_kernels, settings_of
 from tuner.cli.console import Format, emit, note
-from tuner.cli.doctor_kernels import examine_kernel_library
 from tuner.cli.progress import watch
 from tuner.cli.run import interruptible
 from tuner.cli.variant_options import filled_columns
 
 if TYPE_CHECKING:
-    from tuner.integrations import Adapter
-    from tuner.library_doctor import Examined, Expectation
+    from tuner.integrations import Adapter, ExaminedLaunch
+    from tuner.library_doctor.expectations import Expectation
+    from tuner.library_doctor.states import Examined
     from tuner.settings.sections import Settings
 
 _COLUMNS = ("layer", "problem", "state", "rows", "triton", "gain", "gpu_minutes", "note")
@@ -41,6 +41,11 @@ _EVERYTHING = (
     "gpu_minutes",
     "note",
 )
+_LAUNCH_COLUMNS = ("layer", "kernel", "problem", "state", "entries", "tokens", "triton", "note")
+_LAUNCH_PLACES = ("library", "layer", "kernel", "problem", "device", "state", "path")
+_LAUNCH_EVERYTHING = (*_LAUNCH_PLACES, "entries", "tokens", "triton", "note")
+#: Numbers of tokens that a table for readers lists.
+_SHOWN = 4
 _FINDINGS = ("missing", "other triton", "malformed")
 
 
@@ -67,14 +72,10 @@ def examine_library(options: LibraryOptions, config: Path | None, style: Format)
 
     settings, base = settings_of(config)
     _check(options)
-    device = options.device or _device_here()
     if options.library in kernel_libraries():
-        examine_kernel_library(
-            options.library, settings, base, options.model, options.tensor_parallel,
-            device, options.tables, _triton_here() if options.triton is None else options.triton,
-            None if options.sizes is None else _sizes(options.sizes), style, fix=options.fix,
-        )  # fmt: skip
+        _examine_launches(options, settings, base, style)
         return
+    device = options.device or _device_here()
     sizes = USUAL_SIZES if options.sizes is None else _sizes(options.sizes)
     # A folder that is named is inspected alone, whatever this process would read.
     environment = dict(os.environ) if options.tables is None else {}
@@ -83,10 +84,82 @@ def examine_library(options: LibraryOptions, config: Path | None, style: Format)
         fixed = _fix(options, settings, base, found, device, sizes)
         found = _examine(options, device, {**environment, **fixed})
     _emit(settings, options.library, found, device, sizes, style)
+    if _note_states(device, found):
+        raise typer.Exit(1)
+
+
+def _note_states(device: str, found: Sequence[Examined | ExaminedLaunch]) -> bool:
+    """Note how many there are of each state; whether one of them is a finding."""
     counts = Counter(f"{item.state}" for item in found)
     note(f"{device}: {', '.join(f'{count} {word}' for word, count in counts.items()) or 'none'}")
-    if any(counts[word] for word in _FINDINGS):
+    return any(counts[word] for word in _FINDINGS)
+
+
+def _examine_launches(
+    options: LibraryOptions, settings: Settings, base: Path, style: Format
+) -> None:
+    """The launches of a library without tables of its own, by its adapter."""
+    from tuner.integrations import DoctorQuestion, kernel_library
+
+    library = kernel_library(options.library)
+    device = options.device or _device_here()
+    question = DoctorQuestion(
+        device,
+        _triton_here() if options.triton is None else options.triton,
+        (options.tables,) if options.tables else _own_tables(settings, base),
+        options.model,
+        options.tensor_parallel,
+        None if options.sizes is None else _sizes(options.sizes),
+    )
+    if options.fix:
+        raise TunerError(
+            f"--fix writes tables that a library loads, and {options.library} loads none",
+            " && ".join(library.remedies(question)),
+        )
+    found = library.examine(question)
+    rows = [_launch_row(options.library, device, item, style) for item in found]
+    if style in (Format.TABLE, Format.MD):
+        emit(rows, tuple(filled_columns(_LAUNCH_COLUMNS, rows)), style, stack=True)
+    else:
+        emit(rows, _LAUNCH_EVERYTHING, style)
+    if _note_states(device, found):
+        first, *others = library.remedies(question)
+        if others:
+            note("on a machine with the device and the library:")
+            for command in (first, *others):
+                note(f"  {command}")
+            note("then launch from these tables with `tuner apply`")
+        else:
+            note(first)
         raise typer.Exit(1)
+
+
+def _own_tables(settings: Settings, base: Path) -> tuple[Path, ...]:
+    """Our tables: those that TUNER_APPLY names, then the folder of the configuration."""
+    listed = os.environ.get("TUNER_APPLY", "").split(os.pathsep)
+    folder = base / settings.paths.tables
+    return (*(Path(name) for name in listed if name), *([folder] if folder.is_dir() else []))
+
+
+def _launch_row(
+    library: str, device: str, item: ExaminedLaunch, style: Format
+) -> dict[str, object]:
+    problem = None if item.key is None else " ".join(f"{k}={v}" for k, v in item.key.items())
+    few = style in (Format.TABLE, Format.MD) and len(item.tokens) > _SHOWN
+    tokens = ", ".join(map(str, item.tokens[:_SHOWN] if few else item.tokens))
+    return {
+        "library": library,
+        "layer": item.layer or None,
+        "kernel": item.kernel,
+        "problem": problem,
+        "device": device,
+        "state": f"{item.state}",
+        "path": None if item.path is None else f"{item.path}",
+        "entries": item.entries,
+        "tokens": f"{tokens}, ..." if few else tokens or None,
+        "triton": item.triton or None,
+        "note": item.note or None,
+    }
 
 
 def _check(options: LibraryOptions) -> None:
@@ -99,7 +172,8 @@ def _check(options: LibraryOptions) -> None:
 
 def _examine(options: LibraryOptions, device: str, environment: dict[str, str]) -> list[Examined]:
     from tuner.integrations import load_model
-    from tuner.library_doctor import examine_files, examine_shapes, library_in
+    from tuner.library_doctor.library_folders import library_in
+    from tuner.library_doctor.states import examine_files, examine_shapes
 
     triton = _triton_here() if options.triton is None else options.triton
     library = library_in(options.library, options.tables, triton, environment)
@@ -122,7 +196,8 @@ def _fix(
 ) -> dict[str, str]:
     """Tune what is missing; returns the variables with which the library finds the files."""
     from tuner.campaign import Control
-    from tuner.library_doctor import TableState, fix
+    from tuner.integrations import TableState
+    from tuner.library_doctor.fix import fix
 
     missing = [item for item in found if item.state in (TableState.MISSING, TableState.MALFORMED)]
     if not missing:
@@ -175,7 +250,7 @@ def _emit(
     sizes: Sequence[int],
     style: Format,
 ) -> None:
-    from tuner.library_doctor import Expectations
+    from tuner.library_doctor.expectations import Expectations
 
     known = Expectations(settings.database.url, device)
     rows = [_row(library, item, device, known.of(item, sizes)) for item in found]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces.errors import TunerError
-from search_spaces.foreign_json import is_finite, object_of, parse_json
+from search_spaces.foreign_json import object_of, parse_json
 
 _EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts")
 _TOP_K = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "moe_k")
@@ -127,14 +127,6 @@ def number(model: Mapping[str, Any], names: tuple[str, ...]) -> int:
             f"give a config.json with one of {', '.join(names)}",
         )
     return found
-
-
-def scale_size(size: float, model: Mapping[str, Any], name: str, default: float) -> int:
-    """A size times the factor of that name; raises TunerError where the factor is no number."""
-    factor = model.get(name, default)
-    if not is_finite(factor):
-        raise TunerError(f"the model's config has {name} {factor!r:.40}", "give a number")
-    return int(size * factor)
 
 
 def divide(total: int, by: int, what: str) -> int:

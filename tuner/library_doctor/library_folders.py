@@ -57,20 +57,14 @@ def library_in(
 
 
 def _find_installed(name: str) -> Path:
-    """The folder of the installed package."""
-    if (found := find_installed(name)) is None:
-        raise TunerError(f"{name} is not installed here", _REMEDY)
-    return found
-
-
-def find_installed(name: str) -> Path | None:
-    """The folder of an installed package, which is not imported; None where there is none."""
+    """The folder of the installed package, which is not imported."""
     try:
         spec = find_spec(name)
     except (ImportError, ValueError):
         spec = None
-    places = list(spec.submodule_search_locations or ()) if spec else []
-    return Path(places[0]) if places else None
+    if spec is None or not spec.submodule_search_locations:
+        raise TunerError(f"{name} is not installed here", _REMEDY)
+    return Path(spec.submodule_search_locations[0])
 
 
 def _check_folder(folder: Path) -> None:

@@ -4,29 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from search_spaces.errors import TunerError
 from search_spaces.records import Config
-from tuner.integrations import Adapter, Shape, SizeTable, TableKey, tables_in
+from tuner.integrations import Adapter, Shape, SizeTable, TableKey, TableState, tables_in
 from tuner.library_doctor.library_folders import Library
 
 _VERSION_FOLDER = "triton_"
 #: Parameters that Triton takes as the side of a block, which must be a power of two.
 _SIDES = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K")
 _COUNTS = (*_SIDES, "GROUP_SIZE_M", "num_warps", "num_stages")
-
-
-class TableState(StrEnum):
-    """The state of a table."""
-
-    OK = "ok"
-    MISSING = "missing"
-    OTHER_TRITON = "other triton"
-    MALFORMED = "malformed"
-    NEVER_READ = "never read"
 
 
 @dataclass(frozen=True, slots=True)

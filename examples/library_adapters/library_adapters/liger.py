@@ -10,22 +10,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from search_spaces.records import Value
-from tuner.integrations.kernel_library import (
-    KernelLibrary,
+from tuner import Value
+from tuner.integrations import divide, experts_of, number, text_model
+
+from library_adapters.captured_library import CapturedLibrary
+from library_adapters.layers import (
     Layer,
     LayerLaunch,
     dtype_of,
     random_input,
 )
-from tuner.integrations.model_configs import divide, experts_of, number, text_model
 
 _OPS = "liger_kernel.ops"
 #: The functions of gated layers by the model's activation.
 _GATED = {"silu": "swiglu", "gelu_pytorch_tanh": "geglu", "gelu_tanh": "geglu"}
 
 
-class Liger(KernelLibrary):
+class Liger(CapturedLibrary):
     """The layers that Liger replaces in a model of Hugging Face, forward and backward.
 
     Experts are not among them: their kernels take the routing of a batch.

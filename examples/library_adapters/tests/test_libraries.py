@@ -1,4 +1,4 @@
-"""Adapters of libraries without tables, against the real packages, and what doctor says of them."""
+"""The adapters, against the real packages, and what they say of tables."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from model_configs import DEEPSEEK_V3, LLAMA3_8B
+from tuner import TunerError
+from tuner.integrations import kernel_library
+from written_tables import write_table
 
-from search_spaces.errors import TunerError
-from tuner.integrations import kernel_libraries, kernel_library
-from tuner.integrations.flag_gems import database_keys
-from tuner.integrations.library_launches import main
-from tuner.library_doctor import entries_of, examine_launches
-from tuner.runtime import DeviceFacts, Entry, Table
-from tuner.tables.text import text_of
+from library_adapters import LIBRARIES
+from library_adapters.__main__ import main
+from library_adapters.captured_library import entries_of, examine_launches
+from library_adapters.flag_gems import database_keys
 
-SCRIPT = Path(__file__).with_name("library_launches.py")
+SCRIPT = Path(__file__).with_name("launches.py")
 LLAMA = {"hidden_size": 64, "intermediate_size": 192, "num_attention_heads": 4, "vocab_size": 96,
          "num_key_value_heads": 2, "torch_dtype": "bfloat16"}  # fmt: skip
 GEMMA = {**LLAMA, "model_type": "gemma2", "hidden_act": "gelu_pytorch_tanh", "head_dim": 32}
@@ -29,6 +28,9 @@ NEXT = {"hidden_size": 64, "linear_num_key_heads": 2, "linear_num_value_heads": 
         "linear_key_head_dim": 16, "linear_value_head_dim": 32}  # fmt: skip
 DELTA = {"model_type": "gated_deltanet", "hidden_size": 64, "num_heads": 2, "head_dim": 16,
          "num_v_heads": 4}  # fmt: skip
+LLAMA3_8B = {"hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
+             "num_key_value_heads": 8}  # fmt: skip
+FP8 = {**LLAMA3_8B, "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
 GLA = {"model_type": "gla", "hidden_size": 128, "num_heads": 2, "torch_dtype": "float32"}
 #: Library, model, tensor-parallel size, number of tokens.
 CASES = (
@@ -96,19 +98,15 @@ def test_a_launch_of_another_layer_is_none_of_a_declared_launch(launches):
                     exact[changed] = launch.key[changed]
 
 
-def table_of(launches, folder, *, triton="3.6.0", device=H200, only=""):
+def write_tables(launches, folder, *, triton="3.6.0", device=H200, only=""):
     """Tables of captured calls for all launches of Liger's first case."""
     places = {}
     for library, _, place, key, _ in launches:
         if library == "liger" and only in place:
             places.setdefault(place, []).append(key)
     for place, keys in places.items():
-        entries = {json.dumps(key): Entry(key, {"num_warps": 4}) for key in keys}
-        kernel = place.partition(":")[2]
-        table = Table(kernel, "0" * 16, DeviceFacts(device, "cuda", "cuda:90"),
-                      {"triton": triton}, tuple(entries.values()),
-                      provenance={"place": place}, launch_hash="1" * 16)  # fmt: skip
-        (folder / f"{kernel}@{triton}-{device[-4:]}.json").write_text(text_of(table))
+        unique = {json.dumps(key): key for key in keys}
+        write_table(folder, place, list(unique.values()), triton=triton, device=device)
 
 
 def states(folder, *, triton="3.6.0", sizes=None, model=LLAMA):
@@ -120,13 +118,13 @@ def states(folder, *, triton="3.6.0", sizes=None, model=LLAMA):
 
 def test_tables_of_captured_calls_are_found_by_shape_device_and_triton(launches, tmp_path):
     assert {state for _, _, state, _ in states(tmp_path)} == {"missing"}
-    table_of(launches, tmp_path, device="NVIDIA H100")
+    write_tables(launches, tmp_path, device="NVIDIA H100")
     assert {state for _, _, state, _ in states(tmp_path)} == {"missing"}
-    table_of(launches, tmp_path, triton="3.4.0")
+    write_tables(launches, tmp_path, triton="3.4.0")
     assert {(state, note) for _, _, state, note in states(tmp_path)} == {
         ("other triton", "made with 3.4.0, this is 3.6.0")
     }
-    table_of(launches, tmp_path, only="rms_norm")
+    write_tables(launches, tmp_path, only="rms_norm")
     assert {layer for layer, _, state, _ in states(tmp_path) if state == "ok"} == {"norm"}
     other = {**LLAMA, "hidden_size": 80, "head_dim": 16}
     norms = {state for layer, _, state, _ in states(tmp_path, model=other) if layer == "norm"}
@@ -134,7 +132,7 @@ def test_tables_of_captured_calls_are_found_by_shape_device_and_triton(launches,
 
 
 def test_numbers_of_tokens_that_are_asked_for_must_have_entries(launches, tmp_path):
-    table_of(launches, tmp_path)
+    write_tables(launches, tmp_path)
     assert {state for _, _, state, _ in states(tmp_path, sizes=(24,))} == {"ok"}
     assert {(state, note) for _, _, state, note in states(tmp_path, sizes=(24, 25, 26))} == {
         ("missing", "no entry for 25, 26 tokens")
@@ -195,9 +193,9 @@ def test_a_file_that_is_no_database_of_flag_gems_is_refused(tmp_path):
 
 
 def test_models_without_layers_and_wrong_configs_are_refused_in_one_line(tmp_path):
-    assert kernel_libraries() == ["fla", "flag_gems", "liger"]
+    assert {type(kernel_library(name)) for name in LIBRARIES} == {*LIBRARIES.values()}
     assert kernel_library("fla").layers(LLAMA3_8B) == []
-    assert kernel_library("flag_gems").layers(DEEPSEEK_V3) == []
+    assert kernel_library("flag_gems").layers(FP8) == []
     with pytest.raises(TunerError, match="no kernel that is known here"):
         examine_launches(kernel_library("fla"), LLAMA3_8B, 1, [], "3.6.0", None)
     with pytest.raises(TunerError, match="cannot be divided by 3"):

@@ -1,4 +1,4 @@
-"""The state of the kernels that a model runs in a library without tables of its own.
+"""Libraries without tables of their own: what they know, and the state of their kernels.
 
 A launch is `ok` where a table of captured calls, or what the library itself keeps, has an entry for
 its shape on the device and was made with the library's Triton.
@@ -6,16 +6,31 @@ its shape on the device and was made with the library's Triton.
 
 from __future__ import annotations
 
+import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from search_spaces.errors import TunerError
-from search_spaces.records import Value
-from tuner import runtime
-from tuner.integrations import KernelLibrary, Layer, LayerLaunch
-from tuner.library_doctor.states import TableState
+from tuner import TunerError, Value, runtime
+from tuner.integrations import DoctorQuestion, ExaminedLaunch, TableState, load_model
+
+from library_adapters.layers import Layer, LayerLaunch
+
+
+@dataclass(frozen=True, slots=True)
+class OwnConfig:
+    """A config in a file or database that the library itself keeps on a machine."""
+
+    path: Path
+    #: The name of the `@triton.jit` function; empty for a file that is damaged.
+    kernel: str
+    #: The Triton that it is for, as far as the file says so.
+    triton: str
+    #: The arguments that it is for; None where the file does not say it in words.
+    key: Mapping[str, Value] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,25 +47,74 @@ class LibraryEntry:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ExaminedLaunch:
-    """One launch of a layer, or without a model one kernel with entries."""
+class CapturedLibrary(ABC):
+    """A library whose kernels are tuned by captured calls: a `tuner.integrations.KernelLibrary`."""
 
-    kernel: str
-    state: TableState
-    #: The number of its entries of the right Triton.
-    entries: int = 0
-    #: The numbers of tokens that they are for.
-    tokens: tuple[int, ...] = ()
-    layer: str = ""
-    key: Mapping[str, Value] | None = None
-    triton: str = ""
-    path: Path | None = None
-    note: str = ""
+    #: The name on command lines.
+    name: ClassVar[str]
+    #: Its name on PyPI, and the version whose code these facts were read from.
+    distribution: ClassVar[str]
+    version: ClassVar[str]
+    #: The top-level module.
+    module: ClassVar[str]
+    #: How to make a missing config of a layer; empty: capture its calls and tune them.
+    remedy: ClassVar[str] = ""
+    #: Whether its kernels list no configs, so that a search needs an opened space.
+    plain: ClassVar[bool] = False
+
+    @abstractmethod
+    def layers(self, model: Mapping[str, Any], tensor_parallel: int = 1) -> list[Layer]:
+        """The layers of a model that run in kernels of the library; empty where there is none.
+
+        model: its `config.json`. Raises TunerError where it lacks a field or does not divide.
+        """
+
+    def looked_up(self, tokens: int) -> int:
+        """The number of tokens in the key by which a config for that many is found."""
+        return tokens
+
+    def own_configs(
+        self, package: Path | None, device: str, environment: Mapping[str, str]
+    ) -> Iterator[OwnConfig]:
+        """What the library itself keeps for a device. package: its folder, where it is known."""
+        return iter(())
+
+    def examine(self, question: DoctorQuestion) -> list[ExaminedLaunch]:
+        """The launches of a model, or all entries; raises TunerError for a model without layers."""
+        package = _find_installed(self.module)
+        entries = entries_of(self, question.tables, package, question.device, os.environ)
+        if question.model is None:
+            return examine_entries(entries, question.triton)
+        return examine_launches(
+            self, load_model(question.model), question.tensor_parallel,
+            entries, question.triton, question.sizes,
+        )  # fmt: skip
+
+    def remedies(self, question: DoctorQuestion) -> list[str]:
+        """The commands that capture and tune the launches, or what the library itself has."""
+        if self.remedy:
+            return [self.remedy]
+        model, parallel = question.model or "config.json", question.tensor_parallel
+        tokens = " ".join(map(str, question.sizes or (4096,)))
+        return [
+            f"tuner capture -o calls.json -- python -m library_adapters {self.name} "
+            f"--model {model} --tp {parallel} --tokens {tokens}",
+            f"tuner run --calls calls.json{' --widen' if self.plain else ''}",
+        ]
+
+
+def _find_installed(name: str) -> Path | None:
+    """The folder of an installed package, which is not imported; None where there is none."""
+    try:
+        spec = find_spec(name)
+    except (ImportError, ValueError):
+        spec = None
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    return Path(places[0]) if places else None
 
 
 def entries_of(
-    library: KernelLibrary,
+    library: CapturedLibrary,
     tables: Sequence[Path],
     package: Path | None,
     device: str,
@@ -88,7 +152,7 @@ def _of_table(path: Path, module: str, device: str) -> Iterator[LibraryEntry]:
 
 
 def examine_launches(
-    library: KernelLibrary,
+    library: CapturedLibrary,
     model: Mapping[str, Any],
     tensor_parallel: int,
     entries: Sequence[LibraryEntry],
@@ -118,7 +182,7 @@ def examine_launches(
 
 
 def _examine_launch(
-    library: KernelLibrary,
+    library: CapturedLibrary,
     layer: Layer,
     launch: LayerLaunch,
     entries: Sequence[LibraryEntry],

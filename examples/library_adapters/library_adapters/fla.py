@@ -7,24 +7,26 @@ kernels reads `{kernel}.json` of FLA_CONFIG_DIR where FLA_CACHE_MODE is set.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from search_spaces.foreign_json import parse_json
-from search_spaces.records import Value
-from tuner.integrations.kernel_library import (
-    KernelLibrary,
+from tuner import TunerError, Value
+from tuner.integrations import divide, number, text_model
+
+from library_adapters.captured_library import CapturedLibrary, OwnConfig
+from library_adapters.layers import (
     Layer,
     LayerLaunch,
-    OwnConfig,
     dtype_of,
     random_input,
 )
-from tuner.integrations.model_configs import divide, number, scale_size, text_model
 
+#: Sizes of a model are below this.
+_LIMIT = 2**63
 _Row: TypeAlias = tuple[str, str, str, str | Mapping[str, str | bool]]
 
 #: The kernels of a layer: place, a tensor of the launch with its sizes per token (of the letters
@@ -60,7 +62,7 @@ _GLA: tuple[_Row, ...] = (
 )
 
 
-class Fla(KernelLibrary):
+class Fla(CapturedLibrary):
     """Linear attention of flash-linear-attention's models and of Qwen3-Next, chunk by chunk."""
 
     name = "fla"
@@ -76,12 +78,12 @@ class Fla(KernelLibrary):
         elif text.get("model_type") == "gated_deltanet":
             heads, size = number(text, ("num_heads",)), number(text, ("head_dim",))
             values = number({**text, "own": heads}, ("num_v_heads", "own"))
-            inner = scale_size(size, text, "expand_v", 2.0)
+            inner = _scale_size(size, text, "expand_v", 2.0)
         elif text.get("model_type") == "gla":
             heads = values = number(text, ("num_heads",))
             head = number(text, ("hidden_size",)) / heads
-            size = scale_size(head, text, "expand_k", 0.5)
-            inner = scale_size(head, text, "expand_v", 1.0)
+            size = _scale_size(head, text, "expand_k", 0.5)
+            inner = _scale_size(head, text, "expand_v", 1.0)
         else:
             return []
         heads = divide(heads, tensor_parallel, "the number of heads")
@@ -95,8 +97,8 @@ class Fla(KernelLibrary):
         folder = config_folder(package, device, environment)
         for path in sorted(folder.glob("*.json")) if folder else ():
             try:
-                found = parse_json(path.read_text(encoding="utf-8"))
-            except (OSError, ValueError):
+                found = json.loads(path.read_text(encoding="utf-8"))
+            except (OSError, ValueError, RecursionError):
                 found = None
             if isinstance(found, dict):
                 kernel, triton = found.get("kernel_name"), found.get("triton_version")
@@ -157,6 +159,15 @@ def _launches(
         elements = math.prod(sizes[letter] for letter in letters.split())
         found.append(LayerLaunch(f"fla.{place}", key, (tensor, elements)))
     return tuple(found)
+
+
+def _scale_size(size: float, model: Mapping[str, Any], name: str, default: float) -> int:
+    """A size times the factor of that name; raises TunerError where the factor is no number."""
+    factor = model.get(name, default)
+    number_given = isinstance(factor, int | float) and not isinstance(factor, bool)
+    if not number_given or not abs(factor) < _LIMIT:
+        raise TunerError(f"the model's config has {name} {factor!r:.40}", "give a number")
+    return int(size * factor)
 
 
 def config_folder(package: Path | None, device: str, environment: Mapping[str, str]) -> Path | None:

@@ -20,18 +20,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from search_spaces.errors import TunerError
-from search_spaces.records import Value
-from tuner.integrations.block_fp8_products import products_of
-from tuner.integrations.kernel_library import (
-    KernelLibrary,
+from tuner import TunerError, Value
+from tuner.integrations import products_of, quantisation_of
+
+from library_adapters.captured_library import CapturedLibrary, OwnConfig
+from library_adapters.layers import (
     Layer,
     LayerLaunch,
-    OwnConfig,
     dtype_of,
     random_input,
 )
-from tuner.integrations.model_configs import quantisation_of
 
 _STEP = 32
 _KERNEL = "mm_kernel_general"
@@ -44,7 +42,7 @@ _TABLE = re.compile(r"(?P<function>\w+)_[0-9a-f]{32}-[0-9a-f]{32}")
 _FILE = re.compile(r"TunedConfig_(?P<device>.+)_triton_(?P<triton>\d+_\d+)\.db")
 
 
-class FlagGems(KernelLibrary):
+class FlagGems(CapturedLibrary):
     """Products of 16-bit or float32 weights under `flag_gems.enable()`."""
 
     name = "flag_gems"

@@ -1,6 +1,6 @@
 """Launch what a model needs of a kernel library, to capture it.
 
-    tuner capture -o calls.json -- python -m tuner.integrations.library_launches liger \\
+    tuner capture -o calls.json -- python -m library_adapters liger \\
         --model config.json --tp 2 --tokens 4096
 
 Each layer runs three times, forward and backward, so that its GPU time is measured.
@@ -13,8 +13,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from search_spaces.errors import TunerError
-from tuner.integrations import kernel_libraries, kernel_library, load_model
+from tuner import TunerError
+from tuner.integrations import load_model
+
+from library_adapters import LIBRARIES
 
 _REPEATS = 3
 
@@ -26,7 +28,7 @@ def launch(
 
     Raises TunerError for a library that is not installed or has no kernel for the model.
     """
-    library = kernel_library(name)
+    library = LIBRARIES[name]()
     layers = library.layers(load_model(model), tensor_parallel)
     if not layers:
         raise TunerError(
@@ -50,8 +52,8 @@ def launch(
 
 
 def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tuner.integrations.library_launches")
-    parser.add_argument("library", choices=kernel_libraries())
+    parser = argparse.ArgumentParser(prog="python -m library_adapters")
+    parser.add_argument("library", choices=sorted(LIBRARIES))
     parser.add_argument("--model", type=Path, required=True, help="the model's config.json")
     parser.add_argument("--tp", type=int, default=1, help="tensor-parallel size")
     parser.add_argument("--tokens", type=int, nargs="+", default=[4096], help="tokens of a batch")

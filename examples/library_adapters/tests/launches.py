@@ -8,11 +8,11 @@ import sys
 import warnings
 
 import triton
-from triton.runtime import interpreter
-
 import tuner
+from triton.runtime import interpreter
 from tuner.capturing.workloads import workload_of
-from tuner.integrations import kernel_library
+
+from library_adapters import LIBRARIES
 
 warnings.simplefilter("ignore")
 interpreter.GridExecutor.__call__ = lambda self, *args, **kwargs: None
@@ -20,7 +20,7 @@ triton.runtime.autotuner.Autotuner._bench = lambda self, *args, config, **more: 
 
 found = []
 for name, model, parallel, tokens in json.loads(sys.argv[1]):
-    for layer in kernel_library(name).layers(model, parallel):
+    for layer in LIBRARIES[name]().layers(model, parallel):
         with tuner.capture() as calls:
             layer.run(tokens, "cpu")
         for captured in calls:
