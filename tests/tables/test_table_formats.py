@@ -172,11 +172,17 @@ def test_a_run_is_read_as_an_optuna_study(store, run_id, tmp_path):
         assert (trial.constraints["fails"] <= 0) is correct
         assert trial.user_attrs["attempt_id"] == record.attempt_id
         assert trial.datetime_complete == record.finished_at.replace(tzinfo=None)
+        assert trial.duration.total_seconds() == record.build_s + record.device_s
+        for name in ("message", "build_s", "device_s", "registers", "spill_bytes", "shared_bytes"):
+            value = getattr(record, name)
+            assert trial.user_attrs.get(name) == (None if value == "" else value)
+        assert trial.distributions["BLOCK"].log
     assert study.best_trial.params == WINNER
     assert study.best_value == 10.0
     assert study.best_trial.user_attrs["winner"] is True
-    assert study.user_attrs["workload"] == WORKLOAD.as_dict()
-    assert study.user_attrs["verdict"] == "faster"
+    attributes = {"kernel": "scale", "workload": WORKLOAD.as_dict(), "device": H200.name}
+    found = {"winner": WINNER, "tie_set": [TIE, WINNER], "verdict": "faster"}
+    assert study.user_attrs == attributes | found
     storage.engine.dispose()
 
 
