@@ -16,7 +16,7 @@ from search_spaces.recorded.recorded_kernel import RecordedSpace
 from search_spaces.records import Status, digest
 from tuner.runtime import Entry, Table, read
 from tuner.tables import file_name, text_of
-from tuner.tables.result_tables import device_facts
+from tuner.tables.results import device_facts
 from workers.device import find_devices
 
 CONFIG = f"{SETTINGS}kernels: ['recorded:space.json']\n"

@@ -62,10 +62,10 @@ def store(tmp_path):
         yield opened
 
 
-def operands(m, n, k):
+def operands(m, n, k, dtype=torch.bfloat16):
     return (
-        torch.empty(m, k, dtype=torch.bfloat16, device="meta"),
-        torch.empty(k, n, dtype=torch.bfloat16, device="meta"),
+        torch.empty(m, k, dtype=dtype, device="meta"),
+        torch.empty(k, n, dtype=dtype, device="meta"),
     )
 
 
@@ -85,6 +85,15 @@ def test_inductor_finds_the_winner_of_a_product(store, tmp_path):
     assert looked_up(table, a, b, device="NVIDIA B200") is None
     assert looked_up(table, a, b.T.contiguous().T) is None
     assert looked_up(table, *operands(512, 256, 200)) is None
+
+
+def test_inductor_tries_the_ties_of_a_winner_too(store, tmp_path):
+    workload = WORKLOAD.with_dims(dtype="float16")
+    add_result(store, 1, "matmul", workload, [(TILE, 20.0), (DEEP, 10.0)], ties=(TILE,))
+    (path,) = tables.export(store, 1, tmp_path, "inductor")
+    found = looked_up(json.loads(path.read_text()), *operands(512, 256, 192, torch.float16))
+    assert found == [{**DEEP, "EVEN_K": False}, {**TILE, "EVEN_K": True}]
+    assert looked_up(json.loads(path.read_text()), *operands(512, 256, 192)) is None
 
 
 def test_a_config_beyond_the_template_gives_way_to_the_fastest_that_it_has(store, tmp_path):

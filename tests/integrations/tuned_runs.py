@@ -23,9 +23,9 @@ def tile(rows, cols=64, **others):
     return {**sides, "num_warps": 4, "num_stages": 3, **others}
 
 
-def add_result(store, run_id, kernel, workload, times, *, verdict="faster", device=H200):
+def add_result(store, run_id, kernel, workload, times, *, verdict="faster", device=H200, ties=()):
     """A finished task. times: pairs of a config and its time in us; the first one is the default,
-    the fastest one wins."""
+    the fastest one wins; ties: other configs that may be as fast."""
     code = ("0123456789abcdef", "89abcdef01234567", "abcd")
     key = TaskKey(kernel, *code, workload, device, TOOLCHAIN, "aa", ())
     task = store.ensure_task(run_id, key, flops=1e6, bytes=2e6, tolerance=1e-3)
@@ -44,7 +44,7 @@ def add_result(store, run_id, kernel, workload, times, *, verdict="faster", devi
     default, default_us = times[0]
     selection = SelectionRecord(
         winner,
-        (winner,),
+        (winner, *ties),
         verdict,
         default=default,
         median_us=median_us,

@@ -43,7 +43,7 @@ from tuner.integrations.file_names import joined_name, split_name
 from tuner.tables.library_tables import LibraryTables
 
 class WaysAdapter(Adapter):
-    name, library, distribution, version = "waylib-ways", "waylib", "waylib", "1.0"
+    name, library, version = "waylib-ways", "waylib", "1.0"
     folder, kernels, required = "tables", ("ways",), ("way",)
     environment, size_dims = "WAYS", {"ways": "n"}
     def shapes(self, model, tensor_parallel=1, expert_parallel=1): return []

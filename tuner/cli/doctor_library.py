@@ -26,24 +26,14 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("layer", "problem", "state", "rows", "triton", "gain", "gpu_minutes", "note")
 _EVERYTHING = (
-    "library",
-    "adapter",
-    "layer",
-    "problem",
-    "device",
-    "state",
-    "path",
-    "rows",
-    "triton",
-    "gain",
-    "gain_sizes",
-    "slower_sizes",
-    "gpu_minutes",
-    "note",
+    *("library", "adapter", "layer", "problem", "device", "state", "path", "rows", "triton"),
+    *("gain", "gain_sizes", "slower_sizes", "gpu_minutes", "note"),
 )
 _LAUNCH_COLUMNS = ("layer", "kernel", "problem", "state", "entries", "tokens", "triton", "note")
-_LAUNCH_PLACES = ("library", "layer", "kernel", "problem", "device", "state", "path")
-_LAUNCH_EVERYTHING = (*_LAUNCH_PLACES, "entries", "tokens", "triton", "note")
+_LAUNCH_EVERYTHING = (
+    *("library", "layer", "kernel", "problem", "device", "state", "path"),
+    *("entries", "tokens", "triton", "note"),
+)
 #: Numbers of tokens that a table for readers lists.
 _SHOWN = 4
 _FINDINGS = ("missing", "other triton", "malformed")
@@ -118,19 +108,15 @@ def _examine_launches(
         )
     found = library.examine(question)
     rows = [_launch_row(options.library, device, item, style) for item in found]
-    if style in (Format.TABLE, Format.MD):
-        emit(rows, tuple(filled_columns(_LAUNCH_COLUMNS, rows)), style, stack=True)
-    else:
-        emit(rows, _LAUNCH_EVERYTHING, style)
+    _list(rows, _LAUNCH_COLUMNS, _LAUNCH_EVERYTHING, style)
     if _note_states(device, found):
-        first, *others = library.remedies(question)
-        if others:
-            note("on a machine with the device and the library:")
-            for command in (first, *others):
-                note(f"  {command}")
-            note("then launch from these tables with `tuner apply`")
-        else:
-            note(first)
+        lines = library.remedies(question)
+        if len(lines) > 1:
+            head = "on a machine with the device and the library:"
+            commands = (f"  {command}" for command in lines)
+            lines = [head, *commands, "then launch from these tables with `tuner apply`"]
+        for line in lines:
+            note(line)
         raise typer.Exit(1)
 
 
@@ -256,9 +242,17 @@ def _emit(
     rows = [_row(library, item, device, known.of(item, sizes)) for item in found]
     if style in (Format.TABLE, Format.MD):
         rows = [{**row, "gain": _gain(row), "gpu_minutes": _minutes(row)} for row in rows]
-        emit(rows, tuple(filled_columns(_COLUMNS, rows)), style, stack=True)
+    _list(rows, _COLUMNS, _EVERYTHING, style)
+
+
+def _list(
+    rows: list[dict[str, object]], few: Sequence[str], everything: Sequence[str], style: Format
+) -> None:
+    """The columns for readers that have a value, or everything for programs."""
+    if style in (Format.TABLE, Format.MD):
+        emit(rows, tuple(filled_columns(few, rows)), style, stack=True)
     else:
-        emit(rows, _EVERYTHING, style)
+        emit(rows, everything, style)
 
 
 def _row(library: str, item: Examined, device: str, expected: Expectation) -> dict[str, object]:

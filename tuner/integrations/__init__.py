@@ -24,7 +24,6 @@ from tuner.integrations.adapter import (
     TableKey,
     tables_in,
 )
-from tuner.integrations.block_fp8_products import products_of
 from tuner.integrations.kernel_library import (
     DoctorQuestion,
     ExaminedLaunch,
@@ -36,6 +35,7 @@ from tuner.integrations.model_configs import (
     experts_of,
     load_model,
     number,
+    products_of,
     quantisation_of,
     text_model,
 )

@@ -15,18 +15,23 @@ one device. Its rows are configs by size: the number of tokens, or of rows of a 
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from search_spaces.errors import TunerError
+from search_spaces.foreign_json import is_value, parse_json, values_of
 from search_spaces.records import Config, Device, Value, Workload
-from tuner.integrations.size_rows import Rows, parsed_rows, text_of_rows
 
+#: Configs by size.
+Rows: TypeAlias = Mapping[int, Config]
 #: The sizes that the libraries' own tuners measure.
 USUAL_SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536, 2048, 3072, 4096)
+_TRITON = "triton_version"
+_REMEDY = "the file must be a JSON object of configs by size"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +97,7 @@ class Adapter(ABC):
     name: ClassVar[str]
     #: The library, as `--format` and `--library` name it.
     library: ClassVar[str]
-    #: Its name on PyPI, and the version whose code these facts were read from.
-    distribution: ClassVar[str]
+    #: The version whose code these facts were read from.
     version: ClassVar[str]
     #: Where the files are in the installed package.
     folder: ClassVar[str]
@@ -191,7 +195,7 @@ class Adapter(ABC):
 
     def read(self, text: str, where: str) -> SizeTable:
         """Parse a file; where: its path, for errors. Raises TunerError for a malformed file."""
-        rows, triton = parsed_rows(text, where, says_triton=self.says_triton)
+        rows, triton = _parsed_rows(text, where, says_triton=self.says_triton)
         for size, config in rows.items():
             if missing := [name for name in self.required if name not in config]:
                 raise TunerError(
@@ -210,7 +214,7 @@ class Adapter(ABC):
             size: {name: config[name] for name in order if name in config}
             for size, config in table.rows.items()
         }
-        return text_of_rows(rows, table.triton if self.says_triton else "")
+        return _text_of_rows(rows, table.triton if self.says_triton else "")
 
     # -- the configs -------------------------------------------------------------------------------
     def refusal(self, config: Config) -> str:
@@ -259,3 +263,47 @@ def tables_in(adapter: Adapter, folders: Sequence[Path]) -> Iterator[tuple[Path,
         for path in sorted(folder.glob("*.json")):
             if parsed := adapter.parsed_name(path.name):
                 yield path, *parsed
+
+
+# -- the JSON of size tables -----------------------------------------------------------------------
+def _parsed_rows(text: str, where: str, *, says_triton: bool) -> tuple[dict[int, Config], str]:
+    """The rows of a file and the Triton that made it; raises TunerError, as the library would fail.
+
+    says_triton: the library takes the name `triton_version`; others fail on it.
+    """
+    try:
+        document = parse_json(text)
+    except ValueError as error:
+        line = getattr(error, "lineno", 0)
+        raise TunerError(f"{where}: not JSON (line {line}: {error})", _REMEDY) from None
+    if not isinstance(document, dict):
+        raise TunerError(f"{where}: not an object", _REMEDY)
+    triton = document.pop(_TRITON, "") if says_triton else ""
+    rows = {_size(name, where): _config(row, name, where) for name, row in document.items()}
+    if not rows:
+        raise TunerError(f"{where}: has no rows", _REMEDY)
+    return rows, f"{triton}"
+
+
+def _text_of_rows(rows: Rows, triton: str = "") -> str:
+    """Four-space indent, ascending sizes, a newline at the end: equal bytes for equal rows."""
+    document: dict[str, Any] = {_TRITON: triton} if triton else {}
+    document |= {f"{size}": dict(rows[size]) for size in sorted(rows)}
+    return json.dumps(document, indent=4, allow_nan=False) + "\n"
+
+
+def _size(name: str, where: str) -> int:
+    try:
+        size = int(name)
+    except ValueError:
+        size = 0
+    if size < 1 or not is_value(size):
+        raise TunerError(f"{where}: {name!r} is no size", _REMEDY)
+    return size
+
+
+def _config(row: object, name: str, where: str) -> Config:
+    config = values_of(row)
+    if config is None:
+        raise TunerError(f"{where}: the row of size {name} is no config", _REMEDY)
+    return config

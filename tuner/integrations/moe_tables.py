@@ -41,6 +41,12 @@ def moe_key(experts: int, intermediate: int, found: Quantisation) -> TableKey:
     return TableKey(sizes, found.dtype, found.block_shape)
 
 
+def tile_row(rows: int, cols: int, step: int, group: int, warps: int, stages: int) -> Config:
+    """A row of a table: sides of the tile, then the group of rows, warps and stages."""
+    tile = {"BLOCK_SIZE_M": rows, "BLOCK_SIZE_N": cols, "BLOCK_SIZE_K": step}
+    return {**tile, "GROUP_SIZE_M": group, "num_warps": warps, "num_stages": stages}
+
+
 def _find_quantised(key: TableKey) -> str | None:
     """The dim `quantised` of the workloads of a key; None where our kernel computes no such."""
     return _QUANTISED.get((key.dtype, key.block_shape))

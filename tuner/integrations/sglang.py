@@ -16,7 +16,7 @@ from tuner.integrations.adapter import TableKey
 from tuner.integrations.block_fp8_tables import BlockFp8Adapter
 from tuner.integrations.file_names import joined_name
 from tuner.integrations.model_configs import Experts, Quantisation
-from tuner.integrations.moe_tables import MoeAdapter, moe_key
+from tuner.integrations.moe_tables import MoeAdapter, moe_key, tile_row
 
 _BETWEEN = " "
 _DTYPES = ("", "fp8_w8a8", "int8_w8a8", "int4_w4a16", "int8_w8a16", "float32")
@@ -38,7 +38,7 @@ class SglangMoe(MoeAdapter):
     """
 
     name = "sglang-moe"
-    library = distribution = "sglang"
+    library = "sglang"
     version = "0.5.23"
     folder = "srt/layers/moe/moe_runner/triton_utils/configs"
     environment = "SGLANG_MOE_CONFIG_DIR"
@@ -125,30 +125,21 @@ class SglangMoe(MoeAdapter):
         stages = 2 if amd else 4
         if key.dtype == "fp8_w8a8" and key.block_shape:
             cols, step = key.block_shape
-            return _row(64, cols, step, 32, 4, min(stages, 3))
+            return tile_row(64, cols, step, 32, 4, min(stages, 3))
         if key.dtype == "fp8_w8a8" and 0 < device.shared_bytes < _LITTLE_SHARED:
-            return _row(32, 64, 256, 1, 4, 4) if few else _row(64, 128, 256, 64, 4, 2)
+            return tile_row(32, 64, 256, 1, 4, 4) if few else tile_row(64, 128, 256, 64, 4, 2)
+        if key.dtype == "fp8_w8a8" and few:
+            return tile_row(64, 128, 128, 1, 4, stages)
         if key.dtype == "fp8_w8a8":
-            return _row(64, 128, 128, 1, 4, stages) if few else _row(128, 256, 128, 32, 8, stages)
+            return tile_row(128, 256, 128, 32, 8, stages)
         # The library leaves warps and stages to Triton, whose own values these are.
         usual = 2 if amd else 3
-        return _row(16, 32, 64, 1, 4, usual) if few else _row(64, 64, 32, 8, 4, usual)
+        return tile_row(16, 32, 64, 1, 4, usual) if few else tile_row(64, 64, 32, 8, 4, usual)
 
 
 def _version(path: Path) -> tuple[int, ...]:
     parts = path.name.removeprefix(_VERSION).split("_")
     return tuple(int(part) if part.isdigit() else -1 for part in parts)
-
-
-def _row(rows: int, cols: int, step: int, group: int, warps: int, stages: int) -> dict[str, int]:
-    return {
-        "BLOCK_SIZE_M": rows,
-        "BLOCK_SIZE_N": cols,
-        "BLOCK_SIZE_K": step,
-        "GROUP_SIZE_M": group,
-        "num_warps": warps,
-        "num_stages": stages,
-    }
 
 
 class SglangBlockFp8(BlockFp8Adapter):
@@ -158,7 +149,7 @@ class SglangBlockFp8(BlockFp8Adapter):
     """
 
     name = "sglang-block-fp8"
-    library = distribution = "sglang"
+    library = "sglang"
     version = "0.5.23"
     folder = "kernels/ops/gemm/configs"
     optional = ("num_warps", "num_stages", "num_ctas", "waves_per_eu", "SWAP_AB", "SPLIT_K")

@@ -15,7 +15,7 @@ from tuner.integrations.adapter import TableKey
 from tuner.integrations.block_fp8_tables import BlockFp8Adapter
 from tuner.integrations.file_names import joined_name
 from tuner.integrations.model_configs import Quantisation
-from tuner.integrations.moe_tables import MoeAdapter, moe_key
+from tuner.integrations.moe_tables import MoeAdapter, moe_key, tile_row
 
 #: The dtypes of `_get_config_dtype_str`; files of any other are never looked for.
 _DTYPES = ("", "fp8_w8a8", "fp8_w8a16", "int8_w8a16", "int4_w4a16", "float32")
@@ -33,7 +33,7 @@ class VllmMoe(MoeAdapter):
     """`E=,N=,device_name=[,dtype=][,block_shape=].json` of the fused MoE kernel."""
 
     name = "vllm-moe"
-    library = distribution = "vllm"
+    library = "vllm"
     version = "0.33.0"
     folder = "model_executor/layers/fused_moe/configs"
     environment = "VLLM_TUNED_CONFIG_FOLDER"
@@ -94,7 +94,7 @@ def _default_blocks(block: tuple[int, int], size: int, *, amd: bool) -> Config:
     few = size <= 8 and block[0] % 64 == 0 and not amd
     stages = 2 if amd else 4 if few and size <= 4 else 3
     rows, group = 16 if size <= 64 else 64, 1 if size <= 16 else 32
-    return _row(rows, 64 if few else block[0], block[1], group, 4, stages)
+    return tile_row(rows, 64 if few else block[0], block[1], group, 4, stages)
 
 
 def _default_tiles(key: TableKey, size: int, *, amd: bool) -> Config:
@@ -103,18 +103,7 @@ def _default_tiles(key: TableKey, size: int, *, amd: bool) -> Config:
     group = 16 if size // max(key.size("E"), 1) > _GROUPED else 1
     warps = 4 if size <= _WIDE else 8
     stages = 2 if amd else 4 if size <= 32 else 3
-    return _row(rows, 64 if size <= _FEW else 128, step, group, warps, stages)
-
-
-def _row(rows: int, cols: int, step: int, group: int, warps: int, stages: int) -> dict[str, int]:
-    return {
-        "BLOCK_SIZE_M": rows,
-        "BLOCK_SIZE_N": cols,
-        "BLOCK_SIZE_K": step,
-        "GROUP_SIZE_M": group,
-        "num_warps": warps,
-        "num_stages": stages,
-    }
+    return tile_row(rows, 64 if size <= _FEW else 128, step, group, warps, stages)
 
 
 class VllmBlockFp8(BlockFp8Adapter):
@@ -125,7 +114,7 @@ class VllmBlockFp8(BlockFp8Adapter):
     """
 
     name = "vllm-block-fp8"
-    library = distribution = "vllm"
+    library = "vllm"
     version = "0.33.0"
     folder = "model_executor/layers/quantization/utils/configs"
     optional = (

@@ -1,7 +1,7 @@
 """Export the results of a run: tables for kernels, and the formats of other tools.
 
-- `result_tables.py` makes tables from a run, `lookup_rule.py` chooses their lookup rule, `text.py`
-  encodes them. `tuner.runtime` reads them.
+- `results.py` reads a run and makes its tables, `lookup_rule.py` chooses their lookup rule,
+  `text.py` encodes them. `tuner.runtime` reads them.
 - `exporters.py` has the exporters by name and writes files; `table_check.py` compares files with
   today's code and results.
 """
@@ -9,8 +9,7 @@
 from __future__ import annotations
 
 from tuner.tables.exporters import Exporter, File, available, export
-from tuner.tables.result_tables import build
-from tuner.tables.results import Results
+from tuner.tables.results import Results, build
 from tuner.tables.table_check import check, check_export
 from tuner.tables.text import file_name, text_of
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Protocol, cast
 
+from search_spaces.adoption.autotuned import AutotuneParts
 from search_spaces.atomic_file import write_output
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
 from search_spaces.plugins import PluginGroup
-from tuner.tables.reachable import unreachable
-from tuner.tables.results import Results
-from tuner.tables.stored_run import ResultStore
+from tuner.runtime import Arguments, Table
+from tuner.tables.results import Results, ResultStore
 
 _log = logging.getLogger(__name__)
 EXPORTERS = PluginGroup(
@@ -82,8 +82,9 @@ def export(
     results = Results(store, run_id, kernels)
     files = list((exporter or load(format)).files(results))
     if format == "tuner":
-        for problem in unreachable(results):
-            _log.warning("%s", problem)
+        for table in results.tables:
+            for problem in _obstacles(results, table):
+                _log.warning("%s", problem)
     for file in files:
         _check_name(file.name, format)
     written = []
@@ -104,3 +105,18 @@ def _check_name(name: str, format: str) -> None:
             f"exporter {format}: {name!r:.200} is no name of a file in the output folder",
             "rename the kernel, or correct the exporter",
         )
+
+
+def _obstacles(results: Results, table: Table) -> Iterator[str]:
+    """Why no launch of an adopted kernel hits a table; launch code of other kernels is unknown."""
+    parts = getattr(results.kernel(table.kernel), "parts", None)
+    if not isinstance(parts, AutotuneParts):
+        return
+    arguments = getattr(parts.tuner, "arguments", None)
+    if not isinstance(arguments, Arguments):
+        arguments = Arguments(parts.arg_names, parts.fn.fn, parts.tuner.keys)
+    computed = {name for rules in (*parts.outer, *parts.inner) for name in rules}
+    for entry in table.entries:
+        if reason := arguments.obstacle(entry.key, computed):
+            yield f"the table of kernel {table.kernel!r} {reason}; all launches miss it until then"
+            return

@@ -1,20 +1,241 @@
-"""The results of a run as exporters read them: a stored run with its tables."""
+"""The results of a run, and the tables made of its selections, one per kernel and device."""
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from functools import cached_property
+from importlib import metadata
+from typing import TYPE_CHECKING, Protocol
 
-from tuner.runtime import Table
-from tuner.tables.result_tables import tables_of
-from tuner.tables.stored_run import ResultStore, StoredRun
+from results_db.shipped import Shipped, select_shipped
+from results_db.stored_records import RunInfo, TaskInfo, TrialRecord
+from search_spaces.errors import TunerError
+from search_spaces.kernel import Kernel
+from search_spaces.records import Config, Device, Value, config_key, digest
+from tuner.import_names import DISTRIBUTION
+from tuner.runtime import DeviceFacts, Entry, Table, key_order
+from tuner.tables.launch_dtypes import launch_dtypes
+from tuner.tables.lookup_rule import rule_for
+from workers import backend_kinds
 
-__all__ = ["ResultStore", "Results"]
+if TYPE_CHECKING:
+    import pandas as pd
 
 
-class Results(StoredRun):
-    """One run's results."""
+class ResultStore(Protocol):
+    """The part of `results_db.Store` that exports use."""
+
+    def run(self, run_id: int) -> RunInfo: ...
+
+    def tasks(self, run_id: int) -> list[TaskInfo]: ...
+
+    def trials(self, task_id: int) -> list[TrialRecord]: ...
+
+    def trials_frame(
+        self, run_id: int | None = None, task_id: int | None = None
+    ) -> pd.DataFrame: ...
+
+    def record_export(
+        self,
+        path: str,
+        format: str,
+        run_id: int | None,
+        sha256: str,
+        task_ids: Sequence[int] = (),
+    ) -> None: ...
+
+
+class Results:
+    """A run as exporters read it: tasks, trials, kernels and tables, each read or made once.
+
+    kernels: declarations by name, for kernels that are not registered.
+    """
+
+    def __init__(
+        self, store: ResultStore, run_id: int, kernels: Mapping[str, Kernel] | None = None
+    ) -> None:
+        self._store = store
+        self._kernels = dict(kernels or {})
+        self._trials: dict[int, list[TrialRecord]] = {}
+        self.run_id = run_id
+
+    @cached_property
+    def run(self) -> RunInfo:
+        return self._store.run(self.run_id)
+
+    @cached_property
+    def tasks(self) -> list[TaskInfo]:
+        return self._store.tasks(self.run_id)
+
+    def trials(self, task_id: int) -> list[TrialRecord]:
+        if task_id not in self._trials:
+            self._trials[task_id] = self._store.trials(task_id)
+        return self._trials[task_id]
+
+    def trials_frame(self) -> pd.DataFrame:
+        return self._store.trials_frame(self.run_id)
+
+    def kernel(self, name: str) -> Kernel | None:
+        """The kernel's declaration; None for a name that is not registered."""
+        from search_spaces import registry
+
+        if name not in self._kernels:
+            try:
+                self._kernels[name] = registry.load(name)
+            except TunerError:
+                return None
+        return self._kernels[name]
 
     @cached_property
     def tables(self) -> list[Table]:
         """The run's tables, by kernel and device."""
-        return tables_of(self)
+        return _tables(self)
+
+
+def build(
+    store: ResultStore, run_id: int, kernels: Mapping[str, Kernel] | None = None
+) -> list[Table]:
+    """The tables of a run, by kernel and device. Tasks without a confirmed time are left out.
+
+    kernels: declarations by name, for kernels that are not registered. A table of a kernel without
+    a declaration has the rule `exact`: the valid configs of other workloads are unknown.
+    """
+    return Results(store, run_id, kernels).tables
+
+
+def _tables(stored: Results) -> list[Table]:
+    """One table per combination of kernel, code, device and build toolchain in a run."""
+    groups: dict[tuple[str, ...], list[TaskInfo]] = defaultdict(list)
+    for task in stored.tasks:
+        if task.selection is None or task.selection.median_us is None:
+            continue
+        key = task.key
+        if backend_kinds.spec_of_stored(key.device.kind).timed:
+            build_key = key.toolchain.build_key
+            code = key.launch_hash, key.check_hash
+            groups[key.kernel, key.device.fingerprint, *code, build_key].append(task)
+    return [_table(stored, groups[identity]) for identity in sorted(groups)]
+
+
+def _table(stored: Results, tasks: Sequence[TaskInfo]) -> Table:
+    key = tasks[0].key
+    newest = {task.key.workload: task for task in sorted(tasks, key=lambda task: task.task_id)}
+    entries = sorted(
+        (_entry(stored, task) for task in newest.values()), key=lambda e: key_order(e.key)
+    )
+    return Table(
+        kernel=key.kernel,
+        launch_hash=key.launch_hash,
+        check_hash=key.check_hash,
+        kernel_hashes=key.kernel_hashes,
+        space_hash=join_space_hashes(task.key.space_hash for task in newest.values()),
+        device=device_facts(key.device),
+        toolchain={name: text for name, text in asdict(key.toolchain).items() if text},
+        entries=tuple(entries),
+        rule=rule_for(stored.kernel(key.kernel), key.device, entries),
+        default=_common_default(list(newest.values())),
+        provenance=_provenance(stored, list(newest.values())),
+    )
+
+
+def _entry(stored: Results, task: TaskInfo) -> Entry:
+    selection = task.selection
+    assert selection is not None
+    ships = select_shipped(selection)
+    median_us = ships.median_us
+    speedup, interval = _speedup(ships)
+    shipped_key = config_key(ships.config)
+    trial = next(
+        (t for t in stored.trials(task.task_id) if config_key(t.config) == shipped_key), None
+    )
+    confirmed = selection.confirmed_at
+    return Entry(
+        key=task.key.workload.as_dict(),
+        config=dict(ships.config),
+        verdict=selection.verdict,
+        median_us=None if median_us is None else round(median_us, 4),
+        speedup_over_default=speedup,
+        interval=interval,
+        tie_set=tuple(dict(tie) for tie in sorted(ships.ties, key=config_key)),
+        provenance={
+            "run": task.run_id,
+            "task": task.task_id,
+            "trial": trial.number if trial else None,
+            "attempt": trial.attempt_id if trial else None,
+            "confirmed_at": confirmed.isoformat() if confirmed else None,
+            "space_hash": task.key.space_hash,
+        },
+        dtypes=launch_dtypes(
+            stored.kernel(task.key.kernel), task.key.workload, ships.config, task.key.device
+        ),
+    )
+
+
+def _speedup(ships: Shipped) -> tuple[float | None, tuple[float, float] | None]:
+    """default time / shipped time, and its 95 % interval; None where unknown."""
+    if ships.log_ratio is None:
+        return None, None
+    speedup = round(math.exp(ships.log_ratio), 4)
+    if ships.log_ratio_low is None or ships.log_ratio_high is None:
+        return speedup, None
+    low, high = math.exp(ships.log_ratio_low), math.exp(ships.log_ratio_high)
+    return speedup, (round(low, 4), round(high, 4))
+
+
+def device_facts(device: Device) -> DeviceFacts:
+    """The facts of a device that tables name."""
+    return DeviceFacts(
+        name=device.name,
+        kind=device.kind,
+        target=device.target,
+        sm_count=device.sm_count,
+        memory_bytes=device.memory_bytes,
+        shared_bytes=device.shared_bytes,
+        power_limit_w=device.power_limit_w,
+        fingerprint=device.fingerprint,
+    )
+
+
+def join_space_hashes(hashes: Iterable[str]) -> str:
+    """The hash of the space; where workloads have different spaces, the digest of all hashes."""
+    distinct = sorted(set(hashes))
+    return distinct[0] if len(distinct) == 1 else digest(distinct)
+
+
+def _common_default(tasks: Sequence[TaskInfo]) -> Config | None:
+    """The default config, where all workloads share one."""
+    found = {
+        config_key(task.selection.default): task.selection.default
+        for task in tasks
+        if task.selection is not None and task.selection.default is not None
+    }
+    return dict(next(iter(found.values()))) if len(found) == 1 else None
+
+
+def _provenance(stored: Results, tasks: Sequence[TaskInfo]) -> dict[str, Value]:
+    """The origin of a table. It omits the time of writing: equal results give equal bytes."""
+    run = stored.run
+    confirmed = [t.selection.confirmed_at for t in tasks if t.selection]
+    latest = max((moment for moment in confirmed if moment), default=run.finished_at)
+    # Where `tuner.apply` finds a kernel of a library.
+    place = getattr(stored.kernel(tasks[0].key.kernel), "place", "")
+    return {
+        **({"place": place} if place else {}),
+        "run": run.run_id,
+        "campaign": run.campaign,
+        "generated_at": (latest or run.started_at).isoformat(),
+        "git_sha": f"{run.environment.get('git') or ''}",
+        "git_dirty": bool(run.environment.get("dirty")),
+        "tuner": _own_version(),
+    }
+
+
+def _own_version() -> str:
+    """The version of tuner; empty in a checkout that is not installed."""
+    try:
+        return metadata.version(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        return ""

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from search_spaces.errors import TunerError
 from search_spaces.kernel import Kernel
-from search_spaces.records import Workload, digest
+from search_spaces.records import Workload
 from tuner.runtime import Table, TableError, read, staleness
 from tuner.tables.exporters import load
-from tuner.tables.results import Results
-from tuner.tables.stored_run import ResultStore
+from tuner.tables.results import Results, ResultStore, join_space_hashes
 
 #: Suffixes of other formats whose files may be in the same folder.
 _OTHER_FORMATS = (".triton.json", ".t4.json", ".t4-metadata.json", ".space.json")
@@ -115,6 +114,7 @@ def _code(table: Table, kernel: Kernel) -> str:
 
 
 def space_hash(table: Table, kernel: Kernel) -> str:
-    """The hash of the space; where workloads have different spaces, the digest of all hashes."""
-    hashes = {kernel.space_hash(Workload.from_mapping(entry.key)) for entry in table.entries}
-    return next(iter(hashes)) if len(hashes) == 1 else digest(sorted(hashes))
+    """The hash of the search space of today for the table's workloads."""
+    return join_space_hashes(
+        kernel.space_hash(Workload.from_mapping(entry.key)) for entry in table.entries
+    )

@@ -17,7 +17,7 @@ from tuner.runtime import Entry, Table, key_order
 from tuner.settings.sections import CampaignConfig, Settings
 from tuner.tables import build, file_name, text_of
 from tuner.tables.lookup_rule import rule_for
-from tuner.tables.result_tables import device_facts
+from tuner.tables.results import device_facts
 from tuner.tables.table_check import space_hash
 from tuner.upgrade.entry_outcome import EntryOutcome, Result
 from tuner.upgrade.tables_here import TableHere

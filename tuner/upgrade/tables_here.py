@@ -12,7 +12,7 @@ from search_spaces.kernel import Kernel
 from tuner.bench import BenchTarget, bench_target
 from tuner.runtime import Table, TableError, read
 from tuner.settings.sections import Settings
-from tuner.tables.result_tables import device_facts
+from tuner.tables.results import device_facts
 from tuner.tables.table_check import table_files
 from workers import backend_kinds
 
